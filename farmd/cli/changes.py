@@ -45,6 +45,8 @@ _DONE = {
     "approve": "approved",
     "revert": "turning back",
     "abort": "ending",
+    "promote": "promoted",
+    "retry": "tried again",
     "scale": "scaled",
     "rollback": "rolling back",
     "stop": "stopping",

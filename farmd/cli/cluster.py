@@ -85,6 +85,11 @@ def has_kind(data: Any) -> bool:
     return isinstance(data, Mapping) and bool({"apiVersion", "kind"} & data.keys())
 
 
+def is_ksvc(name: str) -> bool:
+    """Whether a name is that of a Knative Service: ``ksvc/shop/web``."""
+    return name.startswith("ksvc/")
+
+
 def beside(
     made: click.Command,
     outside: str,

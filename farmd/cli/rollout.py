@@ -6,6 +6,7 @@ from farmd.cli.nouns import group
 
 _EDIT = "farmd.cli.rollout_edit"
 _SHOW = "farmd.cli.rollout_show"
+_KSVC = "farmd.cli.rollout_ksvc"
 
 rollout = group(
     "rollouts",
@@ -20,6 +21,10 @@ rollout = group(
         "abort": (f"{_EDIT}:abort", "End a rollout where it is; both controllers stay."),
         "scale": (f"{_EDIT}:scale", "Change how many pods there are to be in the end."),
         "diff": (f"{_SHOW}:diff", "What a rollout changes: the pod, and by which policy."),
+        "list": (f"{_KSVC}:list_", "All rollouts, of controllers or of Knative Services."),
+        "plan": (f"{_KSVC}:plan", "The stages that a file of a Knative Service would go through."),
+        "promote": (f"{_KSVC}:promote", "Bring a rollout of a Knative Service to its end in one stage."),
+        "retry": (f"{_KSVC}:retry", "Try a revision of a Knative Service again that was reverted."),
         "history": (f"{_SHOW}:history", "The rollouts of a controller that are over."),
     },
     edited=False,

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import click
 
 from farmd.cli.changes import apply
+from farmd.cli.cluster import beside, is_ksvc
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import converge, saying, text_of
@@ -130,3 +131,8 @@ async def scale(invocation: Invocation, name: str, replicas: int) -> None:
     mutation = await scaling.scale(invocation.call, name, replicas)
     await apply(invocation, [mutation])
     await converge(invocation, ROLLOUT, [mutation])
+
+
+pause, resume, revert = (
+    beside(made, f"farmd.cli.rollout_knative:{made.name}", lies=is_ksvc) for made in (pause, resume, revert)
+)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
 
 import click
 
+from farmd.cli.cluster import beside, is_ksvc
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
@@ -34,7 +36,7 @@ async def status(invocation: Invocation, name: str) -> None:
         if on_terminal(invocation) and settings.output in {"table", "wide"}:
             await live(invocation, lambda: _status(invocation, rollout, width_of(sys.stdout)))
         else:
-            await _changes(invocation, rollout)
+            await changes(invocation, lambda: _status(invocation, rollout, 0))
     except NotFound:
         over = next(
             (each for each in await commands.history(invocation.call, name) if each.id == rollout), None
@@ -44,12 +46,12 @@ async def status(invocation: Invocation, name: str) -> None:
         )
 
 
-async def _changes(invocation: Invocation, name: str) -> None:
-    """Print the status again whenever it says something else, until the rollout is over."""
+async def changes(invocation: Invocation, told: Callable[[], Awaitable[list[str]]]) -> None:
+    """Print the lines of a status again whenever they say something else, until what is told ends it."""
     last: list[str] = []
     while True:
         # Times run by themselves and are no change: they stand in the first line.
-        if (now := await _status(invocation, name, 0))[1:] != last[1:]:
+        if (now := await told())[1:] != last[1:]:
             click.echo("\n".join(now))
             sys.stdout.flush()
             last = now
@@ -146,3 +148,8 @@ async def history(invocation: Invocation, name: str) -> None:
         )
 
     await show(invocation, read)
+
+
+status, explain = (
+    beside(made, f"farmd.cli.rollout_knative:{made.name}", lies=is_ksvc) for made in (status, explain)
+)

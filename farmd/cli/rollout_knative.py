@@ -1,0 +1,179 @@
+"""``farmctl rollout`` for Knative Services (``ksvc/shop/web``); imported only where one is asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import click
+
+from farmd.cli.changes import apply
+from farmd.cli.cluster import Cluster, Place, connected
+from farmd.cli.invocation import Invocation
+from farmd.cli.noun_edit import going_on, texts_of
+from farmd.cli.output import as_json, as_yaml, document, emit, live, on_terminal, show, width_of
+from farmd.cli.progress import progress
+from farmd.cli.rollout_show import changes
+from farmd.cli.tables import Column, Table, clean, drawable
+from farmd.commands import documents
+from farmd.kubernetes.progressive.people import planning, view, waiting, words
+from farmd.kubernetes.progressive.people.found import Seen, Services
+from farmd.kubernetes.progressive.people.view import RolloutRow
+from farmd.overview.owners import holders
+from farmd.runtime.clock import SystemClock
+from store.times import plain
+
+NOUN = "ksvc/"
+
+
+class _There(NamedTuple):
+    services: Services
+    cluster: Cluster
+
+    def split(self, name: str) -> tuple[str, str]:
+        """Namespace and name of ``ksvc/shop/web``."""
+        return self.cluster.split(name.removeprefix(NOUN))
+
+    async def seen(self, invocation: Invocation, name: str) -> Seen:
+        """A service, with the farm that owns its rollout."""
+        return await waiting.owned(invocation.call, self.services, *self.split(name))
+
+
+@asynccontextmanager
+async def _there(place: Place) -> AsyncIterator[_There]:
+    async with connected(place) as cluster:
+        yield _There(Services(cluster.transport, SystemClock()), cluster)
+
+
+async def listed(invocation: Invocation, place: Place, *, everywhere: bool) -> None:
+    """``rollout list``: the services of a namespace, or of all."""
+    async with _there(place) as there:
+
+        async def read() -> Table:
+            found = await there.services.list("" if everywhere else there.cluster.namespace)
+            owners = await holders(invocation.client, invocation.keys, words.KIND)
+            rows = [
+                view.row(each._replace(owner=owners.get(each.knative.service.metadata.uid, "")))
+                for each in found
+            ]
+            return _table(rows)
+
+        await show(invocation, read)
+
+
+def _table(rows: list[RolloutRow]) -> Table:
+    columns = (
+        Column("NAME", lambda row: f"{NOUN}{row.name}"),
+        Column("PHASE", lambda row: row.phase),
+        Column("STAGE", lambda row: f"{row.stage}/{row.stages}" if row.stages else "-"),
+        Column("TRAFFIC", lambda row: row.shares or "-"),
+        Column("OWNER", lambda row: row.owner or "-"),
+        Column("REASON", lambda row: row.reason),
+    )
+    return Table("Rollout", rows, columns, name=lambda row: f"{NOUN}{row.name}", plain=plain)
+
+
+async def status(invocation: Invocation, place: Place, name: str) -> None:
+    """``rollout status``."""
+    async with _there(place) as there:
+
+        async def read() -> list[str]:
+            seen = await there.seen(invocation, name)
+            output = invocation.settings.output
+            if output in {"json", "yaml"}:
+                content = {
+                    **plain(view.row(seen)),
+                    "revisions": plain(view.stage(seen)),
+                    "pods": plain(view.pods(seen)),
+                }
+                found = document("Rollout", content)
+                return (as_json(found) if output == "json" else as_yaml(found)).splitlines()
+            if output == "name":
+                return [f"{NOUN}{seen.name}"]
+            shown = view.lines(seen, width_of(sys.stdout))
+            return [drawable(clean(line), sys.stdout.encoding) for line in shown]
+
+        if not invocation.settings.watch:
+            for line in await read():
+                click.echo(line)
+        elif on_terminal(invocation):
+            await live(invocation, read)
+        else:
+            await changes(invocation, read)
+
+
+async def explain(invocation: Invocation, place: Place, name: str) -> None:
+    """``rollout explain``."""
+    async with _there(place) as there:
+        seen = await there.seen(invocation, name)
+    output = invocation.settings.output
+    if output in {"json", "yaml"}:
+        content = {**plain(view.row(seen)), "lines": view.explained(seen), "pods": plain(view.pods(seen))}
+        found = document("RolloutExplanation", content)
+        click.echo(as_json(found) if output == "json" else as_yaml(found), nl=output == "json")
+    elif output == "name":
+        click.echo(f"{NOUN}{seen.name}")
+    else:
+        for line in view.explained(seen):
+            click.echo(clean(line))
+        for each in view.pods(seen):
+            click.echo(clean(f"    {each.pod} {each.state}{f': {each.reason}' if each.reason else ''}"))
+
+
+async def plan(invocation: Invocation, place: Place, paths: tuple[str, ...]) -> None:
+    """``rollout plan``."""
+    asked = [
+        planning.parse(data, source)
+        for text, path in texts_of(paths)
+        for source, data in documents.parse(text, path)
+    ]
+    async with _there(place) as there:
+        found = [await _planned(there, each) for each in asked]
+    output = invocation.settings.output
+    if output in {"json", "yaml"}:
+        emit(invocation, document("RolloutPlanList", {"items": [plain(each) for each in found]}))
+        return
+    for each in found:
+        for line in [f"{NOUN}{each.name}"] if output == "name" else planning.lines(each):
+            click.echo(clean(line))
+
+
+async def _planned(there: _There, asked: planning.Asked) -> planning.Planned:
+    meta = asked.service.metadata
+    place = (meta.namespace or there.cluster.namespace, meta.name)
+    live = await there.services.template(*place)
+    if live is None:
+        return planning.first(asked.service, "/".join(place))
+    if planning.same(live, asked.template):
+        return planning.Planned(name="/".join(place), reason="its template stands already")
+    seen = await there.services.get(*place)
+    return planning.planned(seen, await there.services.base(), asked.service)
+
+
+async def pause(invocation: Invocation, place: Place, name: str) -> None:
+    """``rollout pause``."""
+    await say(invocation, place, name, "pause")
+
+
+async def resume(invocation: Invocation, place: Place, name: str) -> None:
+    """``rollout resume``."""
+    await say(invocation, place, name, "resume")
+
+
+async def revert(invocation: Invocation, place: Place, name: str) -> None:
+    """``rollout revert``."""
+    await say(invocation, place, name, "revert")
+
+
+async def say(invocation: Invocation, place: Place, name: str, verb: str, revision: str = "") -> None:
+    """One word to a rollout; with ``--wait`` until it is over."""
+    call, settings = invocation.call, invocation.settings
+    async with _there(place) as there:
+        seen = await there.seen(invocation, name)
+        mutation = await words.say(call, seen, verb, revision)
+        await apply(invocation, [mutation], lambda each: words.write(call, there.services, seen, each))
+        if settings.wait is True and not settings.dry_run:
+            with going_on(invocation, [mutation]), progress(invocation) as report:
+                await waiting.end(call, there.services, mutation.change, settings.timeout, report)

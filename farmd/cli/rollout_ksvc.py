@@ -1,0 +1,67 @@
+"""``farmctl rollout list | plan | promote | retry``: what there is for Knative Services, ``ksvc/shop/web``.
+
+Nothing of ``farmd.kubernetes`` is imported until a cluster is asked.
+"""
+
+from __future__ import annotations
+
+import click
+
+from farmd.cli.cluster import Place, namespace_options
+from farmd.cli.invocation import Invocation
+from farmd.cli.noun_edit import FILES
+from farmd.cli.noun_show import listing
+from farmd.cli.options import Command, command
+from farmd.kinds import load
+from farmd.rollout.noun import ROLLOUT
+
+_THERE = "farmd.cli.rollout_knative"
+
+
+@command("list", lists=True)
+@click.option("-l", "--selector", default="", help="Only controllers' rollouts whose own labels match.")
+@click.option(
+    "-A", "--all-namespaces", "everywhere", is_flag=True, help="Of Knative Services in all namespaces."
+)
+@namespace_options
+async def list_(
+    invocation: Invocation, selector: str, everywhere: bool, kubeconfig: str, context: str, namespace: str
+) -> None:
+    """All rollouts of controllers; with -A, -n or another option of a cluster those of Knative Services."""
+    place = Place(kubeconfig, context, namespace)
+    if everywhere or place.named:
+        await load(f"{_THERE}:listed")(invocation, place, everywhere=everywhere)
+        return
+    made = listing(ROLLOUT)
+    assert isinstance(made, Command)
+    await made.function(invocation, selector=selector)
+
+
+@command("plan", lists=True)
+@FILES
+@namespace_options
+async def plan(
+    invocation: Invocation, paths: tuple[str, ...], kubeconfig: str, context: str, namespace: str
+) -> None:
+    """The stages that a changed file of a Knative Service would go through; nothing is written."""
+    await load(f"{_THERE}:plan")(invocation, Place(kubeconfig, context, namespace), paths)
+
+
+@command("promote", mutates=True, waits=True)
+@click.argument("name")
+@namespace_options
+async def promote(invocation: Invocation, name: str, kubeconfig: str, context: str, namespace: str) -> None:
+    """Bring a rollout of a Knative Service, ksvc/NAMESPACE/NAME, to its end in one stage."""
+    await load(f"{_THERE}:say")(invocation, Place(kubeconfig, context, namespace), name, "promote")
+
+
+@command("retry", mutates=True, waits=True)
+@click.argument("name")
+@click.argument("revision", default="")
+@namespace_options
+async def retry(
+    invocation: Invocation, name: str, revision: str, kubeconfig: str, context: str, namespace: str
+) -> None:
+    """Try a reverted revision of a Knative Service again: the one that is named, else the last one."""
+    place = Place(kubeconfig, context, namespace)
+    await load(f"{_THERE}:say")(invocation, place, name, "retry", revision)

@@ -1,0 +1,1 @@
+"""Rollouts of Knative Services as people ask for them by ``farmctl``."""

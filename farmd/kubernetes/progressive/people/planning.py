@@ -1,0 +1,145 @@
+"""``rollout plan``: the stages that a changed file of a Knative Service would go through. Nothing is written.
+
+The newcomer is what the template would become; the stages are those of the farm's own decisions, as if every
+pod came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace as changed
+
+from farmd.kubernetes.progressive import forecast, sync
+from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.objects import (
+    SERVICES,
+    AutoscalerStatus,
+    Configuration,
+    ConfigurationStatus,
+    Meta,
+    PodAutoscaler,
+    Revision,
+    Service,
+)
+from farmd.kubernetes.progressive.people.found import Seen
+from farmd.kubernetes.progressive.settings import Settings, load_config_from_service
+from store.errors import InputInvalid
+from store.words import count_of
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """What would come: ``reason`` says why nothing does, where there are no stages."""
+
+    name: str
+    revision: str = ""
+    strategy: str = ""
+    ratio: int = 0
+    peak: int = 0
+    stages: Sequence[forecast.Stage] = ()
+    reason: str = ""
+
+
+class Asked(NamedTuple):
+    """A service of a file, with its whole template."""
+
+    service: Service
+    template: Any
+
+
+def parse(data: Any, source: str) -> Asked:
+    """The Knative Service of a document.
+
+    Raises:
+        InputInvalid: it is none; one line with the field.
+    """
+    kind = (data.get("apiVersion"), data.get("kind")) if isinstance(data, dict) else None
+    if kind != (SERVICES.api_version, SERVICES.kind):
+        expected = f"apiVersion {SERVICES.api_version}, kind {SERVICES.kind}"
+        raise InputInvalid(f"{source}: found {kind}, expected {expected}", field="kind")
+    try:
+        found = msgspec.convert(data, Service)
+    except msgspec.ValidationError as error:
+        raise InputInvalid(f"{source}: {error}") from error
+    for field, there in (("metadata.name", found.metadata.name), ("spec", data.get("spec"))):
+        if not there:
+            raise InputInvalid(f"{source}: {field}: missing, expected one", field=field)
+    return Asked(found, data["spec"].get("template"))
+
+
+def same(live: Any, asked: Any) -> bool:
+    """Whether everything that a file says stands already; the API server fills in defaults of its own."""
+    if isinstance(asked, dict) and isinstance(live, dict):
+        return all(name in live and same(live[name], each) for name, each in asked.items())
+    if isinstance(asked, list) and isinstance(live, list):
+        return len(asked) == len(live) and all(map(same, live, asked))
+    return bool(live == asked)
+
+
+def first(asked: Service, name: str) -> Planned:
+    """The plan of a service that is not there yet."""
+    revision = asked.spec.template.metadata.name or f"{asked.metadata.name}-00001"
+    return Planned(name=name, revision=revision, reason="the first revision gets all traffic at once")
+
+
+def planned(seen: Seen, base: Settings, asked: Service) -> Planned:
+    """The stages of a service whose template becomes that of ``asked``."""
+    knative = _pushed(seen.knative, base, asked)
+    newest = next(iter(knative.revisions.keys() - seen.knative.revisions.keys()))
+    plan = Planned(
+        name=seen.name, revision=newest, strategy=knative.settings.strategy, ratio=knative.settings.ratio
+    )
+    if not knative.service.enabled:
+        return changed(
+            plan, reason="the label rollout.farmd.io/enabled is missing: all traffic moves at once"
+        )
+    found = sync.sync(knative)
+    if found.spec is None:
+        return changed(plan, reason=found.reason or "the rollout is held: nothing moves before it goes on")
+    stages = forecast.ahead(knative, found.spec)
+    return changed(plan, stages=stages, peak=max((each.peak for each in stages), default=0))
+
+
+def _pushed(knative: Knative, base: Settings, asked: Service) -> Knative:
+    """The service with another template, and the revision that Knative would make of it."""
+    before = knative.service
+    labels = {**before.metadata.labels, **asked.metadata.labels}
+    notes = {**before.metadata.annotations, **asked.metadata.annotations}
+    service = Service(
+        metadata=changed(before.metadata, labels=labels, annotations=notes),
+        spec=changed(before.spec, template=asked.spec.template),
+    )
+    generation = knative.configuration.metadata.generation + 1 if knative.configuration is not None else 1
+    template = asked.spec.template.metadata
+    name = template.name or f"{before.metadata.name}-{generation:05d}"
+    meta = Meta(name=name, namespace=before.metadata.namespace, annotations=template.annotations)
+    status = ConfigurationStatus(observed_generation=generation, latest_created_revision_name=name)
+    nothing = AutoscalerStatus(desired_scale=0, actual_scale=0)
+    return replace(
+        knative,
+        service=service,
+        settings=load_config_from_service(base, service)[0],
+        configuration=Configuration(metadata=Meta(generation=generation), status=status),
+        revisions={**knative.revisions, name: Revision(metadata=meta)},
+        autoscalers={**knative.autoscalers, name: PodAutoscaler(metadata=Meta(name=name), status=nothing)},
+    )
+
+
+def lines(found: Planned) -> list[str]:
+    """A plan for people: one line for itself, one a stage."""
+    if not found.stages:
+        return [f"ksvc/{found.name}: {found.reason}"]
+    many = count_of(len(found.stages), "stage")
+    head = f"ksvc/{found.name}: {found.revision} comes in {many}, {found.strategy}, ratio {found.ratio}"
+    told = [f"{head}, at most {count_of(found.peak, 'pod')} at once"]
+    for number, stage in enumerate(found.stages, 1):
+        shares = (
+            f"{each.revision_name} {each.percent or 0} %"
+            + ("" if each.target_replicas is None else f", {count_of(each.target_replicas, 'pod')}")
+            for each in stage.revisions
+        )
+        told.append(f"  stage {number}  {'; '.join(shares)}")
+    return told

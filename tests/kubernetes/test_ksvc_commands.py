@@ -1,0 +1,274 @@
+"""``farmctl rollout`` for Knative Services, on a real API server with a rollout that stands in mid-stage."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from farmd.kubernetes.install import install
+from farmd.kubernetes.progressive.objects import (
+    CAUSE,
+    FINAL,
+    FOLLOW,
+    MANAGER,
+    ORCHESTRATORS,
+    PAUSED,
+    PROMOTE,
+    REFUSED,
+    RETRY,
+    REVERT,
+    REVISIONS,
+    STAGE_AUTOSCALERS,
+)
+from farmd.rollout.revisions import SERVICE_LABEL
+from farmd.runtime.clock import SystemClock
+from tests.farmctl import Farmctl, Result
+from tests.fleet import cluster_on
+from tests.kubernetes.knative import Knative, playing
+from tests.kubernetes.test_knative import MIN, NEW, OLD, serves, until
+
+pytestmark = pytest.mark.xdist_group("kubernetes")
+Run = Callable[..., Awaitable[Result]]
+RATIO = "rollout.knative.dev/over-consumption-ratio"
+
+
+@pytest.fixture
+async def knative(api, namespace, connect) -> AsyncIterator[Knative]:
+    """A service of two pods whose second revision has one of them, in the first of two stages."""
+    async with connect(api) as admin:
+        await install(admin, (), SystemClock(), progressive=True)
+        async with playing(admin, namespace) as found:
+            await found.push("web", least=2, annotations={RATIO: "50"})
+            await serves(found, OLD, 2)
+            traffic = [{"revisionName": OLD, "percent": 100, "latestRevision": False}]
+            await found.pin("web", *traffic, manager=MANAGER)
+            await found.push("web", "web:2", least=2, annotations={RATIO: "50"})
+            await until("the second revision", lambda: found.ready(NEW))
+            least = {"metadata": {"annotations": {MIN: "1"}}}
+            await found.objects[REVISIONS].apply(namespace, NEW, least, manager=MANAGER, force=True)
+            await until("one pod of it", lambda: len(found.ready(NEW)) == 1)
+            await recorded(found)
+            yield found
+
+
+async def recorded(knative: Knative) -> None:
+    """Write the record of a rollout in its first stage."""
+    both = {"minScale": 2}
+    stage = [
+        {"revisionName": OLD, "percent": 50, "targetReplicas": 1, "direction": "down", **both},
+        {"revisionName": NEW, "percent": 50, "targetReplicas": 1, "direction": "up", **both},
+    ]
+    spec = {
+        "initialRevisions": [{"revisionName": OLD, "percent": 100, **both}],
+        "targetRevisions": [{"revisionName": NEW, "percent": 100, "latestRevision": True, **both}],
+        "stageTargetRevisions": stage,
+        "rolloutStrategy": "availability",
+    }
+    body = {"metadata": {"name": "web", "labels": {SERVICE_LABEL: "web"}}, "spec": spec}
+    await knative.objects[ORCHESTRATORS].create(knative.namespace, body)
+    kinds = ("LastStageReady", "Ready", "StageReady")
+    conditions = [
+        {"type": each, "status": "Unknown", "lastTransitionTime": "2026-01-01T00:00:00Z"} for each in kinds
+    ]
+    status = {"status": {"observedGeneration": 1, "conditions": conditions}}
+    await knative.objects[ORCHESTRATORS].patch(knative.namespace, "web", status, subresource="status")
+    meta = {"name": NEW, "labels": {SERVICE_LABEL: "web"}, "annotations": {FINAL: "2/"}}
+    spa = {"metadata": meta, "spec": {"stageMinScale": 1}}
+    await knative.objects[STAGE_AUTOSCALERS].create(knative.namespace, spa)
+
+
+@pytest.fixture
+async def farmctl(api, knative, consul_dev, tmp_path: Path) -> AsyncIterator[Run]:
+    """farmctl with the cluster's kubeconfig."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(api.kubeconfig())
+    async with cluster_on(consul_dev) as cluster:
+        run = Farmctl(consul_dev, cluster.keys.prefix, variables={"KUBECONFIG": str(path)}, inside=True)
+
+        async def ran(*words: str, stdin: Any = "") -> Result:
+            text = stdin if isinstance(stdin, str) else yaml.safe_dump(stdin)
+            return await asyncio.to_thread(run, "rollout", *words, stdin=text)
+
+        yield ran
+
+
+def says(knative: Knative) -> dict[str, str]:
+    """The annotations of the record."""
+    return knative.stores[ORCHESTRATORS].get(knative.namespace, "web").metadata.annotations
+
+
+async def test_the_status_tells_shares_pods_and_bounds_of_each_side(knative, farmctl):
+    name = f"ksvc/{knative.namespace}/web"
+    told = await farmctl("status", name)
+    assert told.code == 0, told
+    head, down, up = told.out.splitlines()[:3]
+    assert head.startswith(f"{name}  moving  stage 1 of 2  availability, ratio 50  ")
+    assert head.endswith("deadline over  no farm")
+    assert down == f"  down  {OLD}  100 -> 50 %  2 pods, bounds 2/, shrinks when the Route shows 50 %"
+    assert up == f"  up    {NEW}  0 -> 50 %  1 pod, bounds 1/ (final 2/)"
+    found = (await farmctl("status", name, "-o", "json")).json
+    assert (found["phase"], found["stage"], found["stages"]) == ("moving", 1, 2)
+    assert {each["state"] for each in found["pods"]} == {"serves"}
+
+
+async def test_the_status_and_the_explanation_name_the_pod_that_has_no_room(knative, farmctl):
+    knative.room = 0
+    await knative.evict(NEW)
+    await until(
+        "a pod without a node", lambda: any("nodeName" not in each.spec for each in knative.pods(NEW))
+    )
+    pending = next(each.name for each in knative.pods(NEW) if "nodeName" not in each.spec)
+    for word in ("status", "explain"):
+        told = await farmctl(word, f"ksvc/{knative.namespace}/web")
+        assert f"{pending}: Pending, Insufficient cpu" in told.out
+
+
+async def test_the_list_has_the_services_of_a_namespace_with_their_traffic(knative, farmctl):
+    (row,) = (await farmctl("list", "-n", knative.namespace, "-o", "json")).json["items"]
+    assert (row["name"], row["phase"], row["shares"]) == (
+        f"{knative.namespace}/web",
+        "moving",
+        f"{OLD} 100 %",
+    )
+    assert f"ksvc/{knative.namespace}/web" in (await farmctl("list", "-A", "-o", "name")).out
+    assert (await farmctl("list")).code == 0
+
+
+async def test_a_word_is_an_annotation_after_an_audit_record(knative, farmctl):
+    name = f"ksvc/{knative.namespace}/web"
+    for word, key in (("pause", PAUSED), ("resume", PAUSED), ("promote", PROMOTE), ("revert", REVERT)):
+        done = await farmctl(word, name, "--reason", "because", "-y")
+        assert done.code == 0, done
+        await until(
+            f"{word} on record", lambda key=key, word=word: (key in says(knative)) == (word != "resume")
+        )
+    again = await farmctl("resume", name)
+    assert again.out == f"{name} unchanged\n"
+
+
+async def test_an_audit_record_that_cannot_be_written_leaves_the_word_unsaid(
+    knative, farmctl, consul_dev, api
+):
+    elsewhere = Farmctl(consul_dev, "none/", variables={"KUBECONFIG": str(config(api, knative))}, inside=True)
+    done = await asyncio.to_thread(elsewhere, "rollout", "pause", f"ksvc/{knative.namespace}/web")
+    assert done.code == 4
+    assert PAUSED not in api.ask("GET", ORCHESTRATORS.path(knative.namespace, "web"))["metadata"].get(
+        "annotations", {}
+    )
+
+
+def config(api, knative) -> Path:
+    path = Path(api.folder) / "kubeconfig-of-a-person"
+    path.write_text(api.kubeconfig())
+    return path
+
+
+async def test_a_retry_names_what_was_reverted_and_nothing_else(knative, farmctl):
+    name = f"ksvc/{knative.namespace}/web"
+    refused = await farmctl("retry", name)
+    assert refused.code == 5
+    assert "no revision was reverted" in refused.err
+    there = {"metadata": {"annotations": {REFUSED: NEW}}}
+    await knative.objects[ORCHESTRATORS].patch(knative.namespace, "web", there)
+    assert f"found {OLD}, expected one of {NEW}" in (await farmctl("retry", name, OLD)).err
+    assert (await farmctl("retry", name)).code == 0
+    await until("the word", lambda: says(knative).get(RETRY, "").startswith(f"{NEW} "))
+
+
+async def test_a_wait_that_is_too_short_exits_with_8(knative, farmctl):
+    name = f"ksvc/{knative.namespace}/web"
+    late = await farmctl("promote", name, "--wait", "--timeout", "0")
+    assert late.code == 8
+    assert "is not over after 0 s" in late.err
+
+
+async def test_a_wait_exits_with_9_where_the_rollout_went_back(knative, farmctl):
+    name = f"ksvc/{knative.namespace}/web"
+    body = {"spec": {"targetRevisions": [{"revisionName": OLD, "percent": 100, "minScale": 2}]}}
+    body |= {"metadata": {"annotations": {REFUSED: NEW, FOLLOW: f"{OLD}=100", CAUSE: "NEW has a fault"}}}
+    orchestrators = knative.objects[ORCHESTRATORS]
+    there = await orchestrators.patch(knative.namespace, "web", body)
+    kinds = ("LastStageReady", "Ready", "StageReady")
+    conditions = [{"type": each, "status": "True"} for each in kinds]
+    status = {"observedGeneration": there.metadata.generation, "conditions": conditions}
+    await orchestrators.patch(knative.namespace, "web", {"status": status}, subresource="status")
+    otherwise = await farmctl("resume", name, "--wait", "--timeout", "60")
+    assert (otherwise.code, "went back: NEW has a fault" in otherwise.err) == (9, True), otherwise
+
+
+async def test_what_is_not_there_is_not_found(knative, farmctl):
+    missing = await farmctl("status", f"ksvc/{knative.namespace}/none")
+    assert missing.code == 4
+    assert f"ksvc '{knative.namespace}/none' does not exist" in missing.err
+    await knative.push("plain", labels={})
+    await until(
+        "a service",
+        lambda: "plain" in str(list(knative.stores[ORCHESTRATORS])) or knative.pods("plain-00001"),
+    )
+    off = await farmctl("pause", f"ksvc/{knative.namespace}/plain")
+    assert off.code == 4
+    assert "has no progressive rollout" in off.err
+    assert "rollout.farmd.io/enabled=true" in off.err
+
+
+def document(name: str, image: str, least: int, ratio: int = 25, **labels: str) -> dict[str, Any]:
+    """A file of a service as people have it."""
+    annotations = {MIN: str(least), RATIO: str(ratio)}
+    template = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"image": image}]}}
+    meta = {"name": name, "labels": {"rollout.farmd.io/enabled": "true"} | labels}
+    body = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": meta}
+    return body | {"spec": {"template": template}}
+
+
+async def test_a_plan_tells_the_stages_of_a_changed_file_and_writes_nothing(knative, farmctl, api):
+    await knative.push("api", least=4, annotations={RATIO: "25"})
+    await until("its pods", lambda: len(knative.ready("api-00001")) == 4)
+    args = ("plan", "-f", "-", "-n", knative.namespace)
+    told = await farmctl(*args, stdin=document("api", "web:2", 4))
+    assert told.code == 0, told
+    assert told.out.splitlines() == [
+        f"ksvc/{knative.namespace}/api: api-00002 comes in 4 stages, availability, ratio 25, "
+        "at most 5 pods at once",
+        "  stage 1  api-00001 75 %, 3 pods; api-00002 25 %, 1 pod",
+        "  stage 2  api-00001 50 %, 2 pods; api-00002 50 %, 2 pods",
+        "  stage 3  api-00001 25 %, 1 pod; api-00002 75 %, 3 pods",
+        "  stage 4  api-00001 0 %, 0 pods; api-00002 100 %, 4 pods",
+    ]
+    same = await farmctl(*args, stdin=document("api", "web:1", 4))
+    assert "its template stands already" in same.out
+    new = await farmctl(*args, stdin=document("other", "web:1", 4))
+    assert "the first revision gets all traffic at once" in new.out
+    assert len(knative.stores[REVISIONS]) == 3
+
+
+BAD = {
+    "another kind": ({"apiVersion": "v1", "kind": "Service"}, "expected apiVersion serving.knative.dev/v1"),
+    "no name": ({"apiVersion": "serving.knative.dev/v1", "kind": "Service"}, "metadata.name: missing"),
+    "a number as a scale": (
+        document("web", "a", 1) | {"spec": {"template": {"metadata": {"annotations": {MIN: 10}}}}},
+        "Expected `str`, got `int`",
+    ),
+    "a list": ([1, 2], "expected apiVersion serving.knative.dev/v1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_a_plan_refuses_a_bad_file_in_one_line(api, consul_dev, tmp_path, name):
+    body, expected = BAD[name]
+    run = Farmctl(consul_dev, "none/", variables={"KUBECONFIG": str(tmp_path / "none")}, inside=True)
+    refused = await asyncio.to_thread(run, "rollout", "plan", "-f", "-", stdin=json.dumps(body))
+    assert refused.code == 2
+    assert expected in refused.err
+    assert len(refused.err.strip().splitlines()) == 1
+
+
+async def test_the_example_is_a_file_that_can_be_planned(knative, farmctl):
+    example = Path(__file__).parents[2] / "examples" / "knative" / "web.yaml"
+    told = await farmctl("plan", "-f", str(example))
+    assert (told.code, told.out) == (0, "ksvc/shop/web: the first revision gets all traffic at once\n")
