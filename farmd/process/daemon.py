@@ -30,7 +30,7 @@ from farmd.process.lifecycle import Life
 from farmd.process.memory import return_large_blocks
 from farmd.process.sdnotify import Notifier
 from farmd.process.services import Built, Dependencies
-from farmd.process.start import collect_rarely
+from farmd.process.start import START_SECONDS, collect_rarely, pause_collection
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 from farmd.web.app import Subject, build_app
 from farmd.web.server import CannotListen, listening, serving
@@ -69,7 +69,7 @@ def _process(
     logs.configure(loaded.config.log.level, loaded.config.log.format)
     structlog.contextvars.bind_contextvars(role=role)
     return_large_blocks()
-    collect_rarely()
+    pause_collection()
     try:
         clean = asyncio.run(_live(role, build, port, loaded, load, env))
     except InputInvalid as error:
@@ -104,6 +104,7 @@ async def _live(
     load: Callable[[], Loaded],
     env: MutableMapping[str, str],
 ) -> bool:
+    asyncio.get_running_loop().call_later(START_SECONDS, collect_rarely)
     config, clock, registry = loaded.config, SystemClock(), CollectorRegistry()
     metrics = Metrics(registry)
     metrics.set("farmd_build_info", 1, version=VERSION)

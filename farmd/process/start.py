@@ -9,12 +9,14 @@ import gc
 import sys
 
 COLLECT_AFTER = (10_000, 5, 100)
+START_SECONDS = 15.0
+"""How long a process collects no garbage cycles: until even a large farm has read the store and its locks."""
 
 
 def begin() -> None:
     """Prepare for the imports of a farm or an agent; what is imported before must be little.
 
-    A process that lives on calls ``collect_rarely`` when it has imported what it needs.
+    A process that lives on calls ``collect_rarely`` after its start.
     """
     pause_collection()
     import_structlog()
@@ -26,16 +28,15 @@ def import_aiohttp() -> None:
 
 
 def pause_collection() -> None:
-    """Collect no garbage cycles during imports, which make many functions and classes and no garbage."""
+    """Collect no garbage cycles during a start, which makes many objects that stay, and hardly any cycle."""
     gc.disable()
 
 
 def collect_rarely() -> None:
-    """From now on collect garbage cycles after many new objects, and never among what was imported.
+    """From now on collect garbage cycles after many new objects, and never among those of the start.
 
     A farm keeps hundreds of thousands of records and thousands of waiting tasks, which are no garbage. By
-    default Python's collector scans all of them again and again: that took a sixth of a cold start, and
-    blocked the event loop meanwhile.
+    default Python's collector scans all of them again and again, and blocks the event loop meanwhile.
     """
     gc.set_threshold(*COLLECT_AFTER)
     if not gc.isenabled():

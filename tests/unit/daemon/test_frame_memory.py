@@ -29,6 +29,32 @@ for number in range(40):
 print(resident() - before)
 """
 
+START = """
+import asyncio, gc
+from farmd.config.sources import load
+from farmd.process import daemon
+from farmd.process.services import Built
+
+class Service:
+    def is_ready(self):
+        return True
+
+    async def run(self, stop):
+        while not gc.isenabled():
+            await asyncio.sleep(0)
+
+def build(dependencies):
+    assert not gc.isenabled(), "while it starts"
+    return Built(Service(), mount=lambda app: None, status=dict, publish=lambda: None)
+
+daemon.START_SECONDS = 0.0
+loaded = load(None, {}, {"web": {"farm_port": 0}})
+code = daemon._process("farm", build, 0, loaded, lambda: loaded, {})
+assert gc.get_freeze_count() > 10_000, "what it has imported and built"
+assert gc.get_threshold() == daemon.collect_rarely.__globals__["COLLECT_AFTER"]
+raise SystemExit(code)
+"""
+
 
 def grown(told: str) -> int:
     out = subprocess.run([sys.executable, "-c", PROGRAM, told], capture_output=True, text=True, check=True)
@@ -51,6 +77,10 @@ def test_what_a_farm_keeps_is_not_searched_for_garbage_each_few_hundred_objects(
         gc.set_threshold(*before)
         gc.enable()
         gc.unfreeze()
+
+
+def test_no_garbage_is_searched_for_during_a_start_and_never_among_what_it_made() -> None:
+    subprocess.run([sys.executable, "-c", START], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_a_farm_starts_without_rich_and_a_command_can_still_import_it() -> None:
