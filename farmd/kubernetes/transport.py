@@ -42,7 +42,10 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; ``resource`` is for the metrics, ``key`` names the job that pays for it."""
+    """One request; ``resource`` is for the metrics, ``key`` names the job that pays for it.
+
+    ``user`` is who it is made as, if the caller may impersonate that user; empty: the caller.
+    """
 
     method: str
     path: str
@@ -52,6 +55,7 @@ class Request:
     resource: str = "other"
     priority: Priority = Priority.READ
     key: str = ""
+    user: str = ""
 
     @property
     def write(self) -> bool:
@@ -194,7 +198,11 @@ class KubernetesTransport:
             request.method,
             URL(url, encoded=True),
             data=request.body or None,
-            headers={**login.headers, **typed},
+            headers={
+                **login.headers,
+                **typed,
+                **({"Impersonate-User": request.user} if request.user else {}),
+            },
             timeout=limit,
             allow_redirects=False,
             ssl=login.tls,

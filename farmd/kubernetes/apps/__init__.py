@@ -1,0 +1,1 @@
+"""Apps' objects in Kubernetes: applied by the server, marked, judged and collected."""

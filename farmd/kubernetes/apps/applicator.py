@@ -1,0 +1,228 @@
+"""The objects of an app in Kubernetes: read, judged, applied, collected (``dispatch.ports.Objects``).
+
+The server itself applies documents and says what would change. What must never break: each write names the
+uid and the version that were read, the mark is written with the object, a field that the document ignores
+keeps its live value, and an object that nobody allowed the app to take is never touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from farmd.dispatch.model import Act, Live, Ref, owner_of
+from farmd.jobs.objects import seconds_since_epoch
+from farmd.kubernetes.apps import compare, marks
+from farmd.kubernetes.apps.api import Api, Object, user_of
+from farmd.kubernetes.apps.marks import Mark, mark_of, marked
+from farmd.kubernetes.apps.order import FOUNDATIONS, ordered
+from farmd.kubernetes.apps.verdicts import READY, judge
+from farmd.kubernetes.errors import (
+    Conflict,
+    FieldsTaken,
+    Forbidden,
+    Invalid,
+    KubernetesError,
+    NotFound,
+    Unavailable,
+    UnknownOutcome,
+)
+from store.apps import Entry
+from store.errors import OutcomeUnknown, StoreUnavailable
+from store.ports import Clock
+
+AT_ONCE = 8
+FOUNDED_SECONDS = 5.0
+PAUSE_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was found of one version of an object, for one entry."""
+
+    entry: Entry
+    found: Object
+    live: Live
+
+    def is_of(self, entry: Entry, found: Object) -> bool:
+        """Whether it is this entry and this version."""
+        meta, own = found["metadata"], self.found["metadata"]
+        return self.entry == entry and all(meta[name] == own[name] for name in ("uid", "resourceVersion"))
+
+
+class Applicator:
+    """The objects of one app. ``cluster`` is the id of farmd's cluster, which the marks bear.
+
+    ``follows`` is told which objects concern the app from now on.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        app: str,
+        cluster: str,
+        clock: Clock,
+        follows: Callable[[Collection[Ref]], None] = lambda _: None,
+    ) -> None:
+        self._api, self._app, self._cluster, self._clock = api, app, cluster, clock
+        self._follows = follows
+        self._known: dict[Ref, _Known] = {}
+        self._gate = asyncio.Semaphore(AT_ONCE)
+
+    # -- reading -------------------------------------------------------------------------------
+    async def read(self, entries: Mapping[Ref, Entry], steady: bool) -> Mapping[Ref, Live]:  # noqa: ARG002
+        """The objects that exist of these entries.
+
+        Raises:
+            StoreUnavailable: the API server does not answer.
+        """
+        found = await asyncio.gather(*(self.look(entry) for entry in entries.values()))
+        self._known = {ref: known for ref, known in self._known.items() if ref in entries}
+        return {str(live.ref): live for live in found if live is not None}
+
+    async def look(self, entry: Entry) -> Live | None:
+        """One object; None: it does not exist. One that may not be read waits, with the server's reason.
+
+        Raises:
+            StoreUnavailable: the API server does not answer.
+        """
+        async with self._gate:
+            try:
+                found = await self._api.get(entry.ref)
+                return None if found is None else await self._live(entry, found)
+            except Unavailable as error:
+                raise StoreUnavailable(error.message) from error
+            except KubernetesError as error:
+                return Live(ref=entry.ref, busy=error.text or error.message)
+
+    async def _live(self, entry: Entry, found: Object) -> Live:
+        ref = str(entry.ref)
+        known = self._known.get(ref)
+        if known is not None and known.is_of(entry, found):
+            return known.live
+        meta, mark = found["metadata"], mark_of(found)
+        owner = marks.owner(found, self._cluster)
+        verdict, busy = judge(found), ""
+        if meta.get("deletionTimestamp"):
+            busy = verdict.why
+        differs: tuple[str, ...] = ()
+        fixed, why = False, verdict.why
+        if entry.document is not None and not busy and owner in ("", owner_of(self._app)):
+            differs, fixed, refused = await self._differs(entry, found)
+            why = refused or (compare.writer(found, marks.MANAGER) if differs else why)
+            busy = refused
+        live = Live(
+            ref=entry.ref,
+            owner=owner,
+            differs=differs,
+            fixed=fixed,
+            verdict=verdict.state,
+            why=why,
+            busy=busy,
+            seq=mark.seq if mark is not None and mark.cluster == self._cluster else 0,
+            created=seconds_since_epoch(meta.get("creationTimestamp")) or 0.0,
+            version=meta["resourceVersion"],
+        )
+        self._known[ref] = _Known(entry, found, live)
+        return live
+
+    async def _differs(self, entry: Entry, found: Object) -> tuple[tuple[str, ...], bool, str]:
+        """The stated fields that are otherwise, whether they need a new object, and why that may not be."""
+        assert entry.document is not None
+        paths = compare.differing(compare.without(entry.document, entry.ignore), found)
+        if not paths:
+            return (), False, ""
+        mark = mark_of(found)
+        body = compare.with_live(entry.document, found, entry.ignore)
+        try:
+            after = await self._api.apply(
+                entry.ref, marked(body, mark) if mark else body, found, force=True, dry=True
+            )
+        except Invalid as error:
+            if "immutable" not in error.message:
+                return tuple(paths), False, error.text or error.message
+            if entry.replace:
+                return tuple(paths), True, ""
+            told = ", ".join(sorted(error.causes)) or error.text
+            return tuple(paths), False, f'{told} is immutable: farmd.io/replace: "true" makes it anew'
+        return (tuple(paths) if compare.changed(found, after) else ()), False, ""
+
+    # -- writing -------------------------------------------------------------------------------
+    async def act(self, acts: Sequence[Act], seq: int) -> Mapping[Ref, str]:
+        """Carry acts out, kind by kind in their order; the reasons of those that must wait.
+
+        Raises:
+            OutcomeUnknown: nobody knows whether something was written.
+        """
+        waiting: dict[Ref, str] = {}
+        for group in ordered(acts):
+            told = await asyncio.gather(*(self._one(act, seq) for act in group))
+            waiting |= {str(act.ref): why for act, why in zip(group, told, strict=True) if why}
+            if group[0].ref.kind in FOUNDATIONS and group[0].verb != "remove":
+                await self._founded([act for act in group if str(act.ref) not in waiting])
+        return waiting
+
+    async def _one(self, act: Act, seq: int) -> str:
+        """One act; why it must wait, empty if it is done."""
+        async with self._gate:
+            try:
+                await self._write(act, seq)
+            except UnknownOutcome as error:
+                self._known.pop(str(act.ref), None)
+                raise OutcomeUnknown(error.message) from error
+            except FieldsTaken as error:
+                return f"{error.text}; --adopt {act.ref} takes them"
+            except (Conflict, NotFound, Forbidden, Invalid, Unavailable) as error:
+                return f"as {user_of(self._app)}: {error.text or error.message}"
+        return ""
+
+    async def _write(self, act: Act, seq: int) -> None:
+        known = self._known.pop(str(act.ref), None)
+        found = known.found if known is not None else await self._api.get(act.ref)
+        mark = Mark(self._cluster, self._app, seq)
+        match act.verb:
+            case "create":
+                assert act.entry is not None
+                if found is not None:
+                    raise Conflict(f"{act.ref} is there now", status=409)
+                await self._api.apply(act.ref, marked(act.entry.document or {}, mark), None, force=False)
+            case "remove" | "replace" if found is not None:
+                await self._api.delete(act.ref, found)
+            case "release" if found is not None:
+                gone = {marks.LABEL: None}, {marks.APPLIED: None}
+                await self._api.mark(act.ref, found, *gone)
+            case "hand" if found is not None:
+                other = Mark(self._cluster, act.to, 0)
+                texts = {marks.APPLIED: "/".join(map(str, other))}
+                await self._api.mark(act.ref, found, {marks.LABEL: act.to}, texts)
+            case "update" | "repair" | "adopt" if found is not None:
+                await self._apply(act, found, mark)
+
+    async def _apply(self, act: Act, found: Object, mark: Mark) -> None:
+        entry = act.entry
+        assert entry is not None
+        assert entry.document is not None
+        if act.verb == "adopt":
+            found = await self._api.take_over(act.ref, found)
+        body = marked(compare.with_live(entry.document, found, entry.ignore), mark)
+        await self._api.apply(act.ref, body, found, force=True)
+
+    async def _founded(self, acts: Sequence[Act]) -> None:
+        """Wait for a moment until what others live in is there; else these are refused, and tried later."""
+        until = self._clock.mono() + FOUNDED_SECONDS
+        for act in acts:
+            while self._clock.mono() < until:
+                found = await self._api.get(act.ref)
+                if found is not None and judge(found) == READY:
+                    break
+                await self._clock.sleep(PAUSE_SECONDS)
+
+    # -- following -----------------------------------------------------------------------------
+    def follow(self, refs: Collection[Ref]) -> None:
+        """Hear of these objects."""
+        self._follows(refs)
+
+    def unfollow(self) -> None:
+        """The worker ended."""
+        self._follows(())

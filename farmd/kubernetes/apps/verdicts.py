@@ -1,0 +1,162 @@
+"""How far an object is, by the rules that kstatus reads them by: pure.
+
+What must never break: nothing is ready as long as its controller has not seen its last change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from farmd.commands.bundled import Verdict
+
+Found = Mapping[str, Any]
+READY = Verdict("ready")
+
+
+def judge(found: Found) -> Verdict:
+    """The verdict on an object as the server has it."""
+    meta, status = found["metadata"], found.get("status") or {}
+    if meta.get("deletionTimestamp"):
+        left = ", ".join(meta.get("finalizers") or ())
+        return Verdict("progressing", f"is being deleted{f', held by {left}' if left else ''}")
+    seen = status.get("observedGeneration")
+    if seen is not None and seen < meta.get("generation", 0):
+        return Verdict("progressing", "its controller has not seen the last change")
+    group = found["apiVersion"].rpartition("/")[0]
+    rule = _RULES.get((group, found["kind"]), _by_conditions)
+    return rule(found, status)
+
+
+def _condition(status: Found, kind: str) -> Mapping[str, Any]:
+    return next((each for each in status.get("conditions") or () if each.get("type") == kind), {})
+
+
+def _told(condition: Mapping[str, Any]) -> str:
+    return ": ".join(text for text in (condition.get("reason"), condition.get("message")) if text)
+
+
+def _waits(text: str) -> Verdict:
+    return Verdict("progressing", text)
+
+
+def _by_conditions(found: Found, status: Found) -> Verdict:  # noqa: ARG001
+    """Any other kind: its Ready condition, if it has one; else it is ready as soon as it is there."""
+    for kind in ("Ready", "Available"):
+        if condition := _condition(status, kind):
+            if condition.get("status") == "True":
+                return READY
+            stalled = _condition(status, "Stalled").get("status") == "True"
+            return Verdict("failed" if stalled else "progressing", _told(condition) or f"{kind} is not True")
+    return READY
+
+
+def _deployment(found: Found, status: Found) -> Verdict:
+    wanted = found["spec"].get("replicas", 1)
+    progress = _condition(status, "Progressing")
+    if progress.get("reason") == "ProgressDeadlineExceeded":
+        return Verdict("failed", _told(progress))
+    if "observedGeneration" not in status:
+        return _waits("its controller has not seen it")
+    updated, total = status.get("updatedReplicas", 0), status.get("replicas", 0)
+    if updated < wanted:
+        return _waits(f"{updated} of {wanted} updated")
+    if total > updated:
+        return _waits(f"{total - updated} old pods to go")
+    available = status.get("availableReplicas", 0)
+    return READY if available >= wanted else _waits(f"{available} of {wanted} available")
+
+
+def _stateful_set(found: Found, status: Found) -> Verdict:
+    spec = found["spec"]
+    wanted = spec.get("replicas", 1)
+    if "observedGeneration" not in status:
+        return _waits("its controller has not seen it")
+    strategy = spec.get("updateStrategy") or {}
+    if strategy.get("type") == "OnDelete":
+        return READY
+    ready = status.get("readyReplicas", 0)
+    if ready < wanted:
+        return _waits(f"{ready} of {wanted} ready")
+    partition = (strategy.get("rollingUpdate") or {}).get("partition") or 0
+    updated = status.get("updatedReplicas", 0)
+    if updated < wanted - partition:
+        return _waits(f"{updated} of {wanted - partition} updated")
+    if not partition and status.get("currentRevision") != status.get("updateRevision"):
+        return _waits("the last pods are updated")
+    return READY
+
+
+def _daemon_set(found: Found, status: Found) -> Verdict:
+    if "observedGeneration" not in status:
+        return _waits("its controller has not seen it")
+    wanted = status.get("desiredNumberScheduled", 0)
+    on_delete = (found["spec"].get("updateStrategy") or {}).get("type") == "OnDelete"
+    for field, word in (("updatedNumberScheduled", "updated"), ("numberAvailable", "available")):
+        if not (on_delete and word == "updated") and status.get(field, 0) < wanted:
+            return _waits(f"{status.get(field, 0)} of {wanted} {word}")
+    return READY
+
+
+def _job(found: Found, status: Found) -> Verdict:
+    if (failed := _condition(status, "Failed")).get("status") == "True":
+        return Verdict("failed", _told(failed))
+    if any(_condition(status, kind).get("status") == "True" for kind in ("Complete", "Succeeded")):
+        return READY
+    return _waits(f"{status.get('succeeded', 0)} of {found['spec'].get('completions', 1)} succeeded")
+
+
+def _farm_job(found: Found, status: Found) -> Verdict:  # noqa: ARG001
+    if (failed := _condition(status, "Failed")).get("status") == "True":
+        return Verdict("failed", _told(failed))
+    done = _condition(status, "Succeeded").get("status") == "True"
+    return READY if done else _waits("it has not succeeded")
+
+
+def _pod(found: Found, status: Found) -> Verdict:  # noqa: ARG001
+    phase = status.get("phase", "Pending")
+    if phase in ("Succeeded", "Failed"):
+        return READY if phase == "Succeeded" else Verdict("failed", status.get("message") or "the pod failed")
+    ready = _condition(status, "Ready")
+    return READY if ready.get("status") == "True" else _waits(_told(ready) or f"phase {phase}")
+
+
+def _claim(found: Found, status: Found) -> Verdict:  # noqa: ARG001
+    phase = status.get("phase", "Pending")
+    if phase == "Lost":
+        return Verdict("failed", "its volume is lost")
+    return READY if phase == "Bound" else _waits(f"phase {phase}")
+
+
+def _definition(found: Found, status: Found) -> Verdict:  # noqa: ARG001
+    refused = _condition(status, "NamesAccepted")
+    if refused.get("status") == "False":
+        return Verdict("failed", _told(refused))
+    there = _condition(status, "Established").get("status") == "True"
+    return READY if there else _waits("it is not established")
+
+
+def _service(found: Found, status: Found) -> Verdict:
+    if found["spec"].get("type") != "LoadBalancer":
+        return READY
+    there = (status.get("loadBalancer") or {}).get("ingress")
+    return READY if there else _waits("it has no address of a load balancer")
+
+
+def _namespace(found: Found, status: Found) -> Verdict:  # noqa: ARG001
+    phase = status.get("phase", "Active")
+    return READY if phase == "Active" else _waits(f"phase {phase}")
+
+
+_RULES: dict[tuple[str, str], Callable[[Found, Found], Verdict]] = {
+    ("apps", "Deployment"): _deployment,
+    ("apps", "StatefulSet"): _stateful_set,
+    ("apps", "DaemonSet"): _daemon_set,
+    ("batch", "Job"): _job,
+    ("farmd.io", "FarmJob"): _farm_job,
+    ("", "Pod"): _pod,
+    ("", "PersistentVolumeClaim"): _claim,
+    ("", "Service"): _service,
+    ("", "Namespace"): _namespace,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
+}

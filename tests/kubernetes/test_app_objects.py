@@ -1,0 +1,366 @@
+"""Objects of apps on a real API server: applied, marked, judged, collected, within the apps' rights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from farmd.dispatch.bundle import AppSpec, parse
+from farmd.dispatch.model import Act, Live, Verb
+from farmd.kubernetes.apps.api import Api
+from farmd.kubernetes.apps.applicator import Applicator
+from farmd.kubernetes.apps.discovery import Discovery
+from farmd.kubernetes.apps.marks import APPLIED, LABEL, MANAGER
+from farmd.kubernetes.errors import Unavailable
+from farmd.kubernetes.transport import KubernetesTransport
+from farmd.runtime.clock import SystemClock
+from store.apps import Entry
+from store.errors import OutcomeUnknown
+from tests.kubernetes_server import ApiServer
+
+pytestmark = pytest.mark.xdist_group("kubernetes")
+CLUSTER = "c0ffee00"
+ALL = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+
+
+class World:
+    """A namespace, and the applicators of apps that work there as the administrator."""
+
+    def __init__(self, api: ApiServer, namespace: str, transport: KubernetesTransport) -> None:
+        self.api, self.namespace, self.transport = api, namespace, transport
+
+    def app(self, name: str = "shop", cluster: str = CLUSTER, *, impersonate: bool = False) -> Applicator:
+        made = Api(self.transport, Discovery(self.transport), name, lambda: 10.0, impersonate=impersonate)
+        return Applicator(made, name, cluster, SystemClock())
+
+    def entries(self, *documents: dict[str, Any]) -> dict[str, Entry]:
+        files = [(json.dumps(each), f"{number}.json") for number, each in enumerate(documents)]
+        found = parse(files, AppSpec(name="shop", namespace=self.namespace)).entries
+        return {str(entry.ref): entry for entry in found}
+
+    async def look(self, app: Applicator, entry: Entry) -> Live | None:
+        return (await app.read({str(entry.ref): entry}, False)).get(str(entry.ref))
+
+    async def does(
+        self, app: Applicator, verb: Verb, *entries: Entry, seq: int = 1, to: str = ""
+    ) -> dict[str, str]:
+        return dict(await app.act([Act(verb, entry.ref, entry, to=to) for entry in entries], seq))
+
+    def there(self, path: str) -> Any:
+        return self.api.ask("GET", path)
+
+
+@pytest.fixture
+async def world(api, namespace, connect: Callable[..., Any]) -> AsyncIterator[World]:
+    async with connect(api) as transport:
+        yield World(api, namespace, transport)
+
+
+def config(name: str = "settings", annotations: dict[str, str] | None = None, **data: str) -> dict[str, Any]:
+    meta: dict[str, Any] = {"name": name, **({"annotations": annotations} if annotations else {})}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+
+
+def deployment(
+    replicas: int | None = 2, annotations: dict[str, str] | None = None, **labels: str
+) -> dict[str, Any]:
+    labels = labels or {"app": "proxy"}
+    container = {"name": "proxy", "image": "proxy:1", "resources": {"limits": {"cpu": "1000m"}}}
+    spec: dict[str, Any] = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+    }
+    spec |= {} if replicas is None else {"replicas": replicas}
+    meta: dict[str, Any] = {"name": "proxy", **({"annotations": annotations} if annotations else {})}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+
+
+def path(world: World, name: str = "settings") -> str:
+    return f"/api/v1/namespaces/{world.namespace}/configmaps/{name}"
+
+
+def of_deployment(world: World) -> str:
+    return f"/apis/apps/v1/namespaces/{world.namespace}/deployments/proxy"
+
+
+async def one(world: World, document: dict[str, Any]) -> Entry:
+    (entry,) = world.entries(document).values()
+    return entry
+
+
+async def test_an_object_is_made_with_its_mark_in_one_write(world: World) -> None:
+    app, entry = world.app(), await one(world, config(a="1"))
+    assert await world.look(app, entry) is None
+    assert await world.does(app, "create", entry, seq=7) == {}
+    meta = world.there(path(world))["metadata"]
+    assert meta["labels"] == {LABEL: "shop"}
+    assert meta["annotations"] == {APPLIED: f"{CLUSTER}/shop/7"}
+    live = await world.look(app, entry)
+    assert live is not None
+    assert (live.owner, live.differs, live.verdict, live.seq) == ("apps/shop", (), "ready", 7)
+
+
+async def test_what_a_server_writes_by_defaults_or_in_another_form_is_no_difference(world: World) -> None:
+    app, entry = world.app(), await one(world, deployment())
+    await world.does(app, "create", entry)
+    assert world.there(of_deployment(world))["spec"]["template"]["spec"]["containers"][0]["resources"]
+    live = await world.look(app, entry)
+    assert live is not None
+    assert live.differs == ()
+    assert live.verdict == "progressing"  # no controller runs here
+
+
+async def test_a_stated_field_that_somebody_changed_differs_and_says_who_and_another_field_does_not(
+    world: World,
+) -> None:
+    app, entry = world.app(), await one(world, config(a="1"))
+    await world.does(app, "create", entry)
+    world.api.patch(path(world), {"data": {"b": "2"}})
+    live = await world.look(app, entry)
+    assert live is not None
+    assert live.differs == ()
+    world.api.patch(path(world), {"data": {"a": "other"}})
+    live = await world.look(app, entry)
+    assert live is not None
+    assert live.differs == ("data.a",)
+    assert live.why
+    assert await world.does(app, "repair", entry) == {}
+    assert world.there(path(world))["data"] == {"a": "1", "b": "2"}
+
+
+async def test_a_field_that_left_the_file_goes_and_what_others_set_stays(world: World) -> None:
+    app = world.app()
+    first = await one(world, config(a="1", b="2"))
+    await world.does(app, "create", first)
+    world.api.patch(path(world), {"data": {"c": "theirs"}})
+    second = await one(world, config(a="9"))
+    await world.look(app, second)
+    assert await world.does(app, "update", second, seq=2) == {}
+    assert world.there(path(world))["data"] == {"a": "9", "c": "theirs"}
+
+
+async def test_an_ignored_field_keeps_the_live_value_through_every_apply(world: World) -> None:
+    app = world.app()
+    said = {"farmd.io/ignore": "spec.replicas"}
+    first = await one(world, deployment(2, said))
+    await world.does(app, "create", first)
+    world.api.patch(of_deployment(world), {"spec": {"replicas": 7}})
+    live = await world.look(app, first)
+    assert live is not None
+    assert live.differs == ()
+    second = await one(
+        world, deployment(2, said) | {"metadata": {"name": "proxy", "annotations": said | {"x": "1"}}}
+    )
+    await world.look(app, second)
+    assert await world.does(app, "update", second, seq=2) == {}
+    found = world.there(of_deployment(world))
+    assert found["spec"]["replicas"] == 7
+    assert found["metadata"]["annotations"]["x"] == "1"
+
+
+async def test_what_kubectl_applied_is_taken_over_so_that_what_leaves_the_file_goes(world: World) -> None:
+    applied = config(a="1", b="2")
+    applied["metadata"]["namespace"] = world.namespace
+    query = "?fieldManager=kubectl-client-side-apply"
+    world.api.ask("POST", path(world, "").rstrip("/") + query, applied)
+    app, entry = world.app(), await one(world, config(a="1"))
+    live = await world.look(app, entry)
+    assert live is not None
+    assert (live.owner, live.differs) == ("", ())
+    assert await world.does(app, "adopt", entry) == {}
+    found = world.there(path(world))
+    assert found["data"] == {"a": "1"}
+    assert {each["manager"] for each in found["metadata"]["managedFields"]} == {MANAGER}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "owner"),
+    [
+        ({}, {"meta.helm.sh/release-name": "shop"}, "Helm's release shop"),
+        ({}, {"argocd.argoproj.io/tracking-id": "shop:x"}, "Argo CD (shop:x)"),
+        ({"kustomize.toolkit.fluxcd.io/name": "k"}, {}, "Flux's kustomization k"),
+        ({"kapp.k14s.io/app": "1"}, {}, "kapp (1)"),
+        ({LABEL: "shop"}, {APPLIED: "decaf000/shop/3"}, "app shop of another cluster of farmd (decaf000)"),
+        ({LABEL: "other"}, {APPLIED: f"{CLUSTER}/other/3"}, "apps/other"),
+        ({LABEL: "shop"}, {APPLIED: "what"}, ""),
+    ],
+)
+async def test_the_mark_of_another_owner_is_read_and_nothing_is_compared(
+    world: World, labels: dict[str, str], annotations: dict[str, str], owner: str
+) -> None:
+    made = config(a="1")
+    made["metadata"] |= {"labels": labels, "annotations": annotations}
+    world.api.ask("POST", path(world, "").rstrip("/"), made)
+    live = await world.look(world.app(), await one(world, config(a="1")))
+    assert live is not None
+    assert (live.owner, live.differs) == (owner, ())
+
+
+async def test_an_immutable_field_needs_a_persons_word_to_be_made_anew(world: World) -> None:
+    app, entry = world.app(), await one(world, deployment())
+    await world.does(app, "create", entry)
+    plain = await one(world, deployment(app="other"))
+    live = await world.look(app, plain)
+    assert live is not None
+    assert 'farmd.io/replace: "true" makes it anew' in live.busy
+    allowed = await one(world, deployment(2, {"farmd.io/replace": "true"}, app="other"))
+    live = await world.look(app, allowed)
+    assert live is not None
+    assert live.fixed
+    uid = world.there(of_deployment(world))["metadata"]["uid"]
+    assert await world.does(app, "replace", allowed) == {}
+    assert await world.does(app, "create", allowed) == {}
+    assert world.there(of_deployment(world))["metadata"]["uid"] != uid
+
+
+async def test_r16_what_changed_since_it_was_read_is_neither_written_nor_deleted(world: World) -> None:
+    app, entry = world.app(), await one(world, config(a="1"))
+    await world.does(app, "create", entry)
+    for verb in ("update", "remove"):
+        await world.look(app, entry)
+        world.api.patch(path(world), {"data": {"b": verb}})
+        waiting = await world.does(app, verb, entry)
+        assert (
+            "the object has been modified" in waiting[str(entry.ref)] or "the UID" in waiting[str(entry.ref)]
+        )
+    assert world.there(path(world))["data"]["b"] == "remove"
+    await world.look(app, entry)
+    assert await world.does(app, "remove", entry) == {}
+    assert await world.look(app, entry) is None
+
+
+async def test_a_hand_over_changes_the_mark_in_one_write_and_nothing_else(world: World) -> None:
+    app, other, entry = world.app(), world.app("other"), await one(world, config(a="1"))
+    await world.does(app, "create", entry, seq=41)
+    await world.look(app, entry)
+    assert await world.does(app, "hand", entry, to="other") == {}
+    live = await world.look(other, entry)
+    assert live is not None
+    assert (live.owner, live.differs, live.seq) == ("apps/other", (), 0)
+    assert await world.does(other, "release", entry) == {}
+    meta = world.there(path(world))["metadata"]
+    assert not meta.get("labels")
+    assert not meta.get("annotations")
+
+
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "rows.shop.example", "annotations": {"farmd.io/on-remove": "delete"}},
+    "spec": {
+        "group": "shop.example",
+        "scope": "Namespaced",
+        "names": {"kind": "Row", "plural": "rows", "singular": "row", "listKind": "RowList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+
+
+async def test_a_definition_and_its_objects_in_one_step(world: World) -> None:
+    row = {"apiVersion": "shop.example/v1", "kind": "Row", "metadata": {"name": "a"}, "spec": {"b": 1}}
+    entries = world.entries(row, CRD)
+    app = world.app()
+    assert await app.read(entries, False) == {}
+    assert await world.does(app, "create", *entries.values()) == {}
+    live = await app.read(entries, False)
+    assert {ref: each.verdict for ref, each in live.items()} == dict.fromkeys(entries, "ready")
+    assert await world.does(app, "remove", *entries.values()) == {}
+    assert {each.ref.kind for each in (await app.read(entries, False)).values()} <= {
+        "CustomResourceDefinition"
+    }
+
+
+async def test_an_object_whose_kind_is_defined_and_not_served_is_unknown_and_not_gone(world: World) -> None:
+    crd = json.loads(json.dumps(CRD).replace("rows", "cols").replace("Row", "Col").replace("row", "col"))
+    crd["spec"]["versions"].append(
+        crd["spec"]["versions"][0] | {"name": "v2", "storage": False, "served": False}
+    )
+    base = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    world.api.ask("POST", base, crd)
+    try:
+        unserved = Entry(
+            ref=(
+                await one(world, {"apiVersion": "shop.example/v2", "kind": "Col", "metadata": {"name": "a"}})
+            ).ref
+        )
+        with pytest.raises(
+            Unavailable, match=r"Col\.shop\.example: it is defined, and shop\.example/v2 is not served"
+        ):
+            await Discovery(world.transport).find(unserved.ref.api_version, unserved.ref.kind)
+    finally:
+        world.api.ask("DELETE", f"{base}/cols.shop.example")
+
+
+async def test_a_namespace_that_goes_takes_nothing_new_and_says_so(world: World) -> None:
+    app = world.app()
+    name = f"{world.namespace}-going"
+    world.api.namespace(name)
+    world.api.patch(f"/api/v1/namespaces/{name}", {"metadata": {"finalizers": ["shop.example/hold"]}})
+    world.api.ask("DELETE", f"/api/v1/namespaces/{name}")
+    inside = config(a="1")
+    inside["metadata"]["namespace"] = name
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    entries = world.entries(space, inside)
+    live = (await app.read(entries, False))[f"namespace.core/{name}"]
+    assert "is being deleted, held by shop.example/hold" in live.busy
+    waiting = await world.does(app, "create", entries[f"configmap.core/{name}/settings"])
+    assert "because it is being terminated" in waiting[f"configmap.core/{name}/settings"]
+
+
+async def test_the_apps_own_user_decides_what_a_bundle_may_touch(
+    world: World, connect: Callable[..., Any]
+) -> None:
+    world.api.grant("farm", {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]})
+    group = "/apis/rbac.authorization.k8s.io/v1"
+    spaced = f"{group}/namespaces/{world.namespace}"
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]}]
+    world.api.ask("POST", f"{spaced}/roles", {"metadata": {"name": "shop"}, "rules": rules})
+    reference = {"kind": "Role", "name": "shop", "apiGroup": "rbac.authorization.k8s.io"}
+    subjects = [{"kind": "User", "name": "farmd:app:shop", "apiGroup": "rbac.authorization.k8s.io"}]
+    binding = {"metadata": {"name": "shop"}, "subjects": subjects, "roleRef": reference}
+    world.api.ask("POST", f"{spaced}/rolebindings", binding)
+    async with connect(world.api, "farm") as transport:
+        apps = World(world.api, world.namespace, transport)
+        shop, other = apps.app(impersonate=True), apps.app("other", impersonate=True)
+        entry = await one(world, config(a="1"))
+        assert await world.does(shop, "create", entry) == {}
+        secret = await one(world, deployment())
+        live = await world.look(shop, secret)
+        assert live is not None
+        assert 'User "farmd:app:shop" cannot get resource "deployments"' in live.busy
+        denied = await world.look(other, entry)
+        assert denied is not None
+        assert 'User "farmd:app:other" cannot get resource "configmaps"' in denied.busy
+        await world.look(shop, entry)
+        assert "cannot delete" in (await world.does(shop, "remove", entry))[str(entry.ref)]
+
+
+async def test_r12_an_answer_that_is_lost_is_unknown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, entry = world.app(), await one(world, config(a="1"))
+
+    async def lost(*_: object, **__: object) -> bytes:
+        from farmd.kubernetes.errors import UnknownOutcome
+
+        raise UnknownOutcome("no answer")
+
+    await world.look(app, entry)
+    send = world.transport.send
+
+    async def only_reads(request: Any, timeout: float = 10.0) -> bytes:
+        return await (lost() if request.write else send(request, timeout))
+
+    monkeypatch.setattr(world.transport, "send", only_reads)
+    with pytest.raises(OutcomeUnknown):
+        await world.does(app, "create", entry)
