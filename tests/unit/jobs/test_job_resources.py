@@ -367,3 +367,33 @@ def test_the_example_of_a_kind_is_a_job(plural: str) -> None:
 
     for each in of.job.types:
         assert pod(of, Slot(each.name, 0))["metadata"]["name"] == f"{of.metadata.name}-{each.name.lower()}-0"
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ({"spec": "x"}, "template.spec: found 'x', expected a mapping"),
+        (
+            {"spec": {"containers": {"name": "m"}}},
+            "template.spec.containers: found a mapping, expected a list",
+        ),
+        ({"spec": {"containers": ["m"]}}, "template.spec.containers[0]: found 'm', expected a mapping"),
+        ({"metadata": {"labels": {"a": 1}}}, "template.metadata.labels.a: found 1, expected text"),
+        (
+            {"spec": {"containers": [{"name": "m", "env": [{"value": "x"}]}]}},
+            "template.spec.containers[0].env[0].name: missing, expected text",
+        ),
+        (
+            {"spec": {"containers": [{"name": "m", "resources": {"limits": {"cpu": [1]}}}]}},
+            "template.spec.containers[0].resources.limits.cpu: found a list, expected text or",
+        ),
+    ],
+)
+def test_a_template_of_any_form_that_a_schema_let_in_is_refused_and_no_crash(
+    template: dict[str, Any], told: str
+) -> None:
+    raw = yaml.safe_load(FARM)
+    raw["spec"]["replicaSpecs"]["worker"]["template"] = template
+    with pytest.raises(InputInvalid) as refused:
+        read(kind("farmjobs"), raw)
+    assert str(refused.value).startswith(f"spec.replicaSpecs.worker.{told}")
