@@ -21,9 +21,8 @@ from farmd.commands.specs import unlike
 from farmd.jobs.commands import JOB
 from farmd.kubernetes.kind import KIND
 from farmd.kubernetes.people import changes, files, running, view, waiting
-from farmd.kubernetes.people.found import Found, Jobs
+from farmd.kubernetes.people.found import Found, Jobs, told
 from farmd.kubernetes.people.view import JobRow
-from farmd.overview.owners import holders
 from store.audit import AuditReader, Filter
 from store.errors import InputInvalid
 from store.times import plain
@@ -71,8 +70,8 @@ async def listed(invocation: Invocation, place: Place, everywhere: bool) -> list
         found = await Jobs(cluster.transport).list("" if everywhere else cluster.namespace)
         for line in found.refused:
             invocation.say(f"farmctl: {clean(line)}")
-        owners = await holders(invocation.client, invocation.keys, KIND)
-        return [view.row(each, owners.get(each.job.metadata.uid, "")) for each in found.jobs]
+        said = await told(invocation.call)
+        return [view.row(each, said) for each in found.jobs]
 
 
 async def get(invocation: Invocation, place: Place, name: str, as_file: bool) -> None:
@@ -81,8 +80,8 @@ async def get(invocation: Invocation, place: Place, name: str, as_file: bool) ->
     async with connected(place) as cluster:
         if as_file:
             found, _ = await _row(invocation, cluster, name)
-            told = view.as_file(found)
-            click.echo(as_json(told) if output == "json" else as_yaml(told), nl=output == "json")
+            spec = view.as_file(found)
+            click.echo(as_json(spec) if output == "json" else as_yaml(spec), nl=output == "json")
             return
 
         async def read() -> Table:
@@ -103,14 +102,14 @@ async def describe(invocation: Invocation, place: Place, name: str) -> None:
         found, row = await _row(invocation, cluster, name)
         slots = view.slots(found, await Jobs(cluster.transport).pods(found))
         history = await AuditReader(client, keys).read(Filter(kind=KIND, item=row.record.name), _HISTORY)
-        conditions = found.job.status.conditions
+        conditions = found.status.conditions
         if invocation.settings.output in {"json", "yaml"}:
             content = {"pods": plain(slots), "conditions": plain(conditions), "history": plain(history)}
             emit(invocation, document("Job", noun_tables.plain_row(row) | content))
         elif invocation.settings.output == "name":
             click.echo(f"job/{row.record.name}")
         else:
-            told = [
+            lines = [
                 ("Name", row.record.name),
                 ("Id", row.record.id),
                 ("State", row.state + (f": {row.reason}" if row.reason else "")),
@@ -119,7 +118,7 @@ async def describe(invocation: Invocation, place: Place, name: str) -> None:
                 *view.facts(found, row),
             ]
             tables = {f"Pods ({len(slots)})": _slots(slots, now), "Conditions": _conditions(conditions)}
-            noun_tables.describe(invocation, told, None, history, tables)
+            noun_tables.describe(invocation, lines, None, history, tables)
 
 
 async def explain(invocation: Invocation, place: Place, name: str) -> None:
@@ -195,8 +194,7 @@ async def delete(invocation: Invocation, place: Place, names: Sequence[str], cas
 
 async def _row(invocation: Invocation, cluster: Cluster, name: str) -> tuple[Found, JobRow]:
     found = await Jobs(cluster.transport).find(*cluster.split(name))
-    owners = await holders(invocation.client, invocation.keys, KIND)
-    return found, view.row(found, owners.get(found.job.metadata.uid, ""))
+    return found, view.row(found, await told(invocation.call))
 
 
 async def _wait(invocation: Invocation, jobs: Jobs, mutations: Sequence[Mutation]) -> None:

@@ -14,13 +14,12 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.tables import clean
 from farmd.jobs.model import Member
 from farmd.jobs.objects import Pod
-from farmd.kubernetes.errors import KubernetesError
 from farmd.kubernetes.people import view
 from farmd.kubernetes.people.found import Found, Jobs
-from farmd.kubernetes.people.refusals import refusal
+from farmd.kubernetes.people.refusals import refusals
 from farmd.kubernetes.resources import PODS
 from farmd.kubernetes.transport import Request
-from store.errors import InputInvalid, NotFound, StoreUnavailable
+from store.errors import InputInvalid, NotFound, StoreError, StoreUnavailable
 from store.mistakes import shown
 from store.words import share
 
@@ -45,11 +44,12 @@ async def logs(invocation: Invocation, place: Place, slot: str, attempt: int | N
                 )
             await _all(invocation, cluster, found, members, wanted)
             return
-        pod = _chosen(found, members, parts[own:], attempt)
-        await _stream(cluster, found, pod, wanted, b"")
+        await _stream(cluster, found, *_chosen(found, members, parts[own:], attempt), wanted, b"")
 
 
-def _chosen(found: Found, members: list[tuple[Pod, Member]], slot: list[str], attempt: int | None) -> Pod:
+def _chosen(
+    found: Found, members: list[tuple[Pod, Member]], slot: list[str], attempt: int | None
+) -> tuple[Pod, Member]:
     """The pod of a slot that a person means."""
     kind, index = slot
     spelled = {each.slot.type.lower(): each.slot.type for _, each in members} | view.types(found)
@@ -60,7 +60,7 @@ def _chosen(found: Found, members: list[tuple[Pod, Member]], slot: list[str], at
     own = [(pod, each) for pod, each in members if str(each.slot) == text]
     for pod, each in own:
         if attempt in (None, each.attempt):
-            return pod
+            return pod, each
     if own:
         raise NotFound(
             f"job {found.name!r}: the pod of attempt {attempt} of {text} is gone, and its log with it;"
@@ -83,20 +83,28 @@ async def _all(
     async def one(pod: Pod, member: Member) -> bool:
         prefix = f"{member.slot}: ".encode() if len(members) > 1 else b""
         try:
-            await _stream(cluster, found, pod, wanted, prefix)
-        except KubernetesError as error:
-            click.echo(f"farmctl: {member.slot}: {clean(refusal(error).message)}", err=True)
+            with refusals():
+                await _stream(cluster, found, pod, member, wanted, prefix)
+        except StoreError as error:
+            click.echo(f"farmctl: {member.slot}: {clean(error.message)}", err=True)
             return False
         return True
 
     works = [one(*each) for each in members]
     done = await asyncio.gather(*works) if wanted.follow else [await work for work in works]
     if failed := done.count(False):
-        raise StoreUnavailable(f"the logs of {share(failed, len(done), 'pod')} could not be read")
+        text = f"the logs of {share(failed, len(done), 'pod')} could not be read"
+        raise StoreUnavailable(text, hint=f"farmctl job explain {found.name}")
 
 
-async def _stream(cluster: Cluster, found: Found, pod: Pod, wanted: log_stream.Wanted, prefix: bytes) -> None:
-    """Write the log of the container that does the job's work."""
+async def _stream(
+    cluster: Cluster, found: Found, pod: Pod, member: Member, wanted: log_stream.Wanted, prefix: bytes
+) -> None:
+    """Write the log of the container that does the job's work.
+
+    Raises:
+        NotFound: the pod wrote nothing, because it has not started.
+    """
     params = [("tailLines", str(wanted.lines))]
     flags = ("follow", "previous", "timestamps")
     params += [(name, "true") for name in flags if name in wanted.params()]
@@ -106,4 +114,7 @@ async def _stream(cluster: Cluster, found: Found, pod: Pod, wanted: log_stream.W
     request = Request("GET", path, params, resource="pods")
     timeout = None if wanted.follow else READ_SECONDS
     async with cluster.transport.stream(request, timeout) as chunks:
-        await log_stream.copy(chunks, prefix, log_stream.to_stdout)
+        wrote = await log_stream.copy(chunks, prefix, log_stream.to_stdout)
+    if not wrote and member.phase == "starting":
+        why = view.reason(pod, member)
+        raise NotFound(f"pod {pod.metadata.name} has not started yet{f': {why}' if why else ''}")

@@ -211,6 +211,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         before = standing.record if standing is not None else Run()
         if counts == before:
             return
+        known = self._shared.found.known[self.claim.item]
         reason = (
             f"{counts.restarts - before.restarts} more restarts" if counts.restarts > before.restarts else ""
         )
@@ -219,10 +220,10 @@ class KubeJobWorker(Worker[Reading, Plan]):
             reason or "slots ended",
             before={"restarts": before.restarts, "attempt": before.attempt},
             after={"restarts": counts.restarts, "attempt": counts.attempt},
+            name=f"{known.namespace}/{known.name}",
         )
         key = self.context.keys.record(RUNS.name, self.claim.item)
         self._run.forget()
-        known = self._shared.found.known[self.claim.item]
         where = f"{self._shared.cluster}/{known.unit.data.plural}/{known.namespace}/{known.name}"
         counts = msgspec.structs.replace(counts, source=where)
         await self.writer.commit(Write.over(key, counts, standing, self._run), audit)

@@ -17,6 +17,7 @@ from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.clock import SystemClock
 from tests.fleet import cluster_on
 from tests.kubernetes.farmjobs import Jobs
+from tests.kubernetes.job_people import Run, person
 from tests.kubernetes_server import ApiServer, Etcd
 from tests.recorders import CountingRecorder
 
@@ -78,3 +79,9 @@ async def jobs(unclaimed: Jobs) -> Jobs:
     """The same with one farm."""
     await unclaimed.farm("first")
     return unclaimed
+
+
+@pytest.fixture
+def farmctl(jobs: Jobs, tmp_path: Path) -> Run:
+    """farmctl of a person whose kubeconfig names the test's namespace."""
+    return person(jobs, tmp_path)

@@ -3,58 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.people.files import parse
 from farmd.kubernetes.people.found import Jobs as JobsOfAPerson
 from farmd.kubernetes.people.running import prepare
 from farmd.kubernetes.resources import PODS, SERVICES
-from tests.farmctl import Farmctl, Result
-from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs, failed, template
+from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs, failed
+from tests.kubernetes.job_people import Run, document, running
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
-Run = Callable[..., Awaitable[Result]]
-
-
-def document(name: str, replicas: int = 1, **spec: Any) -> dict[str, Any]:
-    """A small FarmJob."""
-    types = {"Worker": {"replicas": replicas, "restartPolicy": "ExitCode", "template": template()}}
-    body = {"apiVersion": "farmd.io/v1", "kind": "FarmJob", "metadata": {"name": name}}
-    return body | {"spec": {"replicaSpecs": types} | spec}
-
-
-@pytest.fixture
-def farmctl(jobs: Jobs, tmp_path: Path) -> Run:
-    """farmctl with the cluster's kubeconfig, whose context names the test's namespace."""
-    config = json.loads(jobs.server.kubeconfig())
-    config["contexts"][0]["context"]["namespace"] = jobs.namespace
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(config))
-    run = Farmctl(jobs.consul, jobs.prefix, variables={"KUBECONFIG": str(path)})
-
-    async def ran(*words: str, stdin: Any = "") -> Result:
-        text = stdin if isinstance(stdin, str) else yaml.safe_dump_all(stdin)
-        return await asyncio.to_thread(run, *words, stdin=text)
-
-    return ran
-
-
-async def running(jobs: Jobs, farmctl: Run, name: str, replicas: int = 1, **spec: Any) -> None:
-    """Run a job, and wait until its pods run."""
-    done = await farmctl("job", "run", "-f", "-", stdin=[document(name, replicas, **spec)])
-    assert done.code == 0, done
-    own = [f"{name}-worker-{index}" for index in range(replicas)]
-    await jobs.until("its pods", lambda: set(own) <= set(jobs.pods()))
-    for pod in own:
-        jobs.play(pod, RUNNING)
-    await jobs.until("a job that runs", lambda: "Running" in jobs.states(name))
 
 
 async def test_a_file_becomes_a_job_once_and_another_one_is_a_conflict(jobs: Jobs, farmctl: Run) -> None:

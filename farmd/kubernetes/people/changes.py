@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from farmd.commands.mutation import Call, Change, Mutation, commit, registered
 from farmd.kubernetes.kind import KIND
 from farmd.kubernetes.people import view
@@ -27,7 +25,7 @@ async def suspend(call: Call, found: Found, verb: str, *, wanted: bool) -> Mutat
         raise Conflict(f"job {found.name!r} is being deleted", id=found.job.metadata.uid)
     if wanted and (outcome := view.run(found).outcome):
         raise Conflict(f"job {found.name!r} is over: {outcome}", id=found.job.metadata.uid)
-    before = suspended(found)
+    before = view.suspended(found)
     if before == wanted:
         return Mutation(_change(found, verb))
     shown = {"before": {"suspend": before}, "after": {"suspend": wanted}}
@@ -56,12 +54,6 @@ async def write(call: Call, jobs: Jobs, found: Found, mutation: Mutation) -> Non
         policy = {"suspend": mutation.change.after["suspend"]}
         patch = {"metadata": {"uid": meta.uid}, "spec": {"runPolicy": policy}}
         await objects.patch(meta.namespace, meta.name, patch)
-
-
-def suspended(found: Found) -> bool:
-    """Whether a person stopped it."""
-    policy = msgspec.json.decode(found.job.spec).get("runPolicy")
-    return isinstance(policy, dict) and policy.get("suspend") is True
 
 
 def _change(found: Found, verb: str, **more: Any) -> Change:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from farmd.commands.mutation import Call
 from farmd.jobs.objects import Pod
+from farmd.jobs.resources.conditions import ResourceStatus
 from farmd.jobs.resources.kindfile import KindFile, kinds
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import Forbidden, NotFound
+from farmd.kubernetes.kind import KIND
 from farmd.kubernetes.people.refusals import refusal
 from farmd.kubernetes.resources import PODS, Resource
 from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport
 from farmd.kubernetes.unit import JobObject
+from farmd.overview.owners import holders
 from store import errors
+from store.jobs import JobStatus
+from store.status import StatusStore
 
 
 class Found(NamedTuple):
@@ -28,12 +34,33 @@ class Found(NamedTuple):
         """As people write it: ``ml/bert``."""
         return f"{self.job.metadata.namespace}/{self.job.metadata.name}"
 
+    @property
+    def status(self) -> ResourceStatus:
+        """Its own status; an empty one where that does not decode."""
+        try:
+            return self.job.status
+        except errors.InputInvalid:
+            return ResourceStatus()
+
 
 class Listing(NamedTuple):
     """Jobs, and a line for each kind whose jobs may not be read."""
 
     jobs: Sequence[Found]
     refused: Sequence[str]
+
+
+class Told(NamedTuple):
+    """What farms say of jobs, by uid: who holds its lock, and why one does not go on."""
+
+    owners: Mapping[str, str]
+    statuses: Mapping[str, JobStatus]
+
+
+async def told(call: Call) -> Told:
+    """What farms say of all jobs in Kubernetes."""
+    owners = await holders(call.client, call.keys, KIND)
+    return Told(owners, await StatusStore(call.client, call.keys, KIND, JobStatus).list())
 
 
 class Jobs:

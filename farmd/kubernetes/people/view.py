@@ -15,7 +15,7 @@ from farmd.jobs.resources.podview import member_of
 from farmd.jobs.resources.resource import Resource
 from farmd.jobs.resources.trouble import troubles
 from farmd.kubernetes.items import MANAGERS
-from farmd.kubernetes.people.found import Found
+from farmd.kubernetes.people.found import Found, Told
 from farmd.overview import Row
 from store.errors import InputInvalid
 from store.jobs import JobStatus, Run
@@ -61,27 +61,36 @@ class JobRow(Row[KubeJob], frozen=True, kw_only=True):
         return "its members go first" if self.state == "deleting" else str(self.status.reason)
 
 
-def row(found: Found, owner: str) -> JobRow:
-    """A job with the farm that holds its lock."""
-    meta, spec = found.job.metadata, msgspec.json.decode(found.job.spec)
+def row(found: Found, told: Told) -> JobRow:
+    """A job with the farm that holds its lock, and what farms say of it beside its own status."""
+    meta, invalid, types, managed_by = found.job.metadata, "", dict[str, int](), ""
     try:
-        read, invalid = resource_of(found), ""
+        read, status = resource_of(found), found.job.status
+        types = {each.name: each.replicas for each in read.job.types}
+        managed_by = "" if read.managed_by in MANAGERS else read.managed_by
     except InputInvalid as error:
-        read, invalid = None, error.message
-    status = found.job.status
-    replicas = {} if read is None else {each.name: each.replicas for each in read.job.types}
+        status, invalid = ResourceStatus(), error.message
     record = KubeJob(
         id=meta.uid,
         name=found.name,
         kind=found.kind.kind,
-        types=replicas,
-        suspend=bool((spec.get("runPolicy") or {}).get("suspend")),
+        types=types,
+        suspend=suspended(found),
         labels=dict(meta.labels),
-        managed_by="" if read is None or read.managed_by in MANAGERS else read.managed_by,
+        managed_by=managed_by,
         deleting=meta.terminating,
         created=seconds_since_epoch(meta.creation_timestamp),
     )
-    return JobRow(record=record, index=0, status=_status(record, status, invalid), owner=owner)
+    own, said = _status(record, status, invalid), told.statuses.get(meta.uid)
+    if said is not None and said.reason and own.state not in _OVER:
+        own = msgspec.structs.replace(own, state=said.state, reason=said.reason)
+    return JobRow(record=record, index=0, status=own, owner=told.owners.get(meta.uid, ""))
+
+
+def suspended(found: Found) -> bool:
+    """Whether a person stopped it."""
+    policy = msgspec.json.decode(found.job.spec).get("runPolicy")
+    return isinstance(policy, dict) and policy.get("suspend") is True
 
 
 def resource_of(found: Found) -> Resource:
@@ -99,7 +108,7 @@ def resource_of(found: Found) -> Resource:
 
 def run(found: Found) -> Run:
     """How far it is by its own status, with the reason of its end."""
-    status = found.job.status
+    status = found.status
     known = run_of(status, Run(restarts=status.restarts, attempt=status.attempt))
     why = _message(status, "Failed", found.job.metadata.name) if is_failed(status) else ""
     return msgspec.structs.replace(known, reason=why)
@@ -174,7 +183,7 @@ def slots(found: Found, pods: Sequence[Pod]) -> list[SlotRow]:
             phase="leaving" if member.leaving else member.phase,
             exit=member.exit,
             restarts=member.restarts,
-            reason=_why(pod, member),
+            reason=reason(pod, member),
             created=member.at,
         )
         for pod, member in members(found, pods)
@@ -204,7 +213,8 @@ def types(found: Found) -> dict[str, str]:
     return {name.lower(): name for name in known} if isinstance(known, dict) else {}
 
 
-def _why(pod: Pod, member: Member) -> str:
+def reason(pod: Pod, member: Member) -> str:
+    """What keeps a pod from its work, or how it ended; empty: nothing is known."""
     told = [f"{each.reason}: {each.message}" for each in troubles(pod)]
     prefix = f"pod {pod.metadata.name}"
     return "; ".join(each.replace(f"{prefix}, ", "").replace(f"{prefix}: ", "") for each in told) or (
@@ -223,7 +233,7 @@ def explained(found: Found, shown: JobRow, pods: Sequence[Pod]) -> Iterator[str]
             yield f"{each.slot}: {each.phase}" + (f": {each.reason}" if each.reason else "")
     for name, count in shown.record.types.items():
         own = [each for each in there if each.slot.rpartition("/")[0] == name]
-        done = found.job.status.replica_statuses.get(name, ReplicaStatus()).succeeded
+        done = found.status.replica_statuses.get(name, ReplicaStatus()).succeeded
         standing = len(own) + max(0, done - sum(each.phase == "succeeded" for each in own))
         if standing < count:
             yield f"{name}: {count - standing} of {count} slots have no pod"

@@ -8,10 +8,8 @@ from farmd.commands import waiting
 from farmd.commands.mutation import Call, Change
 from farmd.commands.waiting import Look, Report
 from farmd.jobs.waiting import Sight, over
-from farmd.kubernetes.kind import KIND
 from farmd.kubernetes.people import view
-from farmd.kubernetes.people.found import Jobs
-from farmd.overview.owners import holders
+from farmd.kubernetes.people.found import Jobs, told
 from farmd.runtime.errors import WaitTimeout
 from store.errors import NotFound
 from store.words import count_of
@@ -23,8 +21,7 @@ async def end(call: Call, jobs: Jobs, change: Change, timeout: float, report: Re
 
     async def look() -> Sight:
         found = await jobs.find(namespace, name)
-        owners = await holders(call.client, call.keys, KIND)
-        return Sight(view.row(found, owners.get(found.job.metadata.uid, "")), view.run(found))
+        return Sight(view.row(found, await told(call)), view.run(found))
 
     await over(call, change, look, timeout, report)
 
