@@ -179,3 +179,28 @@ def base64_of(request: object) -> bytes:
         return b""
     operations = json.loads(getattr(request, "body", b"[]"))
     return b"".join(base64.b64decode(op["KV"].get("Value") or "") for op in operations)
+
+
+FATES = ("killed, never sent", "killed, never answered", "stopped, sent late")
+
+
+class Fall:
+    """What happens to a farm at its k-th transaction whose audit record is of this kind."""
+
+    def __init__(self, farm: NodeFarm, fate: str, k: int, kind: str) -> None:
+        self._left = k
+        self._kind = f'"kind":"{kind}"'.encode()
+        self.reached = asyncio.Event()
+        self.released = asyncio.Event()
+        if fate == "killed, never answered":
+            farm.faults.after = lambda request, _: self._hold(request)
+        else:
+            farm.faults.before = self._hold
+
+    async def _hold(self, request: object) -> None:
+        if not self.reached.is_set():
+            self._left -= self._kind in base64_of(request)
+            if self._left:
+                return
+            self.reached.set()
+        await self.released.wait()

@@ -50,7 +50,7 @@ class Reader:
         left = {str(each.ref): each for each in entries.get(goal, ()) if each.left}
         before = {str(each.ref): each for number in sorted(former) for each in entries[number]}
         concerned = {**before, **left, **wanted}
-        steady = state.reached == state.effective == goal
+        steady = state.reached == state.effective == goal and state.swept == app.revision
         return Snapshot(
             name=self._app,
             app=app,

@@ -1,20 +1,346 @@
-"""Apps of records in Consul, kept by real farms on virtual time."""
+"""Apps of records in Consul, kept by farms on virtual time: what becomes of the world."""
 
 from __future__ import annotations
 
-from tests.app_fleet import MARK, app_fleet, document, rc
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from farmd.commands.mutation import Call, commit
+from farmd.replication.commands import RC, set_replicas
+from store import codec
+from store.apps import AppStore
+from store.errors import Conflict
+from store.failsafe import Failsafe
+from tests.app_fleet import KEYS, MARK, AppFleet, app_fleet, document, pod, rc
+from tests.fleet import Inbox
+
+
+async def rewrite(call: Call, name: str, **fields: object) -> None:
+    """Somebody else writes a controller."""
+    records = RC.records(call.client, KEYS)
+    stored = await records.find(name)
+    await call.client.transaction([records.replace(stored, msgspec.structs.replace(stored.record, **fields))])
 
 
 async def test_a_bundle_of_two_waves_is_made_and_each_object_bears_its_mark() -> None:
     async with app_fleet("n1", "n2") as fleet:
-        await fleet.apply(
-            rc("web", wave=2, replicas=2), rc("db", wave=1), document("node", "n1", labels={"rack": "r1"})
-        )
+        node = document("node", "n1", labels={"rack": "r1"})
+        await fleet.apply(rc("web", wave=2, replicas=2), rc("db", wave=1), node)
         await fleet.reached(1)
         found = await fleet.records()
         assert {name: each.part_of for name, each in found.items()} == {"web": MARK, "db": MARK}
-        node = (await fleet.records("nodes"))["n1"]
-        assert (node.labels["rack"], node.parts) == ("r1", {"labels.rack": MARK})
+        stands = (await fleet.records("nodes"))["n1"]
+        assert (stands.labels["rack"], stands.parts) == ("r1", {"labels.rack": MARK})
         told = await fleet.told("converged")
         assert (told.phase, told.objects, told.ready) == ("reached", 3, 3)
         assert found["db"].created < found["web"].created
+
+
+async def test_a_changed_pod_comes_by_a_rollout_and_the_mark_goes_with_the_name() -> None:
+    async with app_fleet("n1", "n2", "n3") as fleet:
+        await fleet.apply(rc("web", "--v1", replicas=2))
+        await fleet.reached(1)
+        before = (await fleet.records())["web"]
+        await fleet.apply(rc("web", "--v2", replicas=2))
+        await fleet.reached(2, within=400)
+        (after,) = (await fleet.records()).values()
+        assert (after.name, after.part_of, after.managed_by) == ("web", MARK, "")
+        assert after.id != before.id
+        assert after.manifest != before.manifest
+        assert len(await fleet.fleet.audits("rollout.done")) == 1
+
+
+async def test_a_version_that_its_rollout_reverts_fails_the_revision_and_the_app_goes_back() -> None:
+    async with app_fleet("n1", "n2", "n3") as fleet:
+        policy = {"progress_deadline": 20, "stages": [1, "100%"]}
+        await fleet.apply(
+            rc("web", "--v1", replicas=2, rollout=policy), on_failure="rollback", deadline=900.0
+        )
+        await fleet.reached(1)
+        await fleet.apply(rc("web", "--bad", replicas=2, rollout=policy), rc("new"))
+        told = await fleet.told("revision 2 failed", within=900)
+        assert "rc/web" in told.reason
+        found = await fleet.until(lambda: _only(fleet, "web"), 300)
+        assert found.part_of == MARK
+        state = await fleet.state()
+        assert (state.effective, state.reached, state.refused) == (1, 1, 2)
+
+
+async def _only(fleet: AppFleet, name: str) -> object:
+    found = await fleet.records()
+    return found[name] if set(found) == {name} else None
+
+
+async def test_what_left_the_files_goes_with_prune_and_its_pods_before_it() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("a"), rc("b"), rc("c"))
+        await fleet.reached(1)
+        await fleet.apply(rc("a"), rc("b"))
+        await fleet.reached(2)
+        assert set(await fleet.records()) == {"a", "b", "c"}
+        assert (await fleet.told("converged")).left == 1
+        await fleet.apply(rc("a"), rc("b"), prune=True)
+        await fleet.reached(3)
+        assert set(await fleet.records()) == {"a", "b"}
+        page = await fleet.call.client.list(KEYS.tree("pods"))
+        assert len([raw for raw in page.items if "/n1/" in raw.key]) == 2
+
+
+async def test_drift_of_a_stated_field_is_repaired_and_any_other_field_is_peoples() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web", replicas=1))
+        await fleet.reached(1)
+        await rewrite(fleet.call, "web", replicas_desired=0, max_unavailable=7)
+
+        async def repaired() -> bool:
+            return (await fleet.records())["web"].replicas_desired == 1
+
+        await fleet.until(repaired)
+        assert (await fleet.records())["web"].max_unavailable == 7
+        assert len(await fleet.fleet.audits("app.repair")) == 1
+
+
+async def test_a_field_that_somebody_else_writes_again_and_again_is_left_and_people_are_told() -> None:
+    inbox = Inbox()
+    async with app_fleet("n1", alerts=inbox) as fleet:
+        await fleet.apply(rc("web", replicas=1))
+        await fleet.reached(1)
+        for _ in range(4):
+            await rewrite(fleet.call, "web", replicas_desired=0)
+            await fleet.clock.advance(5)
+        assert (await fleet.records())["web"].replicas_desired == 0
+        assert "replicas was repaired 3 times" in (await fleet.told("repaired 3 times")).reason
+        assert "app_contended_shop" in inbox.firing
+        await rewrite(fleet.call, "web", replicas_desired=1)
+        await fleet.told("converged")
+        assert "app_contended_shop" in inbox.resolved
+
+
+async def test_r14_people_edit_what_a_file_leaves_open_and_disable_and_restart_everything() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web", replicas=1))
+        await fleet.reached(1)
+        call = fleet.call
+        with pytest.raises(Conflict, match="replicas of rc/web is said by app shop"):
+            await set_replicas(call, "web", 3)
+        with pytest.raises(Conflict, match="rc/web is part of app"):
+            await RC.delete(call, "web", cascade=True)
+        other = {key: value for key, value in rc("web", "--v9").items() if key not in ("apiVersion", "kind")}
+        with pytest.raises(Conflict, match="pod of rc/web is said by app shop"):
+            await RC.update(call, RC.file.parse(other, "x"), now=False)
+        await commit(call, await RC.restart(call, "web"))
+        await commit(call, await RC.disable(call, "web"))
+        await fleet.clock.advance(20)
+        found = (await fleet.records())["web"]
+        assert (found.disabled, found.restart) == (True, 1)
+        await commit(call, await RC.enable(call, "web"))
+        labels = {key: value for key, value in rc("web").items() if key not in ("apiVersion", "kind")}
+        await commit(
+            call, await RC.update(call, RC.file.parse(labels | {"labels": {"a": "b"}}, "x"), now=False)
+        )
+        await fleet.clock.advance(20)
+        assert (await fleet.records())["web"].labels == {"a": "b"}
+
+
+async def test_r14_a_forced_edit_holds_until_the_worker_looks_again() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web", replicas=1))
+        await fleet.reached(1)
+        forced = replace(fleet.call, force=True, reason="an incident")
+        await commit(forced, await set_replicas(forced, "web", 0))
+
+        async def repaired() -> bool:
+            return (await fleet.records())["web"].replicas_desired == 1
+
+        await fleet.until(repaired)
+
+
+async def test_an_equal_controller_of_nobodys_is_adopted_and_another_one_only_by_name() -> None:
+    async with app_fleet("n1") as fleet:
+        for each in (rc("equal"), rc("other", replicas=0)):
+            spec = RC.file.parse({k: v for k, v in each.items() if k not in ("apiVersion", "kind")}, "x")
+            await commit(fleet.call, await RC.create(fleet.call, spec))
+        before = await fleet.records()
+        await fleet.apply(rc("equal"), rc("other", replicas=1, wave=1))
+        told = await fleet.told("exists and differs")
+        assert told.waiting[0].ref == "rc/other"
+        found = await fleet.records()
+        assert (found["equal"].part_of, found["other"].part_of) == (MARK, "")
+        assert found["other"].replicas_desired == 0
+        await fleet.apply(rc("equal"), rc("other", replicas=1, wave=1), adopt=["rc/other"])
+        await fleet.reached(2)
+        found = await fleet.records()
+        assert (found["other"].part_of, found["other"].replicas_desired) == (MARK, 1)
+        assert {each.id for each in found.values()} == {each.id for each in before.values()}
+
+
+async def test_a_controller_moves_from_app_to_app_with_its_pods() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web"), rc("x"), rc("y"))
+        await fleet.reached(1)
+        before = (await fleet.records())["web"]
+        await fleet.apply(rc("web"), app="next", adopt=["*"])
+        await fleet.told("belongs to app shop", app="next")
+        await fleet.apply(rc("x"), rc("y"), prune=True)
+        await fleet.reached(1, app="next")
+        await fleet.reached(2)
+        after = (await fleet.records())["web"]
+        assert (after.id, after.part_of) == (before.id, "apps/next")
+        assert len(await fleet.fleet.audits("rc.delete")) == 0
+
+
+async def test_two_farms_and_the_second_takes_over_in_the_middle() -> None:
+    async with app_fleet("n1", farms=2, ttl=10.0) as fleet:
+        await fleet.apply(*(rc(f"r{number}", wave=number % 3) for number in range(9)))
+        await fleet.clock.advance(1)
+        await fleet.fleet.crash("f0")
+        await fleet.reached(1, within=300)
+        assert len(await fleet.records()) == 9
+
+
+async def test_an_app_that_is_deleted_takes_everything_with_it() -> None:
+    async with app_fleet("n1") as fleet:
+        node = document("node", "n1", labels={"rack": "r1"})
+        await fleet.apply(rc("a"), document("daemonset", "logs", pod=pod("logs"), min_healthy_time=0), node)
+        await fleet.reached(1)
+        await fleet.say(deleting="objects")
+        await fleet.gone()
+        assert (await fleet.records(), await fleet.records("daemonsets")) == ({}, {})
+        stands = (await fleet.records("nodes"))["n1"]
+        assert (stands.labels, stands.parts) == ({}, {})
+        for tree in ("trackers/", "work/apps/", "status/apps/", "apps/s"):
+            assert (await fleet.call.client.list(KEYS.prefix + tree)).items == []
+        assert len(await fleet.fleet.audits("app.delete")) == 1
+
+
+async def test_an_app_that_ends_may_leave_its_objects_to_people() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("a"), document("node", "n1", labels={"rack": "r1"}))
+        await fleet.reached(1)
+        await fleet.say(deleting="keep")
+        await fleet.gone()
+        found = (await fleet.records())["a"]
+        assert (found.part_of, found.open) == ("", [])
+        assert (await fleet.records("nodes"))["n1"].labels == {"rack": "r1"}
+
+
+async def test_a_job_runs_once_and_what_waits_for_it_begins_then() -> None:
+    async with app_fleet("n1") as fleet:
+        load = document("job", "load", types=[{"name": "main", "pod": pod("load")}])
+        await fleet.fleet.client.put(KEYS.agent("n1"), b'{"node":"n1","version":"1","features":["jobs.1"]}')
+        await fleet.apply(load, rc("web", after=["job/load"]))
+        await fleet.clock.advance(10)
+        assert set(await fleet.records()) == set()
+        (job,) = (await fleet.records("jobs")).values()
+        assert job.part_of == MARK
+        await fleet.call.client.put(KEYS.record("runs", job.id), b'{"outcome":"succeeded"}')
+        await fleet.reached(1, within=600)
+        assert set(await fleet.records()) == {"web"}
+
+
+async def test_a_job_that_differs_is_deleted_and_made_anew() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(document("job", "load", types=[{"name": "main", "pod": pod("load")}]), repair=True)
+
+        async def made() -> object:
+            return (await fleet.records("jobs")).get("load")
+
+        first = await fleet.until(made)
+        await fleet.apply(
+            document("job", "load", backoff_limit=1, types=[{"name": "main", "pod": pod("load")}])
+        )
+
+        async def anew() -> bool:
+            found = (await fleet.records("jobs")).get("load")
+            return found is not None and found.id != first.id
+
+        await fleet.until(anew)
+        assert (await fleet.records("jobs"))["load"].backoff_limit == 1
+
+
+async def test_a_paused_app_is_left_as_it_is_until_it_is_resumed() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("a"), paused=True)
+        await fleet.told("paused")
+        assert await fleet.records() == {}
+        await fleet.say(paused=False)
+        await fleet.reached(1)
+
+
+async def test_r10_a_tracker_that_was_altered_by_hand_blocks_its_app_alone() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.call.client.put(
+            KEYS.tracker("bad", 1), b'{"revision":1,"digest":"x","count":1,"packed":"AAAA"}'
+        )
+        await fleet.call.client.put(KEYS.record("apps", "bad"), b'{"revision":1}')
+        await fleet.apply(rc("a"))
+        await fleet.reached(1)
+        told = await fleet.told("record_invalid", app="bad")
+        assert "trackers/bad/00000001: packed" in told.reason
+        await fleet.apply(rc("b"), app="other")
+        await fleet.reached(1, app="other")
+
+
+async def test_revisions_beyond_the_history_are_deleted_and_the_reached_one_is_kept() -> None:
+    async with app_fleet("n1") as fleet:
+        for number in range(1, 6):
+            await fleet.apply(rc("a", labels={"n": str(number)}), history=2)
+            await fleet.reached(number)
+        store = AppStore(fleet.call.client, KEYS)
+        assert list(await store.revisions("shop")) == [4, 5]
+
+
+async def test_r18_a_freeze_holds_removals_until_a_person_speaks_anew() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("a"), rc("b"), rc("c"))
+        await fleet.reached(1)
+        await fleet.apply(rc("a"), rc("b"), prune=True, paused=True)
+        frozen = Failsafe(evidence="a test doubts", since=fleet.clock.now(), by="f9")
+        await fleet.call.client.put(KEYS.failsafe("apps"), codec.encode(frozen))
+        await fleet.clock.advance(1)
+        assert set(await fleet.records()) == {"a", "b", "c"}
+        await fleet.say(paused=False)  # later than the freeze: a person's word
+        await fleet.reached(2)
+        assert set(await fleet.records()) == {"a", "b"}
+
+
+async def test_a_wave_that_never_gets_ready_fails_after_its_deadline_and_people_are_told() -> None:
+    inbox = Inbox()
+    async with app_fleet("n1", alerts=inbox) as fleet:
+        await fleet.apply(rc("web", "--bad"), rc("next", wave=1), deadline=30.0)
+        told = await fleet.told("revision 1 failed", within=120)
+        assert "rc/web (0 of 1 available)" in told.reason
+        assert set(await fleet.records()) == {"web"}
+        assert "app_shop" in inbox.firing
+        await fleet.apply(rc("web"), rc("next", wave=1))
+        await fleet.reached(2, within=400)
+        await fleet.told("converged")
+        assert "app_shop" in inbox.resolved
+
+
+async def test_an_atomic_app_that_does_not_fit_into_one_transaction_writes_nothing() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(*(rc(f"r{number}", replicas=0) for number in range(30)), atomic=True)
+        told = await fleet.told("atomic: found")
+        assert "expected at most 64" in told.reason
+        assert await fleet.records() == {}
+        await fleet.apply(*(rc(f"r{number}", replicas=0) for number in range(10)), atomic=True)
+        await fleet.reached(2)
+        begun = await fleet.fleet.audits("app.begin")
+        assert [audit.after.get("create", "").count("rc/") for audit in begun] == [10]
+
+
+async def test_an_unchanged_app_writes_nothing_and_asks_nothing() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("a"), document("node", "n1", labels={"rack": "r1"}))
+        await fleet.reached(1)
+        await fleet.told("converged")
+        await fleet.clock.advance(30)
+        before = (await fleet.call.client.list(KEYS.tree("audit"))).items
+        await fleet.apply(rc("a"), document("node", "n1", labels={"rack": "r1"}))
+        await fleet.reached(2)
+        after = (await fleet.call.client.list(KEYS.tree("audit"))).items
+        actions = sorted(msgspec.json.decode(raw.decoded())["action"] for raw in after if raw not in before)
+        assert actions == ["app.begin", "app.reach", "app.record", "app.wave"]

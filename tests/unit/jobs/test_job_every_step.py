@@ -6,7 +6,6 @@ end, the retry counted once, and no slot that ran more often than it was tried.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Any
 
@@ -14,9 +13,8 @@ import pytest
 
 from store.jobs import Job
 from tests.job_fleet import JobFleet, job_fleet
-from tests.node_farms import base64_of
+from tests.node_farms import FATES, Fall
 
-FATES = ("killed, never sent", "killed, never answered", "stopped, sent late")
 PORTED = {"pod": {"id": "bert", "command": ["/bin/true"], "ports": {"job": {}}}}
 WAYS: dict[str, dict[str, Any]] = {
     "batch": {"worker": {"replicas": 3, "restart": "exit-code"}},
@@ -28,29 +26,6 @@ RAN = {
     "array": {"worker/0~0": 1, "worker/1~0": 1, "worker/1~1": 1, "worker/2~0": 1},
     "gang": {f"worker/{index}~{attempt}": 1 for index in range(3) for attempt in (0, 1)},
 }
-
-
-class Fall:
-    """What happens to the farm ``f0`` at its k-th transaction of the job."""
-
-    def __init__(self, jobs: JobFleet, fate: str, k: int) -> None:
-        self._left = k
-        self._late = fate == "killed, never answered"
-        self.reached = asyncio.Event()
-        self.released = asyncio.Event()
-        faults = jobs.fleet.farms["f0"].faults
-        if self._late:
-            faults.after = lambda request, _: self._hold(request)
-        else:
-            faults.before = self._hold
-
-    async def _hold(self, request: object) -> None:
-        if not self.reached.is_set():
-            self._left -= b'"kind":"jobs"' in base64_of(request)
-            if self._left:
-                return
-            self.reached.set()
-        await self.released.wait()
 
 
 async def ended(jobs: JobFleet, job: Job) -> None:
@@ -69,7 +44,7 @@ async def falls(way: str, fate: str, k: int) -> bool:
             return 137 if instance == "bert-worker-1~0" else 0
 
         jobs.rule = rule
-        fall = Fall(jobs, fate, k)
+        fall = Fall(jobs.fleet.farms["f0"], fate, k, "jobs")
         job = await jobs.run(**WAYS[way])
 
         async def done() -> bool:
