@@ -1,7 +1,8 @@
 """What events of a job's pods and services lead to: expectations are met, and the job is queued.
 
 Pods and services are handled alike. What must never break: only an event that was expected lowers an
-expectation, once; an object of another kind, or of a job that was deleted and made anew, wakes nobody.
+expectation, once; an object of another kind wakes nobody, and one of a job that was deleted and made anew
+wakes the new job only by its end, which frees a name.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Handlers:
             key, kind = found
             self.expectations.deletion_observed(self.expectation(key, kind))
             self.queue.add(key)
+        elif (namesake := self._namesake(last.metadata.namespace, last.metadata.controller)) is not None:
+            self.queue.add(job_key(namesake))
 
     def _member(self, each: Owned) -> tuple[str, str] | None:
         """The key of its job and its type; None: it is no member of a job of this kind."""
@@ -69,8 +72,12 @@ class Handlers:
 
     def _resolve(self, each: Owned, owner: OwnerReference | None) -> str | None:
         """The key of the job that controls an object; None: none of this kind does."""
+        job = self._namesake(each.metadata.namespace, owner)
+        return None if job is None or owner is None or job.metadata.uid != owner.uid else job_key(job)
+
+    def _namesake(self, namespace: str, owner: OwnerReference | None) -> Owned | None:
+        """The job that has the name of an owner now; None: there is none, or the owner is of another kind."""
         ours = self.controller.get_api_group_version_kind()
         if owner is None or owner.kind != ours.kind or owner.api_version.rpartition("/")[0] != ours.group:
             return None
-        job = self.controller.get_job_from_informer_cache(each.metadata.namespace, owner.name)
-        return None if job is None or job.metadata.uid != owner.uid else job_key(job)
+        return self.controller.get_job_from_informer_cache(namespace, owner.name)

@@ -18,7 +18,7 @@ import msgspec
 from farmd.jobs.controller import SHARED
 from farmd.jobs.model import ANYWHERE, KUBERNETES, Plan, ServiceKey, Slot, Snapshot, attempt_of
 from farmd.jobs.names import gen_general_name, job_key
-from farmd.jobs.objects import Owned, Pod, Service
+from farmd.jobs.objects import OwnerReference, Pod, Service
 from farmd.jobs.ports import ApiFailed
 from farmd.jobs.resources import bodies, resource
 from farmd.jobs.resources.conditions import ResourceStatus, patch_of, run_of, status_of
@@ -155,7 +155,7 @@ async def create(unit: Unit, reading: Reading, plan: Plan) -> None:
     for key in plan.create_services:
         body = bodies.service_body(unit.engine.controller, reading.resource, key)
         making = unit.engine.create_service(reading.job, SHARED if key is None else key.type, body)
-        await _unless_there(reading.job, making, unit.service_objects, "service", body["metadata"]["name"])
+        await _unless_there(unit, reading.job, making, unit.service_objects, body["metadata"]["name"])
     run = plan.run if plan.run is not None else reading.snapshot.run
     slots, width = list(plan.create), 1
     while slots:
@@ -198,30 +198,33 @@ async def _create_pod(unit: Unit, reading: Reading, slot: Slot, attempt: int) ->
         text = f"{slot} names the scheduler {other}, which knows no gangs"
         unit.engine.controls.recorder.event(reading.job, "Warning", "SettedPodTemplateSchedulerName", text)
     making = unit.engine.create_pod(reading.job, slot, body)
-    await _unless_there(reading.job, making, unit.pod_objects, "pod", body["metadata"]["name"])
+    await _unless_there(unit, reading.job, making, unit.pod_objects, body["metadata"]["name"])
 
 
 async def _unless_there(
-    job: JobObject, making: Awaitable[object], objects: Objects[Any], what: str, name: str
+    unit: Unit, job: JobObject, making: Awaitable[object], objects: Objects[Any], name: str
 ) -> None:
-    """Wait for a creation; an object that has the name already must be the job's."""
+    """Wait for a creation; an object that has the name already must be the job's.
+
+    Raises:
+        ApiFailed: another owner's has it; its end wakes the job, if its owner had the job's name.
+    """
     try:
         await making
     except ApiFailed as error:
         if error.reason != "AlreadyExists":
             raise
         there = await objects.get(job.metadata.namespace, name, job.metadata.uid)
-        _ours(job, there, f"{what} {name}")
-
-
-def _ours(job: JobObject, there: Owned | None, what: str) -> None:
-    """Refuse to go on where another's object has the name."""
-    if there is None:
-        return
-    owner = there.metadata.controller
-    if owner is None or owner.uid != job.metadata.uid:
-        whose = f"{owner.kind} {owner.name}" if owner is not None else "nobody's job"
-        raise ApiFailed(f"waits for {what} of {whose}, which has its name", status=409, reason="NameTaken")
+        if there is None:
+            return
+        owner: OwnerReference | None = there.metadata.controller
+        if owner is not None and owner.uid == job.metadata.uid:
+            return
+        whose = "nobody's job" if owner is None else f"{owner.kind} {owner.name}"
+        if owner is not None and (owner.kind, owner.name) == (unit.resource.kind, job.metadata.name):
+            whose = "a deleted job"
+        text = f"waits for {job.metadata.namespace}/{name} of {whose}, which has the name"
+        raise ApiFailed(text, status=409, reason="NameTaken") from error
 
 
 async def _drop(unit: Unit, service: Service) -> None:

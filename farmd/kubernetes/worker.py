@@ -15,6 +15,7 @@ from farmd.farm.errors import ClaimLost
 from farmd.farm.writer import Write
 from farmd.jobs import plan as planning
 from farmd.jobs.adoption import CannotAdopt, ClaimFailed
+from farmd.jobs.alerts import tell_blocked
 from farmd.jobs.model import Plan, Wanted
 from farmd.jobs.ports import ApiFailed
 from farmd.jobs.resources.conditions import ResourceStatus, counts_of, patch_of
@@ -151,12 +152,24 @@ class KubeJobWorker(Worker[Reading, Plan]):
             return Outcome("after", SETTLE_SECONDS, str(error))
         return Outcome("after", 0.0)
 
+    async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
+        """A low alert once it is blocked for ten minutes."""
+        blocked = plan.blocked
+        return await tell_blocked(self, self._name, "" if blocked is None else blocked.text)
+
+    async def block(self, reason: str) -> float | None:
+        """Report why it cannot be worked on, with the same alert; returns when to look again."""
+        return earliest(await tell_blocked(self, self._name, reason), await super().block(reason))
+
     def describe(self, snapshot: Reading, plan: Plan) -> JobStatus | None:
-        """None: the resource's own status speaks, unless the job is blocked."""
-        if plan.blocked is None:
+        """None: the resource's own status speaks, unless the job is blocked, or an alert of that is open."""
+        if plan.blocked is None and not self.status.incidents.open():
             return None
-        farm, now = self.context.farm, self.context.clock.now()
-        return JobStatus(state="blocked", reason=plan.blocked.text, farm=farm, since=now)
+        state: str = plan.status.state
+        if plan.blocked is not None:
+            state = "frozen" if plan.blocked.frozen else "blocked"
+        reason = "" if plan.blocked is None else plan.blocked.text
+        return JobStatus(state=state, reason=reason, farm=self.context.farm, since=self.context.clock.now())
 
     async def report(self, snapshot: Reading, plan: Plan) -> float | None:
         """Write the resource's status: conditions at once, counters once a second, an equal one never."""
@@ -257,6 +270,12 @@ class KubeJobWorker(Worker[Reading, Plan]):
         job = known.unit.jobs.get(known.namespace, known.name) if known is not None else None
         ours = job is not None and job.metadata.uid == self.claim.item
         return (known.unit, job) if known is not None and job is not None and ours else None
+
+    @property
+    def _name(self) -> str:
+        """The job as people write it, ``namespace/name``; its uid once it is gone."""
+        known = self._shared.found.known.get(self.claim.item)
+        return self.claim.item if known is None else f"{known.namespace}/{known.name}"
 
     def _freeze(self, job: JobObject) -> Freeze:
         """What freezes removals. A person's command is a change of the job after the freeze (R18); the times

@@ -33,6 +33,8 @@ STATUS_PAUSE = 1.0
 STATUS_RETRY = 5.0
 OWING_LIMIT = 60.0
 RECALL_ONE_BY_ONE = 16
+# States in which an item cannot go on.
+STUCK = frozenset({"blocked", "frozen"})
 
 
 @dataclass(eq=False)
@@ -129,6 +131,7 @@ class StatusWriter:
         """
         if status is not None:
             status = msgspec.structs.replace(status, record=record, alerts=self.incidents.open())
+            status = self._since(status)
         if same(self.known, status):
             return self._later()
         early = self._written_at + STATUS_PAUSE - self._context.clock.mono()
@@ -136,6 +139,15 @@ class StatusWriter:
             return early
         async with self._context.status_writes:
             return await self._replace(status, checks)
+
+    def _since(self, status: ItemStatus) -> ItemStatus:
+        """The status of an item that cannot go on still, since when it cannot: another reason starts nothing
+        anew.
+        """
+        known = self.known
+        if known is None or status.state not in STUCK or known.state != status.state:
+            return status
+        return msgspec.structs.replace(status, since=known.since or status.since)
 
     async def _replace(self, status: ItemStatus | None, checks: Sequence[Operation]) -> float | None:
         standing = await self._standing()

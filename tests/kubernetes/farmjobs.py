@@ -96,6 +96,14 @@ class Jobs:
 
         await eventually(told, what=f"a status with {text!r}")
 
+    async def until_no_status(self) -> None:
+        """Wait until no status stands in Consul."""
+
+        async def none() -> bool:
+            return not (await self.status()).replace(f'"{self._cluster.id}"', "").strip()
+
+        await eventually(none, what="no status")
+
     async def until_frozen(self, farm: str) -> None:
         """Wait until a farm knows that removals are frozen."""
         guard = self._running[farm].farm.guards["kubejobs"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farmd.kubernetes.resources import EVENTS, PODS, SERVICES
+from farmd.kubernetes.worker import KubeJobWorker
 from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs, failed
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
@@ -100,21 +101,26 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over(jobs: Jobs) -> No
     await jobs.until("no job", lambda: not jobs.server.ask("GET", JOBS.path(jobs.namespace))["items"])
 
 
-async def test_a_job_made_anew_under_its_name_waits_for_the_old_one_s_pods(jobs: Jobs) -> None:
-    old = jobs.create("again", {"Worker": {"replicas": 1}})["metadata"]["uid"]
+async def test_a_job_made_anew_under_its_name_waits_for_the_old_one_s_pods_and_is_woken_by_their_end(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KubeJobWorker, "BACKOFF", (3600.0, 3600.0))
+    monkeypatch.setattr("farmd.jobs.alerts.BLOCKED_SECONDS", 0.0)
+    old = jobs.create("again", {"Worker": {"replicas": 1}}, services="none")["metadata"]["uid"]
     await jobs.until("a pod", lambda: len(jobs.pods()) == 1)
     jobs.server.ask("DELETE", JOBS.path(jobs.namespace, "again"))  # no garbage collector runs here
-    new = jobs.create("again", {"Worker": {"replicas": 1}})["metadata"]["uid"]
+    new = jobs.create("again", {"Worker": {"replicas": 1}}, services="none")["metadata"]["uid"]
+    await jobs.until_status(f"waits for {jobs.namespace}/again-worker-0 of a deleted job")
+    key, alerts = f"job_blocked_{new}", jobs.alerts("first")
+    assert alerts.firing[key].summary.startswith(f"job '{jobs.namespace}/again' is blocked: waits for")
 
-    owner = jobs.pods()["again-worker-0"]["metadata"]["ownerReferences"][0]["uid"]
-    assert owner == old
-    for resource in (PODS, SERVICES):
-        for one in jobs.server.ask("GET", resource.path(jobs.namespace))["items"]:
-            name = one["metadata"]["name"]
-            jobs.server.ask("DELETE", resource.path(jobs.namespace, name), {"gracePeriodSeconds": 0})
-
-    def ours() -> bool:
+    def owner() -> str:
         pod = jobs.pods().get("again-worker-0")
-        return pod is not None and pod["metadata"]["ownerReferences"][0]["uid"] == new
+        return "" if pod is None else pod["metadata"]["ownerReferences"][0]["uid"]
 
-    await jobs.until("the new job's pod", ours)
+    assert owner() == old
+    now = {"gracePeriodSeconds": 0}
+    jobs.server.ask("DELETE", PODS.path(jobs.namespace, "again-worker-0"), now)
+    await jobs.until("the new job's pod", lambda: owner() == new)
+    await jobs.until("no alert, and no status in Consul", lambda: key in alerts.resolved)
+    await jobs.until_no_status()

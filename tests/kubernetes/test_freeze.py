@@ -6,10 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
+from farmd.kubernetes import informer
+from farmd.kubernetes.install import install
+from farmd.kubernetes.resources import CRDS
 from store import codec
 from store.failsafe import Failsafe
-from tests.fleet import CLOCK
+from tests.fleet import CLOCK, eventually
 from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
@@ -52,3 +56,36 @@ async def test_a_freeze_lets_a_person_suspend_a_job(jobs: Jobs) -> None:
         await jobs.until_frozen("first")
         jobs.server.patch(JOBS.path(jobs.namespace, "rests"), {"spec": {"runPolicy": {"suspend": True}}})
         await jobs.until("no pods", lambda: not jobs.pods())
+
+
+async def test_jobs_whose_definition_is_removed_leave_their_farm_until_it_is_there_again(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informer, "DOUBT_SECONDS", 0.3)
+    monkeypatch.setattr("farmd.kubernetes.contact.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("farmd.kubernetes.troubles.LASTING_SECONDS", 0.5)
+    jobs.create("bert", {"Worker": {"replicas": 2}})
+    await jobs.until("two pods", lambda: len(jobs.pods()) == 2)
+    transport = jobs.settings("first").transport
+    asked = transport._metrics.counts  # type: ignore[union-attr]
+    missing = ("farmd_kubernetes_requests_total", "404", "jobs", "get")
+    with capture_logs() as lines:
+        jobs.server.ask("DELETE", CRDS.path(name="farmjobs.farmd.io"))
+        locks = jobs.keys.tree("locks") + "kubejobs/"
+
+        async def released() -> bool:
+            return not jobs.owned("first") and not (await jobs.client.keys(locks)).items
+
+        await eventually(released, what="no lock")
+        await jobs.until_frozen("first")
+        reports = jobs.running("first").farm.features.reports
+        await jobs.until("it is told", lambda: "missing" in reports[jobs.namespace].troubles)
+        before = asked[missing]
+        await jobs.until("some looks", lambda: asked[missing] > before + 3)
+    told = [line for line in lines if line["event"] == "informer.doubt"]
+    assert [line["resource"] for line in told] == ["farmjobs.farmd.io"]
+    assert len(jobs.pods()) == 2  # they go by their owner references; no garbage collector runs here
+    await install(transport, ("farmjobs",), CLOCK)
+    jobs.create("anew", {"Worker": {"replicas": 1}})
+    await jobs.until("a pod of the new job", lambda: "anew-worker-0" in jobs.pods())
+    await jobs.until("it is told no more", lambda: "missing" not in reports[jobs.namespace].troubles)

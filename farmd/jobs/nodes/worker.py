@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import structlog
 
-from alerting.alert import Alert
 from farmd.commands.remains import pods_left
 from farmd.jobs import plan as planning
+from farmd.jobs.alerts import tell_blocked
 from farmd.jobs.model import Plan, Wanted
 from farmd.jobs.nodes import actions, report
 from farmd.jobs.nodes.consul import Backend, Reading
@@ -38,7 +38,6 @@ from store.sessions import Session
 
 log = structlog.get_logger()
 
-BLOCKED_SECONDS = 600.0
 LONGEST_PAUSE = 60.0
 # A larger document of peers is written before the intents that refer to it, and not along with them.
 ALONG_BYTES = 16 * 1024
@@ -126,32 +125,15 @@ class JobWorker(NamedWorker[Reading, Plan]):
 
     async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
         """A low alert once it is blocked for ten minutes."""
-        if plan.blocked is None or plan.blocked.wanted:
-            await self.status.incidents.end(self._incident)
-            return None
-        return await self._tell(snapshot.stored.record.name, plan.blocked.text)
+        blocked = plan.blocked
+        why = "" if blocked is None or blocked.wanted else blocked.text
+        return await tell_blocked(self, snapshot.stored.record.name, why)
 
     async def block(self, reason: str) -> float | None:
         """Report why it cannot be worked on, with the same alert; returns when to look again."""
         stored = self.kind.tree.get(self.key)
-        due = await self._tell(self.claim.item if stored is None else stored.record.name, reason)
+        due = await tell_blocked(self, self.claim.item if stored is None else stored.record.name, reason)
         return earliest(due, await super().block(reason))
-
-    @property
-    def _incident(self) -> str:
-        return f"job_blocked_{self.claim.item}"
-
-    async def _tell(self, name: str, why: str) -> float | None:
-        """Fire the alert once the status says ``blocked`` for ten minutes; the seconds until then."""
-        known, now = self.status.known, self.context.clock.now()
-        since = known.since if known is not None and known.state in ("blocked", "frozen") else now
-        if (left := since + BLOCKED_SECONDS - now) > 0:
-            return left
-        details = {"job_id": self.claim.item, "farm": self.context.farm}
-        summary = f"job {name!r} is blocked: {why}"[:500]
-        alert = Alert(summary=summary, incident_key=self._incident, urgency="low", details=details)
-        await self.status.incidents.tell(alert)
-        return None
 
     def describe(self, snapshot: Reading, plan: Plan) -> JobStatus:
         """Its state, and how many slots are where."""

@@ -237,6 +237,25 @@ async def test_people_are_told_of_a_job_that_is_blocked_for_ten_minutes_and_of_i
         assert f"job_blocked_{job.id}" not in inbox.firing
 
 
+async def test_a_job_that_stays_blocked_is_told_of_although_numbers_in_the_reason_change() -> None:
+    async with job_fleet("n1") as jobs:
+        inbox = jobs.fleet.farms["f0"].alerts
+        pod = {"id": "bert", "command": ["/bin/true"], "resources": {"gpu": 1}}
+        job = await jobs.run(worker={"replicas": 1, "pod": pod})
+        await jobs.clock.advance(30)
+        first = await jobs.status(job)
+        assert first is not None
+        await jobs.clock.advance(400)
+        await jobs.arrive("n2", capacity={"gpu": 0.0})
+        await jobs.clock.advance(30)
+        later = await jobs.status(job)
+        assert later is not None
+        assert later.reason != first.reason
+        assert later.since == first.since
+        await jobs.clock.advance(170)
+        assert f"job_blocked_{job.id}" in inbox.firing
+
+
 @pytest.mark.parametrize("wrong", [b"{", b'{"id": "0a", "name": "bert"}'], ids=["illegible", "without types"])
 async def test_people_are_told_of_a_bad_record_after_ten_minutes_and_of_its_end(wrong: bytes) -> None:
     async with job_fleet("n1") as jobs:
