@@ -1,0 +1,189 @@
+"""What holds in every world, whatever happens in whatever order (K1 to K9 are the rules of the design)."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from hypothesis import Phase, assume, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from farmd.kubernetes.progressive import bounds, reading, traffic
+from farmd.kubernetes.progressive.model import Bounds, RevisionBounds, Traffic
+from farmd.kubernetes.progressive.settings import Settings
+from tests.knative_model import Scale, World
+from tests.knative_worlds import FREE
+
+OLD, NEW = "web-00001", "web-00002"
+# A world is as large as its failure shows it: to shrink one takes minutes.
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+sizes = st.integers(1, 12)
+ratios = st.integers(1, 100)
+seeds = st.integers(0, 10_000)
+paces = st.builds(Settings, ratio=ratios, strategy=st.sampled_from(["availability", "resourceutil"]))
+
+
+class Checked(World):
+    """A world in which the rules are checked after each step; ``final`` are the bounds that people gave."""
+
+    def __init__(self, seed: int, pace: Settings, bounds: Bounds = FREE, load: int = 0) -> None:
+        self.final: dict[str, Bounds] = {}
+        super().__init__(random.Random(seed), pace, bounds, load)
+
+    def push(self, bounds: Bounds, *, broken: bool = False) -> str:
+        name = super().push(bounds, broken=broken)
+        self.final[name] = bounds
+        return name
+
+    def _write(self, write: object) -> None:
+        if isinstance(write, Traffic):  # K1
+            shares = [each.percent or 0 for each in write.entries if not each.tag]
+            assert sum(shares) == 100
+            assert all(self.revisions[each.revision_name].ready for each in write.entries)
+            assert not any(each.latest_revision for each in write.entries)
+        if isinstance(write, RevisionBounds):
+            self._within(write)
+        super()._write(write)
+
+    def _within(self, write: RevisionBounds) -> None:
+        """K4: bounds of a stage only narrow. K2: old ones fall only once the route shows the shares."""
+        final = self.final[write.revision]
+        assert (write.bounds.least or 0) <= (final.least or 0)
+        assert not final.most or (write.bounds.most or math.inf) <= final.most
+        before = self.revisions[write.revision].bounds
+        falls = (write.bounds.least or 0) < (before.least or 0)
+        if self.settings.strategy == "availability" and falls and write.revision in self.shares:
+            assert self.shares == dict(traffic.routed(self.traffic))
+
+    def rests(self, name: str) -> None:
+        """Everything is as people asked, and nothing of a stage is left (K4, K5)."""
+        assert self.shares == {name: 100}, self.seen()
+        assert self.record is not None
+        assert not self.record.metadata.finalizers
+        for each, scale in self.revisions.items():
+            assert scale.bounds == self.final[each], (each, self.seen())
+        assert self.revisions[name].pods == max(self.final[name].least or 0, self.load), self.seen()
+        count = len(self.written)
+        assert self.cycle().empty
+        assert len(self.written) == count
+
+
+@examples(phases=PHASES, max_examples=40, deadline=None)
+@given(seeds, paces, sizes, sizes)
+def test_a_push_ends_with_the_newcomer_alone_within_the_final_bounds(
+    seed: int, pace: Settings, size: int, after: int
+) -> None:
+    world = Checked(seed, pace, Bounds(size))
+    world.settle()
+    world.rests(OLD)
+    world.push(Bounds(after))
+    world.settle()
+    world.rests(NEW)
+
+
+@examples(phases=PHASES, max_examples=40, deadline=None)
+@given(seeds, ratios, sizes)
+def test_k8_equal_sizes_never_have_more_than_a_stage_besides(seed: int, ratio: int, size: int) -> None:
+    class Peaked(Checked):
+        peak = 0
+
+        def check(self) -> None:
+            self.peak = max(self.peak, sum(each.pods for each in self.revisions.values()))
+
+    world = Peaked(seed, Settings(ratio=ratio), Bounds(size, size))
+    world.settle()
+    world.push(Bounds(size, size))
+    world.settle()
+    world.rests(NEW)
+    assert world.peak <= size + max(1, math.ceil(size * ratio / 100))
+
+
+@examples(phases=PHASES, max_examples=40, deadline=None)
+@given(seeds, paces, st.integers(0, 12))
+def test_traffic_driven_revisions_come_to_their_end_too(seed: int, pace: Settings, load: int) -> None:
+    world = Checked(seed, pace, FREE, load)
+    world.settle()
+    world.push(FREE)
+    world.settle()
+    world.rests(NEW)
+
+
+@examples(phases=PHASES, max_examples=40, deadline=None)
+@given(seeds, ratios, sizes)
+def test_k3_where_old_pods_go_first_no_stage_asks_for_more_than_before(
+    seed: int, ratio: int, size: int
+) -> None:
+    class Tight(Checked):
+        def check(self) -> None:
+            least = [each.spec.stage_min_scale or 0 for each in self.spas.values()]
+            assert sum(least) <= size, self.seen()
+
+    world = Tight(seed, Settings(ratio=ratio, strategy="resourceutil"), Bounds(size, size))
+    world.settle()
+    world.room = size + 1  # Knative starts one pod of a new revision, whatever its bounds are
+    world.push(Bounds(size, size))
+    world.settle()
+    world.rests(NEW)
+
+
+@examples(phases=PHASES, max_examples=40, deadline=None)
+@given(seeds, paces, sizes, st.integers(0, 60))
+def test_a_broken_newcomer_ends_with_the_old_one_and_is_refused(
+    seed: int, pace: Settings, size: int, later: int
+) -> None:
+    world = Checked(seed, pace, Bounds(size))
+    world.settle()
+    world.push(Bounds(size))
+    for _ in range(later):
+        world.step()
+        world.cycle()
+    over = reading.rollout(world.snapshot()).ready is True
+    assume(not over or later == 0)
+    world.revisions[NEW] = Scale(
+        world.revisions[NEW].bounds, world.revisions[NEW].own, world.revisions[NEW].at, broken=True
+    )
+    for _ in range(4):
+        _until_quiet(world)
+        world.now += 700.0
+    assert world.record is not None
+    assert world.record.metadata.annotations["farmd.io/refused"] == NEW, world.seen()
+    assert world.shares[OLD] == 100, world.seen()
+    assert world.revisions[OLD].pods == size
+
+
+def _until_quiet(world: World) -> None:
+    for _ in range(400):
+        world.step()
+        world.cycle()
+        world.check()
+
+
+@examples(phases=PHASES, max_examples=30, deadline=None)
+@given(seeds, paces, sizes, st.integers(0, 40))
+def test_k7_under_a_freeze_no_bounds_fall_and_no_traffic_moves(
+    seed: int, pace: Settings, size: int, later: int
+) -> None:
+    world = Checked(seed, pace, Bounds(size))
+    world.settle()
+    world.push(Bounds(size))
+    for _ in range(later):
+        world.step()
+        world.cycle()
+    world.frozen = "somebody doubts it"
+    began = len(world.written)
+    before = {name: each.bounds for name, each in world.revisions.items()}
+    for _ in range(60):
+        world.step()
+        world.cycle()
+    assert not [each for each in world.written[began:] if isinstance(each, Traffic)]
+    held = NEW if not world.written[:began] or before[NEW] == Bounds(size) else ""
+    for name, each in world.revisions.items():
+        assert name == held or (each.bounds.least or 0) >= (before[name].least or 0)
+    world.frozen = None
+    world.settle()
+    world.rests(NEW)
+
+
+def test_bounds_of_a_stage_never_widen_the_final_ones() -> None:
+    assert bounds.merge(Bounds(2, 5), Bounds(3, 6)) == (2, 5)

@@ -1,0 +1,257 @@
+"""What people and other tools say to a rollout, and how it ends: in a pure model of Knative."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from farmd.kubernetes.progressive.model import Bounds, Traffic, Turn
+from farmd.kubernetes.progressive.objects import PAUSED, PROMOTE, RESUMED, RETRY, REVERT
+from farmd.kubernetes.progressive.plan import decide
+from farmd.kubernetes.progressive.settings import Settings
+from tests.knative_model import LATEST, World
+from tests.knative_worlds import entry
+
+OLD, NEW, NEWER = "web-00001", "web-00002", "web-00003"
+PACE = Settings(ratio=20)
+
+
+@pytest.fixture
+def world() -> World:
+    """A service of ten pods at rest."""
+    found = World(random.Random(1), PACE, Bounds(10, 30))
+    found.settle()
+    return found
+
+
+def pushed(world: World, shares: dict[str, int], bounds: Bounds = Bounds(10, 30)) -> str:  # noqa: B008
+    """Another revision, in the stage that shows these shares."""
+    name = world.push(bounds)
+    reached(world, shares)
+    return name
+
+
+def reached(world: World, shares: dict[str, int]) -> None:
+    """Go on until the route shows these shares."""
+    for _ in range(2000):
+        world.step()
+        world.cycle()
+        if world.shares == shares:
+            return
+    raise AssertionError(f"{shares} were never shown: {world.seen()}")
+
+
+def blocked(world: World) -> str:
+    """Why nothing goes on; empty: nothing blocks it."""
+    for _ in range(200):
+        world.step()
+        world.cycle()
+    found = decide(world.snapshot()).blocked
+    return found.text if found is not None else ""
+
+
+def turns(world: World) -> list[str]:
+    """The turns until now."""
+    return [each.action for each in world.written if isinstance(each, Turn)]
+
+
+def test_a_pause_holds_in_mid_stage_until_it_is_taken_back(world: World) -> None:
+    pushed(world, {OLD: 80, NEW: 20})
+    world.say(PAUSED, "true")
+    before = len(world.written)
+    assert blocked(world) == "paused; farmctl rollout resume ksvc/shop/web goes on"
+    assert len(world.written) == before
+    world.say(PAUSED, None)
+    world.settle()
+    assert world.shares == {NEW: 100}
+
+
+def test_a_pause_holds_a_new_revision_s_pods_back(world: World) -> None:
+    pushed(world, {OLD: 80, NEW: 20})
+    world.say(PAUSED, "true")
+    world.push(Bounds(10))
+    for _ in range(50):
+        world.cycle()
+    assert world.revisions[NEWER].bounds == Bounds(1)
+    assert world.shares == {OLD: 80, NEW: 20}
+
+
+def test_a_revert_goes_back_in_stages_and_stays_there(world: World) -> None:
+    pushed(world, {OLD: 60, NEW: 40})
+    world.say(REVERT, "1")
+    world.settle()
+    assert world.shares == {OLD: 100}
+    assert world.revisions[OLD].pods == 10
+    assert world.revisions[NEW].bounds == Bounds(10, 30)
+    assert "back" in turns(world)
+
+
+def test_a_revert_after_the_end_goes_back_to_where_the_rollout_began(world: World) -> None:
+    pushed(world, {NEW: 100})
+    world.settle()
+    world.say(REVERT, "1")
+    world.settle()
+    assert world.shares == {OLD: 100}
+
+
+def test_a_retry_tries_a_reverted_revision_again(world: World) -> None:
+    pushed(world, {OLD: 60, NEW: 40})
+    world.say(REVERT, "1")
+    world.settle()
+    world.say(RETRY, NEW)
+    world.settle()
+    assert world.shares == {NEW: 100}
+
+
+def test_another_push_after_a_revert_is_rolled_out(world: World) -> None:
+    pushed(world, {OLD: 60, NEW: 40})
+    world.say(REVERT, "1")
+    world.settle()
+    world.push(Bounds(10))
+    world.settle()
+    assert world.shares == {NEWER: 100}
+
+
+def test_a_promotion_reaches_the_end_in_one_stage(world: World) -> None:
+    pushed(world, {OLD: 80, NEW: 20})
+    began = len(turns(world))
+    world.say(PROMOTE, "1")
+    world.settle()
+    assert world.shares == {NEW: 100}
+    assert "stage" not in turns(world)[began:]
+
+
+def test_a_push_in_mid_rollout_goes_on_from_where_it_stands(world: World) -> None:
+    pushed(world, {OLD: 60, NEW: 40})
+    world.push(Bounds(10, 30))
+    world.settle()
+    assert world.shares == {NEWER: 100}
+    assert [world.revisions[name].pods for name in (OLD, NEW, NEWER)] == [0, 0, 10]
+    spec = world.record.spec if world.record else None
+    assert spec is not None
+    assert [each.revision_name for each in spec.initial_revisions] == [OLD, NEW]
+
+
+def test_traffic_that_a_person_pins_goes_there_in_stages(world: World) -> None:
+    pushed(world, {NEW: 100})
+    world.settle()
+    world.pin(entry(OLD, 100))
+    reached(world, {NEW: 80, OLD: 20})
+    world.settle()
+    assert world.shares == {OLD: 100}
+    world.push(Bounds(10, 30))
+    world.settle()
+    assert world.shares == {OLD: 100}
+    world.pin(*LATEST)
+    world.settle()
+    assert world.shares == {NEWER: 100}
+
+
+def test_traffic_that_a_person_splits_is_reached_in_one_jump(world: World) -> None:
+    pushed(world, {NEW: 100})
+    world.settle()
+    world.pin(entry(OLD, 30), entry("", 70, newest=True))
+    world.settle()
+    assert world.shares == {OLD: 30, NEW: 70}
+    assert world.traffic[1].revision_name == NEW
+
+
+def test_entries_for_a_tag_alone_are_carried_through(world: World) -> None:
+    world.pin(entry("", 100, newest=True), entry(OLD, None, tag="stable"))
+    world.settle()
+    pushed(world, {OLD: 80, NEW: 20})
+    assert [(each.revision_name, each.tag) for each in world.traffic if each.tag] == [(OLD, "stable")]
+
+
+def test_a_tool_that_writes_the_same_traffic_again_and_again_is_told_and_not_fought(world: World) -> None:
+    pushed(world, {OLD: 80, NEW: 20})
+    for _ in range(5):
+        world.pin(*LATEST, by="argocd-controller")
+        for _ in range(5):
+            world.cycle()
+    assert blocked(world) == "spec.traffic is written by argocd-controller, too"
+    assert world.traffic == LATEST
+    ours = [each for each in world.written if isinstance(each, Traffic)]
+    blocked(world)
+    assert [each for each in world.written if isinstance(each, Traffic)] == ours
+
+
+def test_a_pin_to_a_revision_that_is_not_there_blocks_and_leaves_the_traffic(world: World) -> None:
+    world.pin(entry("web-00007", 100))
+    assert blocked(world) == f"spec.traffic[0].revisionName: found web-00007, expected one of {OLD}"
+    assert world.shares == {OLD: 100}
+
+
+def test_bounds_that_somebody_edits_in_mid_stage_are_final_and_the_stage_s_stand_again(world: World) -> None:
+    pushed(world, {OLD: 60, NEW: 40})
+    scale = world.revisions[OLD]
+    scale.bounds, scale.own = Bounds(9, 20), set()
+    world.settle()
+    assert world.shares == {NEW: 100}
+    assert world.revisions[OLD].bounds == Bounds(9, 20)
+
+
+def test_a_release_leaves_the_traffic_and_gives_all_final_bounds_back(world: World) -> None:
+    pushed(world, {OLD: 60, NEW: 40})
+    world.enabled = False
+    world.settle()
+    assert world.record is not None
+    assert not world.record.metadata.finalizers
+    assert [each.bounds for each in world.revisions.values()] == [Bounds(10, 30), Bounds(10, 30)]
+    assert {each.revision_name: each.percent for each in world.traffic} == {OLD: 60, NEW: 40}
+    world.enabled = True
+    world.settle()
+    assert world.shares in ({NEW: 100}, {OLD: 100})
+
+
+def test_a_deleted_record_is_made_anew_and_starts_no_rollout(world: World) -> None:
+    pushed(world, {NEW: 100})
+    world.settle()
+    world.pin(entry(OLD, 100))
+    world.settle()
+    world.record, world.spas = None, {}
+    world.settle()
+    assert world.shares == {OLD: 100}
+
+
+def test_a_fault_halts_where_people_want_that_and_a_person_resumes(world: World) -> None:
+    world.settings = Settings(ratio=20, on_failure="pause")
+    pushed(world, {OLD: 80, NEW: 20})
+    scale = world.revisions[NEW]
+    scale.broken, scale.pods = True, 0
+    blocked(world)
+    world.now += 700
+    assert blocked(world).startswith(f"600 s without progress: {NEW}: ExitCode1")
+    assert turns(world)[-1] == "halt"
+    scale.broken = False
+    world.say(RESUMED, "1")
+    world.settle()
+    assert world.shares == {NEW: 100}
+
+
+def test_an_overdue_stage_gets_more_traffic_where_all_of_its_pods_are_there() -> None:
+    world = World(random.Random(1), Settings(ratio=10), load=7)
+    world.settle()
+    world.push(Bounds())
+    reached(world, {OLD: 85, NEW: 15})
+    for _ in range(100):
+        world.step()
+        world.cycle()
+    world.settle()
+    assert world.shares == {NEW: 100}
+
+
+def test_a_bound_that_is_no_number_blocks_with_revision_and_annotation(world: World) -> None:
+    pushed(world, {OLD: 80, NEW: 20})
+    found = world.snapshot()
+    revision = found.revisions[NEW]
+    annotations = {**revision.metadata.annotations, "autoscaling.knative.dev/min-scale": "many"}
+    bad = replace(revision, metadata=replace(revision.metadata, annotations=annotations))
+    plan = decide(dataclasses.replace(found, revisions={**found.revisions, NEW: bad}))
+    assert plan.blocked is not None
+    assert plan.blocked.text == (
+        f"revision {NEW}: autoscaling.knative.dev/min-scale: found 'many', expected a whole number"
+    )
