@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from farmd.kubernetes.evidence import SHRANK_SECONDS, evidence
-from farmd.kubernetes.items import JobItems
-from farmd.kubernetes.store import ObjectStore
 from tests.unit.kubernetes.test_informer import World
 
 
@@ -102,10 +99,3 @@ async def test_a_share_of_objects_that_do_not_decode_is_evidence() -> None:
         await world.clock.advance(1)
         assert set(world.known()) == {"good", "better"}
         assert found(world) == "kubernetes prod: more than 20% of the services do not decode"
-
-
-def test_a_doubt_keeps_no_lock_of_a_job_whose_deletion_was_told() -> None:
-    unit: Any = SimpleNamespace(jobs=ObjectStore(), groups=None, synced=True, doubt="404")
-    assert JobItems([unit], ()).trusted()
-    unit.synced = False
-    assert not JobItems([unit], ()).trusted()
