@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farmd.dispatch.ports import Elsewhere, nowhere
+from farmd.observe.metrics import APP_STATES
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.named import NamedKind
+from farmd.work.phases import Phases
 from store.apps import KIND
 from store.locks import Claim
 from store.sessions import Session
@@ -25,6 +27,7 @@ class Apps(NamedKind):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
+        self._phases = Phases(context.recorder, "farmd_apps", "state", APP_STATES)
         self._elsewhere: Elsewhere = context.sections.get(KIND, nowhere)
         self._index: Index | None = None
 
@@ -50,4 +53,4 @@ class Apps(NamedKind):
         """A worker for one app."""
         from farmd.dispatch.worker import AppWorker
 
-        return AppWorker(self, claim, session, wake, self.index, self._elsewhere)
+        return AppWorker(self, claim, session, wake, self.index, self._elsewhere, self._phases)

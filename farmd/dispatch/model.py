@@ -44,6 +44,7 @@ __all__ = [
 # An object's identity, ``str`` of its reference.
 Ref = str
 Verb = Literal["create", "update", "adopt", "repair", "replace", "release", "hand", "remove", "finish"]
+COLLECTING = frozenset({"release", "hand", "remove"})
 Verdict = Literal["ready", "progressing", "failed", "unknown"]
 
 
@@ -151,6 +152,11 @@ class Plan:
     ends: bool = False
     blocked: Blocked | None = None
     after: float | None = None
+
+    @property
+    def collects(self) -> bool:
+        """Whether its changes take away what is not wanted any more."""
+        return bool(self.acts) and all(act.verb in COLLECTING for act in self.acts)
 
     @property
     def empty(self) -> bool:

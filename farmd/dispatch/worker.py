@@ -6,13 +6,16 @@ checks the claim and the very record of the app that was planned from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from farmd.commands.mutation import guard
 from farmd.dispatch import plan as planning
 from farmd.dispatch import report
+from farmd.dispatch.collector import GCHandler
+from farmd.dispatch.dispatcher import AppManifestsDispatcher
 from farmd.dispatch.index import Index
-from farmd.dispatch.model import Act, Plan, Snapshot
+from farmd.dispatch.model import Act, ApplicationRevision, Plan, Ref, Snapshot
 from farmd.dispatch.ports import Elsewhere, Objects
 from farmd.dispatch.reading import Reader
 from farmd.dispatch.records import Records
@@ -20,6 +23,7 @@ from farmd.dispatch.writing import Writing
 from farmd.runtime.wake import Wake
 from farmd.work.model import Outcome
 from farmd.work.named import DELETED, LOOK_AGAIN_SECONDS, NamedKind, NamedWorker
+from farmd.work.phases import Phases
 from store import operations
 from store.apps import KIND, App, AppStatus
 from store.entry import Stored
@@ -34,7 +38,7 @@ from store.words import listed
 class AppWorker(NamedWorker[Snapshot, Plan]):
     """Keeps one app as people ask, while its claim lasts."""
 
-    __slots__ = ("_alarms", "_index", "_places", "_reader", "_writing")
+    __slots__ = ("_alarms", "_index", "_phases", "_places", "_reader", "_writing")
 
     def __init__(
         self,
@@ -44,10 +48,11 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         wake: Wake,
         index: Index,
         elsewhere: Elsewhere,
+        phases: Phases,
     ) -> None:
         super().__init__(kind, claim, session, wake)
         context, name = self.context, claim.item
-        self._index = index
+        self._index, self._phases = index, phases
         self._places: dict[bool, Objects] = {True: Records(context, index, name, wake, self._commit)}
         if (cluster := elsewhere(name, wake)) is not None:
             self._places[False] = cluster
@@ -63,6 +68,7 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
     def detach(self) -> None:
         """Hear of nothing any more."""
         self._index.detach(self.claim.item)
+        self._phases.see(self.claim.item, "")
         for place in self._places.values():
             place.unfollow()
 
@@ -90,6 +96,7 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
 
     def describe(self, snapshot: Snapshot, plan: Plan) -> AppStatus:
         """How far it is."""
+        self._phases.see(snapshot.name, plan.phase)
         return report.status(snapshot, plan, self.context.farm, self.context.clock.now())
 
     # -- writing ---------------------------------------------------------------------------------
@@ -97,20 +104,43 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         """Carry out a plan; what cannot be changed now is looked at again soon."""
         if plan.ends:
             return await self.end()
-        seq = (plan.note or snapshot.state).seq
         writing = self._writing = Writing(self, self._index, snapshot, plan, self._reader.work)
-        own = [act for act in plan.acts if act.ref.own]
-        waiting = dict(await self._places[True].act(own, seq)) if own else {}
+        carry = partial(self._carry, writing, (plan.note or snapshot.state).seq)
+        revision = ApplicationRevision(app=snapshot.name, number=(plan.note or snapshot.state).effective)
+        collector = GCHandler(snapshot, carry)
+        dispatcher = AppManifestsDispatcher(revision, snapshot.wanted, carry, collector)
+        if plan.collects:
+            waiting = await dispatcher.end_and_gc(snapshot.former).dispatch([])
+        else:
+            waiting = await dispatcher.start_and_skip_gc(snapshot.former).dispatch(plan.acts)
         await writing.note()
-        if others := [act for act in plan.acts if not act.ref.own]:
-            await self.writer.commit(*self.stands(), writing.told(others))
-            waiting |= await self._places[False].act(others, seq)
         self._writing = None
+        self._measure(snapshot, plan)
         if not waiting:
             return Outcome("after", 0.0)
         text = listed([f"{ref}: {why}" for ref, why in sorted(waiting.items())])
         await self.block(text)
         return Outcome("blocked", LOOK_AGAIN_SECONDS, text)
+
+    async def _carry(self, writing: Writing, seq: int, acts: Sequence[Act]) -> Mapping[Ref, str]:
+        """Do some changes: of records in their transactions, of other objects after one that tells of
+        them."""
+        own = [act for act in acts if act.ref.own]
+        waiting = dict(await self._places[True].act(own, seq)) if own else {}
+        await writing.note()
+        if others := [act for act in acts if not act.ref.own]:
+            await self.writer.commit(*self.stands(), writing.told(others))
+            waiting |= await self._places[False].act(others, seq)
+        for act in (act for act in acts if str(act.ref) not in waiting):
+            backend = "consul" if act.ref.own else "kubernetes"
+            self.context.recorder.count("farmd_app_objects_total", backend=backend, act=act.verb)
+        return waiting
+
+    def _measure(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Observe how long a step took that this plan ends."""
+        if (result := {"app.wave": "done", "app.fail": "failed"}.get(plan.action)) is not None:
+            taken = snapshot.now - snapshot.state.since
+            self.context.recorder.observe("farmd_app_wave_duration_seconds", taken, result=result)
 
     async def _commit(self, groups: Sequence[Group[Act]]) -> None:
         assert self._writing is not None

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from farmd.dispatch import report
 from farmd.dispatch.index import Index
 from farmd.dispatch.model import Act, Plan, Snapshot
+from farmd.dispatch.names import revision_name
 from farmd.dispatch.plan import revisions
 from farmd.farm.writer import Write
 from farmd.work.item import ClaimedItem, Fields
@@ -112,7 +113,10 @@ class Writing:
     def told(self, acts: Sequence[Act], noted: Fields | None = None) -> Operation:
         """The audit record of some changes."""
         after = {**report.acts(acts), **(noted or {})}
-        return self._item.audit(self._plan.action, self._plan.why, after=after)
+        why = self._plan.why or revision_name(
+            self._shot.name, (self._plan.note or self._shot.state).effective
+        )
+        return self._item.audit(self._plan.action, why, after=after)
 
 
 def _hoisted(key: str, groups: Sequence[Group[Act]]) -> tuple[list[Operation], list[Group[Act]]]:

@@ -54,6 +54,7 @@ LOOPS: Values = (
 ROLLOUT_TARGETS: Values = ("rc",)
 ROLLOUT_PHASES: Values = ("pending", "moving", "baking", "paused", "halted", "back")
 DEPLOYMENT_STATES: Values = ("draft", "pending", "rolling", "back", "paused", "halted")
+APP_STATES: Values = ("applying", "sweeping", "reached", "paused", "blocked", "failed", "deleting")
 JOB_STATES: Values = (
     *("waiting", "running", "restarting", "suspended", "succeeded", "failed", "deleting"),
     *("blocked", "frozen"),
@@ -222,6 +223,28 @@ def table() -> tuple[Metric, ...]:
             "histogram",
             "Time from the submit of a deployment to its end, by how it ended.",
             {"result": ("done", "reverted", "stale", "abandoned")},
+            STEP_SECONDS,
+        ),
+        Metric(
+            "farmd_apps",
+            "gauge",
+            "Apps that this farm works on, by where they are.",
+            {"state": APP_STATES},
+        ),
+        Metric(
+            "farmd_app_objects_total",
+            "counter",
+            "Changes of objects of apps.",
+            {
+                "backend": ("consul", "kubernetes"),
+                "act": ("create", "update", "adopt", "repair", "replace", "release", "hand", "remove"),
+            },
+        ),
+        Metric(
+            "farmd_app_wave_duration_seconds",
+            "histogram",
+            "Time of one step of an app until all of its objects were ready, or the revision failed.",
+            {"result": ("done", "failed")},
             STEP_SECONDS,
         ),
         Metric(
