@@ -9,7 +9,10 @@ from typing import Any, TypeVar
 
 from farmd.kubernetes.progressive.objects import (
     CONFIG_MAPS,
+    ENABLED,
     ORCHESTRATORS,
+    REFUSED,
+    RELEASED,
     REVISIONS,
     ROUTES,
     SERVICES,
@@ -145,6 +148,20 @@ class Rollouts:
         """Annotate the record as kubectl would."""
         body = {"metadata": {"annotations": {f"{WORDS}{word}": value}}}
         self.server.patch(ORCHESTRATORS.path(self.namespace, name), body)
+
+    def enable(self, value: str, name: str = "web") -> None:
+        """The label of a service."""
+        body = {"metadata": {"labels": {ENABLED: value}}}
+        self.server.patch(SERVICES.path(self.namespace, name), body)
+
+    def refused(self) -> str:
+        """The revisions that were reverted."""
+        found: str = self.record()["metadata"]["annotations"].get(REFUSED, "")
+        return found
+
+    def released(self) -> bool:
+        """Whether the record is nobody's any more."""
+        return RELEASED in self.record()["metadata"]["annotations"]
 
     def configure(self, **data: str) -> None:
         """The ConfigMap of rollouts."""

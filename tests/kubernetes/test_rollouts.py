@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from farmd.kubernetes.install import install
+from farmd.kubernetes.progressive.objects import ORCHESTRATORS, SERVICES
 from farmd.runtime.clock import SystemClock
 from tests.fleet import cluster_on
 from tests.kubernetes.knative import playing
@@ -14,6 +15,9 @@ from tests.kubernetes.rollouts import Rollouts
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 OLD, NEW = "web-00001", "web-00002"
+QUARTERS = {"rollout.knative.dev/over-consumption-ratio": "25"}
+TIGHT = QUARTERS | {"rollout.knative.dev/progressive-rollout-strategy": "resourceutil"}
+HASTY = QUARTERS | {"rollout.farmd.io/progress-deadline": "5"}
 
 
 @pytest.fixture
@@ -39,12 +43,138 @@ async def rollouts(idle: Rollouts) -> Rollouts:
 async def test_a_push_goes_in_stages_and_ends_with_the_bounds_that_people_gave(rollouts: Rollouts) -> None:
     await rollouts.play.push("web", least=4)
     await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
-    await rollouts.play.push(
-        "web", "web:2", least=4, annotations={"rollout.knative.dev/over-consumption-ratio": "25"}
-    )
+    await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
     await rollouts.until("the second revision", lambda: rollouts.rests(NEW, 4))
     assert (await rollouts.audit()).count("progressive.stage") == 3
     assert rollouts.bounds(NEW) == ("4", None)
     await rollouts.until("the first one's bounds", lambda: rollouts.bounds(OLD) == ("4", None))
     assert rollouts.pods(OLD) == 0
+    assert not rollouts.play.restarts
+
+
+async def test_pods_of_the_old_revision_go_first_where_there_is_no_room_for_more(rollouts: Rollouts) -> None:
+    await rollouts.play.push("web", least=3)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 3))
+    rollouts.play.room = 4
+    await rollouts.play.push("web", "web:2", least=3, annotations=TIGHT)
+    await rollouts.until("the second revision", lambda: rollouts.rests(NEW, 3))
+    assert not rollouts.play.restarts
+
+
+async def test_a_pause_a_revert_and_a_retry_are_words_on_the_record(rollouts: Rollouts) -> None:
+    await rollouts.play.push("web", least=4)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
+    await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
+    await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
+    rollouts.say("paused")
+    await rollouts.told("paused; farmctl rollout resume ksvc")
+    rollouts.say("revert", "1")
+    rollouts.say("paused", None)
+    await rollouts.until("the first revision again", lambda: rollouts.rests(OLD, 4))
+    assert rollouts.record()["metadata"]["annotations"]["farmd.io/refused"] == NEW
+    rollouts.say("retry", NEW)
+    await rollouts.until("the second revision", lambda: rollouts.rests(NEW, 4))
+    found = await rollouts.audit()
+    assert [each for each in found if each in ("progressive.back", "progressive.word")] == [
+        "progressive.back",
+        "progressive.word",
+    ]
+    assert await rollouts.status() == ""
+
+
+async def test_a_newcomer_that_breaks_is_reverted_after_its_deadline(rollouts: Rollouts) -> None:
+    await rollouts.play.push("web", least=2)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 2))
+    rollouts.play.broken.add(NEW)
+    await rollouts.play.push("web", "web:2", least=2, annotations=HASTY)
+    await rollouts.until("the way back", lambda: rollouts.ready() and rollouts.refused() == NEW)
+    assert rollouts.traffic() == {OLD: 100}
+    assert rollouts.pods(OLD) == 2
+    assert (
+        "5 s without progress: web-00002: ExitCode1"
+        in rollouts.record()["metadata"]["annotations"]["farmd.io/cause"]
+    )
+
+
+async def test_a_service_without_its_label_is_left_as_people_asked(rollouts: Rollouts) -> None:
+    await rollouts.play.push("web", least=4)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
+    await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
+    await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
+    rollouts.enable("false")
+    await rollouts.until(
+        "nobody's service", lambda: rollouts.released() and not rollouts.running["first"].owned
+    )
+    assert rollouts.bounds(OLD) == rollouts.bounds(NEW) == ("4", None)
+    assert rollouts.traffic() == {OLD: 75, NEW: 25}
+    rollouts.enable("true")
+    await rollouts.until("the second revision", lambda: rollouts.rests(NEW, 4))
+
+
+async def test_a_service_that_is_deleted_leaves_nothing(rollouts: Rollouts) -> None:
+    await rollouts.play.push("web", least=2)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 2))
+    await rollouts.play.push("web", "web:2", least=2)
+    await rollouts.until("a stage", lambda: bool(rollouts.record()["metadata"].get("finalizers")))
+    rollouts.server.ask("DELETE", SERVICES.path(rollouts.namespace, "web"))
+    await rollouts.until("no record", lambda: not rollouts.record())
+    await rollouts.until("no item", lambda: not rollouts.running["first"].owned)
+
+
+async def test_traffic_that_a_tool_pins_is_followed_in_stages(rollouts: Rollouts) -> None:
+    await rollouts.play.push("web", least=4)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
+    await rollouts.play.push("web", "web:2", least=4)
+    await rollouts.until("the second revision", lambda: rollouts.rests(NEW, 4))
+    await rollouts.play.pin("web", {"revisionName": OLD, "percent": 100, "latestRevision": False})
+    await rollouts.until("the first revision again", lambda: rollouts.rests(OLD, 4))
+    assert rollouts.record()["metadata"]["annotations"]["farmd.io/follow"] == f"{OLD}=100"
+
+
+async def test_up_to_1_20_bounds_are_written_on_autoscalers_and_no_pod_restarts(idle: Rollouts) -> None:
+    await idle.play.upgrade("1.20.3")
+    try:
+        await idle.farm("first")
+        await idle.play.push("web", least=3)
+        await idle.until("the first revision", lambda: idle.rests(OLD, 3))
+        await idle.play.push("web", "web:2", least=3)
+        await idle.until("the second revision", lambda: idle.rests(NEW, 3))
+        assert not idle.play.restarts
+    finally:
+        await idle.play.upgrade("1.21.0")
+
+
+async def test_a_bad_value_of_the_config_map_blocks_all_services_and_names_its_key(idle: Rollouts) -> None:
+    idle.configure(**{"over-consumption-ratio": "18u"})
+    await idle.farm("first")
+    await idle.play.push("web", least=1)
+    await idle.told("config-rolloutorchestrator: over-consumption-ratio: found '18u', expected 1 to 100")
+    assert not idle.record()
+
+
+async def test_another_farm_goes_on_where_the_first_one_fell(rollouts: Rollouts) -> None:
+    await rollouts.play.push("web", least=4)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
+    await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
+    await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
+    before = rollouts.service()["metadata"]["annotations"]["farmd.io/claim"]
+    await rollouts.stop("first")
+    await rollouts.farm("second")
+    await rollouts.until("the second revision", lambda: rollouts.rests(NEW, 4))
+    assert rollouts.service()["metadata"]["annotations"]["farmd.io/claim"] != before
+
+
+async def test_a_record_that_somebody_deletes_gives_the_bounds_back_and_starts_nothing(
+    rollouts: Rollouts,
+) -> None:
+    await rollouts.play.push("web", least=4)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
+    await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
+    await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
+    uid = rollouts.record()["metadata"]["uid"]
+    rollouts.server.ask("DELETE", ORCHESTRATORS.path(rollouts.namespace, "web"))
+    await rollouts.until(
+        "another record", lambda: rollouts.record() and rollouts.record()["metadata"]["uid"] != uid
+    )
+    await rollouts.until("an end", lambda: rollouts.ready())
     assert not rollouts.play.restarts
