@@ -6,19 +6,24 @@ A person's own kubeconfig counts here, ``~/.kube/config`` included, unlike for d
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from farmd.cli.invocation import Invocation
+from farmd.cli.names import PATIENCE_SECONDS
 from farmd.cli.options import Command
 from farmd.kinds import load
 from farmd.runtime.clock import SystemClock, system_rng
+from farmd.runtime.errors import FarmdError
+from store.errors import StoreError
 
 if TYPE_CHECKING:
     from farmd.kubernetes.transport import KubernetesTransport
@@ -96,12 +101,14 @@ def beside(
     *,
     lies: Callable[[str], bool] = has_namespace,
     argument: str = "name",
+    names: str = "",
 ) -> click.Command:
     """A command for items in Consul, made one for those in Kubernetes, too.
 
     ``outside`` names a function that is loaded when it is called, ``(invocation, place, **params)``: for the
     items whose name ``lies`` in Kubernetes, and for all where an option names a cluster or a namespace.
-    ``argument`` is the parameter with one name, or with several.
+    ``argument`` is the parameter with one name, or with several; ``names`` names a function that gives those
+    for its completion, ``(place, incomplete)``.
     """
     assert isinstance(made, Command)
     inside = made.function
@@ -122,7 +129,29 @@ def beside(
     namespace_options(run)
     made.add_own(list(reversed(run.__click_params__)))  # type: ignore[attr-defined]
     made.function = run
+    if names:
+        _complete_too(next(each for each in made.params if each.name == argument), names)
     return made
+
+
+def _complete_too(param: click.Parameter, names: str) -> None:
+    """Have a parameter complete names of objects in Kubernetes, too: briefly, and silent where that fails."""
+    known = param.shell_complete
+
+    async def asked(place: Place, incomplete: str) -> list[str]:
+        found: list[str] = await asyncio.wait_for(load(names)(place, incomplete), PATIENCE_SECONDS)
+        return found
+
+    def complete(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        given = {name: str(ctx.params.get(name) or "") for name in ("kubeconfig", "context", "namespace")}
+        place, found = Place(**given), list[str]()
+        if place.configured(os.environ):
+            with suppress(StoreError, FarmdError, TimeoutError, OSError):
+                found = asyncio.run(asked(place, incomplete))
+        own = [] if place.named else known(ctx, incomplete)
+        return [*own, *(CompletionItem(name) for name in found if name.startswith(incomplete))]
+
+    param.shell_complete = complete  # type: ignore[method-assign]
 
 
 @asynccontextmanager

@@ -74,6 +74,15 @@ async def listed(invocation: Invocation, place: Place, everywhere: bool) -> list
         return [view.row(each, said) for each in found.jobs]
 
 
+async def names(place: Place, incomplete: str) -> list[str]:
+    """Names of jobs for completion: bare ones with ``-n``, else those of the namespace that was begun."""
+    async with connected(place) as cluster:
+        begun, slash, _ = incomplete.removeprefix("job/").partition("/")
+        found = await Jobs(cluster.transport).list(begun if slash else cluster.namespace)
+        prefix = "job/" if incomplete.startswith("job/") else ""
+        return [each.job.metadata.name if place.namespace else f"{prefix}{each.name}" for each in found.jobs]
+
+
 async def get(invocation: Invocation, place: Place, name: str, as_file: bool) -> None:
     """``job get``."""
     output = invocation.settings.output

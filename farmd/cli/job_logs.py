@@ -87,4 +87,10 @@ async def _nodes(invocation: Invocation, job: Job, slot: Slot) -> dict[int, str]
     return found
 
 
-logs = beside(logs, "farmd.cli.job_cluster_logs:logs", lies=_in_kubernetes, argument="slot")
+logs = beside(
+    logs,
+    "farmd.cli.job_cluster_logs:logs",
+    lies=_in_kubernetes,
+    argument="slot",
+    names="farmd.cli.job_cluster:names",
+)

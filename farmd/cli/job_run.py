@@ -94,6 +94,7 @@ def _parameters(given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-stop = beside(saying(JOB, "stop", commands.stop), "farmd.cli.job_cluster:stop")
-resume = beside(saying(JOB, "resume", commands.resume), "farmd.cli.job_cluster:resume")
-delete = beside(deleting(JOB), "farmd.cli.job_cluster:delete", argument="names")
+_NAMES = "farmd.cli.job_cluster:names"
+stop = beside(saying(JOB, "stop", commands.stop), "farmd.cli.job_cluster:stop", names=_NAMES)
+resume = beside(saying(JOB, "resume", commands.resume), "farmd.cli.job_cluster:resume", names=_NAMES)
+delete = beside(deleting(JOB), "farmd.cli.job_cluster:delete", argument="names", names=_NAMES)

@@ -169,7 +169,7 @@ async def explain(invocation: Invocation, name: str) -> None:
 
 def _both(made: click.Command) -> click.Command:
     """A command also for jobs in Kubernetes."""
-    return beside(made, f"farmd.cli.job_cluster:{made.name}")
+    return beside(made, f"farmd.cli.job_cluster:{made.name}", names="farmd.cli.job_cluster:names")
 
 
 get, describe, explain = _both(get), _both(describe), _both(explain)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from store.keys import Keys
 
 T = TypeVar("T", bound=Callable[..., object])
-_PATIENCE_SECONDS = 1.5
+PATIENCE_SECONDS = 1.5
 _Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
@@ -138,7 +138,7 @@ def _complete(ctx: click.Context, source: _Source, incomplete: str) -> list[str]
     from store.errors import StoreError
 
     try:
-        names = asyncio.run(asyncio.wait_for(_ask(Settings.of(ctx), source), _PATIENCE_SECONDS))
+        names = asyncio.run(asyncio.wait_for(_ask(Settings.of(ctx), source), PATIENCE_SECONDS))
     except (StoreError, FarmdError, TimeoutError, OSError):
         return []  # a shell that waits for a completion has no place for an error
     given = ctx.params.get("names") or ()

@@ -93,3 +93,13 @@ def test_a_list_imports_only_what_it_shows(address: str) -> None:
     modules = imported(farmctl.start("rc", "list").communicate()[1])
     assert "farmd.cli.noun_tables" in modules
     assert needless("list", modules) == set()
+
+
+def test_jobs_are_listed_without_kubernetes_where_no_cluster_is_configured(
+    address: str, tmp_path: Path
+) -> None:
+    variables = {"PYTHONPROFILEIMPORTTIME": "1", "HOME": str(tmp_path), "KUBECONFIG": ""}
+    farmctl = Farmctl(address, "list/", variables=variables)
+    modules = imported(farmctl.start("job", "list").communicate()[1])
+    assert "farmd.jobs.commands" in modules
+    assert not {name for name in modules if name.startswith("farmd.kubernetes")}

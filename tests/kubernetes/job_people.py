@@ -23,13 +23,13 @@ def document(name: str, replicas: int = 1, **spec: Any) -> dict[str, Any]:
     return body | {"spec": {"replicaSpecs": types} | spec}
 
 
-def person(jobs: Jobs, folder: Path) -> Run:
+def person(jobs: Jobs, folder: Path, **variables: str) -> Run:
     """farmctl with the cluster's kubeconfig, whose context names the test's namespace."""
     config = json.loads(jobs.server.kubeconfig())
     config["contexts"][0]["context"]["namespace"] = jobs.namespace
     path = folder / "kubeconfig"
     path.write_text(json.dumps(config))
-    run = Farmctl(jobs.consul, jobs.prefix, variables={"KUBECONFIG": str(path)})
+    run = Farmctl(jobs.consul, jobs.prefix, variables={"KUBECONFIG": str(path), **variables})
 
     async def ran(*words: str, stdin: Any = "") -> Result:
         text = stdin if isinstance(stdin, str) else yaml.safe_dump_all(stdin)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from farmd.kubernetes.resources import PODS, SERVICES, Resource
 from tests.fleet import cluster_on
 from tests.kubernetes.definitions import NUMBER, OPEN, TEXT, TIME, define, fields, several
 from tests.kubernetes.farmjobs import RUNNING, SUCCEEDED, Jobs, failed, template
+from tests.kubernetes.job_people import Run, person
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 
@@ -175,3 +178,38 @@ async def test_r16_a_claim_changes_the_version_of_a_job_whose_definition_drops_t
     told = [each["status"].pop("lastReconcileTime") for each in (before, after)]
     assert told[0] != told[1]
     assert before["status"] == after["status"]
+
+
+async def test_the_example_of_a_pytorchjob_runs_to_its_end(pytorchjobs: Frameworks, tmp_path: Path) -> None:
+    farmctl, done = person(pytorchjobs, tmp_path), example("pytorchjob", pytorchjobs.namespace)
+    waiting = asyncio.create_task(farmctl("job", "run", "-f", "-", "--wait", stdin=done))
+    names = {"mnist-master-0", "mnist-worker-0", "mnist-worker-1", "mnist-worker-2"}
+    await pytorchjobs.until("four pods", lambda: pytorchjobs.pods().keys() == names)
+    assert pytorchjobs.environment("mnist-worker-2")["RANK"] == "3"
+    await pytorchjobs.run()
+    pytorchjobs.play("mnist-master-0", SUCCEEDED)
+    over = await waiting
+    assert (over.code, over.out) == (0, f"job/{pytorchjobs.namespace}/mnist created\n")
+    same = await farmctl("job", "run", "-f", "-", stdin=done)
+    assert same.out == f"job/{pytorchjobs.namespace}/mnist unchanged\n"
+    assert (await farmctl("job", "list", "-o", "json")).json["items"][0]["kind"] == "PyTorchJob"
+
+
+async def test_the_example_of_a_farmjob_runs_to_its_end(jobs: Jobs, farmctl: Run) -> None:
+    text = example("farmjob", jobs.namespace)
+    waiting = asyncio.create_task(farmctl("job", "run", "-f", "-", "--wait", stdin=text))
+    names = {"bert-launcher-0", "bert-worker-0", "bert-worker-1"}
+    await jobs.until("three pods", lambda: jobs.pods().keys() == names)
+    for name in names:
+        jobs.play(name, RUNNING)
+    jobs.play("bert-launcher-0", SUCCEEDED)
+    over = await waiting
+    assert over.code == 0
+    assert f"job/{jobs.namespace}/bert: succeeded" in over.err
+    await jobs.until("no workers", lambda: jobs.pods().keys() == {"bert-launcher-0"})
+
+
+def example(name: str, namespace: str) -> str:
+    """The text of an example, for a namespace."""
+    text = (Path(__file__).parents[2] / "examples" / "jobs" / f"{name}.yaml").read_text()
+    return text.replace("namespace: ml", f"namespace: {namespace}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from farmd.kubernetes.people.found import Jobs as JobsOfAPerson
 from farmd.kubernetes.people.running import prepare
 from farmd.kubernetes.resources import PODS, SERVICES
 from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs, failed
-from tests.kubernetes.job_people import Run, document, running
+from tests.kubernetes.job_people import Run, document, person, running
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 
@@ -202,3 +203,43 @@ async def test_what_is_not_there_or_not_allowed_has_its_exit_code(jobs: Jobs, fa
     elsewhere = await farmctl("job", "run", "-f", "-", "-n", "nowhere", stdin=[document("bert")])
     assert elsewhere.code == 4
     assert elsewhere.err.startswith('farmctl: stdin: namespaces "nowhere" not found')
+
+
+COMPLETED = (
+    (("describe", ""), ["own", "{ns}/bert"]),
+    (("delete", "-y", "job/{ns}/b"), ["job/{ns}/bert"]),
+    (("describe", "-n", "{ns}", "b"), ["bert"]),
+    (("logs", "{ns}/"), ["{ns}/bert"]),
+    (("describe", "--kubeconfig", "/nonexistent", ""), []),
+)
+
+
+async def test_names_of_both_worlds_are_completed(jobs: Jobs, farmctl: Run, tmp_path: Path) -> None:
+    own = {"name": "own", "types": [{"name": "worker", "pod": {"id": "own", "command": ["true"]}}]}
+    assert (await farmctl("job", "run", "-f", "-", stdin=[own, document("bert")])).code == 0
+    for typed, expected in COMPLETED:
+        words = [word.format(ns=jobs.namespace) for word in ("farmctl", "job", *typed)]
+        line = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+        done = await person(jobs, tmp_path, _FARMCTL_COMPLETE="bash_complete", **line)()
+        shown = [each.removeprefix("plain,") for each in done.out.split() if each.startswith("plain,")]
+        assert [each for each in shown if not each.startswith("-")] == [
+            each.format(ns=jobs.namespace) for each in expected
+        ]
+
+
+async def test_a_cluster_that_is_away_keeps_no_job_in_consul_from_being_listed(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    own = {"name": "own", "types": [{"name": "worker", "pod": {"id": "own", "command": ["true"]}}]}
+    (tmp_path / ".kube").mkdir()
+    away = jobs.server.kubeconfig().replace(f":{jobs.server.port}", ":1")
+    (tmp_path / ".kube" / "config").write_text(away)
+    farmctl = person(jobs, tmp_path, HOME=str(tmp_path), KUBECONFIG="")
+    assert (await farmctl("job", "run", "-f", "-", stdin=[own])).code == 0
+    listed = await farmctl("job", "list", "-o", "name")
+    assert (listed.code, listed.out) == (0, "job/own\n")
+    assert "without the jobs in Kubernetes: https://127.0.0.1:1: cannot connect" in listed.err
+    assert (await farmctl("job", "list", "-A")).code == 7
+    (tmp_path / ".kube" / "config").unlink()
+    quiet = await farmctl("job", "list", "-o", "name")
+    assert (quiet.out, quiet.err) == ("job/own\n", "")
