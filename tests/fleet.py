@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest
 from store.nodes import Agent, Node
+from store.operations import Operation
 from store.ports import Clock, Ids
 from store.rcs import ReplicationController
 from store.reality import Health, Reality
@@ -165,20 +166,34 @@ class Cluster:
         found = await self.entries(self.keys.tree("audit"))
         return [codec.decode(Audit, found[key].value, key) for key in sorted(found)]
 
+    async def write(self, writes: Sequence[Operation]) -> None:
+        """As few transactions as Consul permits."""
+        for start in range(0, len(writes), operations.MAX_OPERATIONS):
+            await self.client.transaction([*writes[start : start + operations.MAX_OPERATIONS]])
+
     async def add_nodes(self, labels: Mapping[str, Mapping[str, str]], *features: str) -> None:
         """Register nodes whose agents are present, and have these features."""
-        for name, said in labels.items():
-            await registration.register_node(self.client, self.keys, name)
-            await self.put(self.keys.node(name), Node(labels=dict(said)))
-        await self.keep_present(labels, *features)
+        await self.register_nodes({name: Node(labels=dict(said)) for name, said in labels.items()}, *features)
 
-    async def keep_present(self, names: Mapping[str, object], *features: str) -> None:
+    async def register_nodes(self, nodes: Mapping[str, Node], *features: str) -> None:
+        """Write nodes whose agents are present, and have these features."""
+        value = registration.sentinel_value(await registration.cluster_id(self.client, self.keys))
+        writes = [operations.put(self.keys.sentinel(self.keys.intents(name)), value) for name in nodes]
+        writes += [operations.put(self.keys.node(name), codec.encode(node)) for name, node in nodes.items()]
+        await self.write(writes)
+        await self.keep_present(nodes, *features)
+
+    async def keep_present(self, names: Iterable[str], *features: str) -> None:
         """Presence of many agents under one session, which is never renewed past a test."""
         session = await Session.open(self.client, CLOCK, name="simulated agents", ttl=3600)
-        for name in names:
-            value = codec.encode(Agent(node=name, version="test", features=list(features)))
-            await self.client.put(self.keys.agent(name), value, acquire=session.id)
-            self.nodes[name] = session
+        agents = {name: Agent(node=name, version="test", features=list(features)) for name in names}
+        await self.write(
+            [
+                operations.lock(self.keys.agent(name), codec.encode(agent), session.id)
+                for name, agent in agents.items()
+            ]
+        )
+        self.nodes.update(dict.fromkeys(agents, session))
 
     async def lose_agents(self, *names: str) -> None:
         for name in names:

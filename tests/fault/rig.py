@@ -22,8 +22,7 @@ from store.farms import Member
 from store.keys import Keys
 from store.locks import Holder
 from store.manifests import Manifest
-from store.nodes import Agent, Node
-from store.operations import Operation
+from store.nodes import Node
 from store.rcs import ReplicationController
 from store.status import Status
 from tests.fault.farm_process import FarmProcess, Nursery
@@ -109,26 +108,10 @@ class Rig:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     # -- setting up ----------------------------------------------------------------------------
-    async def write(self, writes: list[Operation]) -> None:
-        for start in range(0, len(writes), 60):
-            await self.client.transaction(writes[start : start + 60])
-
     async def nodes(self, count: int) -> list[str]:
         """Register nodes with room for plenty, whose agents are present for as long as the test lasts."""
         names = [f"node-{number:03d}" for number in range(count)]
-        cluster = await registration.cluster_id(self.client, self.keys)
-        session = await self.client.create_session(name="simulated agents", ttl=3600, lock_delay=0.001)
-        writes: list[Operation] = []
-        for name in names:
-            sentinel = self.keys.sentinel(self.keys.intents(name))
-            writes += [
-                operations.put(sentinel, registration.sentinel_value(cluster)),
-                operations.put(self.keys.node(name), codec.encode(Node(capacity={"cpu": 100.0}))),
-                operations.lock(
-                    self.keys.agent(name), codec.encode(Agent(node=name, version="test")), session
-                ),
-            ]
-        await self.write(writes)
+        await self.cluster.register_nodes(dict.fromkeys(names, Node(capacity={"cpu": 100.0})))
         return names
 
     async def rc(
@@ -141,7 +124,7 @@ class Rig:
         sha = await self.use(manifest)
         fields = {"id": SystemIds().new(), "name": "logs", "min_healthy_time": 0.0} | fields
         made = DaemonSet(manifest=sha, pod_id=manifest.id, **fields)
-        await self.write(
+        await self.cluster.write(
             [
                 operations.create(self.keys.record("daemonsets", made.id), codec.encode(made)),
                 operations.create(self.keys.name("daemonsets", made.name), codec.encode(made.id)),
@@ -158,7 +141,7 @@ class Rig:
         entry = await self.client.read(key, mode="consistent")
         assert entry is not None
         changed = msgspec.structs.replace(codec.decode(kind, entry.value, key), **fields)
-        await self.write([operations.put(key, codec.encode(changed))])
+        await self.cluster.write([operations.put(key, codec.encode(changed))])
 
     async def use(self, manifest: Manifest) -> str:
         """Write a manifest and return its digest."""
@@ -178,7 +161,7 @@ class Rig:
             if key.startswith(self.keys.tree("intent"))
         }
         closed = codec.encode(Node(capacity={"cpu": 100.0}, cordoned=True))
-        await self.write([operations.put(self.keys.node(node), closed) for node in sorted(nodes)])
+        await self.cluster.write([operations.put(self.keys.node(node), closed) for node in sorted(nodes)])
 
     def obeyed(self) -> None:
         """From now on reality follows intent."""

@@ -44,7 +44,7 @@ async def join(rig: Rig, *nodes: str, labels: dict[str, str] = ZONE) -> None:
         await registration.register_node(rig.client, rig.keys, node)
         session = await rig.client.create_session(name=node, ttl=3600, lock_delay=0.001)
         said = Agent(node=node, version="test", labels=labels, capacity={"cpu": 4.0})
-        await rig.write(
+        await rig.cluster.write(
             [
                 operations.put(rig.keys.node(node), codec.encode(Node())),
                 operations.lock(rig.keys.agent(node), codec.encode(said), session),
