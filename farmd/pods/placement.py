@@ -45,6 +45,8 @@ from store.ports import Clock
 from store.transaction import Group, Result
 
 REREAD_ONE_BY_ONE = 40
+# To read a key costs Consul and a farm as much as so many more entries of a list.
+ENTRIES_A_READ = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +273,14 @@ class Placement:
         await self.reread_intents([(change.node, change.instance) for change in changes])
 
     async def reread_intents(self, places: Collection[Place]) -> None:
-        """Read the intents at these places anew, however seldom the cache reads the tree of intents."""
-        if len(places) > REREAD_ONE_BY_ONE:
-            await self._caches.intent.barrier()
+        """Read the intents at these places anew, however seldom the cache reads the tree of intents.
+
+        A tree that is in doubt would refuse to be read as a whole.
+        """
+        tree, reads = self._caches.intent, len(places)
+        small = len(tree.entries) <= ENTRIES_A_READ * (reads - 1) and tree.doubt is None
+        if small or reads > REREAD_ONE_BY_ONE:
+            await tree.barrier()
         else:
             await asyncio.gather(*(self.reread_intent(*place) for place in places))
 
