@@ -24,7 +24,6 @@ from farmd.kubernetes.people import changes, files, running, view, waiting
 from farmd.kubernetes.people.found import Found, Jobs, told
 from farmd.kubernetes.people.view import JobRow
 from store.audit import AuditReader, Filter
-from store.errors import InputInvalid
 from store.times import plain
 
 _HISTORY = 8
@@ -109,7 +108,7 @@ async def describe(invocation: Invocation, place: Place, name: str) -> None:
     client, keys, now = invocation.client, invocation.keys, invocation.call.clock.now()
     async with connected(place) as cluster:
         found, row = await _row(invocation, cluster, name)
-        slots = view.slots(found, await Jobs(cluster.transport).pods(found))
+        slots = view.slots(found, await Jobs(cluster.transport).pods_of(found))
         history = await AuditReader(client, keys).read(Filter(kind=KIND, item=row.record.name), _HISTORY)
         conditions = found.status.conditions
         if invocation.settings.output in {"json", "yaml"}:
@@ -134,7 +133,7 @@ async def explain(invocation: Invocation, place: Place, name: str) -> None:
     """``job explain``."""
     async with connected(place) as cluster:
         found, row = await _row(invocation, cluster, name)
-        lines = list(view.explained(found, row, await Jobs(cluster.transport).pods(found)))
+        lines = list(view.explained(found, row, await Jobs(cluster.transport).pods_of(found)))
     if invocation.settings.output in {"json", "yaml"}:
         content = {"name": row.record.name, "id": row.record.id, "state": row.state, "lines": lines}
         emit(invocation, document("Explanation", content))
@@ -151,7 +150,7 @@ async def pods(invocation: Invocation, place: Place, name: str) -> None:
 
         async def read() -> Table:
             found, _ = await _row(invocation, cluster, name)
-            slots = view.slots(found, await Jobs(cluster.transport).pods(found))
+            slots = view.slots(found, await Jobs(cluster.transport).pods_of(found))
             return _slots(slots, invocation.call.clock.now())
 
         await show(invocation, read)
@@ -176,16 +175,12 @@ async def _say(invocation: Invocation, place: Place, name: str, verb: str, *, su
         await _wait(invocation, jobs, [mutation])
 
 
-async def delete(invocation: Invocation, place: Place, names: Sequence[str], cascade: bool = True) -> None:
+async def delete(invocation: Invocation, place: Place, names: Sequence[str]) -> None:
     """``job delete``: members go first; waits unless ``--no-wait``."""
     async with connected(place) as cluster:
         jobs = Jobs(cluster.transport)
         found = {each.name: each for each in [await jobs.find(*cluster.split(name)) for name in names]}
         mutations = [await changes.delete(invocation.call, each) for each in found.values()]
-        if not cascade:
-            for each in found.values():
-                if left := await jobs.pods(each):
-                    raise InputInvalid(f"job {each.name!r} still has {len(left)} pods, expected --cascade")
 
         async def write(mutation: Mutation) -> None:
             await changes.write(invocation.call, jobs, found[mutation.change.name], mutation)

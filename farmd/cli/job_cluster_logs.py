@@ -36,7 +36,7 @@ async def logs(invocation: Invocation, place: Place, slot: str, attempt: int | N
     async with connected(place) as cluster:
         jobs = Jobs(cluster.transport)
         found = await jobs.find(*cluster.split("/".join(parts[:own])))
-        members = view.members(found, await jobs.pods(found))
+        members = view.members(found, await jobs.pods_of(found))
         if not parts[own:]:
             if attempt is not None:
                 raise InputInvalid(

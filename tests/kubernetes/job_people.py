@@ -23,11 +23,11 @@ def document(name: str, replicas: int = 1, **spec: Any) -> dict[str, Any]:
     return body | {"spec": {"replicaSpecs": types} | spec}
 
 
-def person(jobs: Jobs, folder: Path, **variables: str) -> Run:
+def person(jobs: Jobs, folder: Path, user: str = "admin", **variables: str) -> Run:
     """farmctl with the cluster's kubeconfig, whose context names the test's namespace."""
-    config = json.loads(jobs.server.kubeconfig())
+    config = json.loads(jobs.server.kubeconfig(user))
     config["contexts"][0]["context"]["namespace"] = jobs.namespace
-    path = folder / "kubeconfig"
+    path = folder / f"kubeconfig-{user}"
     path.write_text(json.dumps(config))
     run = Farmctl(jobs.consul, jobs.prefix, variables={"KUBECONFIG": str(path), **variables})
 

@@ -114,6 +114,19 @@ BROKEN = {
         job(container="env: [{name: PEERS, value: $(FARMD_PEERS_FILE)}]"),
         "containers[0].env[0].value: found 'FARMD_PEERS_FILE', expected one of",
     ),
+    "a pod that no server takes": (
+        GOOD.replace("name: main", "name: No Name"),
+        'spec.replicaSpecs.Worker.template: Pod "bert-worker-0" is invalid: spec.containers[0].name',
+    ),
+    "an unknown field of a pod": (
+        job(container="imagePullPolice: Always"),
+        'template: Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field '
+        '"spec.containers[0].imagePullPolice"',
+    ),
+    "no image": (
+        GOOD.replace(", image: none", ""),
+        'Worker.template: Pod "bert-worker-0" is invalid: spec.containers[0].image: Required value',
+    ),
     "negative limit": (
         job("runPolicy: {backoffLimit: -1}"),
         "spec.runPolicy.backoffLimit: found -1, expected a whole number of at least 0",

@@ -81,6 +81,10 @@ BAD = {
         {"replicaSpecs": {"W": {"replicas": -1, "template": {}}}},
         "greater than or equal to 0",
     ),
+    "too many replicas without parallelism": (
+        {"replicaSpecs": {"W": {"replicas": 5001, "template": {}}}},
+        "a type without parallelism has more than 5000 replicas",
+    ),
     "negative backoff": (
         {"replicaSpecs": {"W": {"template": {}}}, "runPolicy": {"backoffLimit": -1}},
         "greater than or equal to 0",

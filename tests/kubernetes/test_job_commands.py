@@ -196,13 +196,29 @@ async def test_explain_tells_what_keeps_members_from_their_work(jobs: Jobs, farm
     assert "Worker/0: starting: Unschedulable: 0/3 nodes fit" in told
 
 
-async def test_what_is_not_there_or_not_allowed_has_its_exit_code(jobs: Jobs, farmctl: Run) -> None:
+async def test_what_is_not_there_or_not_allowed_has_its_exit_code(
+    jobs: Jobs, farmctl: Run, tmp_path: Path
+) -> None:
     gone = await farmctl("job", "describe", f"{jobs.namespace}/none")
     assert gone.code == 4
     assert f"job '{jobs.namespace}/none' does not exist" in gone.err
     elsewhere = await farmctl("job", "run", "-f", "-", "-n", "nowhere", stdin=[document("bert")])
     assert elsewhere.code == 4
     assert elsewhere.err.startswith('farmctl: stdin: namespaces "nowhere" not found')
+    nobody = person(jobs, tmp_path, "nobody")
+    for words in (("describe", f"{jobs.namespace}/none"), ("list", "-A"), ("run", "-f", "-")):
+        denied = await nobody("job", *words, stdin=[document("bert")])
+        assert denied.code == 6
+        assert 'is forbidden: User "nobody" cannot ' in denied.err
+    amounts = {"count/farmjobs.farmd.io": "0"}
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": amounts}}
+    jobs.server.ask("POST", f"/api/v1/namespaces/{jobs.namespace}/resourcequotas", quota)
+    path = f"/api/v1/namespaces/{jobs.namespace}/resourcequotas/none/status"
+    jobs.server.patch(path, {"status": {"hard": amounts, "used": amounts}})
+    full = await farmctl("job", "run", "-f", "-", stdin=[document("bert")])
+    assert full.code == 6
+    assert "stdin: farmjobs.farmd.io" in full.err
+    assert "exceeded quota: none" in full.err
 
 
 COMPLETED = (

@@ -68,7 +68,7 @@ class Jobs:
 
     def __init__(self, transport: KubernetesTransport) -> None:
         self._transport = transport
-        self._pods = Objects(transport, PODS, Pod, "pods", lambda: REQUEST_SECONDS)
+        self.pods = Objects(transport, PODS, Pod, "pods", lambda: REQUEST_SECONDS)
 
     def of(self, kind: KindFile) -> Objects[JobObject]:
         """The jobs of one kind."""
@@ -112,12 +112,12 @@ class Jobs:
         ]
         return Listing(sorted(jobs, key=lambda each: each.name), _refused(answers))
 
-    async def pods(self, found: Found) -> Sequence[Pod]:
+    async def pods_of(self, found: Found) -> Sequence[Pod]:
         """The pods that the job controls, by their names."""
         meta = found.job.metadata
         labels = found.kind.labels
         selector = f"{labels.group}={labels.group_value},{labels.job}={meta.name}"
-        listed = await self._pods.list(meta.namespace, selector)
+        listed = await self.pods.list(meta.namespace, selector)
         own = [pod for pod in listed if (one := pod.metadata.controller) is not None and one.uid == meta.uid]
         return sorted(own, key=lambda pod: pod.metadata.name)
 

@@ -12,19 +12,23 @@ from typing import Any
 import msgspec
 
 from farmd.commands.mutation import Call, Change, Mutation, commit, registered
+from farmd.jobs.model import Slot
+from farmd.jobs.resources import bodies, resource
+from farmd.jobs.resources.kindfile import JobKind
 from farmd.kubernetes.client import DRY_RUN
-from farmd.kubernetes.errors import AlreadyExists, Invalid
+from farmd.kubernetes.errors import AlreadyExists, Forbidden, Invalid
 from farmd.kubernetes.errors import Conflict as Stale
 from farmd.kubernetes.kind import KIND
 from farmd.kubernetes.people.files import Document
 from farmd.kubernetes.people.found import Jobs
-from farmd.kubernetes.people.refusals import refusals
+from farmd.kubernetes.people.refusals import refusal, refusals
 from farmd.kubernetes.unit import JobObject
 from store.errors import Conflict
 from store.words import listed
 
 MANAGER = "farmctl"
 TRIES = 5
+_UNKNOWN_FIELD = "strict decoding error"
 _STRICT = (("fieldManager", MANAGER), ("fieldValidation", "Strict"))
 
 
@@ -40,8 +44,30 @@ async def prepare(call: Call, jobs: Jobs, document: Document) -> Mutation:
         if existing is not None:
             return await _same(jobs, document)
         await jobs.of(document.kind).create(document.namespace, document.body, params=(*DRY_RUN, *_STRICT))
+    await _judge_pods(jobs, document)
     change = _change(document, "create", after=_told(document), details=("the API server accepts it",))
     return Mutation(change, (await registered(call),))
+
+
+async def _judge_pods(jobs: Jobs, document: Document) -> None:
+    """Have the API server judge a pod of each type in a dry run: of a job it keeps templates as they are.
+
+    Raises:
+        InputInvalid: it refuses one. A person who may not create pods, and a full quota, prove nothing.
+    """
+    read = resource.read(document.kind, document.body)
+    kind = JobKind(document.kind, lambda *_: None, jobs.of(document.kind).get)
+    for each in (each for each in read.job.types if each.replicas):
+        body = bodies.pod_body(kind, read, Slot(each.name, 0), 0)
+        del body["metadata"]["ownerReferences"]  # the job has no uid yet
+        where = f"{document.source}: spec.{document.kind.replica_specs}.{each.name}.template"
+        try:
+            await jobs.pods.create(document.namespace, body, params=(*DRY_RUN, *_STRICT))
+        except Invalid as error:
+            if error.status == 422 or _UNKNOWN_FIELD in error.text:
+                raise refusal(error, where) from error
+        except (Forbidden, AlreadyExists):
+            continue
 
 
 async def create(call: Call, jobs: Jobs, document: Document, mutation: Mutation) -> None:

@@ -38,7 +38,7 @@ async def deletion(call: Call, jobs: Jobs, change: Change, timeout: float, repor
         found = await jobs.find(namespace, name)
         if found.job.metadata.uid != change.id:
             raise NotFound(f"job {change.name!r} is another one by now")
-        left = count_of(len(await jobs.pods(found)), "pod")
+        left = count_of(len(await jobs.pods_of(found)), "pod")
         return Look(noun="job", name=change.name, state=f"deleting, {left} left", desired=0, counts=False)
 
     async def late(now: Look) -> WaitTimeout:
