@@ -7,6 +7,7 @@ from typing import Protocol
 
 from farmd.dispatch.model import Act, Live, Ref
 from farmd.runtime.wake import Wake
+from farmd.work.context import Context
 from store.apps import Entry
 
 
@@ -37,10 +38,6 @@ class Objects(Protocol):
         """The worker ended."""
 
 
-# The objects of an app, by its name, that lie outside of Consul, and what wakes its worker.
-Elsewhere = Callable[[str, Wake], Objects | None]
-
-
-def nowhere(app: str, wake: Wake) -> Objects | None:  # noqa: ARG001
-    """The objects of a farm that serves no Kubernetes cluster."""
-    return None
+# The objects of an app, by its name, that lie outside of Consul. The last two are what wakes its worker, and
+# the seconds that a write may take now (R16).
+Elsewhere = Callable[[Context, str, Wake, Callable[[], float]], Objects]

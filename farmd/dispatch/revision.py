@@ -118,12 +118,14 @@ async def _written(call: Call, now: Standing, app: App, told: Change, *more: Any
 
 
 async def _same(store: AppStore, now: Standing, app: App, made: ResourceTracker) -> bool:
-    """Whether the wanted revision has these very entries and settings, and did not fail."""
-    was = wanted(now)
-    if (
-        now.state.refused == was.revision
-        or replace(app, revision=was.revision, adopt=was.adopt, mass=was.mass) != was
-    ):
+    """Whether the wanted revision has these very entries and settings, and did not fail.
+
+    What a person allows for one revision is something new until that one is reached.
+    """
+    was, state = wanted(now), now.state
+    if state.reached == was.revision:
+        app = replace(app, adopt=was.adopt, mass=was.mass)
+    if state.refused == was.revision or replace(app, revision=was.revision) != was:
         return False
     try:
         return (await store.tracker(now.name, was.revision)).digest == made.digest

@@ -35,6 +35,16 @@ from store.transaction import Group
 from store.words import listed
 
 
+def _validity(session: Session) -> float:
+    """Seconds that a write outside of Consul may take (R16).
+
+    Raises:
+        SessionSuspended: nothing may be written now.
+    """
+    session.require()
+    return session.remaining()
+
+
 class AppWorker(NamedWorker[Snapshot, Plan]):
     """Keeps one app as people ask, while its claim lasts."""
 
@@ -47,15 +57,15 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         session: Session,
         wake: Wake,
         index: Index,
-        elsewhere: Elsewhere,
+        elsewhere: Elsewhere | None,
         phases: Phases,
     ) -> None:
         super().__init__(kind, claim, session, wake)
         context, name = self.context, claim.item
         self._index, self._phases = index, phases
         self._places: dict[bool, Objects] = {True: Records(context, index, name, wake, self._commit)}
-        if (cluster := elsewhere(name, wake)) is not None:
-            self._places[False] = cluster
+        if elsewhere is not None:
+            self._places[False] = elsewhere(context, name, wake, partial(_validity, session))
         self._reader = Reader(context, index, name, self._places)
         self._alarms = report.Alarms(self.status.incidents, context.clock, context.farm)
         self._writing: Writing | None = None

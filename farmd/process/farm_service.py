@@ -148,11 +148,15 @@ async def _outside(dependencies: Dependencies) -> AsyncIterator[Mapping[str, Any
     if not section.configured(dependencies.env):
         yield {}
         return
+    from farmd.kubernetes.apps import elsewhere
     from farmd.kubernetes.settings import opened
 
-    parts = (dependencies.env, dependencies.clock, dependencies.rng, dependencies.recorder)
-    async with opened(section, *parts) as settings:
-        yield {"kubernetes": settings}
+    clock, rng = dependencies.clock, dependencies.rng
+    async with (
+        opened(section, dependencies.env, clock, rng, dependencies.recorder) as settings,
+        elsewhere.opened(settings, clock, rng) as cluster,
+    ):
+        yield {"kubernetes": settings, "apps": cluster}
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:

@@ -43,14 +43,21 @@ class Api:
         self._transport, self._discovery, self._validity = transport, discovery, validity
         self._user = user_of(app) if impersonate else ""
 
+    async def resource(self, ref: TypedReference) -> Resource | None:
+        """The resource of an object's kind; None: the server has no such kind.
+
+        Raises:
+            KubernetesError: it has the kind, and does not serve it now.
+        """
+        return await self._discovery.find(ref.api_version, ref.kind)
+
     async def get(self, ref: TypedReference) -> Object | None:
         """The object as the server has it now; None: it is not there, or its kind is gone.
 
         Raises:
             KubernetesError: the server refuses, or does not serve the kind now.
         """
-        resource = await self._discovery.find(ref.api_version, ref.kind)
-        if resource is None:
+        if (resource := await self.resource(ref)) is None:
             return None
         try:
             return await self._send("GET", resource.path(ref.namespace, ref.name))
@@ -58,7 +65,7 @@ class Api:
             if error.reason:
                 return None
             self._discovery.forget(ref.api_version, ref.kind)
-            if await self._discovery.find(ref.api_version, ref.kind) is None:
+            if await self.resource(ref) is None:
                 return None
             raise Unavailable(f"{ref}: its kind is defined, and not served now") from error
 
@@ -80,7 +87,7 @@ class Api:
         if found is not None:
             meta |= {name: found["metadata"][name] for name in ("uid", "resourceVersion")}
         params = applying(MANAGER, force=force, dry_run=dry)
-        resource = await self._resource(ref)
+        resource = await self._served(ref)
         path = resource.path(ref.namespace, ref.name)
         return await self._send("PATCH", path, {**body, "metadata": meta}, APPLY_PATCH, params)
 
@@ -98,14 +105,14 @@ class Api:
             {"op": "test", "path": f"{path}/resourceVersion", "value": meta["resourceVersion"]},
             {"op": "replace", "path": f"{path}/managedFields", "value": [*kept, ours]},
         ]
-        resource = await self._resource(ref)
+        resource = await self._served(ref)
         return await self._send("PATCH", resource.path(ref.namespace, ref.name), patch, JSON_PATCH)
 
     async def mark(self, ref: TypedReference, found: Object, labels: Any, annotations: Any) -> Object:
         """Change labels and annotations of an object of this very version."""
         meta = {name: found["metadata"][name] for name in ("uid", "resourceVersion")}
         patch = {"metadata": {**meta, "labels": labels, "annotations": annotations}}
-        resource = await self._resource(ref)
+        resource = await self._served(ref)
         params = [("fieldManager", MANAGER)]
         return await self._send("PATCH", resource.path(ref.namespace, ref.name), patch, MERGE_PATCH, params)
 
@@ -118,17 +125,16 @@ class Api:
             "preconditions": conditions,
             "propagationPolicy": "Background",
         }
-        resource = await self._resource(ref)
+        resource = await self._served(ref)
         try:
             await self._send("DELETE", resource.path(ref.namespace, ref.name), options)
         except NotFound:
             return
 
-    async def _resource(self, ref: TypedReference) -> Resource:
-        found = await self._discovery.find(ref.api_version, ref.kind)
+    async def _served(self, ref: TypedReference) -> Resource:
+        found = await self.resource(ref)
         if found is None:
-            text = f"the server has no kind {ref.kind} of {ref.api_version}"
-            raise NotFound(text, status=404)
+            raise NotFound(f"the server has no kind {ref.kind} of {ref.api_version}", status=404)
         return found
 
     async def _send(

@@ -8,16 +8,17 @@ keeps its live value, and an object that nobody allowed the app to take is never
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from farmd.dispatch.model import Act, Live, Ref, owner_of
 from farmd.jobs.objects import seconds_since_epoch
 from farmd.kubernetes.apps import compare, marks
 from farmd.kubernetes.apps.api import Api, Object, user_of
-from farmd.kubernetes.apps.marks import Mark, mark_of, marked
+from farmd.kubernetes.apps.marks import Mark, mark_in, mark_of, marked
 from farmd.kubernetes.apps.order import FOUNDATIONS, ordered
 from farmd.kubernetes.apps.verdicts import READY, judge
+from farmd.kubernetes.apps.watching import Watching
 from farmd.kubernetes.errors import (
     Conflict,
     FieldsTaken,
@@ -28,7 +29,8 @@ from farmd.kubernetes.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from store.apps import Entry
+from farmd.kubernetes.resources import Resource
+from store.apps import Entry, TypedReference
 from store.errors import OutcomeUnknown, StoreUnavailable
 from store.ports import Clock
 
@@ -54,7 +56,7 @@ class _Known:
 class Applicator:
     """The objects of one app. ``cluster`` is the id of farmd's cluster, which the marks bear.
 
-    ``follows`` is told which objects concern the app from now on.
+    ``watching`` tells of changes; without it every look reads every object.
     """
 
     def __init__(
@@ -63,10 +65,11 @@ class Applicator:
         app: str,
         cluster: str,
         clock: Clock,
-        follows: Callable[[Collection[Ref]], None] = lambda _: None,
+        watching: Watching | None = None,
     ) -> None:
         self._api, self._app, self._cluster, self._clock = api, app, cluster, clock
-        self._follows = follows
+        self._watching = watching
+        self._resources: set[Resource] = set()
         self._known: dict[Ref, _Known] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
 
@@ -77,9 +80,32 @@ class Applicator:
         Raises:
             StoreUnavailable: the API server does not answer.
         """
-        found = await asyncio.gather(*(self.look(entry) for entry in entries.values()))
+        looks = await asyncio.gather(*(self.look(entry) for entry in entries.values()))
         self._known = {ref: known for ref, known in self._known.items() if ref in entries}
-        return {str(live.ref): live for live in found if live is not None}
+        found = {str(live.ref): live for live in looks if live is not None}
+        return {**self._others(), **found}
+
+    def _others(self) -> dict[Ref, Live]:
+        """What bears the app's label besides, as the watches show it: perhaps what a stopped owner made."""
+        if self._watching is None:
+            return {}
+        found = {}
+        for resource, meta in self._watching.marked(self._resources, self._app):
+            mark = mark_in(meta.annotations)
+            if mark is None or mark.cluster != self._cluster:
+                continue
+            ref = TypedReference(
+                api_version=resource.api_version, kind=resource.kind, namespace=meta.namespace, name=meta.name
+            )
+            found[str(ref)] = Live(
+                ref=ref,
+                owner=owner_of(mark.app),
+                busy="is being deleted" if meta.terminating else "",
+                seq=mark.seq,
+                created=seconds_since_epoch(meta.creation_timestamp) or 0.0,
+                version=meta.resource_version,
+            )
+        return found
 
     async def look(self, entry: Entry) -> Live | None:
         """One object; None: it does not exist. One that may not be read waits, with the server's reason.
@@ -89,12 +115,26 @@ class Applicator:
         """
         async with self._gate:
             try:
+                if (known := await self._unchanged(entry)) is not None:
+                    return known
                 found = await self._api.get(entry.ref)
                 return None if found is None else await self._live(entry, found)
             except Unavailable as error:
                 raise StoreUnavailable(error.message) from error
             except KubernetesError as error:
                 return Live(ref=entry.ref, busy=error.text or error.message)
+
+    async def _unchanged(self, entry: Entry) -> Live | None:
+        """What was found of an object, if a watch shows that it is the same; None: it must be read."""
+        if self._watching is None or (resource := await self._api.resource(entry.ref)) is None:
+            return None
+        self._resources.add(resource)
+        self._watching.watch(resource)
+        known = self._known.get(str(entry.ref))
+        if known is None or known.entry != entry:
+            return None
+        same = self._watching.version(resource, entry.ref) == known.live.version
+        return known.live if same else None
 
     async def _live(self, entry: Entry, found: Object) -> Live:
         ref = str(entry.ref)
@@ -220,9 +260,9 @@ class Applicator:
 
     # -- following -----------------------------------------------------------------------------
     def follow(self, refs: Collection[Ref]) -> None:
-        """Hear of these objects."""
-        self._follows(refs)
+        """The watches tell of all objects with the app's label."""
 
     def unfollow(self) -> None:
         """The worker ended."""
-        self._follows(())
+        if self._watching is not None:
+            self._watching.detach(self._app)

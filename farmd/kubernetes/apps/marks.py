@@ -46,7 +46,12 @@ def marked(document: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
 
 def mark_of(found: Mapping[str, Any]) -> Mark | None:
     """The mark that an object bears; None: none that can be read."""
-    text = _texts(found, "annotations").get(APPLIED, "")
+    return mark_in(_texts(found, "annotations"))
+
+
+def mark_in(annotations: Mapping[str, str]) -> Mark | None:
+    """The mark in an object's annotations; None: none that can be read."""
+    text = annotations.get(APPLIED, "")
     cluster, _, rest = text.partition("/")
     app, _, seq = rest.partition("/")
     return Mark(cluster, app, int(seq)) if cluster and app and seq.isdecimal() else None

@@ -142,6 +142,16 @@ async def test_adopt_takes_what_differs_and_what_is_equal_needs_no_word() -> Non
             await commands.apply(call, bundle(document("web")), adopt=["rc/wen"])
 
 
+async def test_a_word_that_lets_a_refused_revision_go_on_is_recorded_with_the_same_documents() -> None:
+    async with person() as call:
+        await applied(call, document("web"))
+        assert not (await commands.apply(call, bundle(document("web")))).mutation.needed
+        again = await applied(call, document("web"), adopt=("rc/web",))
+        assert (again.app.revision, again.app.adopt) == (2, ["rc/web"])
+        await reach(call)
+        assert not (await commands.apply(call, bundle(document("web")))).mutation.needed
+
+
 @pytest.mark.parametrize("prune", [True, False])
 async def test_a8_an_empty_bundle_is_refused_and_nothing_is_recorded(prune: bool) -> None:
     async with person() as call:

@@ -1,0 +1,210 @@
+"""Apps whose objects lie in a real API server: a farm applies, repairs, collects and hands them over."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from farmd.commands.mutation import Call, commit
+from farmd.dispatch import commands, words
+from farmd.dispatch.bundle import AppSpec, parse
+from farmd.dispatch.standing import Standing, standing
+from farmd.kubernetes.apps import elsewhere
+from farmd.kubernetes.apps.marks import APPLIED
+from farmd.kubernetes.settings import KubernetesSettings
+from farmd.runtime.clock import SystemClock, SystemIds, system_rng
+from store import codec
+from store.apps import KIND, DispatchState
+from store.audit import AuditReader, Filter
+from store.work import Work
+from tests.fleet import Cluster, client_of, cluster_on, eventually, start_farm
+from tests.kubernetes_server import ApiServer
+
+pytestmark = pytest.mark.xdist_group("kubernetes")
+
+
+class Apps:
+    """Apps of one namespace, and the farms that keep them."""
+
+    def __init__(self, api: ApiServer, namespace: str, cluster: Cluster, consul: str, connect: Any) -> None:
+        self.api, self.namespace, self.cluster = api, namespace, cluster
+        self._consul, self._connect = consul, connect
+        self._stack = AsyncExitStack()
+        clock = SystemClock()
+        self.call = Call(cluster.client, cluster.keys, clock, SystemIds(), "user/ada@desk")
+
+    def allow(self, app: str) -> None:
+        """Let an app do everything in the namespace."""
+        group = "rbac.authorization.k8s.io"
+        reference = {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": group}
+        subject = {"kind": "User", "name": f"farmd:app:{app}", "apiGroup": group}
+        body = {"metadata": {"name": app}, "subjects": [subject], "roleRef": reference}
+        self.api.ask("POST", f"/apis/{group}/v1/namespaces/{self.namespace}/rolebindings", body)
+
+    async def farm(self, name: str) -> Any:
+        """One more farm."""
+        transport = await self._stack.enter_async_context(self._connect(self.api))
+        settings = KubernetesSettings(transport, name=self.namespace, namespaces=(self.namespace,))
+        opened = elsewhere.opened(settings, SystemClock(), system_rng())
+        outside = {"kubernetes": settings, "apps": await self._stack.enter_async_context(opened)}
+        client = client_of(self._consul)
+        self._stack.push_async_callback(client.close)
+        kinds = ("apps", "kubejobs")
+        farm = await start_farm(client, name, keys=self.cluster.keys, kinds=kinds, outside=outside)
+        self._stack.push_async_callback(farm.close)
+        return farm
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    async def apply(
+        self, app: str, *documents: dict[str, Any], adopt: tuple[str, ...] = (), **said: Any
+    ) -> int:
+        files = [(json.dumps(each), f"{number}.json") for number, each in enumerate(documents)]
+        bundle = parse(files, AppSpec(name=app, namespace=self.namespace, **said))
+        found = await commands.apply(self.call, bundle, adopt=adopt, mass=True)
+        await commit(self.call, found.mutation)
+        return found.app.revision
+
+    async def until(self, app: str, what: str, check: Callable[[Standing], bool]) -> Standing:
+        last = [await standing(self.call, app)]
+
+        async def seen() -> bool:
+            last[0] = await standing(self.call, app)
+            return check(last[0])
+
+        await eventually(seen, what=f"app {app}: {what}")
+        return last[0]
+
+    async def reached(self, app: str, revision: int) -> Standing:
+        return await self.until(
+            app,
+            f"revision {revision}",
+            lambda now: now.state.reached == revision and now.state.swept >= revision,
+        )
+
+    async def blocked(self, app: str, text: str) -> Standing:
+        return await self.until(app, text, lambda now: now.status is not None and text in now.status.reason)
+
+    def config(self, name: str) -> Any:
+        """A config map as the server has it; None: there is none."""
+        try:
+            return self.api.ask("GET", f"/api/v1/namespaces/{self.namespace}/configmaps/{name}")
+        except urllib.error.HTTPError as error:
+            error.close()
+            return None
+
+    def patch(self, name: str, body: Any) -> None:
+        self.api.patch(f"/api/v1/namespaces/{self.namespace}/configmaps/{name}", body)
+
+
+def config(name: str, wave: int = 0, **data: str) -> dict[str, Any]:
+    meta = {"name": name, "annotations": {"farmd.io/wave": str(wave)}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+
+
+@pytest.fixture
+async def apps(api, namespace, connect, consul_dev) -> AsyncIterator[Apps]:
+    async with cluster_on(consul_dev) as cluster:
+        found = Apps(api, namespace, cluster, consul_dev, connect)
+        found.allow("shop")
+        try:
+            yield found
+        finally:
+            await found.close()
+
+
+async def test_an_app_is_applied_in_waves_changed_pruned_rolled_back_and_deleted(apps: Apps) -> None:
+    await apps.farm("first")
+    await apps.apply("shop", config("a", x="1"), config("b", 1, x="1"))
+    await apps.reached("shop", 1)
+    assert apps.config("a")["data"] == apps.config("b")["data"] == {"x": "1"}
+    assert (
+        apps.config("a")["metadata"]["creationTimestamp"] <= apps.config("b")["metadata"]["creationTimestamp"]
+    )
+    await apps.apply("shop", config("a", x="2"), prune=True)
+    await apps.reached("shop", 2)
+    assert apps.config("a")["data"] == {"x": "2"}
+    assert apps.config("b") is None
+    await commit(apps.call, (await commands.rollback(apps.call, "shop")).mutation)
+    await apps.reached("shop", 3)
+    assert apps.config("b")["data"] == {"x": "1"}
+    told = await AuditReader(apps.call.client, apps.call.keys).read(Filter(kind=KIND), 50)
+    assert {"app.apply", "app.begin", "app.reach", "app.sweep"} <= {each.action for each in told}
+    mutation, _ = await words.delete(apps.call, "shop", keep=False)
+    await commit(apps.call, mutation)
+    await apps.until("shop", "gone", lambda now: now.stored is None)
+    assert apps.config("a") is apps.config("b") is None
+
+
+async def test_a_stated_field_that_somebody_changes_is_repaired_without_any_word(apps: Apps) -> None:
+    await apps.farm("first")
+    await apps.apply("shop", config("a", x="1"))
+    await apps.reached("shop", 1)
+    apps.patch("a", {"data": {"x": "other", "y": "mine"}})
+
+    async def repaired() -> bool:
+        return bool(apps.config("a")["data"] == {"x": "1", "y": "mine"})
+
+    await eventually(repaired, what="the repair")
+
+
+async def test_an_object_that_belongs_to_another_app_is_refused_and_handed_over_without_a_gap(
+    apps: Apps,
+) -> None:
+    apps.allow("other")
+    await apps.farm("first")
+    await apps.apply("shop", config("a", x="1"), config("b", x="1"))
+    await apps.reached("shop", 1)
+    uid = apps.config("a")["metadata"]["uid"]
+    ref = f"configmap.core/{apps.namespace}/a"
+    await apps.apply("other", config("a", x="1"))
+    await apps.blocked("other", "belongs to app shop")
+    await apps.apply("other", config("a", x="1"), adopt=(ref,))
+    await apps.until("other", "waits", lambda now: now.state.waits == [ref])
+    await apps.apply("shop", config("b", x="1"), prune=True)
+    await apps.reached("other", 2)
+    found = apps.config("a")["metadata"]
+    assert (found["uid"], found["annotations"][APPLIED].split("/")[1]) == (uid, "other")
+
+
+async def test_r16_consul_restored_to_yesterday_blocks_the_app_and_removes_nothing(apps: Apps) -> None:
+    farm = await apps.farm("first")
+    await apps.apply("shop", config("a", x="1"))
+    await apps.reached("shop", 1)
+    yesterday = await apps.call.client.read(apps.call.keys.work(KIND, "shop"))
+    assert yesterday is not None
+    await apps.apply("shop", config("a", x="2"))
+    await apps.reached("shop", 2)
+    await farm.close()
+    state = codec.decode(Work, yesterday.value, yesterday.key)
+    assert isinstance(state.dispatch, DispatchState)
+    await apps.call.client.put(yesterday.key, yesterday.value)
+    await apps.apply("shop", config("c", x="1"), prune=True)
+    state_before = apps.config("a")
+    await apps.call.client.put(yesterday.key, codec.encode(Work(dispatch=DispatchState(seq=0))))
+    await apps.farm("second")
+    await apps.blocked("shop", "bears the mark 2, and Consul knows none above")
+    assert apps.config("a") == state_before
+    await commit(apps.call, await words.resume(_because(apps.call), "shop"))
+    await apps.reached("shop", 3)
+    assert apps.config("a") is None
+    assert apps.config("c")["data"] == {"x": "1"}
+
+
+def _because(call: Call) -> Call:
+    from dataclasses import replace
+
+    return replace(call, reason="restored on purpose")
+
+
+async def test_what_the_apps_user_may_not_touch_is_blocked_with_the_servers_reason(apps: Apps) -> None:
+    await apps.farm("first")
+    await apps.apply("stranger", config("a", x="1"))
+    await apps.blocked("stranger", 'User "farmd:app:stranger" cannot get resource "configmaps"')
+    assert apps.config("a") is None
