@@ -206,7 +206,10 @@ _OTHERS_BUNDLED = {"service": "farmd.deploy.bundled:BUNDLED"}
 
 
 # How people change a record of such a family, whose parts they must leave alone.
-_WAYS = {"services": "farmctl service scale|rollback|delete {name}, or farmctl deploy"}
+_WAYS = {
+    "services": "farmctl service scale|rollback|delete {name}, or farmctl deploy",
+    "apps": "farmctl apply --app {name} with other files, or farmctl app release",
+}
 
 
 def ways(family: str, name: str) -> str:

@@ -98,8 +98,10 @@ class Bundled(Protocol):
         empty: of nothing. Nothing else changes.
         """
 
-    async def verdict(self, call: Call, found: Found, spells: Spells) -> Verdict:
-        """How far it is, by the world and not by a status."""
+    async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
+        """How far it is, by the world and not by a status. It failed only if what failed is what the ``wish``
+        asks for; without one, if anything did.
+        """
 
 
 def marked(change: Change, before: str, after: str) -> Change:
@@ -170,10 +172,10 @@ class BundledNoun(Generic[S, T]):
         made = self.of.edit(call, found, wanted, held, verb)
         return replace(made, change=marked(made.change, getattr(found.record, "part_of", ""), to))
 
-    async def verdict(self, call: Call, found: Found, spells: Spells) -> Verdict:
+    async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
         if self.judge is not None:
             return await self.judge(call, found, spells)
-        if failed := getattr(found.stored.record, "failed", ""):
+        if failed := self.failed(call, found.stored.record, wish):
             return Verdict("failed", failed)
         try:
             now = await waiting.look(call, self.of, found.stored.record.id, spells)
@@ -183,3 +185,11 @@ class BundledNoun(Generic[S, T]):
             return Verdict("unknown", now.reason)
         ready = now.converged and not found.busy
         return Verdict("ready" if ready else "progressing", waiting.describe(now))
+
+    def failed(self, call: Call, record: T, wish: Wish | None) -> str:
+        """Why the version that is asked for failed on a record; empty: it did not."""
+        failed: str = getattr(record, "failed", "")
+        if failed and wish is not None:
+            sha, _ = bodies.ensured(call, wish.spec)
+            return failed if sha == record.reverted.manifest else ""  # type: ignore[attr-defined]
+        return failed

@@ -68,10 +68,9 @@ class BundledService:
         before = service.version
         if before is None:
             return {"exists": False}, {"exists": True}
-        released = await _released(call, before)
-        if released is None:
+        after = await _asked(call, before, wish)
+        if after is None:
             return {"pod": "unreadable"}, {"pod": wish.spec.container.image}
-        after, _ = version_of(_stated(wish, released), released, before)
         names = {"manifest": "container"}
         return difference.fields(_flat(before), _flat(after), names)
 
@@ -100,7 +99,7 @@ class BundledService:
         change = marked(Change(KIND, service.id, name, f"{NOUN}.{verb}"), service.part_of, to)
         return Mutation(change, (*held.operations, store.replace(stored, wanted)))
 
-    async def verdict(self, call: Call, found: Found, spells: Spells) -> Verdict:
+    async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
         service: Service = found.stored.record
         for held in (await holding(call, {service.deployment})).values():
             if why := halted(held.stored.record, held.state):
@@ -109,7 +108,10 @@ class BundledService:
             return Verdict("progressing", f"deployment/{held.stored.record.name}: {told}")
         last = service.history[0] if service.history else None
         if last is not None and last.result == "reverted":
-            return Verdict("failed", last.reason or "rolled back")
+            before = service.version
+            asked = await _asked(call, before, wish) if before is not None and wish is not None else None
+            if asked is None or _flat(asked) == _flat(last.version):
+                return Verdict("failed", last.reason or "rolled back")
         if not service.active:
             return Verdict("progressing", "no pods yet")
         family, _, owner = service.active[0].partition("/")
@@ -120,6 +122,12 @@ class BundledService:
 def _stated(wish: Wish, released: ServiceSpec) -> ServiceSpec:
     """What stands, with the stated fields as they are asked for."""
     return replace(released, **{name: getattr(wish.spec, name) for name in wish.stated})
+
+
+async def _asked(call: Call, before: Version, wish: Wish) -> Version | None:
+    """What a service becomes by a document; None: the manifest that it has is gone."""
+    released = await _released(call, before)
+    return version_of(_stated(wish, released), released, before)[0] if released is not None else None
 
 
 def _flat(version: Version) -> Version:

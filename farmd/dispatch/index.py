@@ -16,7 +16,8 @@ from farmd.work.context import Context
 from store.apps import KIND
 from store.cache import PrefixCache
 from store.entry import Stored
-from store.families import FAMILIES, WORK, named
+from store.families import DEPLOYMENTS, FAMILIES, WORK, named
+from store.services import NOUN as SERVICE
 
 
 class Index:
@@ -39,6 +40,9 @@ class Index:
             if FAMILIES[family := kinds.family_of(noun)].cached:
                 self._trees[noun] = context.caches.tree(FAMILIES[family])
                 self._watch(noun, self._trees[noun])
+        self._goals: dict[str, set[Ref]] = {}
+        self._deployments = context.caches.tree(DEPLOYMENTS)
+        self._deployments.subscribe(self._deployed)
         context.caches.work.subscribe(self._state_changed)
         self._state_changed(set(context.caches.work.entries))
 
@@ -106,6 +110,17 @@ class Index:
 
         tree.subscribe(changed)
         changed(set(tree.entries))
+
+    def _deployed(self, changed: Collection[str]) -> None:
+        """A deployment began, went on or ended: no watch tells of the services themselves."""
+        for key in changed:
+            stored = self._deployments.get(key)
+            names = [goal.name for goal in stored.record.goals] if stored is not None else []
+            before, after = self._goals.pop(key, set()), {f"{SERVICE}/{name}" for name in names}
+            if after:
+                self._goals[key] = after
+            for ref in before | after:
+                self._wake(ref)
 
     def _state_changed(self, changed: Collection[str]) -> None:
         """What apps wait for, from their states."""

@@ -29,13 +29,14 @@ async def look(call: Call, entry: Entry, spells: Spells, *, judged: bool = True)
     if found is None:
         return None
     differs: tuple[str, ...] = ()
-    if entry.document is not None:
-        _, after = await part.differs(call, found, part.wish(entry.document, entry.ignore))
+    wish = part.wish(entry.document, entry.ignore) if entry.document is not None else None
+    if wish is not None:
+        _, after = await part.differs(call, found, wish)
         differs = tuple(after)
     verdict: Verdict = "unknown"
     why = ""
     if judged:
-        verdict, why = await part.verdict(call, found, spells)
+        verdict, why = await part.verdict(call, found, spells, wish)
     return Live(
         ref=entry.ref,
         owner=found.part_of,

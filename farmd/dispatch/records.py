@@ -20,11 +20,12 @@ from farmd.pods.state import observed, settling
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from scheduler.decide import eligibility
-from store import manifests
 from store.apps import Entry
 from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid
 from store.transaction import Group
 
+# A verdict that rests on what no watch tells is looked at again after this time.
+POLL_SECONDS = 2.0
 # Why one object cannot be changed now, while others can.
 OBSTACLES = (Conflict, NotFound, InputInvalid, RecordInvalid)
 
@@ -142,17 +143,14 @@ class Records:
     ) -> tuple[Verdict, float | None]:
         """How far a record is, and the seconds until time alone changes that."""
         if not _has_pods(part):
-            return await part.verdict(call, there, self._spells), None
-        return await self._serving(part, there.stored.record, wish)
+            found = await part.verdict(call, there, self._spells, wish)
+            return found, None if self.index.cached(part.noun) else POLL_SECONDS
+        if failed := part.failed(call, there.stored.record, wish):
+            return Verdict("failed", failed), None
+        return await self._serving(part, there.stored.record)
 
-    async def _serving(
-        self, part: BundledNoun[Any, Any], record: Any, wish: Wish
-    ) -> tuple[Verdict, float | None]:
+    async def _serving(self, part: BundledNoun[Any, Any], record: Any) -> tuple[Verdict, float | None]:
         """Whether all pods that an owner should have are available on the manifest that it names."""
-        reverted = getattr(record, "reverted", None)
-        sha = manifests.digest(manifests.canonical(wish.spec.pod))
-        if reverted is not None and reverted.manifest == sha and reverted.kept == record.manifest:
-            return Verdict("failed", f"the rollout to {sha[:12]} was reverted: {reverted.reason}"), None
         if record.disabled:
             return Verdict("ready", "disabled"), None
         context = self.context

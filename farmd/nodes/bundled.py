@@ -108,7 +108,13 @@ class BundledNode:
         parts = others | (dict.fromkeys(sorted(mine), to) if to else {})
         return await edit(call, view, replace(view.record, parts=parts), "node.release")
 
-    async def verdict(self, call: Call, found: Found, spells: Spells) -> Verdict:  # noqa: ARG002
+    async def verdict(
+        self,
+        call: Call,  # noqa: ARG002
+        found: Found,  # noqa: ARG002
+        spells: Spells,  # noqa: ARG002
+        wish: Wish | None = None,  # noqa: ARG002
+    ) -> Verdict:
         return Verdict("ready")
 
 

@@ -117,8 +117,12 @@ async def titled(client: ConsulClient, keys: Keys, item: str) -> str:
         NotFound: there is none. RecordInvalid: it does not decode.
     """
     family, _, ident = item.partition("/")
-    if not named(family):
+    if family not in FAMILIES:
         return item
+    if not named(family):
+        if await client.read(keys.record(family, ident)) is None:
+            raise NotFound(f"{title(family, ident)} does not exist", kind=family, id=ident)
+        return title(family, ident)
     return title(family, (await records_of(client, keys, FAMILIES[family]).get(ident)).record.name)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 
 from farmd.commands.mutation import Call, commit
+from farmd.kinds import bundled, load
 from farmd.replication.commands import RC, set_replicas
 from store import codec
 from store.apps import AppStore
@@ -15,6 +17,7 @@ from store.errors import Conflict
 from store.failsafe import Failsafe
 from tests.app_fleet import KEYS, MARK, AppFleet, app_fleet, document, pod, rc
 from tests.fleet import Inbox
+from tests.node_farms import Fall
 
 
 async def rewrite(call: Call, name: str, **fields: object) -> None:
@@ -344,3 +347,75 @@ async def test_an_unchanged_app_writes_nothing_and_asks_nothing() -> None:
         after = (await fleet.call.client.list(KEYS.tree("audit"))).items
         actions = sorted(msgspec.json.decode(raw.decoded())["action"] for raw in after if raw not in before)
         assert actions == ["app.begin", "app.reach", "app.record", "app.wave"]
+
+
+SERVICE = {"container": {"image": f"web@sha256:{'1' * 64}"}, "replicas": 1}
+
+
+async def test_a_service_is_deployed_for_its_app_and_people_do_not_deploy_it_otherwise() -> None:
+    async with app_fleet("n1") as fleet:
+        agent = b'{"node":"n1","version":"1","features":["runtime.container"]}'
+        await fleet.call.client.put(KEYS.agent("n1"), agent)
+        await fleet.apply(document("service", "front", **SERVICE), rc("web", after=["service/front"]))
+        await fleet.reached(1, within=600)
+        front = (await fleet.records("services"))["front"]
+        assert (front.part_of, front.version.replicas) == (MARK, 1)
+        deployed = load(bundled()["service"])
+        scaled = deployed.wish({"name": "front", **SERVICE, "replicas": 2})
+        with pytest.raises(Conflict, match="replicas of service/front is said by app shop"):
+            await deployed.update(fleet.call, scaled)
+        await fleet.apply(document("service", "front", **SERVICE | {"replicas": 2}), rc("web"))
+        await fleet.reached(2, within=600)
+        assert (await fleet.records("services"))["front"].version.replicas == 2
+        await fleet.apply(rc("web"), prune=True)
+        await fleet.reached(3, within=600)
+        assert await fleet.records("services") == {}
+
+
+async def test_two_apps_may_each_say_a_label_of_one_node() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(document("node", "n1", labels={"rack": "r1"}))
+        await fleet.apply(document("node", "n1", labels={"zone": "a"}), app="next")
+        await fleet.reached(1)
+        await fleet.reached(1, app="next")
+        node = (await fleet.records("nodes"))["n1"]
+        assert node.parts == {"labels.rack": MARK, "labels.zone": "apps/next"}
+        await fleet.say(deleting="objects")
+        await fleet.gone()
+        node = (await fleet.records("nodes"))["n1"]
+        assert (node.labels, node.parts) == ({"zone": "a"}, {"labels.zone": "apps/next"})
+
+
+async def test_r12_what_was_planned_before_a_person_spoke_is_refused() -> None:
+    async with app_fleet("n1") as fleet:
+        farm = fleet.fleet.farms["f0"]
+        fall = Fall(farm, "stopped, sent late", 1, "apps")
+        await fleet.apply(rc("old"))
+        await fleet.until(_is_set(fall))
+        await fleet.apply(rc("new"), prune=True)
+        fall.released.set()
+        await fleet.reached(2)
+        assert set(await fleet.records()) == {"new"}
+        begun = await fleet.fleet.audits("app.begin")
+        assert [audit.after["effective"] for audit in begun] == [2]
+
+
+def _is_set(fall: Fall) -> Any:
+    async def so() -> bool:
+        return fall.reached.is_set()
+
+    return so
+
+
+async def test_a_service_that_was_rolled_back_is_tried_again_with_another_version_alone() -> None:
+    async with app_fleet("n1") as fleet:
+        agent = b'{"node":"n1","version":"1","features":["runtime.container"]}'
+        await fleet.call.client.put(KEYS.agent("n1"), agent)
+        await fleet.apply(document("service", "front", **SERVICE))
+        await fleet.reached(1, within=600)
+        bad = {"container": {**SERVICE["container"], "command": ["--bad"]}}
+        await fleet.apply(document("service", "front", **SERVICE | bad), deadline=900.0)
+        await fleet.told("revision 2 failed", within=1800)
+        good = {"container": {**SERVICE["container"], "command": ["--good"]}}
+        await fleet.apply(document("service", "front", **SERVICE | good))
+        await fleet.reached(3, within=900)
