@@ -15,6 +15,8 @@ import shutil
 import ssl
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,8 @@ from tests.kubernetes_certificates import certificates
 from tests.ports import free_ports
 from tests.server_process import ServerProcess
 
-TOKENS = {user: f"token-of-{user}" for user in ("farm", "reader", "spaces", "nobody")}
+USERS = ("farm", "reader", "spaces", "nobody")
+TOKENS = {user: f"token-of-{user}" for user in USERS}
 
 
 def pod(name: str, **meta: object) -> dict[str, Any]:
@@ -87,7 +90,57 @@ class Etcd(ServerProcess):
         shutil.copytree(saved, self.folder / "data")
 
 
-class ApiServer(ServerProcess):
+class Api(ABC):
+    """An API server, asked by its administrator: the way in of tests that want to see the world."""
+
+    url: str
+    port: int
+    headers: Mapping[str, str] = {}
+
+    @abstractmethod
+    def login(self) -> ssl.SSLContext:
+        """The administrator's certificate."""
+
+    @abstractmethod
+    def kubeconfig(self, user: str = "admin") -> str:
+        """A kubeconfig (JSON is YAML) of the administrator or of one of ``USERS``."""
+
+    def ask(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
+        """An answer to the administrator, decoded; the way in of tests that want to see the world."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {**self.headers, **({"Content-Type": content_type} if data else {})}
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=30, context=self.login()) as answer:
+            text = answer.read()
+        return json.loads(text) if text[:1] == b"{" else text.decode()
+
+    def patch(self, path: str, body: object) -> Any:
+        """A merge patch by the administrator."""
+        return self.ask("PATCH", path, body, "application/merge-patch+json")
+
+    def namespace(self, name: str) -> str:
+        """A new namespace."""
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        return name
+
+    def grant(self, user: str, *rules: dict[str, list[str]]) -> None:
+        """Have a user of ``TOKENS`` do these things in all namespaces, and nothing else."""
+        group = "rbac.authorization.k8s.io"
+        base = f"/apis/{group}/v1"
+        role = {"metadata": {"name": f"test-{user}"}, "rules": list(rules)}
+        try:
+            self.ask("POST", f"{base}/clusterroles", role)
+        except urllib.error.HTTPError as error:
+            error.close()
+            self.ask("PUT", f"{base}/clusterroles/test-{user}", role)
+            return
+        subject = {"kind": "User", "name": user, "apiGroup": group}
+        reference = {"kind": "ClusterRole", "name": f"test-{user}", "apiGroup": group}
+        binding = {"metadata": {"name": f"test-{user}"}, "subjects": [subject], "roleRef": reference}
+        self.ask("POST", f"{base}/clusterrolebindings", binding)
+
+
+class ApiServer(ServerProcess, Api):
     """kube-apiserver on one etcd, several may share it; ``flags`` are further arguments."""
 
     name = "kube-apiserver"
@@ -134,20 +187,6 @@ class ApiServer(ServerProcess):
             return False
         return True
 
-    def ask(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
-        """An answer to the administrator, decoded; the way in of tests that want to see the world."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.url + path, data, {"Content-Type": content_type} if data else {}, method=method
-        )
-        with urllib.request.urlopen(request, timeout=30, context=self.login()) as answer:
-            text = answer.read()
-        return json.loads(text) if text[:1] == b"{" else text.decode()
-
-    def patch(self, path: str, body: object) -> Any:
-        """A merge patch by the administrator."""
-        return self.ask("PATCH", path, body, "application/merge-patch+json")
-
     def kubeconfig(self, user: str = "admin") -> str:
         """A kubeconfig (JSON is YAML) of the administrator or of one of ``TOKENS``."""
         login = {"token": TOKENS[user]} if user != "admin" else {}
@@ -166,27 +205,6 @@ class ApiServer(ServerProcess):
                 "users": [{"name": user, "user": login}],
             }
         )
-
-    def namespace(self, name: str) -> str:
-        """A new namespace."""
-        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-        return name
-
-    def grant(self, user: str, *rules: dict[str, list[str]]) -> None:
-        """Have a user of ``TOKENS`` do these things in all namespaces, and nothing else."""
-        group = "rbac.authorization.k8s.io"
-        base = f"/apis/{group}/v1"
-        role = {"metadata": {"name": f"test-{user}"}, "rules": list(rules)}
-        try:
-            self.ask("POST", f"{base}/clusterroles", role)
-        except urllib.error.HTTPError as error:
-            error.close()
-            self.ask("PUT", f"{base}/clusterroles/test-{user}", role)
-            return
-        subject = {"kind": "User", "name": user, "apiGroup": group}
-        reference = {"kind": "ClusterRole", "name": f"test-{user}", "apiGroup": group}
-        binding = {"metadata": {"name": f"test-{user}"}, "subjects": [subject], "roleRef": reference}
-        self.ask("POST", f"{base}/clusterrolebindings", binding)
 
     @cache  # noqa: B019
     def login(self) -> ssl.SSLContext:

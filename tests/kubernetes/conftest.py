@@ -6,7 +6,7 @@ import itertools
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -18,10 +18,38 @@ from farmd.runtime.clock import SystemClock
 from tests.fleet import cluster_on
 from tests.kubernetes.farmjobs import Jobs
 from tests.kubernetes.job_people import Run, person
-from tests.kubernetes_server import ApiServer, Etcd
+from tests.kubernetes_external import ExternalApi, external
+from tests.kubernetes_server import Api, ApiServer, Etcd
 from tests.recorders import CountingRecorder
 
 _numbers = itertools.count(1)
+
+# Tests that need an API server of their own, by a part of their names, and why.
+_OWN = {
+    "test_watches.py": "it stops, restores and doubles the server's etcd",
+    "test_a_throttled_farm": "it starts a second server with narrow limits",
+    "test_a_bad_token": "its users have tokens, and are not impersonated",
+    "test_every_step.py": "its proxy answers with the server's own certificate",
+    "test_knative.py": "it plays Knative's controllers, which a cluster may have",
+    "test_rollouts.py": "it plays Knative's controllers, which a cluster may have",
+    "test_ksvc_commands.py": "it plays Knative's controllers, which a cluster may have",
+    "test_gangs.py": "it defines the objects of schedulers, which a cluster may have",
+    "test_frameworks.py": "it defines the jobs of Kubeflow, which a cluster may have",
+    "test_app_objects.py": "it changes objects of the whole cluster",
+    "test_job_logs.py": "it plays a node",
+    "test_jobs_whose_definition_is_removed": "it deletes every FarmJob of the cluster",
+    "test_a_definition_that_lacks_fields": "it changes the definition of FarmJobs",
+    "test_a_job_made_anew": "a garbage collector would delete the old pods",
+    "test_uninstall": "it would remove farmd from the cluster",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On a cluster that is there already, leave out what would harm it, and say why."""
+    for item in items if external() else ():
+        why = next((why for part, why in _OWN.items() if part in item.nodeid), "")
+        if why and "tests/kubernetes/" in item.nodeid:
+            item.add_marker(pytest.mark.skip(reason=f"needs an API server of its own: {why}"))
 
 
 @pytest.fixture(scope="session")
@@ -32,15 +60,19 @@ def etcd() -> Iterator[Etcd]:
 
 
 @pytest.fixture(scope="session")
-def api(etcd: Etcd) -> Iterator[ApiServer]:
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
     """An API server that no test stops; it serves gangs of Kubernetes' own scheduler."""
+    if external():
+        with closing(ExternalApi()) as cluster:
+            yield cluster
+        return
     gangs = "--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true"
-    with ApiServer(etcd, *gangs) as server:
+    with ApiServer(request.getfixturevalue("etcd"), *gangs) as server:
         yield server
 
 
 @pytest.fixture
-def namespace(api: ApiServer) -> str:
+def namespace(api: Api) -> str:
     """A namespace of the test's own."""
     return api.namespace(f"test-{os.getpid()}-{next(_numbers)}")
 
@@ -50,7 +82,7 @@ def connect(tmp_path: Path) -> Callable[..., object]:
     """Opens a transport to a server as a user."""
 
     @asynccontextmanager
-    async def opened(server: ApiServer, user: str = "admin") -> AsyncIterator[KubernetesTransport]:
+    async def opened(server: Api, user: str = "admin") -> AsyncIterator[KubernetesTransport]:
         path = tmp_path / f"{user}-{server.port}.json"
         path.write_text(server.kubeconfig(user))
         clock, rng = SystemClock(), random.Random(1)

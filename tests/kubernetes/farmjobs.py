@@ -16,6 +16,7 @@ from store.entry import Entry
 from store.jobs import Run
 from store.keys import Keys
 from tests.fleet import Cluster, Inbox, RunningFarm, client_of, eventually, start_farm
+from tests.kubernetes_external import external
 from tests.kubernetes_server import ApiServer
 
 T = TypeVar("T")
@@ -32,8 +33,9 @@ def failed(code: int) -> dict[str, Any]:
 
 
 def template(container: str = "main") -> dict[str, Any]:
-    """The template of a small pod."""
-    return {"spec": {"containers": [{"name": container, "image": "none"}]}}
+    """The template of a small pod, which no scheduler gives to a kubelet."""
+    scheduler = {"schedulerName": "nobody"} if external() else {}
+    return {"spec": {"containers": [{"name": container, "image": "none"}], **scheduler}}
 
 
 class Jobs:
