@@ -47,8 +47,11 @@ def decide(shot: Snapshot) -> Plan | Ask[Wanted]:
 
 
 def _take_ends(shot: Snapshot, progress: Progress, board: Board) -> float | None:
-    """Take ends of members in, as many as one change of the run may; 0 if there are more."""
-    found = list(ends(shot.job, board))
+    """Take ends of members in, as many as one change of the run may; 0 if there are more.
+
+    A member that may run still is not tried again while a freeze keeps it.
+    """
+    found = [each for each in ends(shot.job, board) if each[0].over or not shot.frozen]
     whole = shot.job.peers or shot.job.restart_scope == "job"
     failed = []
     for member, fate in found[: shot.traits.batch]:
@@ -104,7 +107,7 @@ def _finished_off(shot: Snapshot, progress: Progress, board: Board, plan: Plan, 
     if not (shot.pending or plan.create):
         blocked = _blocked(shot, board, why)
     plan = replace(plan, run=run, status=standing(shot, progress, board, why), blocked=blocked)
-    return _frozen(shot, plan)
+    return _frozen(shot, board, plan)
 
 
 def _blocked(shot: Snapshot, board: Board, why: str) -> Blocked | None:
@@ -118,12 +121,12 @@ def _blocked(shot: Snapshot, board: Board, why: str) -> Blocked | None:
     return Blocked("not_started", stuck(board))
 
 
-def _frozen(shot: Snapshot, plan: Plan) -> Plan:
+def _frozen(shot: Snapshot, board: Board, plan: Plan) -> Plan:
     """A freeze leaves the removals that a person asked for: of slots that the record has no more (R18)."""
     if not shot.frozen:
         return plan
     asked = tuple(each for each in plan.remove if shot.commanded and not exists(shot.job, each.slot))
-    held = len(asked) < len(plan.remove)
+    held = len(asked) < len(plan.remove) or any(not member.over for member, _ in ends(shot.job, board))
     return replace(
         plan,
         drop_services=plan.drop_services if shot.commanded else (),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from farmd.jobs.description import described
-from farmd.jobs.model import CONSUL, Member, Room, Snapshot, Wanted
+from farmd.jobs.model import CONSUL, Member, Plan, Room, Snapshot, Wanted, attempt_of
 from farmd.jobs.nodes import sight
 from farmd.jobs.nodes.placing import Desk, Places, places_for
 from farmd.jobs.run_copy import RunCopy
@@ -54,6 +54,17 @@ class Reading:
         """Members that ended and stay for their logs, on nodes that are drained."""
         states = ((member, self.state(member)[1]) for member in self.standing)
         return [member for member, state in states if state.pod.record.done and state.draining]
+
+    def tried_again(self, plan: Plan) -> list[Member]:
+        """The members that a plan's run replaces; they go once it is durable."""
+        before, after = self.snapshot.run, plan.run
+        if after is None:
+            return []
+        return [
+            member
+            for member in self.snapshot.members
+            if attempt_of(before, member.slot) <= member.attempt < attempt_of(after, member.slot)
+        ]
 
     def given_up(self, members: Iterable[Member]) -> list[Place]:
         """The places of those members that may run still, on lost nodes that nobody drains by force."""

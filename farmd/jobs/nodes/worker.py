@@ -151,10 +151,10 @@ class JobWorker(NamedWorker[Reading, Plan]):
         if plan.delete_job:
             return await self.end(DELETED if snapshot.stored.record.deleting else OVER)
         context, record = self.context, snapshot.stored
-        asked = record.record.deleting or record.record.suspend
-        lost = [] if asked else snapshot.given_up(plan.remove)
-        if not self._spending.allows(self.claim.item, lost, BUDGET_SPENT):
+        budgeted = self._budgeted(snapshot, plan)
+        if budgeted is None:
             return Outcome("frozen", context.rng.uniform(1.0, 2.0), "the removal budget is spent")
+        plan = budgeted
         view = snapshot.view if snapshot.view is not None else context.fleet.view()
         told = release(snapshot, plan, self._host)
         if told is not None and len(told.document) > MAX_BYTES:
@@ -174,6 +174,20 @@ class JobWorker(NamedWorker[Reading, Plan]):
         report.count(context.recorder, snapshot, plan)
         self._leave_to_others(snapshot.stored.record, plan)
         return Outcome("after", 0.0)
+
+    def _budgeted(self, snapshot: Reading, plan: Plan) -> Plan | None:
+        """What of a plan the removal budget allows (R19); None: nothing.
+
+        It is spent before the attempt of a lost member rises, so that a refused removal counts none.
+        """
+        record, item = snapshot.stored.record, self.claim.item
+        if record.deleting or record.suspend:
+            return plan
+        if not self._spending.allows(item, snapshot.given_up(plan.remove), BUDGET_SPENT):
+            return None
+        if self._spending.allows(item, snapshot.given_up(snapshot.tried_again(plan)), BUDGET_SPENT):
+            return plan
+        return replace(plan, run=None, create=(), release=()) if plan.remove else None
 
     async def _documented(self, document: bytes) -> list[Operation]:
         """What writes a document of peers along with the intents that refer to it; nothing if it stands now.

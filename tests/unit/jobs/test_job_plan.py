@@ -9,7 +9,7 @@ import pytest
 
 from farmd.jobs.model import Member, Plan, ReplicaType, Room, Slot, Wanted
 from farmd.jobs.plan import PACED_SLOTS, decide
-from farmd.work.model import Ask
+from farmd.work.model import Ask, Blocked
 from store import codec
 from store.jobs import Rule, Run, SlotRun, Success, ranges
 from store.operations import MAX_BODY_BYTES
@@ -529,6 +529,18 @@ def test_a_freeze_holds_what_nobody_asked_for() -> None:
     assert removed(scaled) == ["worker-1~0"]
     assert removed(stopped) == ["worker-0~0"]
     assert before.remove == ()
+
+
+def test_a_freeze_counts_no_attempt_for_a_member_that_it_keeps() -> None:
+    lost = member(0, "unknown", cause="lost")
+
+    found = plan(spec(workers(2)), lost, failed(1), run=Run(started=NOW), frozen="no leader")
+
+    assert found.run is not None
+    assert found.run.slots == {"worker": {"1": SlotRun(1, NOW)}}
+    held = plan(spec(workers(2)), lost, member(1), run=Run(started=NOW), frozen="no leader")
+    assert held.run is None
+    assert held.blocked == Blocked("frozen", "frozen: no leader")
 
 
 def test_services_stand_before_members_and_go_with_their_slots() -> None:

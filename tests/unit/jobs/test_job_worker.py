@@ -9,8 +9,9 @@ import pytest
 from farmd.commands.mutation import Call, Mutation, commit
 from farmd.jobs import commands
 from farmd.jobs.commands import JOB
+from store import codec
 from store.errors import Conflict
-from store.jobs import Job, Type
+from store.jobs import Job, Run, Type
 from store.pods import Pod
 from store.reality import Exit
 from store.work import Work
@@ -180,6 +181,10 @@ async def test_r19_members_on_lost_nodes_are_removed_within_the_budget_and_then_
         assert status is not None
         assert (status.state, "removal budget" in status.reason) == ("frozen", True)
         assert await jobs.fleet.client.read(KEYS.failsafe("jobs")) is not None
+        entry = await jobs.fleet.client.read(KEYS.record("runs", job.id))
+        assert entry is not None
+        tried = codec.decode(Run, entry.value, entry.key).slots["worker"]
+        assert len(tried) == 36 - await left(jobs, job, lost)  # none that was refused counts an attempt
 
 
 async def test_r19_one_lost_node_heals_whole() -> None:
