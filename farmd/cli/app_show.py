@@ -158,7 +158,11 @@ def _of(now: Standing, entry: Entry, live: Live | None) -> str:
         return "nobody's" if not live.owner else "foreign"
     if entry.left:
         return "left"
-    return "differs" if live.differs else live.verdict
+    if live.differs or live.busy:
+        return "differs" if live.differs else "busy"
+    # A process that has just begun to look cannot know for how long pods are healthy; the farm does.
+    settled = now.reported and now.status is not None and now.status.phase == "reached"
+    return "ready" if settled else live.verdict
 
 
 def _objects_table(rows: Sequence[_Object]) -> Table:
