@@ -1,4 +1,4 @@
-"""Tells people of a job's troubles by events on the resource, which ``kubectl describe`` shows.
+"""Tells people of an object's troubles by events on it, which ``kubectl describe`` shows.
 
 Warnings alone, one reason of a job once in ten minutes, after everything else that is to be sent. Events may
 be lost: no decision reads them.
@@ -46,7 +46,12 @@ class Events:
             self._told = {key: until for key, until in self._told.items() if until > now}
         self._told[meta.uid, reason] = now + AGAIN_SECONDS
         log.info(
-            "job.event", namespace=meta.namespace, name=meta.name, type=kind, reason=reason, text=message
+            "kubernetes.event",
+            namespace=meta.namespace,
+            name=meta.name,
+            type=kind,
+            reason=reason,
+            text=message,
         )
         if kind != "Warning" or self._waiting.full():
             return
@@ -63,7 +68,7 @@ class Events:
             try:
                 await self._transport.send(request)
             except (KubernetesError, CredentialInvalid) as error:
-                log.debug("job.event_lost", error=error.message)
+                log.debug("kubernetes.event_lost", error=error.message)
 
     def _body(self, of: Owned, kind: str, reason: str, message: str) -> dict[str, Any]:
         meta, at = of.metadata, rfc3339(self._transport.now())

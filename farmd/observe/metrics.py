@@ -51,7 +51,7 @@ LOOPS: Values = (
     "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
     "watch", "cache", "worker", "intent", "reality", "health", "supervisor", "alerts", "dev",
 )  # fmt: skip
-ROLLOUT_TARGETS: Values = ("rc",)
+ROLLOUT_TARGETS: Values = ("rc", "ksvc")
 ROLLOUT_PHASES: Values = ("pending", "moving", "baking", "paused", "halted", "back")
 DEPLOYMENT_STATES: Values = ("draft", "pending", "rolling", "back", "paused", "halted")
 APP_STATES: Values = ("applying", "sweeping", "reached", "paused", "blocked", "failed", "deleting")
@@ -182,8 +182,8 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_rollouts",
             "gauge",
-            "Rollouts that this farm works on, by what they scale (`rc`: replication controllers) and their "
-            "phase.",
+            "Rollouts that this farm works on, by what they scale (`rc`: replication controllers, `ksvc`: "
+            "Knative Services) and their phase.",
             {"target": ROLLOUT_TARGETS, "phase": ROLLOUT_PHASES},
         ),
         Metric(

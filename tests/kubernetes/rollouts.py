@@ -19,6 +19,7 @@ from farmd.kubernetes.progressive.objects import (
     STAGE_AUTOSCALERS,
     WORDS,
 )
+from farmd.kubernetes.resources import EVENTS
 from farmd.kubernetes.settings import KubernetesSettings
 from farmd.kubernetes.transport import KubernetesTransport
 from store.entry import Entry
@@ -142,6 +143,15 @@ class Rollouts:
         page = await self.cluster.client.list(self.cluster.keys.tree("audit"))
         found = [json.loads(Entry.of(raw).value) for raw in page.items]
         return [each["action"] for each in found if "action" in each]
+
+    def alerts(self, farm: str = "first") -> list[str]:
+        """The alerts of rollouts that are firing, by their keys."""
+        return [key for key in self.running[farm].alerts.firing if key.startswith("rollout")]
+
+    def events(self) -> set[str]:
+        """The reasons of events."""
+        listed = self.server.ask("GET", EVENTS.path(self.namespace))["items"]
+        return {each["reason"] for each in listed}
 
     # -- what people do --------------------------------------------------------------------------
     def say(self, word: str, value: str | None = "true", name: str = "web") -> None:

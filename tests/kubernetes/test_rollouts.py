@@ -176,5 +176,21 @@ async def test_a_record_that_somebody_deletes_gives_the_bounds_back_and_starts_n
     await rollouts.until(
         "another record", lambda: rollouts.record() and rollouts.record()["metadata"]["uid"] != uid
     )
-    await rollouts.until("an end", lambda: rollouts.ready())
+    await rollouts.until("an end", rollouts.ready)
     assert not rollouts.play.restarts
+
+
+async def test_people_are_alerted_of_a_revert_until_another_revision_is_there(
+    rollouts: Rollouts,
+) -> None:
+    await rollouts.play.push("web", least=2)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 2))
+    uid = rollouts.service()["metadata"]["uid"]
+    rollouts.play.broken.add(NEW)
+    await rollouts.play.push("web", "web:2", least=2, annotations=HASTY)
+    await rollouts.until("the way back", lambda: rollouts.ready() and rollouts.refused() == NEW)
+    await rollouts.until("an alert", lambda: rollouts.alerts() == [f"rollout_{uid}"])
+    await rollouts.until("an event", lambda: "RolloutReverted" in rollouts.events())
+    await rollouts.play.push("web", "web:3", least=2)
+    await rollouts.until("the third revision", lambda: rollouts.traffic() == {"web-00003": 100})
+    await rollouts.until("the end of the alert", lambda: not rollouts.alerts())

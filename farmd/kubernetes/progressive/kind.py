@@ -18,8 +18,10 @@ from farmd.kubernetes.progressive.objects import SERVICES
 from farmd.kubernetes.progressive.watches import Watches
 from farmd.kubernetes.progressive.worker import ProgressiveWorker, Shared
 from farmd.kubernetes.settings import KubernetesSettings
+from farmd.observe.metrics import ROLLOUT_PHASES
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
+from farmd.work.phases import Phases
 from store.locks import Claim
 from store.sessions import Session
 
@@ -37,7 +39,8 @@ class Progressive(KubernetesKind):
         found = ServiceItems((settings.feature,))
         ground = Ground(transport, settings.knative_namespace, clock)
         events = Events(transport, SERVICES, clock)
-        self.shared = Shared(transport, found, ground, events, {})
+        phases = Phases(context.recorder, "farmd_rollouts", "phase", ROLLOUT_PHASES, target="ksvc")
+        self.shared = Shared(transport, found, ground, events, phases, {})
         found.watches = [
             Watches(
                 namespace,

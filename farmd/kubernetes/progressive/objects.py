@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from farmd.jobs.objects import PodStatus
+from farmd.jobs.objects import ObjectMeta, PodStatus
 from farmd.kubernetes.managed import ManagedMeta
 from farmd.kubernetes.resources import Resource
 from farmd.rollout.revisions import TargetRevision
@@ -64,7 +64,6 @@ class Meta(ManagedMeta, frozen=True):
 
     generation: int = 0
     finalizers: tuple[str, ...] = ()
-    deletion_grace_period_seconds: int | None = None
 
 
 class Condition(_Lean, frozen=True):
@@ -193,9 +192,9 @@ class PodAutoscaler(_Lean, frozen=True):
 
 
 class Pod(_Lean, frozen=True):
-    """A pod of a revision."""
+    """A pod of a revision. Who wrote which of its fields is not kept: there are many pods."""
 
-    metadata: Meta = Meta()
+    metadata: ObjectMeta = ObjectMeta()
     status: PodStatus = PodStatus()
 
 

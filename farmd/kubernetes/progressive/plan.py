@@ -28,6 +28,7 @@ from farmd.kubernetes.progressive.conditions import (
 )
 from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, StageBounds, Sync, Turn
 from farmd.kubernetes.progressive.objects import (
+    CAUSE,
     FINALIZER,
     RELEASED,
     RESUMED,
@@ -66,7 +67,7 @@ def _turned(knative: Knative, found: Sync) -> Plan:
     """The record changes, by what people or Knative said."""
     if knative.frozen is not None:
         return Plan(blocked=frozen(knative.frozen))
-    return Plan(turn=_turn(found), fault=found.reason if found.action == "back" else "")
+    return Plan(turn=_turn(found))
 
 
 def _turn(found: Sync) -> Turn:
@@ -120,18 +121,19 @@ def _pushed(knative: Knative) -> Plan:
 
 
 def _waits(knative: Knative, rollout: RolloutOrchestrator) -> Plan:
+    """What it waits for. Past the deadline without a fault there is no room, and people are told."""
     times = [
         deadline(knative),
         reading.seconds(knative.record.spec.target_finish_time),
         target.reaps_at(knative),
     ]
-    due = [at - knative.now for at in times if at is not None and at > knative.now]
-    fault = record.back(knative) and knative.now >= deadline(knative)
-    return Plan(
-        waiting=_told(rollout),
-        after=min(due, default=None),
-        fault="it goes back, and makes no progress" if fault else "",
-    )
+    due = min((at - knative.now for at in times if at is not None and at > knative.now), default=None)
+    if knative.now < deadline(knative):
+        return Plan(waiting=_told(rollout), after=due)
+    late = f"{knative.settings.progress_deadline:g} s without progress: {reading.short(knative)}"
+    if record.back(knative):
+        return Plan(blocked=Blocked("stuck", f"the way back stands still: {late}"), after=due)
+    return Plan(blocked=Blocked("no_room", late), after=due)
 
 
 def _told(rollout: RolloutOrchestrator) -> str:
@@ -141,7 +143,11 @@ def _told(rollout: RolloutOrchestrator) -> str:
 
 
 def _next(knative: Knative, rollout: RolloutOrchestrator) -> Plan:
-    """The stage after the one that is done."""
+    """The stage after the one that is done, while that stands: goals that are counted from pods which have
+    just gone would take the newcomer's bounds back, and give it traffic besides.
+    """
+    if not target.stands(knative):
+        return _failed(knative) or _waits(knative, rollout)
     spec = knative.record.spec
     found = record.staged(knative, spec, rollout.stage_revision_status)
     if found is None:
@@ -155,7 +161,10 @@ def _over(knative: Knative) -> Plan:
     """The end: final bounds, and nothing of the stage is left."""
     if writes := target.settled(knative):
         return Plan(writes=writes)
-    if FINALIZER in knative.record.metadata.finalizers and not _draining(knative):
+    meta = knative.record.metadata
+    if CAUSE in meta.annotations and not record.back(knative):
+        return Plan(turn=Turn("recovered", "another revision serves", annotations={CAUSE: None}))
+    if FINALIZER in meta.finalizers and not _draining(knative):
         return Plan(turn=Turn("done", "all stages are over", finalizer=False))
     return Plan()
 

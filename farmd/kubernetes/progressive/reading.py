@@ -114,6 +114,20 @@ def _no_room(knative: Knative, name: str) -> str:
     return ""
 
 
+def short(knative: Knative) -> str:
+    """What a stage lacks, for people: a pod without room, or pods that are not there."""
+    stage = knative.record.spec.stage_target_revisions
+    for each in stage:
+        name = each.revision_name
+        if room := _no_room(knative, name):
+            return room
+        if each.direction in ("", "up") and each.target_replicas is not None:
+            have = actual(knative, name)
+            if have is None or have < each.target_replicas:
+                return f"{name} has {have or 0} of {each.target_replicas} pods"
+    return ", ".join(f"{each.revision_name} {each.direction or 'up'}" for each in stage)
+
+
 def since(knative: Knative) -> float:
     """When the present stage began (seconds since the epoch)."""
     found = condition(knative.record.status.conditions, STAGE_READY).last_transition_time

@@ -16,6 +16,7 @@ from farmd.kubernetes.progressive.bounds import final
 from farmd.kubernetes.progressive.model import Heard, Knative, Sync
 from farmd.kubernetes.progressive.objects import (
     CAUSE,
+    FOLLOW,
     HEARD,
     PAUSED,
     REFUSED,
@@ -26,6 +27,7 @@ from farmd.rollout.revisions import RolloutOrchestrator, TargetRevision
 from store.times import rfc3339
 
 MOST_REFUSED = 10
+BY_PERSON = "a person reverted it"
 # So often another manager may write the same traffic in this time: then it is a controller and no person.
 MOST_WORDS, WORDS_SECONDS = 3, 600.0
 ALL = 100
@@ -44,10 +46,12 @@ def refused(knative: Knative) -> tuple[str, ...]:
 
 
 def back(knative: Knative) -> bool:
-    """Whether the rollout goes back from a revision that was reverted."""
-    spec, gone = knative.record.spec, set(refused(knative))
-    named = {each.revision_name for each in (*spec.stage_target_revisions, *spec.initial_revisions)}
-    return bool(named & gone)
+    """Whether the rollout goes, or went, back: what it is to follow was reverted."""
+    configuration = knative.configuration
+    newest = configuration.status.latest_created_revision_name if configuration is not None else ""
+    follow = knative.record.metadata.annotations.get(FOLLOW, targets.LATEST)
+    asked = {each.revision_name or newest for each in targets.entries(follow)}
+    return bool(asked & set(refused(knative)))
 
 
 def heard(knative: Knative) -> Heard:
@@ -152,8 +156,8 @@ def turned_back(knative: Knative, cause: str) -> Sync | None:
     if found is None:
         return None
     kept = [name for name in before if name not in leaving] + leaving
-    annotations = {REFUSED: ",".join(kept[-MOST_REFUSED:]), CAUSE: cause}
-    return Sync(action="back", spec=found, annotations=annotations, reason=cause)
+    annotations = {REFUSED: ",".join(kept[-MOST_REFUSED:]), CAUSE: cause or None}
+    return Sync(action="back", spec=found, annotations=annotations, reason=cause or BY_PERSON)
 
 
 def _ready(knative: Knative, name: str) -> bool:

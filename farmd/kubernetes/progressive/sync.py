@@ -6,8 +6,6 @@ reverted is no target until somebody asks for it by name; what another controlle
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 from msgspec.structs import replace
 
@@ -100,7 +98,7 @@ def _act(knative: Knative) -> Sync | None:
         return _retried(knative, says.get(RETRY, ""))
     if says.get(REVERT, "") != said.revert:
         after = replace(said, revert=says.get(REVERT, ""))
-        found = record.turned_back(knative, "a person reverted it") if after.revert else None
+        found = record.turned_back(knative, "") if after.revert else None
         return _heard(found or Sync(action="word", reason="there is nothing to go back to"), after)
     if says.get(PROMOTE, "") != said.promote:
         return _promoted(knative, replace(said, promote=says.get(PROMOTE, "")))
@@ -206,9 +204,8 @@ def _retargeted(knative: Knative) -> Sync:
     spec = record.staged(knative, targets.update_initial_final_target_rev(knative, wanted), ())
     if spec is None:
         return Sync()
-    annotations: Mapping[str, str | None] = {CAUSE: None}
     told = ", ".join(sorted(names))
-    return Sync(action="retarget", spec=spec, annotations=annotations, reason=f"its target is {told} now")
+    return Sync(action="retarget", spec=spec, reason=f"its target is {told} now")
 
 
 def _other_hand(knative: Knative) -> str | None:

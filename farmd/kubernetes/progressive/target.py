@@ -22,6 +22,7 @@ from farmd.kubernetes.progressive.model import (
     Write,
 )
 from farmd.kubernetes.progressive.objects import FINAL, Pod
+from farmd.rollout.bounds import is_stage_scale_up_ready
 from farmd.rollout.revisions import (
     Revisions,
     RolloutOrchestrator,
@@ -114,6 +115,18 @@ def reconciled(knative: Knative) -> tuple[RolloutOrchestrator, bool, tuple[Write
     if not done:
         writes += [Reap(pod) for name in down for pod in _reaped(knative, name, up)]
     return found, done and not writes, tuple(writes)
+
+
+def stands(knative: Knative) -> bool:
+    """Whether what grew in the stage still has its pods, and is ready."""
+    up, _ = retrieve_revs_up_down(knative.record.spec.stage_target_revisions)
+    return all(
+        name in knative.revisions
+        and knative.revisions[name].ready
+        and (spa := reading.autoscaler(knative, name)) is not None
+        and is_stage_scale_up_ready(spa, each)
+        for name, each in up.items()
+    )
 
 
 def _shifted(knative: Knative) -> list[Write]:

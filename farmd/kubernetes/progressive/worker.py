@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from farmd.kubernetes import fence
 from farmd.kubernetes.errors import Claimed, Conflict, KubernetesError
 from farmd.kubernetes.events import Events
-from farmd.kubernetes.progressive import bodies, bounds, plan, reader, reading
+from farmd.kubernetes.progressive import alarms, bodies, bounds, plan, reader, reading, record
 from farmd.kubernetes.progressive.ground import Ground
 from farmd.kubernetes.progressive.items import ServiceItems, Where
 from farmd.kubernetes.progressive.model import (
@@ -27,12 +29,14 @@ from farmd.kubernetes.progressive.model import (
     Write,
 )
 from farmd.kubernetes.progressive.objects import CLAIM, MANAGER, Orchestrator, Service
+from farmd.kubernetes.progressive.record import BY_PERSON
 from farmd.kubernetes.progressive.traffic import actual
 from farmd.kubernetes.progressive.watches import Watches
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.wake import Wake
 from farmd.work.kind import Kind
 from farmd.work.model import Ask, Outcome
+from farmd.work.phases import Phases
 from farmd.work.worker import Worker
 from store.errors import CredentialInvalid
 from store.locks import Claim
@@ -49,6 +53,7 @@ class Shared:
     found: ServiceItems
     ground: Ground
     events: Events
+    phases: Phases
     wakes: dict[str, Wake]
 
 
@@ -79,6 +84,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
     def detach(self) -> None:
         """Undo ``attach``."""
         self._shared.wakes.pop(self.claim.item, None)
+        self._shared.phases.see(self.claim.item, "")
 
     def stands(self) -> tuple[Operation, ...]:
         """No checks: the record is the API server's."""
@@ -140,23 +146,33 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         await self.writer.commit(self._account(knative, plan))
         if plan.turn is not None:
             await self._write_turn(knative, plan.turn)
+            self._time(knative, plan.turn)
         for each in plan.writes:
             await self._write(knative, each)
         return Outcome("after", 0.0)
 
     def describe(self, snapshot: Reading, plan: Plan) -> ItemStatus | None:
-        """None: the record's own status speaks, unless the rollout is blocked."""
-        if plan.blocked is None:
+        """None: the record's own status speaks, unless the rollout is blocked, or an alert is to be ended
+        some day, also by another farm.
+        """
+        told = ItemStatus(state="failed", reason=alarms.failure(snapshot.knative))
+        if plan.blocked is not None:
+            state = "frozen" if plan.blocked.frozen else "blocked"
+            told = ItemStatus(state=state, reason=plan.blocked.text)
+        elif not self.status.incidents.open():
             return None
-        state = "frozen" if plan.blocked.frozen else "blocked"
-        now = self.context.clock.now()
-        return ItemStatus(state=state, reason=plan.blocked.text, farm=self.context.farm, since=now)
+        return structs.replace(told, farm=self.context.farm, since=self.context.clock.now())
 
     async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
-        """Tell of annotations that say nothing usable."""
+        """A newcomer that failed, a way back that stands still, a wait for people; events on the service."""
+        knative, item = snapshot.knative, self.claim.item
+        service, events = knative.service, self._shared.events
         for text in snapshot.wrong:
-            self._shared.events.event(snapshot.knative.service, "Warning", "RolloutSettings", text)
-        return None
+            events.event(service, "Warning", "RolloutSettings", text)
+        if plan.blocked is not None and not plan.blocked.wanted:
+            events.event(service, "Warning", "RolloutBlocked", plan.blocked.text)
+        self._shared.phases.see(item, alarms.phase(knative, plan))
+        return await alarms.tell(self.status, item, knative, plan, self.context.clock.now())
 
     # -- the fences ------------------------------------------------------------------------------
     async def _fence(self, knative: Knative, plan: Plan) -> Knative:
@@ -203,6 +219,19 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             return
         if body := bodies.orchestrator_patch(knative, turn):
             await self._patch(record, body)
+
+    def _time(self, knative: Knative, turn: Turn) -> None:
+        """Observe how long the stage took that a turn ends, and tell of a way back that a fault began."""
+        if turn.action not in ("stage-done", "back", "halt"):
+            return
+        if turn.action == "back" and turn.reason != BY_PERSON:
+            self._shared.events.event(knative.service, "Warning", "RolloutReverted", turn.reason)
+        done = "reverted" if record.back(knative) else "done"
+        self.context.recorder.observe(
+            "farmd_rollout_step_duration_seconds",
+            knative.now - reading.since(knative),
+            result=done if turn.action == "stage-done" else "failed",
+        )
 
     async def _write(self, knative: Knative, write: Write) -> None:
         key, namespace = self.claim.item, knative.service.metadata.namespace

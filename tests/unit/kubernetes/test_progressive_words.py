@@ -232,6 +232,30 @@ def test_a_fault_halts_where_people_want_that_and_a_person_resumes(world: World)
     assert world.shares == {NEW: 100}
 
 
+def test_want_of_room_blocks_after_the_deadline_until_there_is_some(
+    world: World,
+) -> None:
+    pushed(world, {OLD: 80, NEW: 20})
+    world.room = 10
+    assert blocked(world) == ""
+    world.now += 700
+    assert blocked(world) == f"600 s without progress: {NEW} has 2 of 4 pods"
+    world.room = 100
+    world.settle()
+    assert world.shares == {NEW: 100}
+
+
+def test_no_stage_begins_while_the_newcomer_lacks_the_pods_of_the_one_that_is_done(world: World) -> None:
+    world.push(Bounds(10, 30))
+    while "stage-done" not in turns(world)[4:]:
+        world.step()
+        world.cycle()
+    world.revisions[NEW].pods = 0
+    assert decide(world.snapshot()).turn is None
+    world.settle()
+    assert world.shares == {NEW: 100}
+
+
 def test_an_overdue_stage_gets_more_traffic_where_all_of_its_pods_are_there() -> None:
     world = World(random.Random(1), Settings(ratio=10), load=7)
     world.settle()
@@ -255,3 +279,16 @@ def test_a_bound_that_is_no_number_blocks_with_revision_and_annotation(world: Wo
     assert plan.blocked.text == (
         f"revision {NEW}: autoscaling.knative.dev/min-scale: found 'many', expected a whole number"
     )
+
+
+def test_a_push_in_the_middle_of_the_way_back_goes_forward_and_may_fail_in_its_turn(world: World) -> None:
+    pushed(world, {OLD: 60, NEW: 40})
+    world.say(REVERT, "1")
+    reached(world, {OLD: 80, NEW: 20})
+    world.push(Bounds(10, 30), broken=True)
+    blocked(world)
+    world.now += 700
+    world.settle()
+    assert world.shares == {OLD: 100}
+    assert world.record is not None
+    assert world.record.metadata.annotations["farmd.io/refused"] == f"{NEW},{NEWER}"
