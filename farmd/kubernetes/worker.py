@@ -18,7 +18,7 @@ from farmd.jobs.adoption import CannotAdopt, ClaimFailed
 from farmd.jobs.alerts import tell_blocked
 from farmd.jobs.model import Plan, Wanted
 from farmd.jobs.ports import ApiFailed
-from farmd.jobs.resources.conditions import ResourceStatus, counts_of, patch_of
+from farmd.jobs.resources.conditions import ResourceStatus, counts_of, patch_of, turns
 from farmd.jobs.run_copy import RunCopy
 from farmd.kubernetes import fence, jobs
 from farmd.kubernetes.base import KubernetesKind
@@ -41,6 +41,7 @@ from store.times import rfc3339
 log = structlog.get_logger()
 
 STATUS_PAUSE = 1.0
+MOMENT = 0.1
 SETTLE_SECONDS = 30.0
 INVALID = frozenset({400, 413, 422})
 FAILURES = (KubernetesError, ApiFailed, ClaimFailed, CannotAdopt, CredentialInvalid)
@@ -49,7 +50,7 @@ FAILURES = (KubernetesError, ApiFailed, ClaimFailed, CannotAdopt, CredentialInva
 class KubeJobWorker(Worker[Reading, Plan]):
     """Runs one job while its claim lasts."""
 
-    __slots__ = ("_fenced", "_invalid", "_run", "_shared", "_told_at", "_unanswered")
+    __slots__ = ("_differs", "_fenced", "_invalid", "_run", "_shared", "_unanswered")
 
     kind: KubernetesKind
 
@@ -61,7 +62,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         self._fenced = -1
         self._invalid = ""
         self._run = run
-        self._told_at = -math.inf
+        self._differs = math.inf
         self._unanswered: tuple[Reading, Plan, float] | None = None
 
     # -- the frame's hooks -----------------------------------------------------------------------
@@ -134,8 +135,9 @@ class KubeJobWorker(Worker[Reading, Plan]):
         unit, job = self._unit(), snapshot.job
         if plan.run is not None:
             await self._write_run(plan.run)
-        if plan.run is not None or self._fenced != unit.generation:
-            job = await self._write_status(job, jobs.status_after(snapshot, plan))
+        after = jobs.status_after(snapshot, plan)
+        if self._fenced != unit.generation or turns(snapshot.status, after):
+            job = await self._write_status(job, after)
         if plan.changes:
             await self.writer.commit(self._account(snapshot, plan))
         if plan.delete_job:
@@ -172,14 +174,17 @@ class KubeJobWorker(Worker[Reading, Plan]):
         return JobStatus(state=state, reason=reason, farm=self.context.farm, since=self.context.clock.now())
 
     async def report(self, snapshot: Reading, plan: Plan) -> float | None:
-        """Write the resource's status: conditions at once, counters once a second, an equal one never."""
+        """Write the resource's status if it changed: conditions in a moment, in which the members that change
+        together do so, counters after a second.
+        """
         before, after = snapshot.status, jobs.status_after(snapshot, plan)
         wait = None
         if patch_of(before, after) is not None:
-            early = self._told_at + STATUS_PAUSE - self.context.clock.mono()
-            if early > 0 and before.conditions == after.conditions:
-                wait = early
-            else:
+            now = self.context.clock.mono()
+            self._differs = min(self._differs, now)
+            pause = STATUS_PAUSE if before.conditions == after.conditions else MOMENT
+            if (wait := self._differs + pause - now) <= 0:
+                wait = None
                 await self._write_status(snapshot.job, after)
         return earliest(wait, await super().report(snapshot, plan))
 
@@ -212,7 +217,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
             # So exact that two claims never write the same, which would change no version.
             at = rfc3339(self._shared.transport.now(), "microseconds")
             claimed = msgspec.structs.replace(claimed, last_reconcile_time=at)
-        self._told_at = self.context.clock.mono()
+        self._differs = math.inf
         generation = unit.generation
         written = await jobs.write_status(unit, job, claimed)
         self._fenced = generation

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from farmd.kubernetes import worker
 from farmd.kubernetes.resources import EVENTS, PODS, SERVICES
+from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.kubernetes.worker import KubeJobWorker
+from store.jobs import Run
+from tests.fleet import eventually
 from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs, failed
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
@@ -83,6 +87,37 @@ async def test_another_farm_finishes_what_one_began(jobs: Jobs) -> None:
     await jobs.until("a job that succeeded", lambda: "Succeeded" in jobs.states("handed"))
     assert {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()} == uids
     assert jobs.job("handed")["status"]["claim"] != claim
+
+
+async def test_the_end_of_a_member_is_told_with_the_other_counters_and_not_at_once(
+    unclaimed: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "STATUS_PAUSE", 3600.0)
+    jobs, writes = unclaimed, list[str]()
+
+    def noting(transport: KubernetesTransport) -> None:
+        send = transport.send
+
+        async def noted(request: Request, timeout: float = 10.0) -> bytes:
+            if request.write:
+                writes.append(request.method)
+            return await send(request, timeout)
+
+        transport.send = noted  # type: ignore[method-assign]
+
+    await jobs.falling("first", noting)
+    uid = jobs.create("many", {"Worker": {"replicas": 3}})["metadata"]["uid"]
+    await jobs.until("all pods", lambda: len(jobs.pods()) == 3)
+    for number, pod in enumerate(sorted(jobs.pods())):
+        jobs.play(pod, SUCCEEDED)
+        done = {"Worker": f"0-{number}" if number else "0"}
+
+        async def noted(done: dict[str, str] = done) -> bool:
+            return (await jobs.runs()).get(uid, Run()).done == done
+
+        await eventually(noted, what="the end of one member")
+    await jobs.until("a job that succeeded", lambda: "Succeeded" in jobs.states("many"))
+    assert writes == ["PATCH", *["POST"] * 4, "PATCH"]
 
 
 async def test_a_suspended_job_has_no_pods_until_it_is_resumed(jobs: Jobs) -> None:

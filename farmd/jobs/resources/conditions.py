@@ -62,6 +62,15 @@ class ResourceStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return any(self.true(kind) for kind in _TERMINAL)
 
 
+def turns(before: ResourceStatus, after: ResourceStatus) -> bool:
+    """Whether a job starts, is suspended, goes on or ends: times of which the status is the only record."""
+    return (before.start_time, before.completion_time, before.finished) != (
+        after.start_time,
+        after.completion_time,
+        after.finished,
+    )
+
+
 def is_succeeded(status: ResourceStatus) -> bool:
     """Whether the job succeeded."""
     return status.true("Succeeded")
