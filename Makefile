@@ -60,7 +60,8 @@ format: venv ## Format the code
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
-bench: servers ## The performance budget, one JSON line each, on a real Consul with fsync
+bench: servers kubernetes ## The performance budget, one JSON line each, on a real Consul with fsync
+	@$(PYTHON) .ci/venv.py bench
 	@$(BIN)/python -m bench
 
 clean: ## Remove caches and .venv, keep fetched servers

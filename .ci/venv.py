@@ -1,5 +1,6 @@
 """Make ``.venv`` from nothing but a Python and the package index: ``python3 .ci/venv.py``.
 
+Arguments are groups of packages to add to a ``.venv`` that is there.
 Runs before anything is installed, so it uses the standard library only, and so old a syntax that an
 unfit Python still reaches the line that says so. Each missing tool is one line that names it and how
 to get it. On Debian-like hosts without ``ensurepip`` (package python3-venv) pip comes out of the
@@ -28,6 +29,9 @@ def main():
     if sys.version_info < OLDEST:
         found = ".".join(map(str, sys.version_info[:2]))
         stop(f"python >= 3.11 is needed, this is {found}: install one and run make PYTHON=python3.11")
+    if sys.argv[1:]:
+        pip(*requirements(sys.argv[1:]))
+        return
     wanted = hashlib.sha256(PROJECT.read_bytes()).hexdigest() + " " + sys.version.split()[0]
     if READY.exists() and READY.read_text() == wanted:
         return
@@ -35,7 +39,7 @@ def main():
     sys.stdout.flush()
     create()
     pip("--upgrade", "pip>=23.1")
-    pip(*requirements())
+    pip(*requirements(GROUPS))
     pip("--no-deps", "--editable", str(ROOT))
     READY.write_text(wanted)
 
@@ -78,12 +82,12 @@ def release():
     return named[0] if named else "stable"
 
 
-def requirements():
-    """What the project and its groups ask for; read here since old versions of pip know no groups."""
+def requirements(chosen):
+    """What the project and these groups ask for; read here since old versions of pip know no groups."""
     import tomllib
 
     project = tomllib.loads(PROJECT.read_text())
-    groups = [name for group in GROUPS for name in project["dependency-groups"][group]]
+    groups = [name for group in chosen for name in project["dependency-groups"][group]]
     return project["project"]["dependencies"] + groups
 
 

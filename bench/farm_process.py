@@ -121,12 +121,12 @@ def main(path: Path) -> int:
 
 
 class FarmProcess(Child):
-    """A farm process as its parent sees it."""
+    """A farm process as its parent sees it; ``more`` are further sections of its configuration."""
 
-    def __init__(self, address: str, name: str, selector: str = "") -> None:
+    def __init__(self, address: str, name: str, selector: str = "", more: str = "") -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="farmd-bench-farm-")
         path = Path(self._folder.name) / "farmd.toml"
-        path.write_text(CONFIG.format(name=name, selector=selector, address=address))
+        path.write_text(CONFIG.format(name=name, selector=selector, address=address) + more)
         self.name = name
         super().__init__("bench.farm_process", [str(path)])
 

@@ -1,0 +1,160 @@
+"""J3: an idle farm with 10,000 jobs of ten pods that run; and the takeover of 1,000 such jobs after kill -9.
+
+Idle: the share of a core, memory, and mutating calls by the API server's own count, for longer than a watch
+lasts. Takeover: seconds from the moment when Consul freed the dead farm's locks until the last job has a
+worker that has read its run; nothing is due, so no call to the API server but for the watches' own. The
+objects are written into etcd as an API server would have written them, in a fiftieth of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import aiohttp
+
+from bench.farm_process import FarmProcess
+from bench.kubernetes import JOBS, KIND, Setting, items, jobs_in, named, play, setting
+from bench.processes import wait_for
+from bench.rig import note, report
+from farmd.kubernetes.resources import PODS, SERVICES, Resource
+from store.locks import Holder
+from tests.fleet import KEYS, eventually
+
+COUNT, MEMBERS, TAKEN = 10_000, 10, 1_000
+SETTLE_SECONDS, IDLE_SECONDS = 75, 80
+CORE_SHARE, MEGABYTES, WORKING_SECONDS = 0.02, 350, 2.0
+WITHIN = 200.0
+A_TRANSACTION = 100
+TREES = {PODS: "pods", SERVICES: "services/specs", JOBS: f"{JOBS.group}/{JOBS.plural}"}
+
+
+async def run() -> bool:
+    """Measure, print, and tell whether the targets are met."""
+    async with setting() as world:
+        met = await _idle(world)
+    async with setting() as world:
+        return await _takeover(world) and met
+
+
+async def _idle(world: Setting) -> bool:
+    await seed(world, "idle", COUNT)
+    farm = world.start_farm("idle", "idle")
+    await farm.until(lambda: _owned([farm]) >= COUNT, WITHIN, f"{COUNT} jobs have workers")
+    note(f"J3 settles for {SETTLE_SECONDS} s")
+    await asyncio.sleep(SETTLE_SECONDS)
+    before, used, began, most = await world.counts(), farm.cpu_seconds(), time.monotonic(), 0.0
+    while time.monotonic() < began + IDLE_SECONDS:
+        await asyncio.sleep(0.5)
+        most = max(most, farm.resident_megabytes())
+    share = (farm.cpu_seconds() - used) / (time.monotonic() - began)
+    calls = (await world.counts() - before).total()
+    return report(
+        f"J3 idle farm with {COUNT} jobs of {MEMBERS} pods, share of a core", share, CORE_SHARE,
+        "< 2 % of a core, < 350 MB, no mutating call",
+        share < CORE_SHARE and most < MEGABYTES and not calls, megabytes=round(most), mutating_calls=calls,
+    )  # fmt: skip
+
+
+async def _takeover(world: Setting) -> bool:
+    await seed(world, "taken", 2 * TAKEN)
+    farms = [world.start_farm(f"farm-{number}", "taken") for number in range(2)]
+    for farm in farms:
+        await farm.heard("farm.ready", 60.0)
+
+    async def shared() -> bool:
+        held = [await _held(world, farm) for farm in farms]
+        return sum(held) == 2 * TAKEN and max(held) <= 1.1 * TAKEN
+
+    await eventually(shared, what="the farms share the jobs evenly", within=WITHIN)
+    dying, heir = farms
+    taken, presence = await _held(world, dying), KEYS.farm(dying.name)
+    index, _ = await world.store.get(presence)
+    reads, writes = await world.counts(reads=True), await world.counts()
+    await dying.end(kill=True)
+    note("J3 waiting for Consul to free the locks")
+    entry: object = "present"
+    while entry is not None:
+        index, entry = await world.store.get(presence, index=index, wait=30)
+    freed = time.monotonic()
+    # A farm may take a lock a moment before this process sees the locks freed.
+    await wait_for(lambda: _owned([heir], freed - 0.2) >= taken, 60, f"{taken} jobs have workers")
+    working = max(at for at, _ in heir.taken(KIND, freed - 0.2)) - freed
+    await asyncio.sleep(WORKING_SECONDS)
+    calls = (await world.counts(reads=True) - reads + (await world.counts() - writes)).total()
+    return report(
+        f"J3 takeover of {taken} jobs after kill -9", working, WORKING_SECONDS,
+        f"<= {WORKING_SECONDS:g} s, no call to the API server", working <= WORKING_SECONDS and not calls,
+        calls=calls,
+    )  # fmt: skip
+
+
+def _owned(farms: Iterable[FarmProcess], since: float = 0.0) -> int:
+    return sum(count for farm in farms for _, count in farm.taken(KIND, since))
+
+
+async def _held(world: Setting, farm: FarmProcess) -> int:
+    page = await world.store.list(KEYS.lock(KIND, ""))
+    return sum(Holder.parse(raw.decoded()).id == farm.name for raw in page.items)
+
+
+async def seed(world: Setting, namespace: str, count: int) -> None:
+    """Jobs whose pods run, with their services: copies of one job that a farm has brought to that."""
+    started = time.monotonic()
+    await jobs_in(world, namespace, 1, MEMBERS)
+    farm = world.start_farm("seed", namespace)
+    await world.created(namespace, MEMBERS, farm.heard("farm.ready", 60.0), WITHIN)
+    await play(world, namespace, named(1, MEMBERS), {"phase": "Running"})
+
+    async def running() -> bool:
+        (job,) = await items(world, JOBS, namespace)
+        active = job.get("status", {}).get("replicaStatuses", {}).get("Worker", {}).get("active")
+        return bool(active == MEMBERS)
+
+    await eventually(running, what="the first job runs")
+    await farm.end()
+    world.farms.remove(farm)
+    found = {kind: await items(world, kind, namespace) for kind in TREES}
+    pairs = (pair for number in range(1, count) for pair in _copies(found, number))
+    async with aiohttp.ClientSession(world.etcd.url) as session:
+        await asyncio.gather(*(_put(session, pairs) for _ in range(4)))
+
+    async def there() -> bool:
+        (job,) = (await items(world, JOBS, namespace))[-1:]
+        return bool(job["metadata"]["name"] == f"job-{count - 1:05}")
+
+    await eventually(there, what="the API server has the jobs")
+    note(f"{count} jobs with {count * MEMBERS} pods are written after {time.monotonic() - started:.0f} s")
+
+
+def _copies(found: dict[Resource, list[dict[str, Any]]], number: int) -> Iterator[tuple[str, str]]:
+    """The keys in etcd, and the objects, of one more job like the first."""
+    old, (job,) = "job-00000", found[JOBS]
+    new, uid = f"job-{number:05}", str(uuid.uuid4())
+    for kind, objects in found.items():
+        for each in objects:
+            meta = {name: value for name, value in each["metadata"].items() if name != "resourceVersion"}
+            copy = {**each, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
+            own = uid if kind is JOBS else str(uuid.uuid4())
+            text = json.dumps(copy).replace(meta["uid"], own)
+            text = text.replace(job["metadata"]["uid"], uid).replace(old, new)
+            name = meta["name"].replace(old, new)
+            yield f"/registry/{TREES[kind]}/{meta['namespace']}/{name}", text
+
+
+async def _put(session: aiohttp.ClientSession, pairs: Iterator[tuple[str, str]]) -> None:
+    while batch := list(itertools.islice(pairs, A_TRANSACTION)):
+        puts = [{"requestPut": {"key": _encoded(key), "value": _encoded(value)}} for key, value in batch]
+        async with session.post("/v3/kv/txn", json={"success": puts}) as answer:
+            answer.raise_for_status()
+            await answer.read()
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
