@@ -106,6 +106,7 @@ class Informer(Generic[ObjectT]):
         self._clock, self._rng = clock, rng
         self._path = source.resource.path(source.namespace)
         self._stale = True
+        self._asks = False
         self._failures = 0
         self._ready = asyncio.Event()
 
@@ -115,8 +116,8 @@ class Informer(Generic[ObjectT]):
         return self._ready.is_set()
 
     def staleness(self) -> float:
-        """Seconds since the server's last answer."""
-        return self._clock.mono() - self.heard
+        """Seconds since the server's last answer; 0 before it is asked."""
+        return self._clock.mono() - self.heard if self._asks else 0.0
 
     async def until_synced(self) -> None:
         """Return when the first list is in the store."""
@@ -124,6 +125,7 @@ class Informer(Generic[ObjectT]):
 
     async def run(self) -> None:
         """List and watch until cancelled; no answer of the server ends it."""
+        self._asks, self.heard = True, self._clock.mono()
         while True:
             try:
                 if self._stale:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,10 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from farmd.kubernetes import informer
-from farmd.kubernetes.install import install
+from farmd.kubernetes.install import documents, install
 from farmd.kubernetes.resources import CRDS
 from store import codec
-from store.failsafe import Failsafe
+from store.failsafe import Failsafe, FailsafeStore
+from tests.farmctl import Farmctl
 from tests.fleet import CLOCK, eventually
 from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs
 
@@ -89,3 +91,52 @@ async def test_jobs_whose_definition_is_removed_leave_their_farm_until_it_is_the
     jobs.create("anew", {"Worker": {"replicas": 1}})
     await jobs.until("a pod of the new job", lambda: "anew-worker-0" in jobs.pods())
     await jobs.until("it is told no more", lambda: "missing" not in reports[jobs.namespace].troubles)
+
+
+async def test_a_right_that_is_lost_freezes_until_it_is_back_or_a_person_says_go_on(
+    unclaimed: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informer, "WATCH_SECONDS", (1.0, 2.0))
+    monkeypatch.setattr(informer, "DOUBT_SECONDS", 0.5)
+    (role,) = (one for one in documents(("farmjobs",)) if one["kind"] == "ClusterRole")
+    less = [rule for rule in role["rules"] if "services" not in rule["resources"]]
+    pods_alone = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "delete"]}
+    unclaimed.server.grant("farm", *role["rules"])
+    await unclaimed.farm("first", "farm")
+    unclaimed.create("bert", {"Worker": {"replicas": 1}}, runPolicy={"cleanPodPolicy": "All"})
+    await unclaimed.until("a pod", lambda: len(unclaimed.pods()) == 1)
+    unclaimed.server.grant("farm", *less, pods_alone)
+    evidence = f"kubernetes {unclaimed.namespace}: services may not be read"
+    store = FailsafeStore(unclaimed.client, unclaimed.keys)
+
+    async def recorded() -> bool:
+        stored = await store.get("kubejobs")
+        return stored is not None and stored.record.evidence == evidence
+
+    await eventually(recorded, what="the freeze")
+    unclaimed.play("bert-worker-0", SUCCEEDED)
+    await unclaimed.until_status(f"frozen: {evidence}")
+    assert len(unclaimed.pods()) == 1
+    farmctl = Farmctl(unclaimed.consul, unclaimed.prefix)
+    told = await asyncio.to_thread(farmctl.ok, "failsafe", "status", "-o", "json")
+    assert [(one["kind"], one["evidence"]) for one in told.json["items"]] == [("kubejobs", evidence)]
+    words = (
+        "failsafe",
+        "clear",
+        "kubejobs",
+        "--evidence",
+        evidence,
+        "--for",
+        "1h",
+        "--reason",
+        "known",
+        "-y",
+    )
+    await asyncio.to_thread(farmctl.ok, *words)
+    await unclaimed.until("no pod", lambda: not unclaimed.pods())
+    unclaimed.server.grant("farm", *role["rules"])
+
+    async def thawed() -> bool:
+        return await store.get("kubejobs") is None
+
+    await eventually(thawed, what="the end of the freeze")

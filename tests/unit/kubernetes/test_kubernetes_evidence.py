@@ -99,3 +99,16 @@ async def test_a_share_of_objects_that_do_not_decode_is_evidence() -> None:
         await world.clock.advance(1)
         assert set(world.known()) == {"good", "better"}
         assert found(world) == "kubernetes prod: more than 20% of the services do not decode"
+
+
+async def test_a_watch_is_as_old_as_its_last_answer_and_one_that_was_not_begun_is_not_old() -> None:
+    world = World()
+    await world.clock.advance(900)
+    assert world.informer.staleness() == 0
+    async with world:
+        await world.clock.advance(10)
+        assert world.informer.staleness() < 10
+        world.server.trouble = "missing"
+        world.server.cut()
+        await world.clock.advance(200)
+        assert 190 < world.informer.staleness() <= 210
