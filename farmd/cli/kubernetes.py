@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,107 +29,101 @@ if TYPE_CHECKING:
     from farmd.kubernetes.install import Installed
     from farmd.kubernetes.rights import Rights
 
-F = TypeVar("F", bound=Any)
-
 
 @click.group("kubernetes", cls=LazyGroup)
 def kubernetes() -> None:
     """Kubernetes: install what farms need in a cluster to run jobs there."""
 
 
-def where(function: F) -> F:
-    """The options that name a cluster, and the kinds of work there."""
-    jobs = click.option(
-        "--jobs", type=click.Choice(JOBS), multiple=True, default=("farmjobs",), help="Kinds of jobs."
-    )
-    progressive = click.option(
-        "--progressive", is_flag=True, help="Also progressive rollouts of Knative Services."
-    )
-    namespaces = click.option(
-        "--namespace", "namespaces", multiple=True, metavar="NAME", help="Rights there alone. Repeatable."
-    )
-    subject = click.option(
-        "--subject",
-        default="",
-        metavar="KIND/NAME",
-        help="Who bears the rights: user/NAME, group/NAME, serviceaccount/NAMESPACE/NAME.",
-    )
-    found: F = jobs(progressive(namespaces(subject(access_options(function)))))
-    return found
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What the options say: a cluster, kinds of jobs, and what besides (the keywords of ``installing``)."""
+
+    place: Place
+    jobs: Sequence[str]
+    besides: dict[str, Any]
+
+
+def where(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """The options that name a cluster, the kinds of work there and who may do it, as one ``Chosen``."""
+
+    @wraps(function)
+    async def choosing(
+        invocation: Invocation,
+        kubeconfig: str,
+        context: str,
+        jobs: Sequence[str],
+        progressive: bool,
+        namespaces: Sequence[str],
+        subject: str,
+        **others: Any,
+    ) -> None:
+        rights = _rights(namespaces, subject, progressive=progressive)
+        besides = {"progressive": progressive, "rights": rights}
+        await function(invocation, Chosen(Place(kubeconfig, context), jobs, besides), **others)
+
+    for option in (
+        click.option(
+            "--subject",
+            default="",
+            metavar="KIND/NAME",
+            help="Who bears the rights: user/NAME, group/NAME or serviceaccount/NAMESPACE/NAME; where none is"
+            " said, those of namespaces go to user/farmd.",
+        ),
+        click.option(
+            "--namespace", "namespaces", multiple=True, metavar="NAME", help="Rights there alone. Repeatable."
+        ),
+        click.option("--progressive", is_flag=True, help="Also progressive rollouts of Knative Services."),
+        click.option(
+            "--jobs", type=click.Choice(JOBS), multiple=True, default=("farmjobs",), help="Kinds of jobs."
+        ),
+        access_options,
+    ):
+        option(choosing)
+    return choosing
 
 
 @command("install", mutates=True)
 @where
 @click.option("--print", "printed", is_flag=True, help="Print the objects as YAML; ask no server.")
-async def install(
-    invocation: Invocation,
-    kubeconfig: str,
-    context: str,
-    jobs: Sequence[str],
-    progressive: bool,
-    namespaces: Sequence[str],
-    subject: str,
-    printed: bool,
-) -> None:
+async def install(invocation: Invocation, chosen: Chosen, printed: bool) -> None:
     """Apply the definitions of farmd's own resources and the rights of farms; twice is once."""
     from farmd.kubernetes import install as installing
 
-    rights = _rights(namespaces, subject, progressive=progressive)
     if printed or invocation.settings.dry_run:
-        _print(jobs, progressive=progressive, rights=rights)
+        _print(chosen)
         return
-    async with connected(Place(kubeconfig, context)) as cluster:
+    async with connected(chosen.place) as cluster:
         invocation.say(f"installing into {cluster.transport.access.url}")
-        found = await installing.install(
-            cluster.transport, jobs, SystemClock(), progressive=progressive, rights=rights
-        )
+        found = await installing.install(cluster.transport, chosen.jobs, SystemClock(), **chosen.besides)
         render(invocation, _table(found))
 
 
 @command("status")
 @where
-async def status(
-    invocation: Invocation,
-    kubeconfig: str,
-    context: str,
-    jobs: Sequence[str],
-    progressive: bool,
-    namespaces: Sequence[str],
-    subject: str,
-) -> None:
+async def status(invocation: Invocation, chosen: Chosen) -> None:
     """What of it is in the cluster, and how farms stand to the clusters that they work in."""
     from farmd.kubernetes import install as installing
 
-    rights = _rights(namespaces, subject, progressive=progressive)
-    async with connected(Place(kubeconfig, context)) as cluster:
-        found = await installing.status(cluster.transport, jobs, progressive=progressive, rights=rights)
+    async with connected(chosen.place) as cluster:
+        found = await installing.status(cluster.transport, chosen.jobs, **chosen.besides)
     render(invocation, _table([*found, *await _farms(invocation)]))
 
 
 @command("uninstall", mutates=True)
 @where
 @click.option("--print", "printed", is_flag=True, help="Print the objects as YAML; ask no server.")
-async def uninstall(
-    invocation: Invocation,
-    kubeconfig: str,
-    context: str,
-    jobs: Sequence[str],
-    progressive: bool,
-    namespaces: Sequence[str],
-    subject: str,
-    printed: bool,
-) -> None:
+async def uninstall(invocation: Invocation, chosen: Chosen, printed: bool) -> None:
     """Remove what ``install`` applied; refused while jobs or rollouts exist, which would go with it."""
     from farmd.kubernetes import install as installing
 
-    rights = _rights(namespaces, subject, progressive=progressive)
     if printed or invocation.settings.dry_run:
-        _print(jobs, progressive=progressive, rights=rights)
+        _print(chosen)
         return
-    async with connected(Place(kubeconfig, context)) as cluster:
+    async with connected(chosen.place) as cluster:
         url = cluster.transport.access.url
         ask(invocation, f"Remove farmd's definitions and rights from {url}?", "uninstall is destructive")
-        found = await installing.uninstall(cluster.transport, jobs, progressive=progressive, rights=rights)
+        found = await installing.uninstall(cluster.transport, chosen.jobs, **chosen.besides)
         render(invocation, _table(found))
 
 
@@ -188,11 +183,9 @@ def _rights(namespaces: Sequence[str], subject: str, *, progressive: bool) -> Ri
     return Rights(namespaces, subject)
 
 
-def _print(jobs: Sequence[str], *, progressive: bool, rights: Rights) -> None:
+def _print(chosen: Chosen) -> None:
     import yaml
 
     from farmd.kubernetes.install import documents
 
-    click.echo(
-        yaml.safe_dump_all(documents(jobs, progressive=progressive, rights=rights), sort_keys=False), nl=False
-    )
+    click.echo(yaml.safe_dump_all(documents(chosen.jobs, **chosen.besides), sort_keys=False), nl=False)
