@@ -119,7 +119,9 @@ class Jobs:
         """One more farm."""
         await self.falling(name, lambda _: None, user)
 
-    async def falling(self, name: str, change: Callable[[KubernetesTransport], T], user: str = "admin") -> T:
+    async def falling(
+        self, name: str, change: Callable[[KubernetesTransport], T], user: str = "admin", **chosen: Any
+    ) -> T:
         """One more farm, whose transport is changed before it begins; what the change returned."""
         self._farms[name] = stack = AsyncExitStack()
         transport = await stack.enter_async_context(self._connect(self.server, user))
@@ -136,7 +138,7 @@ class Jobs:
         stack.push_async_callback(client.close)
         outside = {"kubernetes": settings}
         keys = self._cluster.keys
-        farm = await start_farm(client, name, keys=keys, kinds=("kubejobs",), outside=outside)
+        farm = await start_farm(client, name, keys=keys, kinds=("kubejobs",), outside=outside, **chosen)
         stack.push_async_callback(farm.close)
         self._running[name] = farm
         return changed

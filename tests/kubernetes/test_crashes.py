@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from farmd.jobs import progress
+from farmd.kubernetes import worker
+from farmd.kubernetes.errors import UnknownOutcome
 from farmd.kubernetes.resources import PODS
 from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.runtime.clock import SystemClock
+from store.times import seconds_of
 from tests.fleet import eventually
-from tests.kubernetes.farmjobs import JOBS, Jobs
+from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs, failed
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 
@@ -75,3 +80,67 @@ async def test_another_cluster_s_claim_is_left_alone_and_told(jobs: Jobs) -> Non
     await eventually(told, what="a status that says so")
     assert not jobs.pods()
     assert jobs.job("theirs")["status"] == {"claim": "other/7"}
+
+
+LOST = [("POST", "/pods"), ("POST", "/services"), ("DELETE", "lost-worker-1")]
+
+
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize(("method", "end"), LOST)
+async def test_a_write_whose_answer_was_lost_is_settled_by_reading_what_it_named(
+    unclaimed: Jobs, monkeypatch: pytest.MonkeyPatch, method: str, end: str, done: bool
+) -> None:
+    monkeypatch.setattr(worker, "SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr(progress, "FIRST_RETRY_SECONDS", 0.1)
+    jobs, lost = unclaimed, list[Request]()
+
+    def losing(transport: KubernetesTransport) -> None:
+        send = transport.send
+
+        async def once(request: Request, timeout: float = 10.0) -> bytes:
+            if not lost and request.method == method and request.path.endswith(end):
+                lost.append(request)
+                if done:
+                    await send(request, timeout)
+                raise UnknownOutcome("no answer")
+            return await send(request, timeout)
+
+        transport.send = once  # type: ignore[method-assign]
+
+    await jobs.falling("first", losing)
+    jobs.create("lost", {"Worker": {"replicas": 2, "restartPolicy": "ExitCode"}})
+    names = {"lost-worker-0", "lost-worker-1"}
+    await jobs.until("both pods", lambda: jobs.pods().keys() == names)
+    jobs.play("lost-worker-1", failed(137))
+
+    def tried_again() -> bool:
+        found = jobs.pods().get("lost-worker-1")
+        return found is not None and found["metadata"]["annotations"]["farmd.io/attempt"] == "1"
+
+    await jobs.until("another attempt", tried_again)
+    for pod in names:
+        jobs.play(pod, SUCCEEDED)
+    await jobs.until("a job that succeeded", lambda: "Succeeded" in jobs.states("lost"))
+    assert lost
+    assert jobs.job("lost")["status"]["restarts"] == 1
+
+
+async def test_deadlines_are_counted_by_the_api_server_s_clock(unclaimed: Jobs) -> None:
+    class Ahead(SystemClock):
+        """An hour ahead."""
+
+        def now(self) -> float:
+            return super().now() + 3600.0
+
+    def ahead(transport: KubernetesTransport) -> None:
+        transport._clock = Ahead()
+
+    await unclaimed.falling("early", ahead, clock=Ahead())
+    unclaimed.create("long", {"Worker": {"replicas": 1}}, runPolicy={"activeDeadlineSeconds": 600})
+    await unclaimed.until("a pod", lambda: len(unclaimed.pods()) == 1)
+    unclaimed.play("long-worker-0", RUNNING)
+    await unclaimed.until("a job that runs", lambda: "Running" in unclaimed.states("long"))
+    status = unclaimed.job("long")["status"]
+    assert abs(seconds_of(status["startTime"]) - SystemClock().now()) < 600
+    unclaimed.play("long-worker-0", SUCCEEDED)
+    await unclaimed.until("a job that succeeded", lambda: "Succeeded" in unclaimed.states("long"))
