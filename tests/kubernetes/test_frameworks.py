@@ -15,7 +15,7 @@ from farmd.kubernetes.resources import PODS, SERVICES, Resource
 from tests.fleet import cluster_on
 from tests.kubernetes.definitions import NUMBER, OPEN, TEXT, TIME, define, fields, several
 from tests.kubernetes.farmjobs import RUNNING, SUCCEEDED, Jobs, failed, template
-from tests.kubernetes.job_people import Run, person
+from tests.kubernetes.job_people import Run, document, person
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 
@@ -192,7 +192,9 @@ async def test_the_example_of_a_pytorchjob_runs_to_its_end(pytorchjobs: Framewor
     assert (over.code, over.out) == (0, f"job/{pytorchjobs.namespace}/mnist created\n")
     same = await farmctl("job", "run", "-f", "-", stdin=done)
     assert same.out == f"job/{pytorchjobs.namespace}/mnist unchanged\n"
-    assert (await farmctl("job", "list", "-o", "json")).json["items"][0]["kind"] == "PyTorchJob"
+    assert (await farmctl("job", "list", "-o", "json")).json["items"][0][
+        "resource"
+    ] == "pytorchjobs.kubeflow.org"
 
 
 async def test_the_example_of_a_farmjob_runs_to_its_end(jobs: Jobs, farmctl: Run) -> None:
@@ -207,6 +209,22 @@ async def test_the_example_of_a_farmjob_runs_to_its_end(jobs: Jobs, farmctl: Run
     assert over.code == 0
     assert f"job/{jobs.namespace}/bert: succeeded" in over.err
     await jobs.until("no workers", lambda: jobs.pods().keys() == {"bert-launcher-0"})
+
+
+async def test_jobs_of_two_kinds_that_have_one_name_are_told_apart_by_their_kind(
+    pytorchjobs: Frameworks, tmp_path: Path
+) -> None:
+    farmctl = person(pytorchjobs, tmp_path)
+    assert (await farmctl("kubernetes", "install")).code == 0
+    pytorchjobs.create("twin", {"Master": {}})
+    assert (await farmctl("job", "run", "-f", "-", stdin=[document("twin")])).code == 0
+    name = f"{pytorchjobs.namespace}/twin"
+    both = await farmctl("job", "get", name)
+    assert both.code == 2
+    assert f"expected farmjob.farmd.io/{name} or pytorchjob.kubeflow.org/{name}" in both.err
+    one = await farmctl("job", "get", f"job/pytorchjob.kubeflow.org/{name}", "-o", "json")
+    assert (one.json["kind"], one.json["resource"]) == ("Job", "pytorchjobs.kubeflow.org")
+    assert one.json["types"] == {"Master": 1}
 
 
 def example(name: str, namespace: str) -> str:

@@ -103,7 +103,7 @@ async def test_one_file_may_have_jobs_of_both_worlds(jobs: Jobs, farmctl: Run) -
     assert done.code == 0, done
     listed = await farmctl("job", "list", "-o", "name")
     assert listed.out.split() == ["job/own", f"job/{jobs.namespace}/there"]
-    assert (await farmctl("job", "list", "-o", "json")).json["items"][1]["kind"] == "FarmJob"
+    assert (await farmctl("job", "list", "-o", "json")).json["items"][1]["resource"] == "farmjobs.farmd.io"
     assert "job/own" in (await farmctl("job", "list", "-A", "-o", "name")).out
     away = await farmctl("job", "list", "--kubeconfig", "/nonexistent")
     assert away.code == 2

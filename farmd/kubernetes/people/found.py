@@ -76,22 +76,23 @@ class Jobs:
         return Objects(self._transport, resource, JobObject, "jobs", lambda: REQUEST_SECONDS)
 
     async def find(self, namespace: str, name: str) -> Found:
-        """The job of that name.
+        """The job of that name. A kind may stand before the namespace: ``tfjob.kubeflow.org/ml``.
 
         Raises:
             NotFound: there is none. Ambiguous: jobs of several kinds bear the name.
             AccessDenied: no kind may be read.
         """
-        asked = [self.of(kind).get(namespace, name) for kind in kinds().values()]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        known = list(zip(kinds().values(), answers, strict=True))
+        wanted, _, namespace = namespace.rpartition("/")
+        asked = [kind for kind in kinds().values() if wanted in ("", _title(kind))]
+        answers = await asyncio.gather(
+            *(self.of(kind).get(namespace, name) for kind in asked), return_exceptions=True
+        )
+        known = zip(asked, answers, strict=True)
         found = [Found(kind, answer) for kind, answer in known if isinstance(answer, JobObject)]
         refused = _refused(answers)
         if len(found) > 1:
-            what = " and a ".join(each.kind.kind for each in found)
-            raise errors.Ambiguous(
-                f"job '{namespace}/{name}': found a {what}, expected one of them", hint="kubectl"
-            )
+            titles = " or ".join(f"{_title(each.kind)}/{each.name}" for each in found)
+            raise errors.Ambiguous(f"job '{namespace}/{name}': found {len(found)} kinds, expected {titles}")
         if not found:
             raise errors.NotFound(f"job '{namespace}/{name}' does not exist", hint="; ".join(refused))
         return found[0]
@@ -120,6 +121,10 @@ class Jobs:
         listed = await self.pods.list(meta.namespace, selector)
         own = [pod for pod in listed if (one := pod.metadata.controller) is not None and one.uid == meta.uid]
         return sorted(own, key=lambda pod: pod.metadata.name)
+
+
+def _title(kind: KindFile) -> str:
+    return f"{kind.kind.lower()}.{kind.group}"
 
 
 def _refused(answers: Sequence[object]) -> list[str]:

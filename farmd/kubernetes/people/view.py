@@ -31,7 +31,7 @@ class KubeJob(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     name: str
-    kind: str
+    resource: str
     types: dict[str, int]
     suspend: bool
     labels: dict[str, str]
@@ -73,7 +73,7 @@ def row(found: Found, told: Told) -> JobRow:
     record = KubeJob(
         id=meta.uid,
         name=found.name,
-        kind=found.kind.kind,
+        resource=f"{found.kind.plural}.{found.kind.group}",
         types=types,
         suspend=suspended(found),
         labels=dict(meta.labels),

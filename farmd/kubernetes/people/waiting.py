@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from farmd.commands import waiting
 from farmd.commands.mutation import Call, Change
 from farmd.commands.waiting import Look, Report
-from farmd.jobs.waiting import Sight, over
+from farmd.jobs.waiting import STOP, Sight, over
 from farmd.kubernetes.people import view
 from farmd.kubernetes.people.found import Jobs, told
 from farmd.runtime.errors import WaitTimeout
@@ -21,7 +23,11 @@ async def end(call: Call, jobs: Jobs, change: Change, timeout: float, report: Re
 
     async def look() -> Sight:
         found = await jobs.find(namespace, name)
-        return Sight(view.row(found, await told(call)), view.run(found))
+        row = view.row(found, await told(call))
+        if change.action == STOP:  # the job's own counters know members that run, not those that leave
+            left = sum(not member.over for _, member in view.members(found, await jobs.pods_of(found)))
+            row = replace(row, status=replace(row.status, placed=left))
+        return Sight(row, view.run(found))
 
     await over(call, change, look, timeout, report)
 
