@@ -75,7 +75,9 @@ def access_options(function: F) -> F:
 
 def namespace_options(function: F) -> F:
     """The options that name a cluster and a namespace."""
-    option = click.option("-n", "--namespace", default="", help="In Kubernetes; else the context's.")
+    option = click.option(
+        "-n", "--namespace", default="", help="Namespace in Kubernetes; else the context's."
+    )
     found: F = option(access_options(function))
     return found
 

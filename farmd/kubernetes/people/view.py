@@ -153,8 +153,8 @@ def facts(found: Found, shown: JobRow) -> Iterator[tuple[str, str]]:
     except InputInvalid as error:
         yield "Invalid", error.message
         return
-    most = "none" if job.backoff_limit is None else f"at most {job.backoff_limit}"
-    yield "Restarts", f"{status.restarts} ({most})"
+    most = "" if job.backoff_limit is None else f" of at most {job.backoff_limit}"
+    yield "Restarts", f"{status.restarts}{most}"
     yield "Deadline", "none" if job.active_deadline is None else f"{job.active_deadline:g} s"
     ttl = "stays" if job.ttl is None else f"deleted {job.ttl:g} s after its end"
     yield "When over", f"{ttl}, clean: {job.clean}"
