@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from farmd.cli.changes import apply
@@ -15,7 +13,7 @@ from farmd.cli.options import Duration, command
 from farmd.cli.output import ago, show
 from farmd.cli.tables import Column, Table
 from farmd.commands.failsafe import clear as acknowledge
-from store.failsafe import FailsafeStore, frozen
+from store.failsafe import Failsafe, FailsafeStore, frozen
 from store.times import plain, rfc3339
 
 
@@ -31,16 +29,12 @@ async def status(invocation: Invocation) -> None:
     async def read() -> Table:
         now = invocation.call.clock.now()
         found = await FailsafeStore(invocation.client, invocation.keys).list()
-        rows = [
-            {"kind": kind, "frozen": frozen(stored.record, now), **plain(stored.record)}
-            for kind, stored in sorted(found.items())
-        ]
         return Table(
             kind="Failsafe",
-            rows=rows,
+            rows=[(kind, stored.record) for kind, stored in sorted(found.items())],
             columns=_columns(now),
-            name=lambda row: f"failsafe/{row['kind']}",
-            plain=lambda row: row,
+            name=lambda row: f"failsafe/{row[0]}",
+            plain=lambda row: {"kind": row[0], "frozen": frozen(row[1], now), **plain(row[1])},
             empty="nothing is frozen",
         )
 
@@ -70,16 +64,18 @@ failsafe.add_command(clear)
 
 
 def _columns(now: float) -> tuple[Column, ...]:
-    def word(row: dict[str, Any]) -> str:
-        given = row["acknowledgement"]
-        return f"{given['by']} until {rfc3339(given['until'])}" if given else ""
+    """The columns of rows of a kind and its freeze."""
+
+    def word(row: tuple[str, Failsafe]) -> str:
+        given = row[1].acknowledgement
+        return f"{given.by} until {rfc3339(given.until)}" if given else ""
 
     return (
-        Column("KIND", lambda row: row["kind"]),
-        Column("STATE", lambda row: "frozen" if row["frozen"] else "cleared"),
-        Column("SINCE", lambda row: ago(now, row["since"])),
-        Column("BY", lambda row: row["by"]),
-        Column("EVIDENCE", lambda row: row["evidence"]),
+        Column("KIND", lambda row: row[0]),
+        Column("STATE", lambda row: "frozen" if frozen(row[1], now) else "cleared"),
+        Column("SINCE", lambda row: ago(now, row[1].since)),
+        Column("BY", lambda row: row[1].by),
+        Column("EVIDENCE", lambda row: row[1].evidence),
         Column("CLEARED BY", word),
-        Column("DETAIL", lambda row: row["detail"]),
+        Column("DETAIL", lambda row: row[1].detail),
     )

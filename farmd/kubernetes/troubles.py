@@ -32,6 +32,7 @@ class Troubles:
     def __init__(self, context: Context, name: str, pin: Pin) -> None:
         self._context, self._name, self._pin = context, name, pin
         self._incidents = Incidents(context.alerter)
+        self._ended: set[str] = set()
         self._since: dict[str, float] = {}
         self._said: dict[str, str] = {}
 
@@ -57,13 +58,16 @@ class Troubles:
         if self._wanted(found) != set(self._pin.record.alerts):
             await self._pin.read()
         before, wanted = set(self._pin.record.alerts), self._wanted(found)
-        for key in before:
+        for key in before - self._ended:
             self._incidents.inherit(key)
         for key in set(self._incidents.open()) - wanted:
             await self._incidents.end(key, "high")
+            self._ended.add(key)
         wanted |= self._incidents.owed()
         if wanted != before:
             await self._pin.write(msgspec.structs.replace(self._pin.record, alerts=sorted(wanted)))
+        # What this farm ended stands in the record until its end is delivered.
+        self._ended &= wanted
         for code in ALERTED.keys() & self._said.keys():
             await self._incidents.tell(self._alert_of(code))
 

@@ -85,3 +85,8 @@ def test_every_time_in_json_and_yaml_is_rfc_3339(farmctl: Farmctl, command: list
     assert list(large(found.json)) == []
     assert SHOWN in found.out or command == ["audit", "list"]
     assert list(large(yaml.safe_load(farmctl.ok(*command, "-o", "yaml").out))) == []
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_time_stands_in_a_table_for_people(farmctl: Farmctl, words: list[str]) -> None:
+    assert farmctl.ok(*words, "-o", "wide").out

@@ -162,6 +162,27 @@ async def test_another_cluster_behind_the_address_is_evidence_and_no_work() -> N
         assert found.alerts.resolved == ["kubernetes_identity_prod"]
 
 
+async def test_the_end_of_an_alert_is_told_once_and_stands_in_the_record_until_it_is_delivered() -> None:
+    key = "kubernetes_unreachable_prod"
+    async with world() as found:
+        await found.clock.advance(1)
+        found.server.trouble = Unavailable("away")
+        await found.clock.advance(70)
+        assert list(found.alerts.firing) == [key]
+        found.alerts.owing.add(key)
+        found.server.trouble = None
+        await found.clock.advance(20)
+        owing = await found.pinned()
+        assert owing is not None
+        assert owing.alerts == [key]
+        found.alerts.owing.clear()
+        await found.clock.advance(120)
+        after = await found.pinned()
+        assert after is not None
+        assert after.alerts == []
+        assert found.alerts.resolved == [key]
+
+
 async def test_an_absence_is_confirmed_in_the_cluster_that_is_meant_alone() -> None:
     async with world() as found:
         await found.clock.advance(1)
