@@ -167,6 +167,10 @@ KINDS: dict[str, KindOfWork] = {
             runs="farmd.dispatch.kind:Apps",
             one="app",
             many="apps",
+            noun="app",
+            group="farmd.cli.app:app",
+            title="Apps: bundles of objects, their revisions, and how they stand.",
+            names=("apps",),
             selectable=True,
             guarded=True,
             health_matters=False,  # each wave looks at the health of its own objects
@@ -201,7 +205,7 @@ KINDS: dict[str, KindOfWork] = {
 }
 
 # Nouns of records that are nobody's work by themselves.
-OTHER_NOUNS = {"pods": "pod", "services": "service", "apps": "app"}
+OTHER_NOUNS = {"pods": "pod", "services": "service"}
 _OTHERS_BUNDLED = {"service": "farmd.deploy.bundled:BUNDLED"}
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
 
+from farmd.cli.apply_cluster import looking
+from farmd.cli.cluster import Place
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
@@ -134,7 +137,8 @@ async def _objects(invocation: Invocation, now: Standing) -> list[_Object]:
     store = AppStore(invocation.client, invocation.keys)
     entries: dict[Ref, Entry] = dict(await former(invocation.call, now))
     entries |= {str(each.ref): each for each in await store.entries(now.name, now.stored.record.revision)}
-    live = await lives(_asking(invocation, now), entries, judged=True)
+    async with looking(invocation, now.name, entries.values()) as elsewhere:
+        live = await lives(_asking(invocation, now), entries, elsewhere, judged=True)
     shown = [_Object(entry, live.get(ref), _of(now, entry, live.get(ref))) for ref, entry in entries.items()]
     return sorted(
         (row for row in shown if row.live is not None or not row.entry.left),
@@ -150,10 +154,8 @@ def _asking(invocation: Invocation, now: Standing) -> Any:
 
 def _of(now: Standing, entry: Entry, live: Live | None) -> str:
     """One word for an object: what keeps it from being as its file says, else its verdict."""
-    if not entry.ref.own:
-        return "unknown"
     if live is None:
-        return "missing"
+        return "missing" if entry.ref.own or Place().configured(os.environ) else "unknown"
     if live.owner != owner_of(now.name):
         return "nobody's" if not live.owner else "foreign"
     if entry.left:
@@ -209,7 +211,8 @@ async def explain(invocation: Invocation, ref: str) -> None:
             continue
         shown += 1
         now = await standing(invocation.call, name)
-        live = (await lives(_asking(invocation, now), {ref: entry}, judged=True)).get(ref)
+        async with looking(invocation, name, [entry]) as elsewhere:
+            live = (await lives(_asking(invocation, now), {ref: entry}, elsewhere, judged=True)).get(ref)
         row = _Object(entry, live, _of(now, entry, live))
         if invocation.settings.output in {"json", "yaml"}:
             emit(invocation, document("AppObject", {"app": name, **_plain_object(row)}))

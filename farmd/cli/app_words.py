@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import click
 
 from farmd.cli import apply_lines, changes
+from farmd.cli.apply_cluster import looking
 from farmd.cli.apply_flow import carry_out
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
@@ -16,6 +17,7 @@ from farmd.cli.progress import progress
 from farmd.cli.tables import clean
 from farmd.commands.mutation import Call, Mutation
 from farmd.dispatch import commands, waiting, words
+from farmd.dispatch.standing import entries_of
 from store.apps import KIND
 
 APP = target("app", objects(KIND))
@@ -26,7 +28,8 @@ APP = target("app", objects(KIND))
 @APP
 async def rollback(invocation: Invocation, name: str, revision: int | None) -> None:
     """Go back to an earlier revision of an app: a new one with that one's documents."""
-    await carry_out(invocation, lambda: commands.rollback(invocation.call, name, revision))
+    async with looking(invocation, name, await entries_of(invocation.call, name)) as elsewhere:
+        await carry_out(invocation, lambda: commands.rollback(invocation.call, name, revision, elsewhere))
 
 
 def _saying(word: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.Command:
@@ -54,7 +57,8 @@ async def release(invocation: Invocation, name: str, refs: tuple[str, ...]) -> N
 @APP
 async def delete(invocation: Invocation, name: str, keep_objects: bool) -> None:
     """Delete an app with its objects; waits until a farm has done it, unless --no-wait."""
-    mutation, preview = await words.delete(invocation.call, name, keep=keep_objects)
+    async with looking(invocation, name, await entries_of(invocation.call, name)) as elsewhere:
+        mutation, preview = await words.delete(invocation.call, name, keep=keep_objects, elsewhere=elsewhere)
     for line in apply_lines.acts(preview, {}):
         invocation.say(clean(line))
     await changes.apply(invocation, [mutation])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from farmd.cli.apply_cluster import login
+from farmd.cli.cluster import Place, access_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
 
 if TYPE_CHECKING:
-    from farmd.dispatch.bundle import Bundle
     from farmd.dispatch.commands import Application
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,6 +35,9 @@ def bundle_options(function: F) -> F:
         click.option("-R", "--recursive", is_flag=True, help="Also the folders below."),
         click.option("--app", default="", metavar="NAME", help="The app; else that of the file's kind: app."),
         click.option("-n", "--namespace", metavar="NAME", help="For Kubernetes objects that name none."),
+        click.option(
+            "--cluster", default="", metavar="NAME", help="The name of the Kubernetes cluster among farms."
+        ),
         click.option("--prune", is_flag=True, default=None, help="Remove what left the files."),
         click.option(
             "--adopt",
@@ -45,7 +51,7 @@ def bundle_options(function: F) -> F:
     )
     for option in reversed(options):
         function = option(function)
-    return function
+    return access_options(function)
 
 
 @command("apply", mutates=True, waits=True)
@@ -57,15 +63,7 @@ def bundle_options(function: F) -> F:
     help="When a wave fails: stop there, or go back to the last revision that was reached.",
 )
 @click.option("--detailed-exitcode", is_flag=True, help="With --dry-run: exit 3 where changes are due.")
-async def apply(
-    invocation: Invocation,
-    paths: tuple[str, ...],
-    recursive: bool,
-    adopt: tuple[str, ...],
-    mass_removal: bool,
-    detailed_exitcode: bool,
-    **said: Any,
-) -> None:
+async def apply(invocation: Invocation, detailed_exitcode: bool, **said: Any) -> None:
     """Bring an app to what a bundle of files says: farmd's own objects, and those of Kubernetes.
 
     Shows the plan, asks, records the revision, and waits until a farm has reached it; the farm goes on when
@@ -73,41 +71,46 @@ async def apply(
     """
     from farmd.cli.apply_flow import carry_out
 
-    bundle = _bundle(paths, recursive, said)
-    await carry_out(
-        invocation, lambda: _prepared(invocation, bundle, adopt, mass_removal), detailed=detailed_exitcode
-    )
+    async with _preparing(invocation, **said) as make:
+        await carry_out(invocation, make, detailed=detailed_exitcode)
 
 
 @command("diff")
 @bundle_options
-async def diff(
-    invocation: Invocation,
-    paths: tuple[str, ...],
-    recursive: bool,
-    adopt: tuple[str, ...],
-    mass_removal: bool,
-    **said: Any,
-) -> None:
+async def diff(invocation: Invocation, **said: Any) -> None:
     """What apply would change; exit 3 where that is anything."""
     from farmd.cli.apply_flow import rehearse
 
-    bundle = _bundle(paths, recursive, said)
-    rehearse(invocation, await _prepared(invocation, bundle, adopt, mass_removal), detailed=True)
+    async with _preparing(invocation, **said) as make:
+        rehearse(invocation, await make(), detailed=True)
 
 
-def _bundle(paths: tuple[str, ...], recursive: bool, said: dict[str, Any]) -> Bundle:
+@asynccontextmanager
+async def _preparing(
+    invocation: Invocation,
+    *,
+    paths: tuple[str, ...],
+    recursive: bool,
+    app: str,
+    adopt: tuple[str, ...],
+    mass_removal: bool,
+    kubeconfig: str,
+    context: str,
+    cluster: str,
+    **said: Any,
+) -> AsyncIterator[Callable[[], Awaitable[Application]]]:
+    """What prepares the next revision of a bundle's app, again and again if need be."""
     from farmd.cli.noun_edit import text_of
-    from farmd.dispatch.bundle import AppSpec, parse
+    from farmd.dispatch import commands
+    from farmd.dispatch.bundle import AppSpec, foreign_kinds, parse
     from farmd.dispatch.bundle_files import texts
 
-    settings = AppSpec(name=said.pop("app").removeprefix("app/"), **said)
-    return parse(texts(paths, text_of, recursive=recursive), settings)
-
-
-async def _prepared(
-    invocation: Invocation, bundle: Bundle, adopt: tuple[str, ...], mass: bool
-) -> Application:
-    from farmd.dispatch import commands
-
-    return await commands.apply(invocation.call, bundle, adopt=adopt, mass=mass)
+    files = texts(paths, text_of, recursive=recursive)
+    settings = AppSpec(name=app.removeprefix("app/"), **said)
+    make = partial(commands.apply, invocation.call, adopt=adopt, mass=mass_removal, cluster=cluster)
+    if not (kinds := foreign_kinds(files)):
+        yield partial(make, parse(files, settings))
+        return
+    async with login(invocation, Place(kubeconfig, context)) as person:
+        bundle = parse(files, settings, await person.scopes(kinds))
+        yield partial(make, bundle, elsewhere=person.look(bundle.app.name))

@@ -104,6 +104,21 @@ def parse(
     return Bundle(app, entries, reading.places)
 
 
+def foreign_kinds(files: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The kinds of Kubernetes objects in some files, as (apiVersion, kind).
+
+    Raises:
+        InputInvalid: a file or a document that cannot be read.
+    """
+    found = [pair for text, source in files for pair in documents.located(text, source)]
+    objects_of = (data for where, each in found for _, data in _items(each, where))
+    return {
+        (data["apiVersion"], data["kind"])
+        for data in objects_of
+        if not data["apiVersion"].startswith("farmd/")
+    }
+
+
 def render(entry: Entry) -> dict[str, Any]:
     """An entry as the document that a person would write; parsing it gives the same entry."""
     return native.render(entry) if entry.ref.own else objects.render(entry)

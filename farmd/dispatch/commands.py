@@ -18,6 +18,7 @@ from farmd.dispatch.plan import carried
 from farmd.dispatch.preview import Preview, play
 from farmd.dispatch.revision import existing, recorded, refuse_deleting, wanted
 from farmd.dispatch.standing import Look, Standing, former, snapshot, standing
+from farmd.overview.members import farms
 from store.apps import ALL, App, AppStore, Entry
 from store.errors import Conflict, InputInvalid, refuse
 from store.keys import valid_name
@@ -25,6 +26,8 @@ from store.mistakes import nearest
 from store.operations import MAX_OPERATIONS
 from store.words import count_of, listed
 
+# What a farm knows while it reaches a cluster begins so.
+CLUSTERS = "kubernetes."
 # What a farm writes beside the objects: the fence, its work and the audit.
 OWN_OPERATIONS = 6
 
@@ -62,12 +65,13 @@ async def apply(
     *,
     adopt: Sequence[str] = (),
     mass: bool = False,
+    cluster: str = "",
     elsewhere: Look | None = None,
 ) -> Application:
     """The next revision of an app from a bundle; nothing is written.
 
     ``adopt`` are objects that it may take although they differ or belong to others, ``mass`` lets more than
-    half of the objects go.
+    half of the objects go. ``cluster`` is the farms' name of the Kubernetes cluster that it needs, if any.
 
     Raises:
         InputInvalid: nothing in the bundle, too much would go, or a setting that cannot be.
@@ -79,6 +83,9 @@ async def apply(
     refuse_deleting(now)
     app = replace(_settings(bundle.app, now), adopt=_adopted(adopt, bundle), mass=mass)
     known = await former(call, now)
+    outside = [ref for ref, each in known.items() if not each.ref.own]
+    if outside := [*outside, *(str(each.ref) for each in bundle.entries if not each.ref.own)]:
+        app = replace(app, needs=await _needs(call, app, cluster, outside[0]))
     if not (bundle.entries or (mass and known)):
         gone = f"; the app has {listed(sorted(known))}" if known else ""
         raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")
@@ -142,6 +149,28 @@ def _settings(spec: AppSpec, now: Standing) -> App:
         return App(revision=1, **told)
     was = now.stored.record
     return App(revision=was.revision + 1, paused=was.paused, resumed=was.resumed, needs=was.needs, **told)
+
+
+async def _needs(call: Call, app: App, cluster: str, ref: Ref) -> list[str]:
+    """The features that an app with objects in Kubernetes needs: among them that of one cluster (R11).
+
+    Raises:
+        Conflict: no farm serves it. InputInvalid: farms serve several, and none is named.
+    """
+    served = {
+        feature
+        for member in await farms(call.client, call.keys)
+        for feature in member.features
+        if feature.startswith(CLUSTERS)
+    }
+    needed = [need for need in app.needs if need.startswith(CLUSTERS)]
+    named = [f"{CLUSTERS}{cluster}"] if cluster else needed or sorted(served)
+    if len(named) > 1:
+        refuse("--cluster", f"farms that serve {listed(named)}", "the name of one", field="cluster")
+    if not named or named[0] not in served:
+        what = named[0] if named else "a Kubernetes cluster"
+        raise Conflict(f"{ref}: no farm serves {what}", hint="farmctl farm list; docs/kubernetes.md")
+    return [*(need for need in app.needs if need not in needed), *named]
 
 
 def _adopted(refs: Sequence[str], bundle: Bundle) -> list[str]:

@@ -75,6 +75,11 @@ async def former(call: Call, now: Standing) -> dict[Ref, Entry]:
     return found
 
 
+async def entries_of(call: Call, name: str) -> list[Entry]:
+    """The entries of all revisions of an app that count; none of an app that does not exist."""
+    return list((await former(call, await standing(call, name))).values())
+
+
 async def snapshot(
     call: Call,
     now: Standing,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import urllib.error
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from store import codec
 from store.apps import KIND, DispatchState
 from store.audit import AuditReader, Filter
 from store.work import Work
+from tests.farmctl import Farmctl, Result
 from tests.fleet import Cluster, client_of, cluster_on, eventually, start_farm
 from tests.kubernetes_server import ApiServer
 
@@ -37,6 +41,10 @@ class Apps:
         self._stack = AsyncExitStack()
         clock = SystemClock()
         self.call = Call(cluster.client, cluster.keys, clock, SystemIds(), "user/ada@desk")
+
+    @property
+    def consul(self) -> str:
+        return self._consul
 
     def allow(self, app: str) -> None:
         """Let an app do everything in the namespace."""
@@ -198,8 +206,6 @@ async def test_r16_consul_restored_to_yesterday_blocks_the_app_and_removes_nothi
 
 
 def _because(call: Call) -> Call:
-    from dataclasses import replace
-
     return replace(call, reason="restored on purpose")
 
 
@@ -208,3 +214,38 @@ async def test_what_the_apps_user_may_not_touch_is_blocked_with_the_servers_reas
     await apps.apply("stranger", config("a", x="1"))
     await apps.blocked("stranger", 'User "farmd:app:stranger" cannot get resource "configmaps"')
     assert apps.config("a") is None
+
+
+async def test_farmctl_previews_with_a_persons_own_login_and_waits_for_the_farm(
+    apps: Apps, tmp_path: Path
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(apps.api.kubeconfig())
+    person = Farmctl(apps.consul, apps.cluster.keys.prefix, variables={"KUBECONFIG": str(kubeconfig)})
+    bundle = tmp_path / "shop.yaml"
+    bundle.write_text(json.dumps(config("a", x="1")))
+    apply = ("apply", "-f", str(bundle), "--app", "shop", "-n", apps.namespace, "-y", "--timeout", "60")
+
+    async def run(*words: str) -> Result:
+        return await asyncio.to_thread(person, *words)
+
+    unserved = await run(*apply)
+    assert unserved.code == 5
+    assert f"configmap.core/{apps.namespace}/a: no farm serves a Kubernetes cluster" in unserved.err
+    await apps.farm("first")
+    done = await run(*apply)
+    assert done.code == 0, done
+    assert f"1  + configmap.core/{apps.namespace}/a" in done.err
+    assert apps.config("a")["data"] == {"x": "1"}
+    assert (await run(*apply)).out == "app/shop unchanged\n"
+    apps.patch("a", {"data": {"y": "theirs"}})
+    assert (await run("diff", *apply[1:7])).code == 0
+    bundle.write_text(json.dumps(config("a", x="2")))
+    due = await run("diff", *apply[1:7])
+    assert (due.code, "data.x" in due.out) == (3, True)
+    told = (await run("app", "describe", "shop")).out
+    assert told.splitlines()[-1].split()[:2] == [f"configmap.core/{apps.namespace}/a", "ready"]
+    bundle.write_text(json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}))
+    secret = await run(*apply)
+    assert secret.code == 2
+    assert "kind: found a Secret, expected none, or allow_secrets: true" in secret.err

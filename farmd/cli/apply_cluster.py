@@ -1,0 +1,76 @@
+"""How a person's own login sees the objects of an app that lie in Kubernetes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from farmd.cli.cluster import Place, connected
+from farmd.cli.invocation import Invocation
+from store.registration import cluster_id
+
+if TYPE_CHECKING:
+    from farmd.dispatch.standing import Look
+    from farmd.kubernetes.transport import KubernetesTransport
+    from store.apps import Entry
+
+# A dry run of a person's takes no longer than a request may.
+SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A person's login to a cluster, and the id of farmd's own, which marks bear."""
+
+    invocation: Invocation
+    transport: KubernetesTransport
+    own: str
+
+    def look(self, app: str) -> Look:
+        """What looks at the objects of an app."""
+        from farmd.kubernetes.apps.api import Api
+        from farmd.kubernetes.apps.applicator import Applicator
+        from farmd.kubernetes.apps.discovery import Discovery
+
+        api = Api(self.transport, Discovery(self.transport), app, lambda: SECONDS, impersonate=False)
+        return Applicator(api, app, self.own, self.invocation.call.clock).look
+
+    async def scopes(self, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], bool]:
+        """Of these kinds, as (apiVersion, kind), that the server has: whether their objects have a namespace;
+        by (group, kind).
+        """
+        from farmd.kubernetes.apps.discovery import Discovery
+
+        discovery = Discovery(self.transport)
+        found = {(api, kind): await discovery.find(api, kind) for api, kind in sorted(kinds)}
+        return {(each.group, each.kind): each.namespaced for each in found.values() if each is not None}
+
+
+@asynccontextmanager
+async def login(invocation: Invocation, place: Place) -> AsyncIterator[Login]:
+    """A login to the cluster that a person means.
+
+    Raises:
+        InputInvalid: no kubeconfig, or one that is not usable. StoreError: the API server does not answer.
+    """
+    own = await cluster_id(invocation.client, invocation.keys)
+    async with connected(place) as cluster:
+        yield Login(invocation, cluster.transport, own)
+
+
+@asynccontextmanager
+async def looking(invocation: Invocation, app: str, entries: Iterable[Entry]) -> AsyncIterator[Look | None]:
+    """What looks at an app's objects in Kubernetes; None: it has none, or no kubeconfig says where they are.
+
+    Raises:
+        InputInvalid, StoreError: as ``login``.
+    """
+    place = Place()
+    if all(entry.ref.own for entry in entries) or not place.configured(os.environ):
+        yield None
+        return
+    async with login(invocation, place) as found:
+        yield found.look(app)
