@@ -107,6 +107,11 @@ class Rollouts:
         found = self.record(name).get("status", {}).get("conditions", [])
         return next((each["status"] for each in found if each["type"] == kind), "")
 
+    def reason(self, kind: str, name: str = "web") -> str:
+        """The reason of a condition of the record."""
+        found = self.record(name).get("status", {}).get("conditions", [])
+        return next((each.get("reason", "") for each in found if each["type"] == kind), "")
+
     def ready(self, name: str = "web") -> bool:
         """Whether the rollout is over, and the record says so of its present spec."""
         record = self.record(name)

@@ -50,6 +50,9 @@ async def test_a_push_goes_in_stages_and_ends_with_the_bounds_that_people_gave(r
     await rollouts.until("the first one's bounds", lambda: rollouts.bounds(OLD) == ("4", None))
     assert rollouts.pods(OLD) == 0
     assert not rollouts.play.restarts
+    said = rollouts.autoscalers()[NEW]["status"]
+    assert {"Ready", "PodAutoscalerStageReady"} == {each["type"] for each in said["conditions"]}
+    assert "desiredScale" in said
 
 
 async def test_pods_of_the_old_revision_go_first_where_there_is_no_room_for_more(rollouts: Rollouts) -> None:
@@ -68,6 +71,7 @@ async def test_a_pause_a_revert_and_a_retry_are_words_on_the_record(rollouts: Ro
     await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
     rollouts.say("paused")
     await rollouts.told("paused; farmctl rollout resume ksvc")
+    assert rollouts.reason("StageReady") == "RolloutPaused"
     rollouts.say("revert", "1")
     rollouts.say("paused", None)
     await rollouts.until("the first revision again", lambda: rollouts.rests(OLD, 4))
@@ -194,3 +198,16 @@ async def test_people_are_alerted_of_a_revert_until_another_revision_is_there(
     await rollouts.play.push("web", "web:3", least=2)
     await rollouts.until("the third revision", lambda: rollouts.traffic() == {"web-00003": 100})
     await rollouts.until("the end of the alert", lambda: not rollouts.alerts())
+
+
+async def test_rights_that_farms_lack_are_told_with_verb_and_resource(idle: Rollouts) -> None:
+    sight = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
+    group = ["serving.knative.dev"]
+    records = {"apiGroups": group, "resources": ["rolloutorchestrators"], "verbs": ["create"]}
+    # The owner of a new record is blocked from deletion until the record is gone.
+    owners = {"apiGroups": group, "resources": ["services/finalizers"], "verbs": ["update"]}
+    idle.server.grant("farm", sight, records, owners)
+    await idle.farm("first", "farm")
+    await idle.play.push("web", least=1)
+    await idle.told("rolloutorchestrators/web/status: 403")
+    assert not idle.service()["spec"].get("traffic")

@@ -24,6 +24,7 @@ from farmd.kubernetes.progressive.objects import (
     Meta,
     OrchestratorSpec,
     OrchestratorStatus,
+    StageAutoscalerStatus,
     TrafficTarget,
 )
 from farmd.kubernetes.resources import Resource
@@ -126,6 +127,11 @@ def stage_autoscaler_patch(write: StageBounds) -> Body:
 
 def _bounds(found: Bounds) -> Body:
     return {"stageMinScale": found.least, "stageMaxScale": found.most}
+
+
+def mirror_patch(status: StageAutoscalerStatus) -> Body:
+    """What a revision's autoscaler says, as the status of its StagePodAutoscaler."""
+    return {"status": msgspec.to_builtins(status)}
 
 
 def bounds_apply(write: RevisionBounds) -> Body:

@@ -22,6 +22,8 @@ ORCHESTRATOR = (STAGE_READY, LAST_STAGE_READY)
 AUTOSCALER = (SCALE_READY,)
 
 START, ROLLING = "StageRevisionStart", "RevisionRollingInProgress"
+# The reason of a rollout that a person paused.
+HELD = "RolloutPaused"
 STAGE_FAILED, FAILED = "StageRevisionRolloutFailed", "RevisionRolloutFailed"
 NOT_READY = "PodAutoscalerStageNotReady"
 UNOBSERVED = "NewObservedGenFailure"

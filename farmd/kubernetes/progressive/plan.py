@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from farmd.kubernetes.progressive import bounds, reading, record, sync, target
 from farmd.kubernetes.progressive.conditions import (
     FAILED,
+    HELD,
     LAST_STAGE_READY,
     ORCHESTRATOR,
     ROLLING,
@@ -100,8 +101,11 @@ def _staged(knative: Knative) -> Plan:
         return _next(knative, rollout)
     if rollout.stage_ready is False:
         return _halted(knative)
-    if condition(knative.record.status.conditions, STAGE_READY).status != UNKNOWN or not _observed(knative):
+    found = condition(knative.record.status.conditions, STAGE_READY)
+    if found.status != UNKNOWN or not _observed(knative):
         return Plan(turn=Turn("begin", status=_under_way(knative)))
+    if found.reason == HELD:
+        return Plan(turn=Turn("resume", "a person resumed it", status=_under_way(knative)))
     return _pushed(knative)
 
 
@@ -175,7 +179,11 @@ def _draining(knative: Knative) -> bool:
 
 # -- what holds it ------------------------------------------------------------------------------
 def _paused(knative: Knative) -> Plan:
-    """What stands is repaired, and nothing moves."""
+    """Nothing moves; the record says so. The time until it goes on is no time without progress."""
+    stage = condition(knative.record.status.conditions, STAGE_READY)
+    if stage.status == UNKNOWN and stage.reason != HELD and _observed(knative):
+        held = _status(knative, {STAGE_READY: Mark(None, HELD, "a person paused it")})
+        return Plan(turn=Turn("pause", "a person paused it", status=held))
     text = f"paused; farmctl rollout resume ksvc/{_name(knative)} goes on"
     return Plan(blocked=Blocked("paused", text, wanted=True))
 

@@ -9,14 +9,19 @@ from collections.abc import Iterable
 
 from farmd.jobs.objects import seconds_since_epoch
 from farmd.kubernetes.progressive.conditions import (
+    AUTOSCALER,
     LAST_STAGE_READY,
+    NOT_READY,
+    SCALE_READY,
     STAGE_DOWN_READY,
     STAGE_READY,
     STAGE_UP_READY,
+    Mark,
     known,
+    marked,
 )
 from farmd.kubernetes.progressive.model import Knative
-from farmd.kubernetes.progressive.objects import Pod, condition
+from farmd.kubernetes.progressive.objects import Pod, StageAutoscalerStatus, condition
 from farmd.kubernetes.progressive.traffic import actual
 from farmd.rollout.progressive import Scales
 from farmd.rollout.revisions import RolloutOrchestrator, StagePodAutoscaler, TargetRevision
@@ -65,6 +70,22 @@ def autoscaler(knative: Knative, name: str) -> StagePodAutoscaler | None:
         desired=0 if gone else wanted if wanted is None or wanted >= 0 else None,
         actual=0 if gone else actual(knative, name),
         terminating=len(terminating(knative, name)),
+    )
+
+
+def mirrored(knative: Knative, name: str) -> StageAutoscalerStatus:
+    """The status of a StagePodAutoscaler: what the revision's autoscaler says, which is all that is known."""
+    spa = knative.spas[name]
+    found = autoscaler(knative, name)
+    assert found is not None
+    known = found.desired is not None and found.actual is not None
+    mark = Mark(True) if known else Mark(None, NOT_READY)
+    return StageAutoscalerStatus(
+        desired_scale=found.desired if known else spa.status.desired_scale,
+        actual_scale=found.actual if known else spa.status.actual_scale,
+        replicas_terminating=found.terminating,
+        conditions=marked(spa.status.conditions, {SCALE_READY: mark}, AUTOSCALER, knative.now),
+        observed_generation=spa.metadata.generation,
     )
 
 

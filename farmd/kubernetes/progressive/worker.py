@@ -7,6 +7,7 @@ refused (R16). An audit record in Consul, under the claim's fence, precedes each
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -33,7 +34,7 @@ from farmd.kubernetes.progressive.record import BY_PERSON
 from farmd.kubernetes.progressive.traffic import actual
 from farmd.kubernetes.progressive.watches import Watches
 from farmd.kubernetes.transport import KubernetesTransport
-from farmd.runtime.wake import Wake
+from farmd.runtime.wake import Wake, earliest
 from farmd.work.kind import Kind
 from farmd.work.model import Ask, Outcome
 from farmd.work.phases import Phases
@@ -43,6 +44,9 @@ from store.locks import Claim
 from store.operations import Operation
 from store.sessions import Session
 from store.status import ItemStatus
+
+# So often at most the numbers of StagePodAutoscalers are written.
+MIRROR_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +72,13 @@ class Reading:
 class ProgressiveWorker(Worker[Reading, Plan]):
     """Rolls one service while its claim lasts."""
 
-    __slots__ = ("_fenced", "_grown_to", "_risen", "_shared")
+    __slots__ = ("_fenced", "_grown_to", "_mirrored_at", "_risen", "_shared")
 
     def __init__(self, kind: Kind, shared: Shared, claim: Claim, session: Session, wake: Wake) -> None:
         super().__init__(kind, claim, session, wake)
         self._shared = shared
         self._fenced = False
+        self._mirrored_at = -math.inf
         self._risen, self._grown_to = shared.transport.now(), ("", 0)
 
     # -- the frame's hooks -----------------------------------------------------------------------
@@ -173,6 +178,36 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             events.event(service, "Warning", "RolloutBlocked", plan.blocked.text)
         self._shared.phases.see(item, alarms.phase(knative, plan))
         return await alarms.tell(self.status, item, knative, plan, self.context.clock.now())
+
+    async def report(self, snapshot: Reading, plan: Plan) -> float | None:
+        """Let StagePodAutoscalers say what their revisions' autoscalers do, while a rollout is under way."""
+        return earliest(await self._mirror(snapshot.knative), await super().report(snapshot, plan))
+
+    async def _mirror(self, knative: Knative) -> float | None:
+        """A verdict at once, numbers now and then; the seconds until these are due."""
+        if not self._fenced or knative.orchestrator is None or reading.rollout(knative).ready is True:
+            return None
+        stage = knative.record.spec.stage_target_revisions
+        early = self._mirrored_at + MIRROR_SECONDS - knative.now
+        late = False
+        for name in (each.revision_name for each in stage if each.revision_name in knative.spas):
+            spa, found = knative.spas[name], reading.mirrored(knative, name)
+            if found == spa.status:
+                continue
+            if early > 0 and found.conditions == spa.status.conditions:
+                late = True
+                continue
+            self._mirrored_at = knative.now
+            meta = spa.metadata
+            await self._watches.spas.objects.patch(
+                meta.namespace,
+                meta.name,
+                bodies.mirror_patch(found),
+                version=meta.resource_version,
+                subresource="status",
+                key=self.claim.item,
+            )
+        return early if late else None
 
     # -- the fences ------------------------------------------------------------------------------
     async def _fence(self, knative: Knative, plan: Plan) -> Knative:

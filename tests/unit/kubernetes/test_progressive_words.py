@@ -63,7 +63,7 @@ def test_a_pause_holds_in_mid_stage_until_it_is_taken_back(world: World) -> None
     world.say(PAUSED, "true")
     before = len(world.written)
     assert blocked(world) == "paused; farmctl rollout resume ksvc/shop/web goes on"
-    assert len(world.written) == before
+    assert [each.action for each in world.written[before:]] == ["pause"]
     world.say(PAUSED, None)
     world.settle()
     assert world.shares == {NEW: 100}
