@@ -29,6 +29,8 @@ from farmd.kubernetes.progressive.objects import (
     FINAL,
     FINALIZER,
     MANAGER,
+    UNREACHABLE,
+    AutoscalerSpec,
     AutoscalerStatus,
     Condition,
     Conditions,
@@ -125,7 +127,8 @@ class World:
     def _autoscaler(self, name: str) -> PodAutoscaler:
         found = self.revisions[name]
         status = AutoscalerStatus(desired_scale=self.desired(name), actual_scale=found.pods)
-        return PodAutoscaler(metadata=Meta(name=name, namespace="shop"), status=status)
+        spec = AutoscalerSpec(reachability="Reachable" if name in self.shares else UNREACHABLE)
+        return PodAutoscaler(metadata=Meta(name=name, namespace="shop"), spec=spec, status=status)
 
     def cycle(self) -> Plan:
         """One cycle of a worker."""

@@ -18,6 +18,9 @@ from farmd.runtime.clock import SystemClock
 from tests.fleet import cluster_on
 from tests.kubernetes.farmjobs import Jobs
 from tests.kubernetes.job_people import Run, person
+from tests.kubernetes.knative import define, playing
+from tests.kubernetes.recording import recording
+from tests.kubernetes.rollouts import Rollouts
 from tests.kubernetes_external import ExternalApi, external
 from tests.kubernetes_server import Api, ApiServer, Etcd
 from tests.recorders import CountingRecorder
@@ -117,3 +120,29 @@ async def jobs(unclaimed: Jobs) -> Jobs:
 def farmctl(jobs: Jobs, tmp_path: Path) -> Run:
     """farmctl of a person whose kubeconfig names the test's namespace."""
     return person(jobs, tmp_path)
+
+
+@pytest.fixture
+async def idle(api, namespace, connect, consul_dev) -> AsyncIterator[Rollouts]:
+    """Knative in a namespace of the test's own, without a farm."""
+    async with connect(api) as admin:
+        await install(admin, (), SystemClock(), progressive=True)
+        await define(admin, "1.21.0")
+        async with (
+            recording(admin, namespace) as recorded,
+            playing(admin, namespace) as knative,
+            cluster_on(consul_dev) as cluster,
+        ):
+            found = Rollouts(api, knative, cluster, consul_dev, connect)
+            found.recorded = recorded
+            try:
+                yield found
+            finally:
+                await found.close()
+
+
+@pytest.fixture
+async def rollouts(idle: Rollouts) -> Rollouts:
+    """The same with one farm."""
+    await idle.farm("first")
+    return idle

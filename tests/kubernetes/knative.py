@@ -24,6 +24,7 @@ from farmd.kubernetes.progressive.objects import (
     AUTOSCALERS,
     CONFIGURATION_LABEL,
     CONFIGURATIONS,
+    GENERATION_LABEL,
     ORCHESTRATORS,
     REVISIONS,
     ROUTES,
@@ -36,7 +37,6 @@ from farmd.rollout.revisions import REVISION_LABEL, SERVICE_LABEL
 from tests.kubernetes import knative_rules as rules
 from tests.kubernetes.knative_world import (
     CLOCK,
-    GENERATION_LABEL,
     NODE,
     Thing,
     World,

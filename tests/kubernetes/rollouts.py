@@ -25,17 +25,22 @@ from farmd.kubernetes.transport import KubernetesTransport
 from store.entry import Entry
 from tests.fleet import Cluster, RunningFarm, client_of, eventually, start_farm
 from tests.kubernetes.knative import Knative
+from tests.kubernetes.recording import Recording
 from tests.kubernetes_server import ApiServer
 
 T = TypeVar("T")
 
 
 class Rollouts:
-    """What a test sees and does in its namespace; ``play`` is the stand-in for Knative."""
+    """What a test sees and does in its namespace; ``play`` is the stand-in for Knative.
+
+    ``recorded`` is every version of every object.
+    """
 
     def __init__(self, server: ApiServer, play: Knative, cluster: Cluster, consul: str, connect: Any) -> None:
         self.server, self.play, self.namespace = server, play, play.namespace
         self.cluster, self._address, self._connect = cluster, consul, connect
+        self.recorded = Recording()
         self._farms: dict[str, AsyncExitStack] = {}
         self.running: dict[str, RunningFarm] = {}
 

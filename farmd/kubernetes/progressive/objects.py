@@ -29,11 +29,13 @@ MANAGER, WRITER = "farmd-progressive", USER_AGENT.partition("/")[0]
 
 # Knative's own labels and annotations.
 CONFIGURATION_LABEL = f"{GROUP}/configuration"
+GENERATION_LABEL = f"{GROUP}/configurationGeneration"
 VERSION_LABEL = "app.kubernetes.io/version"
 MIN_SCALE, MAX_SCALE = "autoscaling.knative.dev/min-scale", "autoscaling.knative.dev/max-scale"
 ALIASES = {MIN_SCALE: "autoscaling.knative.dev/minScale", MAX_SCALE: "autoscaling.knative.dev/maxScale"}
 CLASS = "autoscaling.knative.dev/class"
 HPA = "hpa.autoscaling.knative.dev"
+UNREACHABLE = "Unreachable"
 
 # What people write: the label of a service, and words on its orchestrator.
 ENABLED = "rollout.farmd.io/enabled"
@@ -177,6 +179,12 @@ class Revision(_Lean, frozen=True):
         return condition(self.status.conditions, "Ready").status == "True"
 
 
+class AutoscalerSpec(_Lean, frozen=True):
+    """Whether a route reaches the revision, as the autoscaler knows: else its least pods are ignored."""
+
+    reachability: str = ""
+
+
 class AutoscalerStatus(_Lean, frozen=True):
     """Pods that the autoscaler wants and has; None, and below 0, are not known."""
 
@@ -188,6 +196,7 @@ class PodAutoscaler(_Lean, frozen=True):
     """Knative's autoscaler of a revision, of the same name."""
 
     metadata: Meta = Meta()
+    spec: AutoscalerSpec = AutoscalerSpec()
     status: AutoscalerStatus = AutoscalerStatus()
 
 

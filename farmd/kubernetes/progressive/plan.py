@@ -174,7 +174,14 @@ def _over(knative: Knative) -> Plan:
 
 
 def _draining(knative: Knative) -> bool:
-    return any(bounds.final(knative, name) != bounds.standing(knative, name) for name in knative.revisions)
+    """Whether a revision has bounds of a stage that it loses once it is empty. One that no route ever reached
+    keeps them: by its own it would get its least pods.
+    """
+    return any(
+        bounds.final(knative, name) != bounds.standing(knative, name)
+        for name, autoscaler in knative.autoscalers.items()
+        if autoscaler.spec.reachability and name in knative.revisions
+    )
 
 
 # -- what holds it ------------------------------------------------------------------------------

@@ -17,10 +17,12 @@ from farmd.kubernetes.progressive.model import Heard, Knative, Sync
 from farmd.kubernetes.progressive.objects import (
     CAUSE,
     FOLLOW,
+    GENERATION_LABEL,
     HEARD,
     PAUSED,
     REFUSED,
     OrchestratorSpec,
+    Revision,
 )
 from farmd.rollout.progressive import Scales, next_stage
 from farmd.rollout.revisions import RolloutOrchestrator, TargetRevision
@@ -75,15 +77,16 @@ def newcomers(knative: Knative) -> tuple[str, ...]:
         for each in (*(one for many in lists for one in many), *status.stage_revision_status)
     }
     known = [knative.revisions[name] for name in named if name in knative.revisions]
-    born = max((_born(each.metadata.creation_timestamp) for each in known), default=0.0)
+    newest = max(map(_order, known), default=(0, 0.0))
     unknown = knative.revisions.keys() - named - set(refused(knative))
-    return tuple(
-        name for name in sorted(unknown) if _born(knative.revisions[name].metadata.creation_timestamp) >= born
-    )
+    return tuple(name for name in sorted(unknown) if _order(knative.revisions[name]) >= newest)
 
 
-def _born(text: str | None) -> float:
-    return seconds_since_epoch(text)
+def _order(revision: Revision) -> tuple[int, float]:
+    """By the template's generation: several may come in one second, which is all that a time tells."""
+    meta = revision.metadata
+    generation = meta.labels.get(GENERATION_LABEL, "")
+    return int(generation) if generation.isdecimal() else 0, seconds_since_epoch(meta.creation_timestamp)
 
 
 def staged(

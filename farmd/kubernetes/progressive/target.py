@@ -21,7 +21,7 @@ from farmd.kubernetes.progressive.model import (
     Traffic,
     Write,
 )
-from farmd.kubernetes.progressive.objects import FINAL, Pod
+from farmd.kubernetes.progressive.objects import FINAL, UNREACHABLE, Pod
 from farmd.rollout.bounds import is_stage_scale_up_ready
 from farmd.rollout.revisions import (
     Revisions,
@@ -194,12 +194,15 @@ def drained(knative: Knative, kept: set[str]) -> tuple[Write, ...]:
 
 
 def _empty(knative: Knative, name: str) -> bool:
-    """Whether a revision has no pods, and gets none by bounds of its own, because no route reaches it."""
+    """Whether a revision has no pods, and gets none by bounds of its own: its autoscaler knows that no route
+    reaches it, which it learns later than the route. One that none ever reached gets its least pods.
+    """
     routed = knative.route is not None and name in traffic.routed(knative.route.status.traffic)
     scale = knative.autoscalers.get(name)
     if routed or scale is None:
         return not routed
-    return not (scale.status.desired_scale or 0) > 0 and not traffic.actual(knative, name)
+    empty = not (scale.status.desired_scale or 0) > 0 and not traffic.actual(knative, name)
+    return empty and scale.spec.reachability == UNREACHABLE
 
 
 def released(knative: Knative) -> tuple[Write, ...]:

@@ -1,0 +1,142 @@
+"""Rollouts of a Knative Service as the API server saw them: K1 to K10 on every version of every object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from farmd.kubernetes.progressive import ground
+from farmd.kubernetes.progressive.objects import AUTOSCALERS, REVISIONS
+from tests.kubernetes.rollout_rules import mistakes
+from tests.kubernetes.rollouts import Rollouts
+
+pytestmark = pytest.mark.xdist_group("kubernetes")
+OLD, NEW, THIRD = "web-00001", "web-00002", "web-00003"
+RATIO = "rollout.knative.dev/over-consumption-ratio"
+STRATEGY = "rollout.knative.dev/progressive-rollout-strategy"
+
+
+async def pushed(rollouts: Rollouts, number: int, pods: int, ratio: int = 10, **more: str) -> None:
+    """Push a revision of so many pods."""
+    annotations = {RATIO: str(ratio), **more}
+    await rollouts.play.push("web", f"web:{number}", least=pods, most=pods, annotations=annotations)
+
+
+async def rolled(rollouts: Rollouts, old: int, new: int, ratio: int, **more: str) -> None:
+    """Roll a service of so many pods to a revision of as many."""
+    await pushed(rollouts, 1, old)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, old))
+    await pushed(rollouts, 2, new, ratio, **more)
+    await rollouts.until("the second revision", lambda: rollouts.rests(NEW, new))
+    await rollouts.until("no pods of the first", lambda: not rollouts.play.pods(OLD))
+
+
+def kept(rollouts: Rollouts) -> None:
+    """What must hold of every history: K1 to K6 of each version, and no restart (K10)."""
+    assert not mistakes(rollouts.recorded)
+    assert not rollouts.play.restarts
+
+
+PACES = [
+    (1, 1, 10, "nil/0→100/1", 2),
+    (3, 3, 10, "66/2→34/1; 33/1→67/2; nil/0→100/3", 4),
+    (8, 8, 30, "75/6→25/2; 50/4→50/4; 25/2→75/6; nil/0→100/8", 10),
+    (4, 6, 30, "75/3→25/1; 50/2→50/2; 25/1→75/3; nil/0→100/6", 7),
+    (8, 10, 100, "nil/0→100/10", 18),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "ratio", "stages", "peak"), PACES)
+async def test_the_stages_are_those_of_the_extension_and_no_version_breaks_a_rule(
+    rollouts: Rollouts, old: int, new: int, ratio: int, stages: str, peak: int
+) -> None:
+    await rolled(rollouts, old, new, ratio)
+    assert "; ".join(rollouts.recorded.stages("web")[1:]) == stages
+    percents = [each.split("→")[0].split("/")[0] for each in stages.split("; ")]
+    shares = [{OLD: 100}, *({OLD: int(each)} for each in percents if each != "nil"), {NEW: 100}]
+    seen = [
+        {name: share for name, share in each.items() if share} for each in rollouts.recorded.shares("web")
+    ]
+    assert [{OLD: each[OLD]} if OLD in each else each for each in unrepeated(seen)] == shares
+    assert rollouts.recorded.peak() <= peak
+    kept(rollouts)
+
+
+def unrepeated(found: list[Any]) -> list[Any]:
+    """Without what equals the one before."""
+    return [each for number, each in enumerate(found) if each not in found[number - 1 : number]]
+
+
+@pytest.mark.parametrize(("version", "bearer"), [("1.20.3", AUTOSCALERS), ("1.21.0", REVISIONS)])
+async def test_bounds_of_stages_lie_where_no_pod_restarts(idle: Rollouts, version: str, bearer: Any) -> None:
+    await idle.play.upgrade(version)
+    await idle.farm("first")
+    await rolled(idle, 2, 2, 50)
+    assert idle.recorded.bounds(OLD, bearer) == [(2, 2), (1, 1), (0, 1), (2, 2)]
+    assert idle.recorded.bounds(NEW, bearer)[-1] == (2, 2)
+    kept(idle)
+
+
+async def test_an_upgrade_in_mid_stage_takes_the_bounds_to_the_revision(
+    idle: Rollouts, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(ground, "LOOK_SECONDS", 0.5)
+    await idle.play.upgrade("1.20.3")
+    await idle.farm("first")
+    await pushed(idle, 1, 4)
+    await idle.until("the first revision", lambda: idle.rests(OLD, 4))
+    await pushed(idle, 2, 4, 25)
+    await idle.until("the first stage", lambda: idle.traffic().get(NEW) == 25)
+    await idle.play.upgrade("1.21.0")
+    await idle.until("the second revision", lambda: idle.rests(NEW, 4))
+    await idle.until("its pods alone", lambda: not idle.play.pods(OLD))
+    assert idle.bounds(NEW) == ("4", "4")
+    kept(idle)
+
+
+async def test_resourceutil_takes_no_more_pods_than_there_were(rollouts: Rollouts) -> None:
+    await rolled(rollouts, 4, 4, 25, **{STRATEGY: "resourceutil"})
+    kept(rollouts)
+
+
+async def test_a_third_revision_replaces_the_second_first(rollouts: Rollouts) -> None:
+    await pushed(rollouts, 1, 5)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 5))
+    await pushed(rollouts, 2, 5, 20)
+    await rollouts.until("two stages", lambda: rollouts.traffic().get(NEW) == 40)
+    await pushed(rollouts, 3, 5, 20)
+    await rollouts.until("the third revision", lambda: rollouts.rests(THIRD, 5))
+    await rollouts.until(
+        "its pods alone", lambda: not rollouts.play.pods(OLD) and not rollouts.play.pods(NEW)
+    )
+    kept(rollouts)
+
+
+async def test_a_revision_that_never_gets_ready_is_passed_over_with_one_pod_at_most(
+    rollouts: Rollouts,
+) -> None:
+    fourth = "web-00004"
+    await pushed(rollouts, 1, 4)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
+    await pushed(rollouts, 2, 4, 25)
+    await rollouts.until("a stage", lambda: rollouts.traffic().get(NEW) == 25)
+    rollouts.play.broken.add(THIRD)
+    await pushed(rollouts, 3, 4, 25)
+    await rollouts.until("a pod of the third", lambda: rollouts.play.pods(THIRD))
+    await pushed(rollouts, 4, 4, 25)
+    await rollouts.until("the fourth revision", lambda: rollouts.rests(fourth, 4))
+    assert rollouts.recorded.bounds(THIRD) in ([(4, 4), (1, 4), (0, 1)], [(4, 4), (1, 4), (1, 4), (0, 1)])
+    assert len(rollouts.play.pods(THIRD)) <= 1
+    kept(rollouts)
+
+
+async def test_a_service_without_bounds_goes_by_its_traffic(rollouts: Rollouts) -> None:
+    rollouts.play.load["web"] = 4
+    await rollouts.play.push("web", annotations={RATIO: "25"})
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
+    await rollouts.play.push("web", "web:2", annotations={RATIO: "25"})
+    await rollouts.until("the second revision", lambda: rollouts.rests(NEW, 4))
+    shares = [stage.split("/")[0] for stage in rollouts.recorded.stages("web")[1:]]
+    assert shares == ["75", "50", "25", "nil"]
+    kept(rollouts)
