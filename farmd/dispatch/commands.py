@@ -167,7 +167,7 @@ async def _needs(call: Call, app: App, cluster: str, ref: Ref) -> list[str]:
     named = [f"{CLUSTERS}{cluster}"] if cluster else needed or sorted(served)
     if len(named) > 1:
         refuse("--cluster", f"farms that serve {listed(named)}", "the name of one", field="cluster")
-    if not named or named[0] not in served:
+    if not named or named[0] not in {*served, *needed}:  # a farm of a cluster that is known comes back
         what = named[0] if named else "a Kubernetes cluster"
         raise Conflict(f"{ref}: no farm serves {what}", hint="farmctl farm list; docs/kubernetes.md")
     return [*(need for need in app.needs if need not in needed), *named]
