@@ -45,17 +45,16 @@ class Membership:
         self._key = keys.farm(member.id)
 
     async def announce(self, session: Session, *, draining: bool = False) -> None:
-        """Write this farm's presence.
+        """Write this farm's presence, from now on.
 
         Raises:
             Conflict: another live farm has this name.
         """
+        await self._write(session, since=self._clock.now(), draining=draining)
+
+    async def _write(self, session: Session, **changed: Any) -> None:
         self._announced = msgspec.structs.replace(
-            self._announced,
-            session=session.id,
-            since=self._clock.now(),
-            draining=draining,
-            **self._says(),
+            self._announced, session=session.id, **self._says(), **changed
         )
         self._announced_at = await presence.announce(
             self._client, self._key, self._announced, session.id, clock=self._clock
@@ -67,12 +66,15 @@ class Membership:
             await wait(self._changed, self._clock, presence.LOOK_SECONDS)
             self._changed.clear()
             seen = self._caches.farms.entries.get(self._key)
-            alike = msgspec.structs.replace(self._announced, **self._says()) == self._announced
+            says = msgspec.structs.replace(self._announced, **self._says())
+            alike = says == self._announced
             if alike and seen is not None and seen.index == self._announced_at:
                 continue
             try:
-                if not alike:
+                if says.features != self._announced.features:
                     await self.announce(session, draining=self._announced.draining)
+                elif not alike:
+                    await self._write(session)  # what it reports changes nothing for others
                 elif not await presence.stands(self._client, self._key, self._announced, session.id):
                     log.warning("farm.presence_lost", farm=self._announced.id)
                     await self.announce(session, draining=self._announced.draining)

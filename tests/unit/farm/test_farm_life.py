@@ -10,6 +10,7 @@ import pytest
 
 from farmd.farm.farm import BEGIN_ANEW_SECONDS
 from store import codec, presence, registration
+from store.clusters import ClusterReport
 from store.entry import Entry
 from store.errors import AccessDenied, OutcomeUnknown, RecordInvalid, StoreError, StoreUnavailable
 from store.farms import Member
@@ -184,6 +185,20 @@ async def test_r1_a_farm_whose_presence_is_lost_is_present_again_within_a_minute
     after = await farms.client.read(key)
     assert after is not None
     assert after.modify_index == index, "and it is written once"
+
+
+async def test_r7_a_farm_that_reports_a_trouble_is_present_for_as_long_as_before(farms: Farms) -> None:
+    a = await farms.start("a")
+    await farms.clock.advance(60.0)
+    before = await farms.client.read(KEYS.farm("a"))
+    assert before is not None
+    a.farm.features.report("prod", ClusterReport(troubles={"denied": "may not list pods"}))
+    await farms.clock.advance(1.0)
+    after = await farms.client.read(KEYS.farm("a"))
+    assert after is not None
+    then, now = (codec.decode(Member, each.value, each.key) for each in (before, after))
+    assert now.clusters["prod"].troubles == {"denied": "may not list pods"}
+    assert now.since == then.since
 
 
 async def test_r1_a_farm_whose_session_ends_before_it_is_announced_opens_another(farms: Farms) -> None:
