@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import cProfile
+import json
 import os
 import signal
 import sys
@@ -36,6 +37,7 @@ CONFIG = """
 [farm]
 name = "{name}"
 selector = "{selector}"
+{kinds}
 [store]
 address = "{address}"
 [web]
@@ -123,10 +125,14 @@ def main(path: Path) -> int:
 class FarmProcess(Child):
     """A farm process as its parent sees it; ``more`` are further sections of its configuration."""
 
-    def __init__(self, address: str, name: str, selector: str = "", more: str = "") -> None:
+    def __init__(
+        self, address: str, name: str, selector: str = "", more: str = "", kinds: tuple[str, ...] = ()
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="farmd-bench-farm-")
         path = Path(self._folder.name) / "farmd.toml"
-        path.write_text(CONFIG.format(name=name, selector=selector, address=address) + more)
+        chosen = f"kinds = {json.dumps(kinds)}" if kinds else ""
+        config = CONFIG.format(name=name, selector=selector, address=address, kinds=chosen)
+        path.write_text(config + more)
         self.name = name
         super().__init__("bench.farm_process", [str(path)])
 

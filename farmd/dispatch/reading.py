@@ -46,7 +46,7 @@ class Reader:
         state = (work.record.dispatch if work is not None else None) or DispatchState()
         goal, former = target(app, state), revisions(app, state)
         entries = await self._entries(goal, former)
-        wanted = {str(each.ref): self._treated(each) for each in entries.get(goal, ()) if not each.left}
+        wanted = {str(each.ref): each for each in entries.get(goal, ()) if not each.left}
         left = {str(each.ref): each for each in entries.get(goal, ()) if each.left}
         before = {str(each.ref): each for number in sorted(former) for each in entries[number]}
         concerned = {**before, **left, **wanted}
@@ -71,7 +71,8 @@ class Reader:
         self._known = {number: entries for number, entries in self._known.items() if number in wanted}
         for number in sorted(wanted - self._known.keys()):
             try:
-                self._known[number] = await store.entries(self._app, number)
+                found = await store.entries(self._app, number)
+                self._known[number] = tuple(map(self._treated, found))
             except NotFound:  # a person removed it: what is left of it is found by its mark alone
                 if number == goal:
                     raise

@@ -7,9 +7,10 @@ the version that it was prepared from.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from farmd.commands.bundled import Bundled, BundledNoun, Found, Verdict, Wish
 from farmd.commands.mutation import Call, Mutation
@@ -26,6 +27,7 @@ from store.transaction import Group
 
 # A verdict that rests on what no watch tells is looked at again after this time.
 POLL_SECONDS = 2.0
+PREPARED_AT_ONCE = 16
 # Why one object cannot be changed now, while others can.
 OBSTACLES = (Conflict, NotFound, InputInvalid, RecordInvalid)
 
@@ -37,6 +39,17 @@ def _has_pods(part: Bundled) -> TypeGuard[BundledNoun[Any, Any]]:
     return isinstance(part, BundledNoun) and part.judge is None and part.of.pods is not None
 
 
+class Kept(NamedTuple):
+    """What was seen of a record when it was as its document says, or in no file: true for that version."""
+
+    document: dict[str, Any] | None
+    version: int
+    live: Live
+
+    def stands(self, entry: Entry, version: int) -> bool:
+        return self.document is entry.document and self.version == version
+
+
 class Records:
     """The records of one app (``farmd.dispatch.ports.Objects``); ``commit`` writes changes under its
     claim."""
@@ -44,6 +57,7 @@ class Records:
     __slots__ = (
         "_owners",
         "_refs",
+        "_seen",
         "_spells",
         "_wake",
         "_wishes",
@@ -58,6 +72,7 @@ class Records:
         self._wake = wake
         self._refs, self._owners = set[Ref](), set[str]()
         self._wishes: dict[Ref, tuple[Entry, Wish]] = {}
+        self._seen: dict[Ref, Kept] = {}
         self._spells = Spells(context.clock)
 
     def call(self, entry: Entry | None = None, reason: str = "") -> Call:
@@ -82,17 +97,29 @@ class Records:
         """The records that exist of these entries."""
         found = {}
         self._wishes = {ref: kept for ref, kept in self._wishes.items() if ref in entries}
+        self._seen = {ref: kept for ref, kept in self._seen.items() if ref in entries and steady}
         owners = set[str]()
         for ref, entry in entries.items():
-            call, part = self.call(entry), self._part(entry)
+            part, kept = self._part(entry), self._seen.get(ref)
+            if kept is not None and kept.stands(entry, self._version(entry)):
+                found[ref] = kept.live
+                continue
+            call = self.call(entry)
             there = await self._find(part, call, entry.ref.name)
             if there is None:
                 continue
-            found[ref] = await self._live(part, call, there, entry, steady)
-            if _has_pods(part):
+            found[ref] = live = await self._live(part, call, there, entry, steady)
+            if steady and self.index.cached(part.noun):
+                self._seen[ref] = Kept(entry.document, there.stored.index, live)
+            if _has_pods(part) and not steady:
                 owners.add(there.stored.record.id)
         self._follow_pods(owners)
         return found
+
+    def _version(self, entry: Entry) -> int:
+        """The version of a record in the copy; 0: there is none."""
+        stored = self.index.find(entry.ref.kind, entry.ref.name)
+        return 0 if stored is None else stored.index
 
     def _part(self, entry: Entry) -> Bundled:
         if (part := self.index.parts.get(entry.ref.kind)) is None:
@@ -192,18 +219,21 @@ class Records:
     # -- writing -------------------------------------------------------------------------------
     async def act(self, acts: Sequence[Act], seq: int) -> Mapping[Ref, str]:  # noqa: ARG002 - fenced inside
         """Prepare the changes and commit them; what cannot be prepared waits."""
-        groups, waiting = list[Group[Act]](), dict[Ref, str]()
-        for act in sorted(acts, key=self._place):
-            try:
-                made = await self._mutation(act)
-            except OBSTACLES as error:
-                waiting[str(act.ref)] = error.message
-                continue
-            if made.needed:
-                groups.append(Group(made.operations, act))
-        if groups:
-            await self.commit(groups)
-        return waiting
+        gate, ordered = asyncio.Semaphore(PREPARED_AT_ONCE), sorted(acts, key=self._place)
+
+        async def prepared(act: Act) -> Mutation | str:
+            async with gate:
+                try:
+                    return await self._mutation(act)
+                except OBSTACLES as error:
+                    return error.message
+
+        made = await asyncio.gather(*map(prepared, ordered))
+        found = list(zip(ordered, made, strict=True))
+        needed = [(act, each) for act, each in found if not isinstance(each, str) and each.needed]
+        if needed:
+            await self.commit([Group(each.operations, act) for act, each in needed])
+        return {str(act.ref): each for act, each in found if isinstance(each, str)}
 
     def _place(self, act: Act) -> int:
         """Nodes before what runs on them, and in reverse where things go."""

@@ -1,0 +1,79 @@
+"""A farm with apps for rows about them: in this process, with every transaction that it sends and when."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from bench.rig import rig
+from farmd.commands.mutation import Call
+from farmd.runtime.clock import SystemIds
+from store.consul.client import ConsulClient
+from store.consul.environment import Address
+from store.consul.transport import AiohttpTransport
+from store.ports import Request, Response
+from tests.fleet import CLOCK, KEYS, RunningFarm, start_farm
+
+DROPPED = ("check-index", "check-session", "check-not-exists", "lock", "unlock")
+
+
+class Sent(AiohttpTransport):
+    """Keeps the transactions of apps that were acknowledged, with the times."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self.bodies: list[tuple[float, bytes]] = []
+        self.requests = 0
+
+    async def send(self, request: Request, timeout: float) -> Response:
+        """Send a request."""
+        self.requests += "index=" not in str(getattr(request, "query", "")) and request.path != "/v1/session"
+        response = await super().send(request, timeout)
+        if request.path == "/v1/txn" and response.status == 200 and b"/rcs/" in request.body:
+            self.bodies.append((time.monotonic(), request.body))
+        return response
+
+
+class Setting:
+    """A durable Consul, people at it, and a farm that keeps apps."""
+
+    def __init__(self, address: str, client: ConsulClient, sent: Sent, farm: RunningFarm) -> None:
+        self.address, self.client, self.sent, self.farm = address, client, sent, farm
+        self.call = Call(client, KEYS, CLOCK, SystemIds(), "user/bench@here")
+
+
+@asynccontextmanager
+async def setting() -> AsyncIterator[Setting]:
+    """A farm of the kind ``apps`` alone, so that nothing else is measured."""
+    async with rig() as (server, client):
+        sent = Sent(Address.from_environment({}, server.address))
+        own = ConsulClient(sent, clock=CLOCK)
+        farm = await start_farm(own, "apps", kinds=("apps",))
+        try:
+            yield Setting(server.address, client, sent, farm)
+        finally:
+            await farm.close()
+            await own.close()
+
+
+def bare(bodies: list[bytes], prefix: str) -> list[bytes]:
+    """The same writes under another prefix, without what they check."""
+    found = []
+    for body in bodies:
+        kept: list[dict[str, Any]] = [item for item in json.loads(body) if item["KV"]["Verb"] not in DROPPED]
+        for item in kept:
+            each = item["KV"]
+            each["Key"] = prefix + each["Key"].removeprefix(KEYS.prefix)
+            each["Verb"] = {"cas": "set", "delete-cas": "delete"}.get(each["Verb"], each["Verb"])
+            each.pop("Index", None)
+        found.append(json.dumps(kept, separators=(",", ":")).encode())
+    return found
+
+
+def controller(name: str, **fields: Any) -> dict[str, Any]:
+    """A document of a controller without pods."""
+    pod = {"id": name, "command": ["/srv/app", "--port", "8080"], "env": {"MODE": "production"}}
+    return {"apiVersion": "farmd/v1", "kind": "rc", "name": name, "replicas": 0, "pod": pod, **fields}
