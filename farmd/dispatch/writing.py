@@ -1,12 +1,13 @@
 """Carries a plan of an app into the store: its note and the changes of records, each transaction fenced.
 
-What must never break: the note is written before the first change that rests on it, or with it; and a change
-of records is read again before the next plan.
+What must never break: the note is written before the first change that rests on it, or with it; and the
+farm's copies know of a change of records before the next plan (R23a).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -17,18 +18,35 @@ from farmd.dispatch.names import revision_name
 from farmd.dispatch.plan import revisions
 from farmd.farm.writer import Write
 from farmd.work.item import ClaimedItem, Fields
-from store import operations
+from store import codec, operations
 from store.apps import KIND, AppStore
 from store.entry import Stored
 from store.errors import InputInvalid
-from store.operations import MAX_OPERATIONS, Operation
-from store.transaction import ROUTINE_BYTES, Group
+from store.families import FAMILIES
+from store.operations import MAX_OPERATIONS, Operation, Verb
+from store.transaction import ROUTINE_BYTES, Group, Result
 from store.work import Work
 
+WRITING = frozenset({Verb.SET, Verb.CAS, Verb.DELETE, Verb.DELETE_CAS})
 # Trackers that one transaction deletes; the rest goes with the next revision.
 TRIMMED = 20
 # The fence, the record, the state and the audit record beside the changes.
 BESIDE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Made(Write):
+    """An operation that a command prepared, as a write of which a copy learns."""
+
+    operation: Operation = field(kw_only=True)
+
+    def value(self) -> bytes:
+        """The value as it was prepared."""
+        return self.operation.value
+
+    def operations(self) -> list[Operation]:
+        """The operation as it was prepared."""
+        return [self.operation]
 
 
 class Writing:
@@ -51,7 +69,7 @@ class Writing:
         record = replace(self._work.record if self._work is not None else Work(), dispatch=note)
         key = context.keys.work(KIND, shot.name)
         state = Write.over(key, record, self._work, context.caches.work)
-        changes = [operation for group in groups for operation in group.operations]
+        changes = [self._made(operation) for group in groups for operation in group.operations]
         told = self.told([group.subject for group in groups], report.noted(shot.state, note))
         trimmed = await self._trimmed() if note.reached != shot.state.reached else []
         await self._item.writer.commit(*self._item.stands(), *beside, state, *trimmed, *changes, told)
@@ -86,7 +104,7 @@ class Writing:
         else:
             await self.note()
             await self._submit(bare, [*item.stands(), *cluster])
-        await self._look_again(bare)
+        item.writer.unsettled = False
 
     async def _submit(self, groups: Sequence[Group[Act]], checks: Sequence[Operation]) -> None:
         results = await self._item.writer.submit(
@@ -95,20 +113,35 @@ class Writing:
             clock=self._item.context.clock,
             trailer=lambda batch: [self.told([group.subject for group in batch])],
             trailer_bytes=lambda group: 64 + len(str(group.subject.ref)),
-            committed=lambda _: None,
+            committed=self._learn,
         )
         for result in results:
             if (trouble := result.rejected or result.error) is not None:
                 raise trouble
 
-    async def _look_again(self, groups: Sequence[Group[Act]]) -> None:
-        """Read what was changed, before anything is planned from it (R15)."""
+    def _made(self, operation: Operation) -> Write | Operation:
+        """An operation on a record that the farm has a copy of, as a write of which the copy learns."""
         keys = self._item.context.keys
-        changed = [operation.key for group in groups for operation in group.operations]
         for tree in self._index.trees:
-            if own := [key for key in changed if key.startswith(keys.tree(tree.family))]:
-                await tree.barrier(own)
-        self._item.writer.unsettled = False
+            if operation.verb not in WRITING or not operation.key.startswith(keys.tree(tree.family)):
+                continue
+            deletes = operation.verb in (Verb.DELETE, Verb.DELETE_CAS)
+            kind = FAMILIES[tree.family].record
+            assert kind is not None
+            record = None if deletes else codec.decode(kind, operation.value, operation.key)
+            return Made(operation.key, record, operation.index, tree=tree, operation=operation)
+        return operation
+
+    def _learn(self, result: Result[Act]) -> None:
+        """Let the farm's copies know of changes that were committed."""
+        indexes = result.indexes()
+        made = [self._made(operation) for operation in result.batch.operations]
+        known = [each for each in made if isinstance(each, Made)]
+        for each in known:
+            each.apply(indexes[each.key])
+        for each in known:
+            if each.tree is not None:
+                each.tree.notify({each.key})
 
     def told(self, acts: Sequence[Act], noted: Fields | None = None) -> Operation:
         """The audit record of some changes."""
