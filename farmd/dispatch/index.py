@@ -5,6 +5,7 @@ All apps of a farm share one index, so an idle app costs no request and no timer
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -19,16 +20,23 @@ from store.entry import Stored
 from store.families import DEPLOYMENTS, FAMILIES, WORK, named
 from store.services import NOUN as SERVICE
 
+# A thousand apps that begin at once would wait for sixteen connections until their requests time out.
+READING_AT_ONCE = 16
+ACTING_AT_ONCE = 8
+
 
 class Index:
     """The records of all nouns that bundles hold, by what people call them.
 
     ``parts`` says how bundles hold each noun. ``waits``: objects that apps wait for, with these apps.
+    ``reading`` and ``acting`` limit what all apps of the farm ask of the store at a time.
     """
 
     def __init__(self, context: Context) -> None:
         self.parts: dict[str, Bundled] = {noun: kinds.load(path) for noun, path in kinds.bundled().items()}
         self.waits: dict[Ref, set[str]] = {}
+        self.reading = asyncio.Semaphore(READING_AT_ONCE)
+        self.acting = asyncio.Semaphore(ACTING_AT_ONCE)
         self._context = context
         self._trees: dict[str, PrefixCache[Any]] = {}
         self._ids: dict[Ref, str] = {}

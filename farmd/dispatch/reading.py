@@ -71,7 +71,8 @@ class Reader:
         self._known = {number: entries for number, entries in self._known.items() if number in wanted}
         for number in sorted(wanted - self._known.keys()):
             try:
-                found = await store.entries(self._app, number)
+                async with self._index.reading:
+                    found = await store.entries(self._app, number)
                 self._known[number] = tuple(map(self._treated, found))
             except NotFound:  # a person removed it: what is left of it is found by its mark alone
                 if number == goal:

@@ -27,7 +27,6 @@ from store.transaction import Group
 
 # A verdict that rests on what no watch tells is looked at again after this time.
 POLL_SECONDS = 2.0
-PREPARED_AT_ONCE = 16
 # Why one object cannot be changed now, while others can.
 OBSTACLES = (Conflict, NotFound, InputInvalid, RecordInvalid)
 
@@ -219,10 +218,12 @@ class Records:
     # -- writing -------------------------------------------------------------------------------
     async def act(self, acts: Sequence[Act], seq: int) -> Mapping[Ref, str]:  # noqa: ARG002 - fenced inside
         """Prepare the changes and commit them; what cannot be prepared waits."""
-        gate, ordered = asyncio.Semaphore(PREPARED_AT_ONCE), sorted(acts, key=self._place)
+        async with self.index.acting:
+            return await self._act(sorted(acts, key=self._place))
 
+    async def _act(self, ordered: Sequence[Act]) -> Mapping[Ref, str]:
         async def prepared(act: Act) -> Mutation | str:
-            async with gate:
+            async with self.index.reading:
                 try:
                     return await self._mutation(act)
                 except OBSTACLES as error:
