@@ -19,7 +19,9 @@ from farmd.dispatch.bundle import AppSpec, parse
 from farmd.dispatch.standing import Standing, standing
 from farmd.kubernetes.apps import elsewhere
 from farmd.kubernetes.apps.marks import APPLIED
+from farmd.kubernetes.errors import UnknownOutcome
 from farmd.kubernetes.settings import KubernetesSettings
+from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 from store import codec
 from store.apps import KIND, DispatchState
@@ -54,9 +56,10 @@ class Apps:
         body = {"metadata": {"name": app}, "subjects": [subject], "roleRef": reference}
         self.api.ask("POST", f"/apis/{group}/v1/namespaces/{self.namespace}/rolebindings", body)
 
-    async def farm(self, name: str) -> Any:
-        """One more farm."""
+    async def farm(self, name: str, change: Callable[[KubernetesTransport], None] = lambda _: None) -> Any:
+        """One more farm, whose transport is changed before it begins."""
         transport = await self._stack.enter_async_context(self._connect(self.api))
+        change(transport)
         settings = KubernetesSettings(transport, name=self.namespace, namespaces=(self.namespace,))
         opened = elsewhere.opened(settings, SystemClock(), system_rng())
         outside = {"kubernetes": settings, "apps": await self._stack.enter_async_context(opened)}
@@ -249,3 +252,49 @@ async def test_farmctl_previews_with_a_persons_own_login_and_waits_for_the_farm(
     secret = await run(*apply)
     assert secret.code == 2
     assert "kind: found a Secret, expected none, or allow_secrets: true" in secret.err
+
+
+class Cut:
+    """Loses one write of an app: before it is sent, or its answer."""
+
+    def __init__(self) -> None:
+        self.left, self.sent, self.fate = 0, 0, ""
+
+    def arm(self, number: int, fate: str) -> None:
+        """From now on lose the write of that number, from 1; it counts those that were sent."""
+        self.left, self.sent, self.fate = number, 0, fate
+
+    def __call__(self, transport: KubernetesTransport) -> None:
+        send = transport.send
+
+        async def cut(request: Request, timeout: float = REQUEST_SECONDS) -> bytes:
+            if not request.user or not request.write or ("dryRun", "All") in request.params:
+                return await send(request, timeout)
+            self.sent += 1
+            if self.sent != self.left:
+                return await send(request, timeout)
+            if self.fate == "answer":
+                await send(request, timeout)
+            raise UnknownOutcome(f"{request}: no answer")
+
+        transport.send = cut  # type: ignore[method-assign]
+
+
+async def test_r12_an_app_comes_to_the_same_end_whichever_of_its_writes_is_lost(apps: Apps) -> None:
+    cut, writes = Cut(), 4
+    await apps.farm("first", cut)
+    for number in range(1, writes + 1):
+        for fate in ("request", "answer"):
+            app = f"shop-{fate}-{number}"
+            apps.allow(app)
+            cut.arm(number, fate)
+            a, b = f"a-{app}", f"b-{app}"
+            await apps.apply(app, config(a, x="1"), config(b, 1, x="1"))
+            await apps.reached(app, 1)
+            await apps.apply(app, config(a, x="2"), prune=True)
+            await apps.reached(app, 2)
+            assert cut.sent >= writes
+            found = apps.config(a)
+            assert found["data"] == {"x": "2"}
+            assert found["metadata"]["annotations"][APPLIED].split("/")[1:] == [app, "2"]
+            assert apps.config(b) is None
