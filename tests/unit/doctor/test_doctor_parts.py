@@ -1,4 +1,4 @@
-"""What the doctor says of parts of services, of hooks, and of volumes; its fixes keep all data."""
+"""What the doctor says of parts of services and apps, of hooks, and of volumes; its fixes keep all data."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from farmd.doctor.examine import examine
 from farmd.doctor.model import Report
 from farmd.nodes import leftovers, volumes
 from farmd.replication.commands import RC
-from store import codec
+from store import apps, codec
+from store.apps import App, AppStore
 from store.deployments import KIND as DEPLOYMENTS
 from store.deployments import Deployment
 from store.errors import Conflict, NotFound
 from store.intent import Intent
-from store.nodes import Node, NodeVolume
+from store.nodes import Node, NodeStore, NodeVolume
 from store.pods import Pod
 from store.registration import register_node
 from store.services import KIND, Service, ServiceStore
@@ -28,6 +29,7 @@ from tests.people import KEYS, created, person
 
 WEB, DEPLOYMENT, GONE = "5e" * 8, "de" * 8, "dead0000dead0000"
 HOOK = "web-hook~0"
+OF_APPS = ("part-of-nobody", "stale-tracker")
 
 
 async def put(call: Call, key: str, record: Any) -> None:
@@ -162,3 +164,49 @@ async def test_a_name_of_no_volume_keeps_nobody_from_making_one() -> None:
         await call.client.delete(KEYS.node("n2"))
         await fix(call, "stale-name")
         await commit(call, await volumes.create(call, "shop_data", "n1", NodeVolume()))
+
+
+# -- apps ------------------------------------------------------------------------------------------
+async def test_what_belongs_to_an_app_that_is_gone_is_freed_and_stays() -> None:
+    async with person() as call:
+        ident = await created(call, replicas=0)
+        records = RC.records(call.client, KEYS)
+        stored = await records.get(ident)
+        owned = type(stored.record)(
+            **{name: getattr(stored.record, name) for name in stored.record.__struct_fields__}
+            | {"part_of": "apps/shop", "open": ["labels"]}
+        )
+        await call.client.transaction([records.replace(stored, owned)])
+        node = Node(labels={"rack": "r1", "zone": "a"}, parts={"labels.rack": "apps/shop"})
+        await put(call, KEYS.node("n1"), node)
+        await put(call, KEYS.record("apps", "shop"), App(revision=1))
+        assert await found(call, *OF_APPS) == []
+        await call.client.delete(KEYS.record("apps", "shop"))
+        assert await found(call, *OF_APPS) == [
+            ("part-of-nobody", f"rcs/{ident}"),
+            ("part-of-nobody", "nodes/n1"),
+        ]
+        await fix(call, f"rcs/{ident}")
+        await fix(call, "nodes/n1")
+        freed = (await records.get(ident)).record
+        assert (freed.part_of, freed.open) == ("", [])
+        assert (await NodeStore(call.client, KEYS).get("n1")).record == Node(labels=node.labels)
+        assert await found(call, *OF_APPS) == []
+
+
+async def test_a_revision_of_an_app_that_is_gone_is_removed() -> None:
+    async with person() as call:
+        store = AppStore(call.client, KEYS)
+        await call.client.transaction([store.record("shop", apps.tracker(1, ()))])
+        assert await found(call, *OF_APPS) == [("stale-tracker", "trackers/shop/00000001")]
+        await fix(call, "trackers/shop/00000001")
+        assert list(await store.revisions("shop")) == []
+
+
+async def test_an_app_whose_record_does_not_decode_is_restored_paused_from_its_revisions() -> None:
+    async with person() as call:
+        store = AppStore(call.client, KEYS)
+        await call.client.transaction([store.record("shop", apps.tracker(number, ())) for number in (1, 2)])
+        await call.client.put(KEYS.record("apps", "shop"), b"{}")
+        await fix(call, "apps/shop")
+        assert (await store.get("shop")).record == App(revision=2, paused=True)
