@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from farmd.kubernetes.people.files import parse
 from farmd.kubernetes.people.found import Jobs as JobsOfAPerson
 from farmd.kubernetes.people.running import prepare
 from farmd.kubernetes.resources import PODS, SERVICES
+from tests.farmctl import Farmctl
 from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs, failed
 from tests.kubernetes.job_people import Run, document, person, running
 
@@ -259,3 +261,17 @@ async def test_a_cluster_that_is_away_keeps_no_job_in_consul_from_being_listed(
     (tmp_path / ".kube" / "config").unlink()
     quiet = await farmctl("job", "list", "-o", "name")
     assert (quiet.out, quiet.err) == ("job/own\n", "")
+
+
+async def test_a_wait_that_is_interrupted_takes_nothing_back(
+    jobs: Jobs, farmctl: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "bert.json"
+    path.write_text(json.dumps(document("bert")))
+    terminal = Farmctl(jobs.consul, jobs.prefix, variables={"KUBECONFIG": str(tmp_path / "kubeconfig-admin")})
+    words = ("job", "run", "-f", str(path), "--wait")
+    done = await asyncio.to_thread(terminal.on_terminal, *words, until="0 of 1 done")
+    assert done.code == 130
+    name = f"{jobs.namespace}/bert"
+    assert f"job/{name}: goes on without this wait; farmctl job describe {name}" in done.out
+    assert (await farmctl("job", "list", "-o", "name")).out == f"job/{name}\n"
