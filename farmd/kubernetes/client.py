@@ -86,10 +86,12 @@ class Objects(Generic[ObjectT]):
         path = self._resource.path(namespace)
         return self._learn(await self._write("POST", path, typed, Priority.CREATE, key, params=params))
 
-    async def replaced(self, namespace: str, name: str, body: Mapping[str, Any]) -> ObjectT:
+    async def replaced(
+        self, namespace: str, name: str, body: Mapping[str, Any], params: Sequence[tuple[str, str]] = ()
+    ) -> ObjectT:
         """What an object would be if ``body`` took its place; nothing is written."""
         path = self._resource.path(namespace, name)
-        answer = await self._write("PUT", path, body, Priority.STATUS, "", params=DRY_RUN)
+        answer = await self._write("PUT", path, body, Priority.STATUS, "", params=(*DRY_RUN, *params))
         return self._decoder.decode(answer)
 
     async def patch(

@@ -46,6 +46,18 @@ BROKEN = {
     ),
     "no version": (GOOD.replace("apiVersion: farmd.io/v1\n", ""), "apiVersion: found nothing, expected"),
     "another kind": (GOOD.replace("FarmJob", "Farmjob"), "kind: found 'Farmjob', did you mean 'FarmJob'?"),
+    "a list as kind": (
+        GOOD.replace("kind: FarmJob", "kind: [FarmJob]"),
+        "kind: found a list, expected one of FarmJob, PyTorchJob, TFJob",
+    ),
+    "a number as namespace": (
+        job(meta="name: bert, namespace: 5"),
+        "metadata.namespace: found 5, expected",
+    ),
+    "a type that is nothing": (
+        job(worker="template: null}, Chief: {template: null"),
+        "spec.replicaSpecs.Chief.template.spec.containers: found none, expected at least one",
+    ),
     "no kind": (
         GOOD.replace("kind: FarmJob\n", ""),
         "kind: found nothing, expected one of FarmJob, PyTorchJob, TFJob",
@@ -190,6 +202,16 @@ def test_a_broken_file_is_one_line_and_creates_nothing(what, api, namespace, ins
     assert done.code == 2
     assert all(each.startswith("hint: ") for each in hints)
     assert api.ask("GET", JOBS.path(namespace))["items"] == []
+
+
+def test_a_type_that_is_null_is_as_good_as_missing(api, namespace, installed, tmp_path, consul_dev) -> None:
+    path = tmp_path / "bert.yaml"
+    path.write_text(GOOD.replace("replicaSpecs: {", "replicaSpecs: {Chief: null, "))
+    done = in_cluster(consul_dev)(
+        "job", "run", "-f", str(path), "--kubeconfig", str(installed), "-n", namespace, "--dry-run"
+    )
+    assert done.code == 0
+    assert "create: kind FarmJob, slots 1" in done.out
 
 
 def test_the_file_that_the_broken_ones_come_from_is_accepted(

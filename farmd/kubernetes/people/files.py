@@ -1,7 +1,7 @@
 """Files with jobs for Kubernetes: each document is checked here before the API server sees it.
 
-Each refusal is one line that names the file
-and the field, what was found and what was expected; what only the API server's schema knows, it says itself.
+Each refusal is one line that names the file and the field, what was found and what was expected. What only
+the API server's schema knows, the server says.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _TOP = ("apiVersion", "kind", "metadata", "spec")
 _OF_THE_SERVER = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _VARIABLE = re.compile(r"\$[({]?(FARMD_[A-Z_]+)")
-_TEXT = frozenset({"value", "annotations", "nodeSelector", "matchLabels", "image", "workingDir"})
+_TEXT = frozenset(
+    {"name", "namespace", "value", "annotations", "nodeSelector", "matchLabels", "image", "workingDir"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ class Document:
         """What is asked."""
         found: Mapping[str, Any] = self.body["spec"]
         return found
+
+    def read(self) -> resource.Resource:
+        """The job as farms read it."""
+        return resource.read(self.kind, self.body)
 
     def within(self, namespace: str) -> Document:
         """The same job; in this namespace, if it names none."""
@@ -94,17 +100,14 @@ def parse(data: Mapping[str, Any], source: str, given: Mapping[str, str], namesp
 def _kind(data: Mapping[str, Any], source: str) -> KindFile:
     by_name = {each.kind: each for each in kinds().values()}
     found = data.get("kind")
+    if not isinstance(found, str):
+        refuse(f"{source}: kind", shown(found), f"one of {', '.join(by_name)}", field="kind")
     if found not in by_name:
-        near = nearest(found, list(by_name)) if isinstance(found, str) else f", expected {_one_of(by_name)}"
-        raise InputInvalid(f"{source}: kind: found {shown(found)}{near}", field="kind")
+        raise InputInvalid(f"{source}: kind: found {found!r}{nearest(found, list(by_name))}", field="kind")
     kind = by_name[found]
     if data.get("apiVersion") != (expected := f"{kind.group}/{kind.version}"):
         refuse(f"{source}: apiVersion", shown(data.get("apiVersion")), f"{expected!r} for a {kind.kind}")
     return kind
-
-
-def _one_of(names: Mapping[str, Any]) -> str:
-    return f"one of {', '.join(names)}"
 
 
 def _checked(document: Document) -> Document:
@@ -156,7 +159,7 @@ def _refuse_unknown(document: Document) -> None:
 def _texts(document: Document, of: resource.Resource) -> Iterator[tuple[str, str, set[str]]]:
     """All text of environments, commands and arguments, with its field and its container's own variables."""
     for name in document.spec[document.kind.replica_specs]:
-        own = of.templates[of.kind.canonical(name)]
+        own = of.templates.get(of.kind.canonical(name), {})
         for place, each in enumerate(containers(own)):
             field = f"spec.{document.kind.replica_specs}.{name}.template.spec.containers[{place}]"
             env = [one for one in each.get("env") or [] if isinstance(one, Mapping)]

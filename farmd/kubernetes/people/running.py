@@ -13,7 +13,7 @@ import msgspec
 
 from farmd.commands.mutation import Call, Change, Mutation, commit, registered
 from farmd.jobs.model import Slot
-from farmd.jobs.resources import bodies, resource
+from farmd.jobs.resources import bodies
 from farmd.jobs.resources.kindfile import JobKind
 from farmd.kubernetes.client import DRY_RUN
 from farmd.kubernetes.errors import AlreadyExists, Forbidden, Invalid
@@ -45,7 +45,8 @@ async def prepare(call: Call, jobs: Jobs, document: Document) -> Mutation:
             return await _same(jobs, document)
         await jobs.of(document.kind).create(document.namespace, document.body, params=(*DRY_RUN, *_STRICT))
     await _judge_pods(jobs, document)
-    change = _change(document, "create", after=_told(document), details=("the API server accepts it",))
+    told = {"kind": document.kind.kind, "slots": document.read().job.size}
+    change = _change(document, "create", after=told, details=("the API server accepts it",))
     return Mutation(change, (await registered(call),))
 
 
@@ -55,7 +56,7 @@ async def _judge_pods(jobs: Jobs, document: Document) -> None:
     Raises:
         InputInvalid: it refuses one. A person who may not create pods, and a full quota, prove nothing.
     """
-    read = resource.read(document.kind, document.body)
+    read = document.read()
     kind = JobKind(document.kind, lambda *_: None, jobs.of(document.kind).get)
     for each in (each for each in read.job.types if each.replicas):
         body = bodies.pod_body(kind, read, Slot(each.name, 0), 0)
@@ -117,7 +118,9 @@ async def _differences(jobs: Jobs, document: Document, existing: JobObject) -> l
     version = {"uid": existing.metadata.uid, "resourceVersion": existing.metadata.resource_version}
     body = {**document.body, "metadata": {**document.body["metadata"], **version}}
     try:
-        wanted = msgspec.json.decode((await jobs.of(document.kind).replaced(*_key(document), body)).spec)
+        wanted = msgspec.json.decode(
+            (await jobs.of(document.kind).replaced(*_key(document), body, _STRICT)).spec
+        )
     except Invalid:
         wanted = document.spec
     if "suspend" not in (document.spec.get("runPolicy") or {}):  # people stop and resume it
@@ -136,7 +139,9 @@ def _key(document: Document) -> tuple[str, str]:
 
 
 def _without_suspend(spec: Mapping[str, Any]) -> dict[str, Any]:
-    policy = {name: each for name, each in (spec.get("runPolicy") or {}).items() if name != "suspend"}
+    policy = spec.get("runPolicy")
+    if isinstance(policy, dict):
+        policy = {name: each for name, each in policy.items() if name != "suspend"}
     rest = {name: each for name, each in spec.items() if name != "runPolicy"}
     return {**rest, "runPolicy": policy} if policy else rest
 
@@ -151,13 +156,6 @@ def _fields(path: str, before: Any, after: Any) -> Iterator[str]:
             yield from _fields(f"{path}[{place}]", one, other)
     elif before != after:
         yield path
-
-
-def _told(document: Document) -> dict[str, int | str | bool]:
-    """What the audit and people are told of a new job."""
-    types = document.spec[document.kind.replica_specs]
-    slots = sum(1 if each.get("replicas") is None else each["replicas"] for each in types.values())
-    return {"kind": document.kind.kind, "slots": slots}
 
 
 def _change(document: Document, verb: str, *, uid: str = "", **more: Any) -> Change:
