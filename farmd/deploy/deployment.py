@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from farmd.commands.mutation import Call, Mutation
+from farmd.commands.parts import refuse_part
 from farmd.commands.waiting import Report
 from farmd.deploy import commands, waiting
 from farmd.deploy.fingerprint import fingerprint
@@ -25,12 +26,14 @@ from scheduler.cluster import ClusterState
 from scheduler.errors import SchedulerError
 from store import deployments
 from store.errors import Conflict
+from store.services import KIND as SERVICE
 
 
 @dataclass(slots=True, kw_only=True)
 class Deployment:
     """Services of a project on their way; what was planned is submitted once, and run once.
 
+    ``fields`` are those of the services' files that change; None: any.
     ``images`` tells the digests to which images are pinned; None: they stay as they are. ``scene`` is what
     was read for the last plan, ``aims`` are its goals, ``remarks`` and ``warnings`` lines for people.
     """
@@ -40,6 +43,7 @@ class Deployment:
     project: str = ""
     recreate: bool = False
     atomic: bool = False
+    fields: Collection[str] | None = None
     images: ImageResolverClient | None = None
     scene: Scene = field(init=False)
     made: ProjectPlan = field(init=False)
@@ -57,11 +61,13 @@ class Deployment:
         """Plan from what stands now.
 
         Raises:
-            Conflict: a service of others, or a service or a volume that finds no machine.
+            Conflict: a service of others or of an app, or a service or a volume that finds no machine.
         """
         names = {*self.wanted.services, *self.wanted.removed}
         self.scene = await read(self.call, names, self.project)
         refuse_foreign(self.scene, names, self.project)
+        for name in sorted(names & self.scene.records.keys()):
+            await refuse_part(self.call, SERVICE, self.scene.records[name].record, self.fields)
         if self.images is not None:
             services, self.warnings = await pinned(self.wanted.services, self.images, self.scene.services)
             self.wanted = replace(self.wanted, services=services)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -32,7 +32,7 @@ async def scaled(call: Call, target: str, replicas: int) -> Deployment:
             f"{NOUN} {service.name!r} is global: it has a pod on each machine, expected a replicated one",
             field="replicas",
         )
-    return await _changed(call, service, lambda spec: replace(spec, replicas=replicas))
+    return await _changed(call, service, lambda spec: replace(spec, replicas=replicas), fields={"replicas"})
 
 
 async def rolled_back(call: Call, target: str, revision: int | None = None) -> Deployment:
@@ -114,13 +114,13 @@ async def _changed(
     service: Service,
     change: Callable[[ServiceSpec], ServiceSpec | None],
     version: Version | None = None,
+    fields: Collection[str] | None = None,
 ) -> Deployment:
-    """The deployment of a service as it is, or as a version, with a change."""
+    """The deployment of a service as it is, or as a version, with a change, of ``fields`` or of any."""
     kept = version or service.version
     assert kept is not None
     spec = spec_of(await manifests.read(call.client, call.keys, kept.manifest), kept)
-    made = Deployment(
-        call=call, wanted=Wanted(services={service.name: change(spec) or spec}), project=service.project
-    )
+    wanted = Wanted(services={service.name: change(spec) or spec})
+    made = Deployment(call=call, wanted=wanted, project=service.project, fields=fields)
     await made.plan()
     return made

@@ -12,6 +12,8 @@ from farmd import kinds
 from farmd.commands.bundled import Bundled, Found
 from farmd.commands.mutation import Call, commit
 from farmd.commands.waiting import Spells
+from farmd.deploy.deployment import Deployment
+from farmd.deploy.project import Wanted
 from farmd.replication.commands import RC, set_replicas
 from store import codec
 from store.audit import AuditReader, Filter
@@ -224,3 +226,18 @@ async def test_a_service_is_busy_while_its_deployment_lasts() -> None:
         there = await made(call, "service")
         assert there.busy.startswith("changed by deployment/")
         assert (await bundled("service").verdict(call, there, Spells(call.clock))).state == "progressing"
+
+
+async def test_r14_people_deploy_no_service_that_belongs_to_an_app_save_fields_that_its_file_leaves_out() -> (
+    None
+):
+    async with person() as call:
+        await made(call, "service")
+        spec = bundled("service").wish(DOCUMENTS["service"]).spec
+        wanted = Wanted(services={"hello": spec})
+        with pytest.raises(Conflict, match="service/hello is part of app/shop"):
+            await Deployment(call=call, wanted=wanted).plan()
+        with pytest.raises(Conflict, match="replicas of service/hello is said by app shop"):
+            await Deployment(call=call, wanted=wanted, fields={"replicas"}).plan()
+        await Deployment(call=call, wanted=wanted, fields={"disabled"}).plan()
+        await Deployment(call=acting(call), wanted=wanted).plan()
