@@ -9,7 +9,9 @@ import pytest
 from farmd.kubernetes.install import install
 from farmd.kubernetes.progressive.objects import ORCHESTRATORS, SERVICES
 from farmd.runtime.clock import SystemClock
-from tests.fleet import cluster_on
+from store import codec
+from store.failsafe import Failsafe
+from tests.fleet import CLOCK, cluster_on
 from tests.kubernetes.knative import playing
 from tests.kubernetes.rollouts import Rollouts
 
@@ -211,3 +213,19 @@ async def test_rights_that_farms_lack_are_told_with_verb_and_resource(idle: Roll
     await idle.play.push("web", least=1)
     await idle.told("rolloutorchestrators/web/status: 403")
     assert not idle.service()["spec"].get("traffic")
+
+
+async def test_a_freeze_holds_a_rollout_until_a_person_says_what_to_do(rollouts: Rollouts) -> None:
+    await rollouts.play.push("web", least=4)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
+    await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
+    await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
+    record = Failsafe(evidence="a test doubts it", by="test", since=CLOCK.now())
+    key = rollouts.cluster.keys.failsafe("progressive")
+    await rollouts.cluster.client.put(key, codec.encode(record))
+    await rollouts.told("frozen: a test doubts it")
+    before = (rollouts.bounds(OLD), rollouts.traffic())
+    assert before[1][OLD] >= 50
+    rollouts.say("revert", "1")
+    await rollouts.until("the first revision again", lambda: rollouts.rests(OLD, 4))
+    await rollouts.cluster.client.delete(key)

@@ -157,7 +157,7 @@ def _next(knative: Knative, rollout: RolloutOrchestrator) -> Plan:
     if found is None:
         return Plan(waiting="how many pods a revision has is not known yet")
     if found.stage_target_revisions == spec.stage_target_revisions:
-        return Plan(blocked=Blocked("stuck", "no stage leads on from where the rollout stands"))
+        return Plan(blocked=Blocked("no_stage", "no stage leads on from where the rollout stands"))
     return Plan(turn=Turn("stage", spec=found, finalizer=True))
 
 

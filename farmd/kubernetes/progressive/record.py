@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from farmd.jobs.objects import seconds_since_epoch
+from farmd.kubernetes.managed import managers_of
 from farmd.kubernetes.progressive import reading, targets
 from farmd.kubernetes.progressive.bounds import final
 from farmd.kubernetes.progressive.model import Heard, Knative, Sync
@@ -20,7 +21,12 @@ from farmd.kubernetes.progressive.objects import (
     GENERATION_LABEL,
     HEARD,
     PAUSED,
+    PROMOTE,
     REFUSED,
+    RESUMED,
+    RETRY,
+    REVERT,
+    Orchestrator,
     OrchestratorSpec,
     Revision,
 )
@@ -29,6 +35,8 @@ from farmd.rollout.revisions import RolloutOrchestrator, TargetRevision
 from store.times import rfc3339
 
 MOST_REFUSED = 10
+# What people say of one rollout: such words count in a freeze, too.
+ACTS = (RESUMED, REVERT, PROMOTE, RETRY)
 BY_PERSON = "a person reverted it"
 # So often another manager may write the same traffic in this time: then it is a controller and no person.
 MOST_WORDS, WORDS_SECONDS = 3, 600.0
@@ -38,6 +46,17 @@ ALL = 100
 def paused(knative: Knative) -> bool:
     """Whether a person holds the rollout."""
     return knative.record.metadata.annotations.get(PAUSED, "false") not in ("", "false")
+
+
+def said_at(record: Orchestrator) -> float:
+    """When a person last said something by an annotation (seconds since the epoch; 0: never)."""
+    owners = (
+        each
+        for word in ACTS
+        for each in managers_of(record.metadata, "metadata", "annotations", word)
+        if word in record.metadata.annotations
+    )
+    return max((seconds_since_epoch(each.time) for each in owners), default=0.0)
 
 
 def refused(knative: Knative) -> tuple[str, ...]:

@@ -72,12 +72,13 @@ class Reading:
 class ProgressiveWorker(Worker[Reading, Plan]):
     """Rolls one service while its claim lasts."""
 
-    __slots__ = ("_fenced", "_grown_to", "_mirrored_at", "_risen", "_shared")
+    __slots__ = ("_done", "_fenced", "_grown_to", "_mirrored_at", "_risen", "_shared")
 
     def __init__(self, kind: Kind, shared: Shared, claim: Claim, session: Session, wake: Wake) -> None:
         super().__init__(kind, claim, session, wake)
         self._shared = shared
         self._fenced = False
+        self._done = Plan()
         self._mirrored_at = -math.inf
         self._risen, self._grown_to = shared.transport.now(), ("", 0)
 
@@ -119,7 +120,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             where,
             self.claim.item,
             ground,
-            frozen=self.kind.guard.frozen(),
+            frozen=self._frozen(where),
             risen=self._risen,
             now=self._shared.transport.now(),
         )
@@ -127,6 +128,13 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             found = record.status.annotations.get(CLAIM, "")
             await fence.check(self.context, self.claim, found, fenced=self._fenced)
         return Reading(self._seen(knative), wrong)
+
+    def _frozen(self, where: Where) -> str | None:
+        """The evidence of a freeze, unless a person said something of this rollout since (R18)."""
+        guard = self.kind.guard
+        found = where.watches.orchestrators.store.get(where.namespace, where.name)
+        commanded = found is not None and record.said_at(found) > guard.frozen_since()
+        return None if commanded else guard.frozen()
 
     def _seen(self, knative: Knative) -> Knative:
         """The same, with when a newcomer last grew as this worker saw it."""
@@ -154,6 +162,9 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             self._time(knative, plan.turn)
         for each in plan.writes:
             await self._write(knative, each)
+        again, self._done = plan == self._done, plan
+        if again:
+            return Outcome("rejected", None, "what was written does not stay")
         return Outcome("after", 0.0)
 
     def describe(self, snapshot: Reading, plan: Plan) -> ItemStatus | None:
