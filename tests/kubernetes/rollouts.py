@@ -86,6 +86,11 @@ class Rollouts:
         listed = self.server.ask("GET", ORCHESTRATORS.path(self.namespace))["items"]
         return next((each for each in listed if each["metadata"]["name"] == name), {})
 
+    def uid(self, name: str = "web") -> str:
+        """The uid of its RolloutOrchestrator; empty while there is none."""
+        found: str = self.record(name).get("metadata", {}).get("uid", "")
+        return found
+
     def traffic(self, name: str = "web") -> dict[str, int]:
         """The shares that its route shows."""
         route = self.play.stores[ROUTES].get(self.namespace, name)

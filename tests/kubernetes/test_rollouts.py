@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import AsyncIterator
 
 import pytest
 
+from farmd.kubernetes.errors import Conflict
 from farmd.kubernetes.install import install
 from farmd.kubernetes.progressive.objects import ORCHESTRATORS, SERVICES
+from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock
 from store import codec
 from store.failsafe import Failsafe
-from tests.fleet import CLOCK, cluster_on
+from tests.fleet import CLOCK, cluster_on, in_time
 from tests.kubernetes.knative import playing
 from tests.kubernetes.rollouts import Rollouts
 
@@ -170,20 +174,61 @@ async def test_another_farm_goes_on_where_the_first_one_fell(rollouts: Rollouts)
     assert rollouts.service()["metadata"]["annotations"]["farmd.io/claim"] != before
 
 
-async def test_a_record_that_somebody_deletes_gives_the_bounds_back_and_starts_nothing(
-    rollouts: Rollouts,
-) -> None:
+async def test_a_record_that_somebody_deletes_is_made_anew_from_what_serves(rollouts: Rollouts) -> None:
     await rollouts.play.push("web", least=4)
     await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
     await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
     await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
     uid = rollouts.record()["metadata"]["uid"]
     rollouts.server.ask("DELETE", ORCHESTRATORS.path(rollouts.namespace, "web"))
-    await rollouts.until(
-        "another record", lambda: rollouts.record() and rollouts.record()["metadata"]["uid"] != uid
-    )
-    await rollouts.until("an end", rollouts.ready)
+    await rollouts.until("another record", lambda: rollouts.uid() not in ("", uid))
+    await rollouts.until("the second revision", lambda: rollouts.rests(NEW, 4))
     assert not rollouts.play.restarts
+
+
+async def test_traffic_that_a_former_owner_still_sends_is_refused(idle: Rollouts) -> None:
+    late = await idle.changed("first", Late)
+    await idle.play.push("web", least=4)
+    await idle.until("the first revision", lambda: idle.rests(OLD, 4))
+    late.hold()
+    await idle.play.push("web", "web:2", least=4, annotations=QUARTERS)
+    await in_time(late.held.wait())
+    await idle.stop("first")
+    await idle.farm("second")
+    await idle.until("the second revision", lambda: idle.rests(NEW, 4))
+    with pytest.raises(Conflict):
+        await late.send_now()
+    assert idle.traffic() == {NEW: 100}
+
+
+class Late:
+    """Holds the first apply of traffic that a transport sends once it is told to, and sends it much later."""
+
+    def __init__(self, transport: KubernetesTransport) -> None:
+        self.held = asyncio.Event()
+        self._send, self._waits = transport.send, False
+        self._request: Request | None = None
+        self._access = transport.access
+        transport.send = self.send  # type: ignore[method-assign]
+
+    def hold(self) -> None:
+        """Hold the next one."""
+        self._waits = True
+
+    async def send(self, request: Request, timeout: float = 10.0) -> bytes:
+        """In place of the transport's."""
+        if self._waits and b"traffic" in request.body and "/services/" in request.path:
+            self._waits, self._request = False, request
+            self.held.set()
+            await asyncio.Event().wait()
+        return await self._send(request, timeout)
+
+    async def send_now(self) -> None:
+        """Send what was held, by a connection of its own."""
+        assert self._request is not None
+        clock = SystemClock()
+        async with KubernetesTransport(self._access, clock=clock, rng=random.Random(1)) as transport:
+            await transport.send(self._request)
 
 
 async def test_people_are_alerted_of_a_revert_until_another_revision_is_there(
