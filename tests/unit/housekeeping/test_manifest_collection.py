@@ -147,7 +147,6 @@ REFERENCES = {
     "daemonsets/ab01": lambda sha: codec.encode(Unheard({"manifest": sha})),
     "rollouts/ab01": lambda sha: codec.encode(Unheard({"old": sha})),
     "services/ab01": lambda sha: codec.encode(Unheard({"current": sha})),
-    "apps/shop": lambda sha: codec.encode(Unheard({"web": sha})),
     "work/rcs/ab01": lambda sha: codec.encode(Unheard({"transfer": sha})),
     "inventions/ab01": lambda sha: codec.encode(Unheard({"what": sha})),
 }
