@@ -8,11 +8,13 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import servers
+from tests import logs, servers
 
 # A busy machine is slow, and nothing is wrong with it.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+logs.configure()
 
 if servers.external() is None:
     # A variable in somebody's shell must never let tests write to a live cluster.

@@ -20,6 +20,7 @@ import structlog
 from farmd.config.kubernetes import KubernetesSection
 from farmd.kubernetes.settings import opened
 from store.keys import Keys
+from tests import logs
 from tests.fleet import CLOCK, LIMIT, begin_farm, client_of
 from tests.forked import NOTHING, Forked
 from tests.recorders import CountingRecorder
@@ -87,7 +88,7 @@ class Nursery:
 
 
 def _run(address: str, prefix: str, settings: dict[str, Any]) -> None:
-    structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))
+    logs.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))
     asyncio.run(_farm(address, prefix, settings))
 
 

@@ -26,6 +26,7 @@ from store.errors import StoreError
 from store.keys import Keys
 from store.locks import Holder
 from store.selectors import parse
+from tests import logs
 from tests.stateful.agents import SimulatedAgent
 from tests.stateful.farms import VirtualFarm
 from tests.stateful.goals import unfinished, unreferenced
@@ -110,7 +111,7 @@ class Fleet:
                 farm.line.dead = True
                 farm.thaw()
         self.loop.end()
-        structlog.reset_defaults()
+        logs.configure()
 
     def leap(self, seconds: float) -> None:
         """Everybody's wall clock is set forward; no time passes."""

@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from farmd.observe import logging as logs
+from tests import logs as logs_of_tests
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def out():
     stream = io.StringIO()
     logs.configure("info", "json", stream)
     yield stream
-    structlog.reset_defaults()
+    logs_of_tests.configure()
     root.handlers[:] = handlers
     root.setLevel(level)
 
@@ -106,6 +107,6 @@ def test_in_the_journal_a_line_starts_with_its_priority(tmp_path, monkeypatch):
         try:
             structlog.get_logger().error("session.lost")
         finally:
-            structlog.reset_defaults()
+            logs_of_tests.configure()
             logging.getLogger().handlers.clear()
         assert (tmp_path / "journal").read_text().startswith('<3>{"ts":')
