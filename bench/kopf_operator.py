@@ -52,7 +52,7 @@ class Official:
 
     async def begin(self) -> None:
         """Read the kubeconfig."""
-        kubernetes.config.load_kube_config()  # type: ignore[no-untyped-call]
+        kubernetes.config.load_kube_config()
         self._core = kubernetes.client.CoreV1Api()
 
     async def create(self, calls: list[Call]) -> None:
