@@ -35,6 +35,8 @@ EXAMPLES = {
     "deployments": KEYS.record("deployments", "0f"),
     "jobs": KEYS.record("jobs", "0a"),
     "runs": KEYS.record("runs", "0a"),
+    "apps": KEYS.record("apps", "shop"),
+    "trackers": KEYS.tracker("shop", 1),
     "history": KEYS.history("hello", "0e"),
     "pods": KEYS.pod("0a", MINE, "hello"),
     "nodes": KEYS.node(MINE),
@@ -60,6 +62,7 @@ REPORTED = {"reality", "reality of another", "agents", "agents of another"}
 TOLD = {"intent", "intent of another", "node sentinel", "node sentinel of another", "pods", "reserved"}
 PEOPLES = {"nodes", "record of another", "manifests", "failsafe", "audit"}
 OWNERS = {"rcs", "daemonsets", "services", "rollouts", "deployments", "jobs", "runs", "history", "names"}
+OWNERS |= {"apps", "trackers"}
 MAY_WRITE = {
     "farm": {
         *TOLD,
