@@ -204,7 +204,7 @@ def spans(text: str) -> Iterator[range]:
 
 def indexes(text: str) -> set[int]:
     """The indexes of a text that ``ranges`` made."""
-    return {index for span in spans(text) for index in span}
+    return set().union(*spans(text))
 
 
 def counted(text: str) -> int:

@@ -9,6 +9,7 @@ that a retry is counted once and a job that is over stays over; a gang comes who
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import filterfalse
 
 from farmd.jobs import services
 from farmd.jobs.admission import admitted
@@ -148,11 +149,10 @@ def _missing(shot: Snapshot, progress: Progress, board: Board) -> tuple[list[Slo
     for kind in shot.job.types:
         closed = progress.closed.get(kind.name, set())
         free = _free(shot, board, kind)
-        for index in progress.tried_again(kind.name) if paced and kind.parallelism else range(kind.replicas):
+        tried = progress.tried_again(kind.name) if paced and kind.parallelism else range(kind.replicas)
+        for index in filterfalse(closed.__contains__, tried):
             if free <= 0:
                 break
-            if index in closed:
-                continue
             slot = Slot(kind.name, index)
             if slot in board.live or slot in shot.pending or slot in board.occupied:
                 continue
