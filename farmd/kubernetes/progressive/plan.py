@@ -8,25 +8,10 @@ that goes back never turns forward again; under a freeze no bounds fall and no t
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 
-from farmd.kubernetes.progressive import bounds, reading, record, sync, target
-from farmd.kubernetes.progressive.conditions import (
-    FAILED,
-    HELD,
-    LAST_STAGE_READY,
-    ORCHESTRATOR,
-    ROLLING,
-    STAGE_DOWN_READY,
-    STAGE_FAILED,
-    STAGE_READY,
-    STAGE_UP_READY,
-    START,
-    Mark,
-    marked,
-)
+from farmd.kubernetes.progressive import bounds, reading, record, statuses, sync, target
+from farmd.kubernetes.progressive.conditions import HELD, STAGE_READY
 from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, StageBounds, Sync, Turn
 from farmd.kubernetes.progressive.objects import (
     CAUSE,
@@ -34,16 +19,12 @@ from farmd.kubernetes.progressive.objects import (
     RELEASED,
     RESUMED,
     UNKNOWN,
-    OrchestratorStatus,
     condition,
 )
 from farmd.rollout.progressive import overdue_shift
 from farmd.rollout.revisions import RolloutOrchestrator
-from farmd.rollout.steps import concluded
 from farmd.work.model import Blocked, frozen
 from store.times import rfc3339
-
-HALTED = "farmd.io/halted"
 
 
 def decide(knative: Knative) -> Plan:
@@ -103,9 +84,9 @@ def _staged(knative: Knative) -> Plan:
         return _halted(knative)
     found = condition(knative.record.status.conditions, STAGE_READY)
     if found.status != UNKNOWN or not _observed(knative):
-        return Plan(turn=Turn("begin", status=_under_way(knative)))
+        return Plan(turn=Turn("begin", status=statuses.under_way(knative)))
     if found.reason == HELD:
-        return Plan(turn=Turn("resume", "a person resumed it", status=_under_way(knative)))
+        return Plan(turn=Turn("resume", "a person resumed it", status=statuses.under_way(knative)))
     return _pushed(knative)
 
 
@@ -120,7 +101,7 @@ def _pushed(knative: Knative) -> Plan:
     if writes := (*writes, *target.drained(knative, kept | reading.names(rollout.initial_revisions))):
         return Plan(writes=writes)
     if done:
-        return Plan(turn=Turn("stage-done", _told(rollout), status=_concluded(knative, rollout)))
+        return Plan(turn=Turn("stage-done", _told(rollout), status=statuses.concluded(knative, rollout)))
     return _failed(knative) or _overdue(knative) or _waits(knative, rollout)
 
 
@@ -189,8 +170,7 @@ def _paused(knative: Knative) -> Plan:
     """Nothing moves; the record says so. The time until it goes on is no time without progress."""
     stage = condition(knative.record.status.conditions, STAGE_READY)
     if stage.status == UNKNOWN and stage.reason != HELD and _observed(knative):
-        held = _status(knative, {STAGE_READY: Mark(None, HELD, "a person paused it")})
-        return Plan(turn=Turn("pause", "a person paused it", status=held))
+        return Plan(turn=Turn("pause", "a person paused it", status=statuses.held(knative)))
     text = f"paused; farmctl rollout resume ksvc/{_name(knative)} goes on"
     return Plan(blocked=Blocked("paused", text, wanted=True))
 
@@ -223,8 +203,8 @@ def _frozen(knative: Knative) -> Plan:
 def _halted(knative: Knative) -> Plan:
     """A fault stopped it, and a person says when it goes on."""
     status, says = knative.record.status, knative.record.metadata.annotations
-    if says.get(RESUMED, "") != status.annotations.get(HALTED, ""):
-        return Plan(turn=Turn("resume", "a person resumed it", status=_under_way(knative)))
+    if says.get(RESUMED, "") != status.annotations.get(statuses.HALTED, ""):
+        return Plan(turn=Turn("resume", "a person resumed it", status=statuses.under_way(knative)))
     cause = condition(status.conditions, STAGE_READY).message
     hint = f"farmctl rollout resume | revert ksvc/{_name(knative)}"
     return Plan(blocked=Blocked("failed", f"{cause}; {hint}"), fault=cause)
@@ -248,7 +228,7 @@ def _failed(knative: Knative) -> Plan | None:
     turned = record.turned_back(knative, cause) if knative.settings.on_failure == "revert" else None
     if turned is not None:
         return Plan(turn=_turn(turned), fault=cause)
-    return Plan(turn=Turn("halt", cause, status=_stopped(knative, cause)), fault=cause)
+    return Plan(turn=Turn("halt", cause, status=statuses.stopped(knative, cause)), fault=cause)
 
 
 def _overdue(knative: Knative) -> Plan | None:
@@ -275,35 +255,3 @@ def _complete(knative: Knative, name: str) -> bool:
     spa = reading.autoscaler(knative, name)
     ready = name in knative.revisions and knative.revisions[name].ready
     return ready and spa is not None and bool(spa.actual) and spa.actual == spa.desired
-
-
-# -- statuses -----------------------------------------------------------------------------------
-def _status(knative: Knative, marks: dict[str, Mark], **changes: Any) -> OrchestratorStatus:
-    before = knative.record.status
-    return replace(
-        before,
-        conditions=marked(before.conditions, marks, ORCHESTRATOR, knative.now),
-        observed_generation=knative.record.metadata.generation,
-        **changes,
-    )
-
-
-def _under_way(knative: Knative) -> OrchestratorStatus:
-    start, rolling = Mark(None, START), Mark(None, ROLLING)
-    marks = {STAGE_UP_READY: start, STAGE_DOWN_READY: start, STAGE_READY: start, LAST_STAGE_READY: rolling}
-    return _status(knative, marks)
-
-
-def _concluded(knative: Knative, rollout: RolloutOrchestrator) -> OrchestratorStatus:
-    found = concluded(rollout)
-    last = Mark(True) if found.last_stage_ready else Mark(None, ROLLING)
-    done = dict.fromkeys((STAGE_UP_READY, STAGE_DOWN_READY, STAGE_READY), Mark(True))
-    return _status(
-        knative, {**done, LAST_STAGE_READY: last}, stage_revision_status=found.stage_revision_status
-    )
-
-
-def _stopped(knative: Knative, cause: str) -> OrchestratorStatus:
-    marks = {STAGE_READY: Mark(False, STAGE_FAILED, cause), LAST_STAGE_READY: Mark(False, FAILED, cause)}
-    says = knative.record.metadata.annotations.get(RESUMED, "")
-    return _status(knative, marks, annotations={**knative.record.status.annotations, HALTED: says})

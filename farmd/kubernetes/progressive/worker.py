@@ -15,24 +15,14 @@ from msgspec import structs
 from farmd.kubernetes import fence
 from farmd.kubernetes.errors import Claimed, Conflict, KubernetesError
 from farmd.kubernetes.events import Events
-from farmd.kubernetes.progressive import alarms, bodies, bounds, plan, reader, reading, record
+from farmd.kubernetes.progressive import alarms, bodies, plan, reader, reading, record
 from farmd.kubernetes.progressive.ground import Ground
 from farmd.kubernetes.progressive.items import ServiceItems, Where
-from farmd.kubernetes.progressive.model import (
-    Drop,
-    Knative,
-    Plan,
-    Reap,
-    RevisionBounds,
-    StageBounds,
-    Traffic,
-    Turn,
-    Write,
-)
-from farmd.kubernetes.progressive.objects import CLAIM, MANAGER, Orchestrator, Service
+from farmd.kubernetes.progressive.model import Knative, Plan, Turn
+from farmd.kubernetes.progressive.objects import CLAIM
 from farmd.kubernetes.progressive.record import BY_PERSON
 from farmd.kubernetes.progressive.traffic import actual
-from farmd.kubernetes.progressive.watches import Watches
+from farmd.kubernetes.progressive.writing import Writing, told_of
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.wake import Wake, earliest
 from farmd.work.kind import Kind
@@ -158,10 +148,10 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             knative = await self._fence(knative, plan)
         await self.writer.commit(self._account(knative, plan))
         if plan.turn is not None:
-            await self._write_turn(knative, plan.turn)
+            await self._writing.turn(knative, plan.turn)
             self._time(knative, plan.turn)
         for each in plan.writes:
-            await self._write(knative, each)
+            await self._writing.write(knative, each)
         again, self._done = plan == self._done, plan
         if again:
             return Outcome("rejected", None, "what was written does not stay")
@@ -209,15 +199,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
                 late = True
                 continue
             self._mirrored_at = knative.now
-            meta = spa.metadata
-            await self._watches.spas.objects.patch(
-                meta.namespace,
-                meta.name,
-                bodies.mirror_patch(found),
-                version=meta.resource_version,
-                subresource="status",
-                key=self.claim.item,
-            )
+            await self._writing.mirror(spa, found)
         return early if late else None
 
     # -- the fences ------------------------------------------------------------------------------
@@ -225,13 +207,13 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         """The service with this claim on it. A turn of the status bears the claim itself."""
         claim, record = self._claim, knative.record
         if record.status.annotations.get(CLAIM) != claim and (plan.turn is None or plan.turn.status is None):
-            record = await self._patch(record, bodies.claim_patch(claim), subresource="status")
+            record = await self._writing.patch(record, bodies.claim_patch(claim), subresource="status")
             knative = replace(knative, orchestrator=record)
         self._fenced = True
         service = knative.service
         borne = service.metadata.annotations.get(CLAIM) == claim
         if plan.writes and not borne and service.enabled and reading.rollout(knative).ready is not True:
-            service = await self._apply(service, bodies.service_apply(knative, claim))
+            service = await self._writing.apply(service, bodies.service_apply(knative, claim))
             knative = replace(knative, service=service)
         return knative
 
@@ -248,23 +230,8 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             return self.audit(f"progressive.{plan.turn.action}", plan.turn.reason, name=name)
         told: dict[str, int | str | bool] = {}
         for each in plan.writes:
-            told |= _told(each)
+            told |= told_of(each)
         return self.audit("progressive.write", plan.waiting, after=told, name=name)
-
-    async def _write_turn(self, knative: Knative, turn: Turn) -> None:
-        watches = self._watches
-        if knative.orchestrator is None:
-            meta = knative.service.metadata
-            body = bodies.new_orchestrator(knative, turn)
-            await watches.orchestrators.objects.create(meta.namespace, body, self.claim.item)
-            return
-        record = knative.record
-        if turn.status is not None:
-            body = bodies.status_patch(turn.status, self._claim)
-            await self._patch(record, body, subresource="status")
-            return
-        if body := bodies.orchestrator_patch(knative, turn):
-            await self._patch(record, body)
 
     def _time(self, knative: Knative, turn: Turn) -> None:
         """Observe how long the stage took that a turn ends, and tell of a way back that a fault began."""
@@ -279,80 +246,15 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             result=done if turn.action == "stage-done" else "failed",
         )
 
-    async def _write(self, knative: Knative, write: Write) -> None:
-        key, namespace = self.claim.item, knative.service.metadata.namespace
-        watches = self._watches
-        match write:
-            case Traffic():
-                body = bodies.service_apply(knative, self._claim, write.entries)
-                await self._apply(knative.service, body)
-            case StageBounds():
-                spa = knative.spas.get(write.revision)
-                objects = watches.spas.objects
-                if spa is None:
-                    await objects.create(namespace, bodies.new_stage_autoscaler(knative, write), key)
-                else:
-                    version = spa.metadata.resource_version
-                    body = bodies.stage_autoscaler_patch(write)
-                    await objects.patch(namespace, write.revision, body, version=version, key=key)
-            case RevisionBounds():
-                found = bounds.bearer(knative, write.revision)
-                assert found is not None
-                bearers = watches.revisions if knative.bounds_on_revisions else watches.autoscalers
-                await bearers.objects.apply(
-                    namespace,
-                    write.revision,
-                    bodies.bounds_apply(write),
-                    manager=MANAGER,
-                    force=True,
-                    uid=found.metadata.uid,
-                    version=found.metadata.resource_version,
-                    key=key,
-                )
-            case Reap():
-                pod = write.pod.metadata
-                uid, version = pod.uid, pod.resource_version
-                await watches.pods.objects.delete(
-                    namespace, pod.name, uid=uid, version=version, at_once=True, key=key
-                )
-            case Drop():
-                meta = knative.spas[write.revision].metadata
-                uid, version = meta.uid, meta.resource_version
-                await watches.spas.objects.delete(namespace, meta.name, uid=uid, version=version, key=key)
-
-    async def _patch(self, record: Orchestrator, body: bodies.Body, subresource: str = "") -> Orchestrator:
-        meta = record.metadata
-        return await self._watches.orchestrators.objects.patch(
-            meta.namespace,
-            meta.name,
-            body,
-            version=meta.resource_version,
-            subresource=subresource,
-            key=self.claim.item,
-        )
-
-    async def _apply(self, service: Service, body: bodies.Body) -> Service:
-        meta = service.metadata
-        return await self._watches.services.objects.apply(
-            meta.namespace,
-            meta.name,
-            body,
-            manager=MANAGER,
-            force=True,
-            uid=meta.uid,
-            version=meta.resource_version,
-            key=self.claim.item,
-        )
-
     # -- reading ---------------------------------------------------------------------------------
     @property
     def _where(self) -> Where | None:
         return self._shared.found.known.get(self.claim.item)
 
     @property
-    def _watches(self) -> Watches:
+    def _writing(self) -> Writing:
         assert self._where is not None
-        return self._where.watches
+        return Writing(self._where.watches, self.claim.item, self._claim)
 
     async def _fetch(self) -> None:
         """Read the record and the service from the server, because what the watch told was out of date."""
@@ -370,17 +272,3 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             await self.block(error.message)
             return Outcome("blocked", delay, error.message)
         return Outcome("backoff", delay, error.message)
-
-
-def _told(write: Write) -> dict[str, int | str | bool]:
-    """A write as its audit record names it."""
-    match write:
-        case Traffic():
-            return {"traffic": ",".join(f"{each.revision_name}={each.percent}" for each in write.entries)}
-        case RevisionBounds() | StageBounds():
-            kind = "bounds" if isinstance(write, RevisionBounds) else "stage"
-            return {f"{kind}/{write.revision}": bounds.written(write.bounds)}
-        case Reap():
-            return {f"pod/{write.pod.metadata.name}": "deleted"}
-        case Drop():
-            return {f"stage/{write.revision}": "deleted"}
