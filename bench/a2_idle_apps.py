@@ -91,7 +91,7 @@ async def _taken(first: FarmProcess, heir: FarmProcess) -> bool:
     await heir.until(all_taken, 60.0, f"{APPS} apps are taken")
     took = max(at for at, _ in heir.taken("apps")) - began
     await asyncio.sleep(10)
-    reads = (await heir.requests() - before)["read"]
+    reads = (await heir.requests() - before)["get"]
     ok: bool = took <= TAKEOVER_SECONDS and reads <= 2 * (APPS - had)
     return report(
         f"A2 takeover of {APPS - had} apps, seconds", took, ended - began,

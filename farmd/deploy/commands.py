@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, audited, commit, registered
-from farmd.commands.parts import refuse_stated
 from farmd.deploy.goals import Aim, joined
 from farmd.deploy.holders import superseding, taken_over, unless_held
 from farmd.deploy.noun import DEPLOYMENT
@@ -27,7 +26,7 @@ from store.errors import Conflict, OutcomeUnknown, StoreError, TooLarge, Transac
 from store.manifests import canonical
 from store.operations import MAX_OPERATIONS, Operation
 from store.services import KIND as SERVICE
-from store.services import Service, ServiceStore, Version
+from store.services import Service, ServiceStore
 from store.transaction import Group, pack
 from store.words import count_of, listed
 
@@ -64,14 +63,10 @@ def prepared(
 
     Raises:
         Locked: another deployment holds one of the services, and does not wait for a person.
-        Conflict: the file of an app says what would change of one.
         TooLarge: its record would be too large for the store.
     """
     names = [aim.goal.name for aim in aims]
     unless_held(call, scene, names)
-    for aim in aims:
-        if (stored := scene.records.get(aim.goal.name)) is not None:
-            refuse_stated(call, SERVICE, stored.record, _changed(stored.record.version, aim.goal.wanted))
     found = replace(
         deployment,
         goals=[aim.goal for aim in aims],
@@ -101,14 +96,6 @@ async def at_once(call: Call, submission: Submission) -> Mutation:
     """The deployment and all its joins as one mutation, which begins with the check of the cluster."""
     own = DEPLOYMENT.records(call.client, call.keys).create(submission.deployment)
     return Mutation(submission.change, (await registered(call), *own, *submission.whole()))
-
-
-def _changed(before: Version | None, after: Version | None) -> list[str]:
-    """The fields of a service that change; of one that comes or goes its existence."""
-    if before is None or after is None:
-        return ["existence"]
-    names = [name for name in Version.__struct_fields__ if getattr(before, name) != getattr(after, name)]
-    return ["container" if name in ("manifest", "image") else name for name in names]
 
 
 async def submit(call: Call, submission: Submission) -> Mutation:

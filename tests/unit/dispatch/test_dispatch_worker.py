@@ -362,7 +362,7 @@ async def test_a_service_is_deployed_for_its_app_and_people_do_not_deploy_it_oth
         assert (front.part_of, front.version.replicas) == (MARK, 1)
         deployed = load(bundled()["service"])
         scaled = deployed.wish({"name": "front", **SERVICE, "replicas": 2})
-        with pytest.raises(Conflict, match="replicas of service/front is said by app shop"):
+        with pytest.raises(Conflict, match="service/front is part of app/shop"):
             await deployed.update(fleet.call, scaled)
         await fleet.apply(document("service", "front", **SERVICE | {"replicas": 2}), rc("web"))
         await fleet.reached(2, within=600)
