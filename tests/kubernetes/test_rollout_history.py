@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from farmd.kubernetes.install import documents
 from farmd.kubernetes.progressive import ground
 from farmd.kubernetes.progressive.objects import AUTOSCALERS, REVISIONS
 from tests.kubernetes.rollout_rules import mistakes
@@ -92,6 +93,18 @@ async def test_an_upgrade_in_mid_stage_takes_the_bounds_to_the_revision(
     await idle.until("the second revision", lambda: idle.rests(NEW, 4))
     await idle.until("its pods alone", lambda: not idle.play.pods(OLD))
     assert idle.bounds(NEW) == ("4", "4")
+    kept(idle)
+
+
+async def test_a_farm_rolls_with_the_rights_of_its_cluster_role_alone(idle: Rollouts) -> None:
+    (role,) = [
+        each for each in documents((), progressive=True) if each["metadata"]["name"] == "farmd-progressive"
+    ]
+    idle.server.grant("farm", *role["rules"])
+    await idle.farm("first", "farm")
+    await rolled(idle, 2, 2, 50)
+    idle.say("revert")
+    await idle.until("the first revision again", lambda: idle.rests(OLD, 2))
     kept(idle)
 
 
