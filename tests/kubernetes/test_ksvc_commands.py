@@ -191,7 +191,7 @@ async def test_a_wait_that_is_too_short_exits_with_8(knative, farmctl):
 async def test_a_wait_exits_with_9_where_the_rollout_went_back(knative, farmctl):
     name = f"ksvc/{knative.namespace}/web"
     body = {"spec": {"targetRevisions": [{"revisionName": OLD, "percent": 100, "minScale": 2}]}}
-    body |= {"metadata": {"annotations": {REFUSED: NEW, FOLLOW: f"{OLD}=100", CAUSE: "NEW has a fault"}}}
+    body |= {"metadata": {"annotations": {REFUSED: NEW, FOLLOW: "latest", CAUSE: "NEW has a fault"}}}
     orchestrators = knative.objects[ORCHESTRATORS]
     there = await orchestrators.patch(knative.namespace, "web", body)
     kinds = ("LastStageReady", "Ready", "StageReady")
