@@ -77,15 +77,16 @@ async def _takeover(world: Setting) -> bool:
     taken, presence = await _held(world, dying), KEYS.farm(dying.name)
     index, _ = await world.store.get(presence)
     reads, writes = await world.counts(reads=True), await world.counts()
+    died = time.monotonic()
     await dying.end(kill=True)
     note("J3 waiting for Consul to free the locks")
     entry: object = "present"
     while entry is not None:
         index, entry = await world.store.get(presence, index=index, wait=30)
     freed = time.monotonic()
-    # A farm may take a lock a moment before this process sees the locks freed.
-    await wait_for(lambda: _owned([heir], freed - 0.2) >= taken, 60, f"{taken} jobs have workers")
-    working = max(at for at, _ in heir.taken(KIND, freed - 0.2)) - freed
+    # A busy machine may show the freed locks to this process later than to the farm.
+    await wait_for(lambda: _owned([heir], died) >= taken, 60, f"{taken} jobs have workers")
+    working = max(at for at, _ in heir.taken(KIND, died)) - freed
     await asyncio.sleep(WORKING_SECONDS)
     calls = (await world.counts(reads=True) - reads + (await world.counts() - writes)).total()
     return report(
