@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -153,3 +157,52 @@ async def test_a_service_without_bounds_goes_by_its_traffic(rollouts: Rollouts) 
     shares = [stage.split("/")[0] for stage in rollouts.recorded.stages("web")[1:]]
     assert shares == ["75", "50", "25", "nil"]
     kept(rollouts)
+
+
+SEED = int(os.environ.get("FARMD_ROLLOUT_SEED", "1"))
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+async def test_random_pushes_pins_and_losses_of_farms_break_no_rule(idle: Rollouts, seed: int) -> None:
+    """``FARMD_ROLLOUT_SEED`` chooses other ones; the seed stands in the test's name."""
+    rng, farms, pushes = random.Random(seed), itertools.count(2), 1
+    idle.play.lag = 0.2
+    await idle.farm("farm-1")
+    await pushed(idle, 1, 3)
+    await idle.until("the first revision", lambda: idle.rests(OLD, 3))
+    for _ in range(8):
+        shares = idle.traffic()
+        act = rng.choice(["push", "pin", "latest", "fall", "evict"])
+        if act == "push":
+            pushes += 1
+            await pushed(idle, pushes, 3)
+        elif act == "pin":
+            name = rng.choice(sorted(shares))
+            await idle.play.pin("web", {"revisionName": name, "percent": 100, "latestRevision": False})
+        elif act == "latest":
+            await idle.play.pin("web", {"latestRevision": True, "percent": 100})
+        elif act == "fall":
+            await idle.stop(next(iter(idle.running)))
+            await idle.farm(f"farm-{next(farms)}")
+        elif serving := [name for name in shares if idle.play.ready(name)]:
+            await idle.play.evict(rng.choice(serving))
+        for _ in range(rng.randrange(3)):
+            await idle.until("another version", changed(idle))
+    pushes += 1
+    await idle.play.pin("web", {"latestRevision": True, "percent": 100}, manager="kubectl")
+    await pushed(idle, pushes, 3)
+    image = f"web:{pushes}"
+    await idle.until("the last revision", lambda: any(idle.rests(name, 3) for name in made_of(idle, image)))
+    kept(idle)
+
+
+def made_of(rollouts: Rollouts, image: str) -> list[str]:
+    """The revisions of an image: of pushes at once Knative makes one."""
+    found = rollouts.play.stores[REVISIONS]
+    return [each.name for each in found if each.spec["containers"] == [{"image": image}]]
+
+
+def changed(rollouts: Rollouts) -> Callable[[], bool]:
+    """Whether anything changed since, or the rollout is over."""
+    before = len(rollouts.recorded.versions)
+    return lambda: len(rollouts.recorded.versions) > before or rollouts.ready()
