@@ -15,6 +15,7 @@ from types import TracebackType
 from urllib.parse import quote, urlencode
 
 import aiohttp
+from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 from yarl import URL
 
 from farmd.kubernetes.access import Access
@@ -80,7 +81,11 @@ class KubernetesTransport:
         self._clock, self._rng, self._metrics = clock, rng, metrics
         self._ahead: float | None = None
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                keepalive_timeout=KEEP_ALIVE_SECONDS,
+                enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,  # else a peer that never says goodbye keeps them
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": USER_AGENT, "Accept": JSON, "Accept-Encoding": "identity"},
             middlewares=(sent_once(_lost),),
@@ -99,6 +104,7 @@ class KubernetesTransport:
     async def close(self) -> None:
         """Drop all connections."""
         await self._session.close()
+        await self._clock.sleep(0)  # connections under TLS are told of their end at the loop's next turn
 
     def now(self) -> float:
         """Seconds since the epoch by the API server's clock; by our own before its first answer."""
