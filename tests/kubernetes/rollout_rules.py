@@ -15,6 +15,8 @@ from farmd.kubernetes.progressive.objects import (
     AUTOSCALERS,
     FINALIZER,
     MANAGER,
+    MAX_SCALE,
+    MIN_SCALE,
     ORCHESTRATORS,
     REFUSED,
     REVISIONS,
@@ -141,8 +143,17 @@ def _bounds(thing: Thing) -> tuple[int, int]:
 
 
 def _fell(version: Version) -> bool:
-    """Whether the least or the most pods fell."""
-    if version.before is None or version.after is None or not ours(version.after):
-        return False  # Knative copies what stands on a revision later
+    """Whether farmd let the least or the most pods fall."""
+    if version.before is None or version.after is None:
+        return False
     old, new = _bounds(version.before), _bounds(version.after)
-    return new[0] < old[0] or (new[1] or math.inf) < (old[1] or math.inf)
+    least, most = new[0] < old[0], (new[1] or math.inf) < (old[1] or math.inf)
+    return (least and _wrote(version.after, MIN_SCALE)) or (most and _wrote(version.after, MAX_SCALE))
+
+
+def _wrote(bearer: Thing, key: str) -> bool:
+    """Whether farmd wrote a bound last; Knative copies later what stands on a revision, and then has it."""
+    if key not in bearer.metadata.annotations:
+        return ours(bearer)
+    managers = managers_of(bearer.metadata, "metadata", "annotations", key)
+    return any(each.manager == MANAGER for each in managers)
