@@ -1,10 +1,11 @@
-"""What single acts of a preview write, prepared as a farm will do it. Nothing is written."""
+"""What single acts write: for farms, and for a preview, which writes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from farmd.commands.bundled import Bundled, Wish
 from farmd.commands.mutation import Call, Mutation
 from farmd.dispatch.looking import noun_of
 from farmd.dispatch.model import Act, Ref, owner_of
@@ -13,46 +14,36 @@ from store.apps import Entry
 from store.errors import Conflict, InputInvalid
 
 
-def open_fields(entry: Entry) -> tuple[str, ...]:
-    """The fields of an object's file that stay to people: those that it leaves out or ignores."""
-    part, document = noun_of(entry), entry.document or {}
-    wish = part.wish(document, entry.ignore)
-    fields = type(wish.spec).__struct_fields__
-    return tuple(sorted(set(fields) - wish.stated - {"name"}))
+def speaking(call: Call, app: str, wish: Wish | None) -> Call:
+    """The caller as an app, which leaves to people the fields that an object's file does not state."""
+    fields = set(wish.spec.__struct_fields__) - wish.stated - {"name"} if wish is not None else ()
+    return replace(call, part_of=owner_of(app), open=tuple(sorted(fields)))
 
 
-async def mutation(call: Call, app: str, act: Act) -> Mutation:
-    """The change of one record that an act makes; the record is then part of the app.
+async def mutation(part: Bundled, call: Call, act: Act, wish: Wish | None) -> Mutation:
+    """The change of one record that an act makes; the record is then part of the app that speaks.
+
+    ``wish`` is what the act's document states of an object that is there.
 
     Raises:
         Conflict: it cannot be changed so now. InputInvalid: its document lacks what a new record needs.
     """
-    entry = act.entry or Entry(ref=act.ref)
-    asking = replace(call, part_of=owner_of(app), open=open_fields(entry) if entry.document else ())
-    part, name = noun_of(entry), act.ref.name
-    wish = part.wish(entry.document, entry.ignore) if entry.document is not None else None
+    name, entry = act.ref.name, act.entry
     match act.verb:
-        case "create":
-            assert wish is not None
-            return await part.create(asking, wish)
         case "remove" | "replace":
-            return await part.delete(asking, name)
-        case "release" | "hand":
-            return await part.mark(asking, name, owner_of(act.to) if act.to else "")
-        case "adopt" if wish is not None and not (await _differs(asking, entry)):
-            return await part.mark(asking, name, asking.part_of, wish)
-        case _:
-            assert wish is not None
-            return await part.update(asking, wish)
-
-
-async def _differs(call: Call, entry: Entry) -> bool:
-    part = noun_of(entry)
-    found = await part.find(call, entry.ref.name)
+            return await part.delete(call, name)
+        case "release":
+            return await part.mark(replace(call, open=()), name, "")
+        case "hand":
+            return await part.mark(call, name, owner_of(act.to))
+    assert entry is not None
     assert entry.document is not None
-    return found is not None and bool(
-        (await part.differs(call, found, part.wish(entry.document, entry.ignore)))[1]
-    )
+    assert wish is not None
+    if act.verb == "create":
+        return await part.create(call, part.wish(entry.document))  # also what counts for the creation alone
+    if act.verb == "adopt" and (part.replaces or not act.differs):
+        return await part.mark(call, name, call.part_of, wish)
+    return await part.update(call, wish)
 
 
 async def prepared(call: Call, app: str, preview: Preview, places: Mapping[Ref, str]) -> dict[Ref, Mutation]:
@@ -67,9 +58,16 @@ async def prepared(call: Call, app: str, preview: Preview, places: Mapping[Ref, 
         if not act.ref.own or ref in found:
             continue
         try:
-            found[ref] = await mutation(call, app, act)
+            found[ref] = await _foreseen(call, app, act)
         except Conflict as error:
             preview.refused[ref] = error.message
         except InputInvalid as error:
             raise InputInvalid(f"{places.get(ref, ref)}: {error.message}", **error.fields) from error
     return found
+
+
+async def _foreseen(call: Call, app: str, act: Act) -> Mutation:
+    entry = act.entry or Entry(ref=act.ref)
+    part = noun_of(entry)
+    wish = part.wish(entry.document, entry.ignore) if entry.document is not None else None
+    return await mutation(part, speaking(call, app, wish), act, wish)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeGuard
 
 from farmd.commands.bundled import Bundled, BundledNoun, Found, Verdict, Wish
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
+from farmd.dispatch import changes
 from farmd.dispatch.index import Index
-from farmd.dispatch.model import Act, Live, Ref, owner_of
+from farmd.dispatch.model import Act, Live, Ref
 from farmd.pods.state import observed, settling
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -78,18 +78,9 @@ class Records:
         """The app as a caller of commands, which leaves to people what the entry's file does not state."""
         context = self.context
         wish = self._wish(entry) if entry is not None and entry.document is not None else None
-        stated = wish.stated | {"name"} if wish is not None else frozenset()
-        open_ = sorted(set(wish.spec.__struct_fields__) - stated) if wish is not None else ()
-        return Call(
-            context.client,
-            context.keys,
-            context.clock,
-            context.ids,
-            context.actor,
-            reason or f"app {self.app}",
-            part_of=owner_of(self.app),
-            open=tuple(open_),
-        )
+        why = reason or f"app {self.app}"
+        call = Call(context.client, context.keys, context.clock, context.ids, context.actor, why)
+        return changes.speaking(call, self.app, wish)
 
     # -- reading -------------------------------------------------------------------------------
     async def read(self, entries: Mapping[Ref, Entry], steady: bool) -> Mapping[Ref, Live]:
@@ -242,24 +233,6 @@ class Records:
         return -order if act.verb in ("remove", "release") else order
 
     async def _mutation(self, act: Act) -> Mutation:
-        part, call, name = self.index.parts[act.ref.kind], self.call(act.entry, act.why), act.ref.name
-        entry = act.entry
-        match act.verb:
-            case "remove" | "replace":
-                return await part.delete(call, name)
-            case "release":
-                return await part.mark(replace(call, open=()), name, "")
-            case "hand":
-                return await part.mark(call, name, owner_of(act.to))
-        assert entry is not None
-        wish = self._wish(entry)
-        if act.verb == "create":
-            return await part.create(call, self._whole(part, entry))
-        if act.verb == "adopt" and (part.replaces or not act.differs):
-            return await part.mark(call, name, call.part_of, wish)
-        return await part.update(call, wish)
-
-    def _whole(self, part: Bundled, entry: Entry) -> Wish:
-        """All that a document says: what counts for the creation alone counts now."""
-        assert entry.document is not None
-        return part.wish(entry.document)
+        part, entry = self.index.parts[act.ref.kind], act.entry
+        wish = self._wish(entry) if entry is not None and entry.document is not None else None
+        return await changes.mutation(part, self.call(act.entry, act.why), act, wish)
