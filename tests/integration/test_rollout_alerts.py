@@ -71,7 +71,12 @@ async def test_an_alert_that_is_over_with_the_end_outlives_no_farm_that_dies_the
         async def over() -> bool:
             return "rollout_web" in heir.alerts.resolved
 
+        async def recorded() -> bool:
+            page = await rolling.call.client.list(rolling.cluster.keys.tree("status"))
+            return not any(b"rollout_web" in raw.decoded() for raw in page.items)
+
         await eventually(over, what="the end of the alert")
+        await eventually(recorded, what="the record that the end was told")
     async with farm_on(rolling.cluster.client, "third", keys=rolling.cluster.keys, kinds=KINDS) as third:
         rc = (await rolling.controllers())["web"]
         lost = rolling.cluster.keys.intent(*min(await rolling.cluster.pods(rc.id)))
