@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from farmd import overview
 from farmd.commands.mutation import Call, commit
 from farmd.dispatch import commands, words
 from farmd.dispatch.bundle import AppSpec, parse
@@ -68,6 +69,12 @@ class Apps:
         kinds = ("apps", "kubejobs")
         farm = await start_farm(client, name, keys=self.cluster.keys, kinds=kinds, outside=outside)
         self._stack.push_async_callback(farm.close)
+
+        async def serves() -> bool:
+            found = await overview.farms(self.call.client, self.call.keys)
+            return any(f"kubernetes.{self.namespace}" in each.features for each in found)
+
+        await eventually(serves, what="the feature of a farm that reaches its cluster")
         return farm
 
     async def close(self) -> None:
