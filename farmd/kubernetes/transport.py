@@ -15,7 +15,6 @@ from types import TracebackType
 from urllib.parse import quote, urlencode
 
 import aiohttp
-from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 from yarl import URL
 
 from farmd.kubernetes.access import Access
@@ -31,7 +30,7 @@ from farmd.kubernetes.errors import (
 )
 from farmd.kubernetes.pace import Pace, Priority
 from farmd.observe.metrics import STATUSES
-from store.consul.http import KEEP_ALIVE_SECONDS, NEVER_LEFT, READ_BUFFER, reason, sent_once
+from store.consul.http import NEVER_LEFT, READ_BUFFER, connector, reason, sent_once
 from store.ports import Clock, Recorder, Rng
 from store.version import USER_AGENT
 
@@ -81,11 +80,7 @@ class KubernetesTransport:
         self._clock, self._rng, self._metrics = clock, rng, metrics
         self._ahead: float | None = None
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,
-                keepalive_timeout=KEEP_ALIVE_SECONDS,
-                enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,  # else a peer that never says goodbye keeps them
-            ),
+            connector=connector(0),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": USER_AGENT, "Accept": JSON, "Accept-Encoding": "identity"},
             middlewares=(sent_once(_lost),),

@@ -1,4 +1,4 @@
-"""What requests over aiohttp need besides, to Consul and to an API server: no write may be sent twice."""
+"""What requests over aiohttp share, to Consul and to an API server; no write may be sent twice."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ from store.consul.authorities import aiohttp
 KEEP_ALIVE_SECONDS = 55.0
 READ_BUFFER = 1024 * 1024
 NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+
+
+def connector(limit: int) -> aiohttp.TCPConnector:
+    """Connections that are kept for the next request, ``limit`` at once; 0: any number.
+
+    One that ends under TLS waits for the peer's goodbye, which Python before 3.12.7 awaits for ever.
+    """
+    return aiohttp.TCPConnector(
+        limit=limit,
+        keepalive_timeout=KEEP_ALIVE_SECONDS,
+        enable_cleanup_closed=aiohttp.connector.NEEDS_CLEANUP_CLOSED,
+    )
 
 
 def sent_once(lost: Callable[[str, str, BaseException], Exception]) -> aiohttp.ClientMiddlewareType:

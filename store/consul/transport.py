@@ -17,7 +17,7 @@ from yarl import URL
 
 from store.consul.authorities import aiohttp
 from store.consul.environment import Address
-from store.consul.http import KEEP_ALIVE_SECONDS, NEVER_LEFT, READ_BUFFER, reason, sent_once
+from store.consul.http import KEEP_ALIVE_SECONDS, NEVER_LEFT, READ_BUFFER, connector, reason, sent_once
 from store.credentials import CredentialFiles
 from store.errors import OutcomeUnknown, StoreUnavailable, UnexpectedAnswer
 from store.ports import Lane, Request, Response
@@ -106,7 +106,7 @@ class AiohttpTransport:
             return aiohttp.UnixConnector(
                 self._address.unix_path, limit=size, keepalive_timeout=KEEP_ALIVE_SECONDS
             )
-        return aiohttp.TCPConnector(limit=size, keepalive_timeout=KEEP_ALIVE_SECONDS)
+        return connector(size)
 
     def _url(self, request: Request) -> str:
         url = self._address.url + quote(request.path, safe="/:~.-_")
