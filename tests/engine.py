@@ -78,11 +78,12 @@ class PodmanEngine:
         self._folder = Path(tempfile.mkdtemp(prefix="farmd-engine-"))
         (self._folder / "names").mkdir()
         number = int.from_bytes(os.urandom(2))
-        self._bridge, self._addresses = f"t{number}", f" 10.{128 + number % 127}."
+        block = 128 + number % 127
+        self._bridge, self._addresses = f"t{number}", f" 10.{block}."
         own = {
             "folder": self._folder,
             "helpers": _HELPERS,
-            "range": 128 + number % 127,
+            "range": block,
             "bridge": self._bridge,
         }
         (self._folder / "containers.conf").write_text(_CONFIG.format_map(own))
