@@ -22,9 +22,8 @@ import aiohttp
 from bench.farm_process import FarmProcess
 from bench.kubernetes import JOBS, KIND, Setting, items, jobs_in, named, play, setting
 from bench.processes import wait_for
-from bench.rig import note, report
+from bench.rig import held, note, report, shared
 from farmd.kubernetes.resources import PODS, SERVICES, Resource
-from store.locks import Holder
 from tests.fleet import KEYS, eventually
 
 COUNT, MEMBERS, TAKEN = 10_000, 10, 1_000
@@ -68,13 +67,9 @@ async def _takeover(world: Setting) -> bool:
     for farm in farms:
         await farm.heard("farm.ready", 60.0)
 
-    async def shared() -> bool:
-        held = [await _held(world, farm) for farm in farms]
-        return sum(held) == 2 * TAKEN and max(held) <= 1.1 * TAKEN
-
-    await eventually(shared, what="the farms share the jobs evenly", within=WITHIN)
+    await shared(world.store, farms, KIND, TAKEN, WITHIN)
     dying, heir = farms
-    taken, presence = await _held(world, dying), KEYS.farm(dying.name)
+    taken, presence = await held(world.store, dying, KIND), KEYS.farm(dying.name)
     index, _ = await world.store.get(presence)
     reads, writes = await world.counts(reads=True), await world.counts()
     died = time.monotonic()
@@ -98,11 +93,6 @@ async def _takeover(world: Setting) -> bool:
 
 def _owned(farms: Iterable[FarmProcess], since: float = 0.0) -> int:
     return sum(count for farm in farms for _, count in farm.taken(KIND, since))
-
-
-async def _held(world: Setting, farm: FarmProcess) -> int:
-    page = await world.store.list(KEYS.lock(KIND, ""))
-    return sum(Holder.parse(raw.decoded()).id == farm.name for raw in page.items)
 
 
 async def seed(world: Setting, namespace: str, count: int) -> None:

@@ -12,8 +12,10 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
+from bench.farm_process import FarmProcess
 from store import operations
 from store.consul.client import ConsulClient
+from store.locks import Holder
 from store.operations import Operation
 from store.registration import register_cluster
 from store.sessions import Session
@@ -62,6 +64,31 @@ class _Ids:
     def new(self) -> str:
         self._next += 1
         return f"{self._next:016x}"
+
+
+async def held(client: ConsulClient, farm: FarmProcess, kind: str = "") -> int:
+    """How many locks a farm holds, of one kind or of all."""
+    page = await client.list(KEYS.lock(kind, "") if kind else KEYS.tree("locks"))
+    return sum(Holder.parse(raw.decoded()).id == farm.name for raw in page.items)
+
+
+async def shared(
+    client: ConsulClient, farms: Sequence[FarmProcess], kind: str, each: int, within: float = 120.0
+) -> None:
+    """Return when every farm holds about so many items of a kind, and no lock is handed over any more.
+
+    Raises:
+        RuntimeError: they do not come to that.
+    """
+    deadline, before = time.monotonic() + within, dict[str, int]()
+    while True:
+        found = {farm.name: await held(client, farm, kind) for farm in farms}
+        if found == before and max(found.values()) <= 1.1 * each and sum(found.values()) == each * len(farms):
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the farms did not share the items evenly: {found}")
+        before = found
+        await asyncio.sleep(1.0)
 
 
 async def write_all(client: ConsulClient, writes: list[Operation]) -> None:

@@ -11,17 +11,14 @@ Baseline: as many bare lock transactions.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.bare import bare_locks
 from bench.farm_process import FarmProcess
 from bench.fleet import NODES, RCS, BenchFleet, fleet
 from bench.processes import wait_for
-from bench.rig import note, report
-from store.locks import Holder
+from bench.rig import held, note, report, shared
 
 EACH = 1000
 OURS, OTHERS = "bench=moving", "bench!=moving"
@@ -36,11 +33,11 @@ async def takeover(survivors: int) -> bool:
         others = setting.start_farm("others", OTHERS)
         farms = [setting.start_farm(f"farm-{number}", OURS) for number in range(survivors + 1)]
         await setting.claimed([others, *farms], RCS + NODES, within=120)
-        await _settled(setting, farms)
+        await shared(setting.client, farms, "rcs", EACH)
         stopped = await _clean(setting, farms[0], [others, *farms[1:]])
         again = setting.start_farm("farm-again", OURS)
         await again.heard("farm.ready", 60)
-        await _settled(setting, [*farms[1:], again])
+        await shared(setting.client, [*farms[1:], again], "rcs", EACH)
         killed = await _killed(setting, again, [others, *farms[1:]])
     results = [
         _row("clean stop", survivors, stopped, bare, CLEAN_SECONDS),
@@ -66,34 +63,15 @@ def _row(how: str, survivors: int, seen: _Takeover, bare: float, limit: float) -
     )  # fmt: skip
 
 
-async def _settled(setting: BenchFleet, farms: Sequence[FarmProcess]) -> None:
-    """Return when every farm holds about its share and no lock is handed over any more."""
-    deadline, before = time.monotonic() + 120, dict[str, int]()
-    while True:
-        held = {farm.name: await _held(setting, farm) for farm in farms}
-        if held == before and max(held.values()) <= 1.1 * EACH and sum(held.values()) == EACH * len(farms):
-            return
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the farms did not share the items evenly: {held}")
-        before = held
-        await asyncio.sleep(1.0)
-
-
-async def _held(setting: BenchFleet, farm: FarmProcess, kind: str = "rcs") -> int:
-    prefix = setting.keys.lock(kind, "") if kind else setting.keys.tree("locks")
-    page = await setting.client.list(prefix)
-    return sum(Holder.parse(raw.decoded()).id == farm.name for raw in page.items)
-
-
 async def _clean(setting: BenchFleet, leaving: FarmProcess, others: list[FarmProcess]) -> _Takeover:
-    held = await _held(setting, leaving), await _held(setting, leaving, "")
+    locks = await held(setting.client, leaving, "rcs"), await held(setting.client, leaving)
     started = time.monotonic()
     await leaving.end()
-    return await _watched(others, started, *held)
+    return await _watched(others, started, *locks)
 
 
 async def _killed(setting: BenchFleet, dying: FarmProcess, others: list[FarmProcess]) -> _Takeover:
-    held = await _held(setting, dying), await _held(setting, dying, "")
+    locks = await held(setting.client, dying, "rcs"), await held(setting.client, dying)
     presence = setting.keys.farm(dying.name)
     index, _ = await setting.client.get(presence)
     await dying.end(kill=True)
@@ -102,7 +80,7 @@ async def _killed(setting: BenchFleet, dying: FarmProcess, others: list[FarmProc
     while entry is not None:
         index, entry = await setting.client.get(presence, index=index, wait=30)
     # A farm may take a lock a moment before this process sees the locks freed.
-    return await _watched(others, time.monotonic(), *held, early=0.2)
+    return await _watched(others, time.monotonic(), *locks, early=0.2)
 
 
 async def _watched(
