@@ -71,15 +71,11 @@ def _value(one: Key, given: Any) -> Any:
         value = _typed(one, _parsed(one.kind, given) if isinstance(given, str) else given)
         if check := one.extra["check"]:
             check(value)
-    except InputInvalid as error:
-        raise _Wrong(("", _told(one, given, error.message))) from error
-    except ValueError as error:
-        raise _Wrong(("", _told(one, given, str(error)))) from error
+    except (InputInvalid, ValueError) as error:
+        said = str(error)
+        told = said if "found" in said else f"found {_found(one, given)}, {said}"
+        raise _Wrong(("", told)) from error
     return value
-
-
-def _told(one: Key, given: Any, said: str) -> str:
-    return said if "found" in said else f"found {_found(one, given)}, {said}"
 
 
 def _parsed(kind: Any, text: str) -> Any:
