@@ -14,8 +14,9 @@ import msgspec
 
 from bench.apps import Setting, bare, controller, setting
 from bench.rig import median, report
+from farmd.dispatch.standing import state_of
 from farmd.replication.commands import RC
-from tests.app_fleet import apply, state
+from tests.app_fleet import apply
 from tests.fleet import KEYS, eventually
 
 OBJECTS, RATIO, PARK_SECONDS = 40, 3.0, 0.05
@@ -28,7 +29,7 @@ async def run() -> bool:
         await apply(found.call, "shop", *(controller(f"r{number:02}") for number in range(OBJECTS)))
 
         async def reached() -> bool:
-            return (await state(found.call, "shop")).reached == 1
+            return (await state_of(found.call, "shop")).reached == 1
 
         await eventually(reached, what="the app")
         for number in range(OBJECTS):

@@ -11,16 +11,16 @@ import msgspec
 
 from farmd.commands.mutation import Call, Change, audited, registered
 from farmd.dispatch.native import parse
-from farmd.dispatch.plan import carried, revisions
+from farmd.dispatch.plan import carried
+from farmd.dispatch.standing import former, standing, state_of
 from store import apps, codec
-from store.apps import KIND, App, AppStatus, AppStore, DispatchState, Entry
+from store.apps import KIND, App, AppStatus, AppStore, DispatchState
 from store.entry import Entry as RawEntry
 from store.families import FAMILIES
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.pods import Place
 from store.reality import Health, Reality
-from store.work import Work
 from tests.node_farms import KEYS, Fleet, NodeFarm, fleet_of
 
 SECONDS = 0.25
@@ -44,19 +44,15 @@ def document(kind: str, name: str, **fields: Any) -> dict[str, Any]:
 
 async def apply(call: Call, name: str, *documents: Mapping[str, Any], **settings: Any) -> int:
     """Record a revision and want it, as ``farmctl apply`` does; its number."""
-    store = AppStore(call.client, call.keys)
-    stored, former = await store.find(name), dict[str, Entry]()
-    number = stored.record.revision + 1 if stored is not None else 1
-    if stored is not None:
-        for each in sorted(revisions(stored.record, await state(call, name))):
-            former |= {str(entry.ref): entry for entry in await store.entries(name, each)}
-    before = stored.record if stored is not None else App(revision=1)
+    store, now = AppStore(call.client, call.keys), await standing(call, name)
+    number = now.stored.record.revision + 1 if now.stored is not None else 1
+    before = now.stored.record if now.stored is not None else App(revision=1)
     app = msgspec.structs.replace(before, **({"revision": number, "mass": False, "adopt": []} | settings))
     entries = [parse(dict(each), "test") for each in documents]
-    made = apps.tracker(number, carried(entries, former, prune=app.prune), by=call.actor)
+    made = apps.tracker(number, carried(entries, await former(call, now), prune=app.prune), by=call.actor)
     told = audited(call, Change(KIND, name, name, "app.record"))
     await call.client.transaction(
-        [await registered(call), store.record(name, made), store.want(name, stored, app), told]
+        [await registered(call), store.record(name, made), store.want(name, now.stored, app), told]
     )
     return number
 
@@ -68,14 +64,6 @@ async def say(call: Call, name: str, **fields: Any) -> None:
     await call.client.transaction(
         [store.want(name, stored, msgspec.structs.replace(stored.record, **fields))]
     )
-
-
-async def state(call: Call, name: str) -> DispatchState:
-    """How far an app is."""
-    key = call.keys.work(KIND, name)
-    entry = await call.client.read(key)
-    work = Work() if entry is None else codec.decode(Work, entry.value, key)
-    return work.dispatch or DispatchState()
 
 
 async def records(call: Call, family: str) -> dict[str, Any]:
@@ -105,7 +93,7 @@ class AppFleet:
         await say(self.call, app, **fields)
 
     async def state(self, app: str = "shop") -> DispatchState:
-        return await state(self.call, app)
+        return await state_of(self.call, app)
 
     async def status(self, app: str = "shop") -> AppStatus:
         entry = await self.fleet.client.read(KEYS.status(KIND, app))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import pytest
 
 from farmd.commands.mutation import Call
+from farmd.dispatch.standing import state_of
 from farmd.runtime.clock import SystemIds
 from store.apps import KIND
-from tests.app_fleet import MARK, apply, document, rc, records, state
+from tests.app_fleet import MARK, apply, document, rc, records
 from tests.fault.falling import FATES, Fate, world_on
 from tests.fault.farm_process import Nursery
 from tests.fault.invariants import violations
@@ -34,7 +35,7 @@ async def test_r12_a_farm_that_falls_away_in_the_middle_of_an_app_changes_nothin
 
         async def reached(number: int) -> None:
             async def so() -> bool:
-                found = await state(call, "shop")
+                found = await state_of(call, "shop")
                 return found.reached == found.effective == number
 
             await eventually(so, what=f"revision {number}")
