@@ -9,8 +9,6 @@ from abc import abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-import structlog
-
 from farmd.kubernetes.evidence import evidence
 from farmd.kubernetes.informer import Informer
 from farmd.kubernetes.settings import KubernetesSettings
@@ -21,24 +19,19 @@ from store.errors import SessionSuspended
 from store.ports import Recorder
 from store.sessions import Session
 
-log = structlog.get_logger()
-
 SWEEP_SECONDS = 600.0
-REACH_SECONDS = 5.0
-UNREACHED_SECONDS = 30.0
 
 
 class KubernetesKind(Kind):
     """A kind in one cluster; ``session`` is that of its last claim."""
 
     def __init__(self, context: Context) -> None:
-        self.settings: KubernetesSettings = context.sections["kubernetes"]
-        self.transport = self.settings.transport
-        self.contact = self.settings.contact
+        settings: KubernetesSettings = context.sections["kubernetes"]
+        self.contact = settings.contact
         self.session: Session | None = None
         super().__init__(context)
         if self.name in context.guards:
-            self.guard.evidence += evidence(self.settings.name, self.informers, context.clock)
+            self.guard.evidence += evidence(settings.name, self.informers, context.clock)
             self.guard.evidence.append(self.contact.stranger)
         self.contact.informers += self.informers
 

@@ -126,5 +126,5 @@ class KubeJobs(KubernetesKind):
         namespace, _, name = path.partition("/")
         units = (unit for unit in self.units if unit.data.plural == plural)
         unit = next((unit for unit in units if unit.namespace in ("", namespace)), None)
-        ours = unit is not None and cluster == self.settings.name and name
+        ours = unit is not None and cluster == self.shared.cluster and name
         return Known(unit, namespace, name) if ours and unit is not None else None

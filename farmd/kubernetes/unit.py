@@ -162,11 +162,6 @@ class Unit:
         """Whether all resources were read."""
         return all(informer.synced for informer in self.informers)
 
-    @property
-    def doubt(self) -> str:
-        """Why what is known may be out of date; empty: it is not."""
-        return next((informer.doubt for informer in self.informers if informer.doubt), "")
-
     def background(self) -> Iterator[Coroutine[Any, Any, None]]:
         """The informers, and what sends events."""
         yield self.events.run()

@@ -35,7 +35,7 @@ def test_a_job_that_another_controller_manages_is_no_item(manager: str, work: bo
 
 
 def test_a_doubt_keeps_no_lock_of_a_job_whose_deletion_was_told() -> None:
-    unit: Any = SimpleNamespace(jobs=ObjectStore(), groups=None, synced=True, doubt="404")
-    assert JobItems([unit], ()).trusted()
-    unit.synced = False
-    assert not JobItems([unit], ()).trusted()
+    of = unit(informers=[SimpleNamespace(doubt="404")])
+    assert JobItems([of], ()).trusted()
+    of.synced = False
+    assert not JobItems([of], ()).trusted()
