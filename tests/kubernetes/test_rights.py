@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from farmd.kubernetes.resources import CRDS
-from tests.farmctl import Farmctl, Result
+from tests.farmctl import Result
 from tests.fleet import eventually
 from tests.kubernetes.farmjobs import SUCCEEDED, Jobs
+from tests.kubernetes.job_people import Run, person
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 
 
 @pytest.fixture
-def farmctl(unclaimed: Jobs, tmp_path) -> Callable[..., Awaitable[Result]]:
+def farmctl(unclaimed: Jobs, tmp_path: Path) -> Run:
     """``farmctl`` of an administrator of both systems."""
-    config = tmp_path / "person.json"
-    config.write_text(unclaimed.server.kubeconfig())
-    run = Farmctl(unclaimed.consul, unclaimed.prefix, variables={"KUBECONFIG": str(config)})
-    return partial(asyncio.to_thread, run)
+    return person(unclaimed, tmp_path)
 
 
 def states(told: Result) -> dict[str, str]:
