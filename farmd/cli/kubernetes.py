@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from farmd import overview
 from farmd.cli.changes import apply, ask
 from farmd.cli.cluster import Place, access_options, connected
 from farmd.cli.invocation import Invocation
@@ -18,12 +19,8 @@ from farmd.cli.output import render
 from farmd.cli.tables import Column, Table
 from farmd.config.kubernetes import JOBS
 from farmd.runtime.clock import SystemClock
-from store import codec
 from store.clusters import ClusterReport
 from store.errors import refuse
-from store.families import FARMS
-from store.farms import Member
-from store.keys import is_sentinel
 
 if TYPE_CHECKING:
     from farmd.kubernetes.install import Installed
@@ -146,11 +143,9 @@ async def _farms(invocation: Invocation) -> list[Installed]:
     """What the farms say of their clusters."""
     from farmd.kubernetes.install import Installed
 
-    page = await invocation.client.list(invocation.keys.tree(FARMS.name))
-    farms = [codec.decode(Member, raw.decoded(), raw.key) for raw in page.items if not is_sentinel(raw.key)]
     return [
         Installed("Farm", f"{farm.id} in {name}", _trouble(report))
-        for farm in farms
+        for farm in await overview.farms(invocation.client, invocation.keys)
         for name, report in sorted(farm.clusters.items())
     ]
 

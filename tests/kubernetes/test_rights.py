@@ -42,6 +42,7 @@ async def test_a_farm_runs_jobs_of_its_namespaces_with_roles_there_alone(unclaim
     assert not unclaimed.running("first").farm.features.reports[unclaimed.namespace].troubles
     denials = unclaimed.settings("first").transport.denials
     assert denials.current() == []
+    await unclaimed.client.put(unclaimed.keys.farm("broken"), b"[]")  # which hides no other farm
     found = states(await farmctl("kubernetes", "status", *words, "-o", "json"))
     assert found["farmd-jobs"] == found["farmd-identity"] == "there"
     assert found[f"first in {unclaimed.namespace}"] == "works"
