@@ -133,8 +133,7 @@ async def idle(api, namespace, connect, consul_dev) -> AsyncIterator[Rollouts]:
             playing(admin, namespace) as knative,
             cluster_on(consul_dev) as cluster,
         ):
-            found = Rollouts(api, knative, cluster, consul_dev, connect)
-            found.recorded = recorded
+            found = Rollouts(api, knative, recorded, cluster, consul_dev, connect)
             try:
                 yield found
             finally:

@@ -37,10 +37,18 @@ class Rollouts:
     ``recorded`` is every version of every object.
     """
 
-    def __init__(self, server: ApiServer, play: Knative, cluster: Cluster, consul: str, connect: Any) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        play: Knative,
+        recorded: Recording,
+        cluster: Cluster,
+        consul: str,
+        connect: Any,
+    ) -> None:
         self.server, self.play, self.namespace = server, play, play.namespace
+        self.recorded = recorded
         self.cluster, self._address, self._connect = cluster, consul, connect
-        self.recorded = Recording()
         self._farms: dict[str, AsyncExitStack] = {}
         self.running: dict[str, RunningFarm] = {}
 

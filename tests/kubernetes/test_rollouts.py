@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 
 import pytest
 
 from farmd.kubernetes.errors import Conflict
-from farmd.kubernetes.install import install
 from farmd.kubernetes.progressive.objects import ORCHESTRATORS, SERVICES
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock
 from store import codec
 from store.failsafe import Failsafe
-from tests.fleet import CLOCK, cluster_on, in_time
-from tests.kubernetes.knative import playing
+from tests.fleet import CLOCK, in_time
 from tests.kubernetes.rollouts import Rollouts
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
@@ -24,26 +21,6 @@ OLD, NEW = "web-00001", "web-00002"
 QUARTERS = {"rollout.knative.dev/over-consumption-ratio": "25"}
 TIGHT = QUARTERS | {"rollout.knative.dev/progressive-rollout-strategy": "resourceutil"}
 HASTY = QUARTERS | {"rollout.farmd.io/progress-deadline": "5"}
-
-
-@pytest.fixture
-async def idle(api, namespace, connect, consul_dev) -> AsyncIterator[Rollouts]:
-    """Knative in a namespace of the test's own, without a farm."""
-    async with connect(api) as admin:
-        await install(admin, (), SystemClock(), progressive=True)
-        async with playing(admin, namespace) as knative, cluster_on(consul_dev) as cluster:
-            found = Rollouts(api, knative, cluster, consul_dev, connect)
-            try:
-                yield found
-            finally:
-                await found.close()
-
-
-@pytest.fixture
-async def rollouts(idle: Rollouts) -> Rollouts:
-    """The same with one farm."""
-    await idle.farm("first")
-    return idle
 
 
 async def test_a_push_goes_in_stages_and_ends_with_the_bounds_that_people_gave(rollouts: Rollouts) -> None:
