@@ -34,7 +34,7 @@ _OWN = {
     "test_a_bad_token": "its users have tokens, and are not impersonated",
     "test_every_step.py": "its proxy answers with the server's own certificate",
     "test_knative.py": "it plays Knative's controllers, which a cluster may have",
-    "test_rollouts.py": "it plays Knative's controllers, which a cluster may have",
+    "kubernetes/test_rollout": "it plays Knative's controllers, which a cluster may have",
     "test_ksvc_commands.py": "it plays Knative's controllers, which a cluster may have",
     "test_gangs.py": "it defines the objects of schedulers, which a cluster may have",
     "test_frameworks.py": "it defines the jobs of Kubeflow, which a cluster may have",
