@@ -264,7 +264,6 @@ async def playing(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await CLOCK.sleep(0.2)  # aiohttp closes TLS connections in the background
 
 
 async def define(transport: KubernetesTransport, version: str) -> None:
