@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 
 from farmd.dispatch.model import Ref
 from store.apps import Entry
@@ -16,22 +17,25 @@ def steps(entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], ...]:
         InputInvalid: objects wait for one another in a circle, which it names.
     """
     found = {str(entry.ref): entry for entry in entries}
-    levels: dict[Ref, int] = {}
-    for ref in found:
-        _level(ref, found, levels, ())
-    places = sorted({(entry.wave, levels[ref]) for ref, entry in found.items()})
-    return tuple(
-        tuple(entry for ref, entry in found.items() if (entry.wave, levels[ref]) == place) for place in places
+    sorter = TopologicalSorter(
+        {
+            ref: [name for name in entry.after if name in found and found[name].wave == entry.wave]
+            for ref, entry in found.items()
+        }
     )
-
-
-def _level(ref: Ref, found: Mapping[Ref, Entry], levels: dict[Ref, int], above: tuple[Ref, ...]) -> int:
-    """How many objects of its wave must be ready one after the other before this one."""
-    if ref in above:
-        circle = " -> ".join([*above[above.index(ref) :], ref])
-        raise InputInvalid(f"after: found a circle {circle}, expected none", field="after")
-    if ref not in levels:
-        entry = found[ref]
-        same = [name for name in entry.after if name in found and found[name].wave == entry.wave]
-        levels[ref] = max((1 + _level(name, found, levels, (*above, ref)) for name in same), default=0)
-    return levels[ref]
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        raise InputInvalid(f"after: found a circle {circle}, expected none", field="after") from error
+    levels: dict[Ref, int] = {}
+    level = 0
+    while sorter:
+        ready = sorter.get_ready()
+        levels |= dict.fromkeys(ready, level)
+        sorter.done(*ready)
+        level += 1
+    places: dict[tuple[int, int], list[Entry]] = {}
+    for ref, entry in found.items():
+        places.setdefault((entry.wave, levels[ref]), []).append(entry)
+    return tuple(tuple(places[place]) for place in sorted(places))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from farmd.dispatch.model import Live
+from farmd.dispatch.order import steps
 from farmd.dispatch.plan import decide
-from store.apps import App, DispatchState
+from store.apps import MAX_ENTRIES, App, DispatchState
+from store.errors import InputInvalid
 from tests.app_worlds import World, entry, ref, world
 
 ONE = (entry("rc/deploy1"), entry("rc/svc1"), entry("rc/pv1"))
@@ -185,6 +189,18 @@ def test_the_last_revision_that_is_not_pruned_keeps_what_files_say_to_keep() -> 
 
 
 # -- waves -----------------------------------------------------------------------------------------
+
+
+def test_a_chain_of_as_many_objects_as_an_app_may_have_is_put_in_order() -> None:
+    chain = [entry(f"rc/r{at}", after=[f"rc/r{at + 1}"]) for at in range(MAX_ENTRIES - 1)]
+    last = entry(f"rc/r{MAX_ENTRIES - 1}")
+    assert steps([*chain, last]) == tuple((each,) for each in (last, *reversed(chain)))
+
+
+def test_objects_that_wait_for_one_another_in_a_circle_are_named() -> None:
+    circle = [entry(f"rc/{name}", after=[f"rc/{other}"]) for name, other in ("ab", "bc", "ca")]
+    with pytest.raises(InputInvalid, match=r"after: found a circle .*rc/b -> rc/c.*, expected none"):
+        steps(circle)
 
 
 def test_a_wave_begins_once_the_former_is_ready() -> None:
