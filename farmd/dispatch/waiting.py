@@ -6,6 +6,7 @@ from farmd import overview
 from farmd.commands import waiting
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Look, Report
+from farmd.dispatch.plan import falls_back
 from farmd.dispatch.standing import Standing, standing
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.apps import KIND, AppStore, ObjectStatus
@@ -23,10 +24,9 @@ async def reached(call: Call, name: str, revision: int, timeout: float, report: 
     def done(now: Standing, _: bool) -> bool:
         if now.stored is None or now.stored.record.deleting or now.stored.record.revision != revision:
             return True
-        failed = now.state.refused == revision
-        rolls_back = failed and now.stored.record.on_failure == "rollback" and now.state.reached
-        if rolls_back:
+        if falls_back(now.stored.record, now.state):
             return now.state.effective == now.state.reached and now.state.swept >= revision
+        failed = now.state.refused == revision
         return failed or (now.state.reached == revision and now.state.swept >= revision)
 
     async def late(now: Standing) -> WaitTimeout:
