@@ -43,7 +43,7 @@ __all__ = [
 
 # An object's identity, ``str`` of its reference.
 Ref = str
-Verb = Literal["create", "update", "adopt", "repair", "replace", "release", "hand", "remove", "finish"]
+Verb = Literal["create", "update", "adopt", "repair", "replace", "release", "hand", "remove"]
 COLLECTING = frozenset({"release", "hand", "remove"})
 Verdict = Literal["ready", "progressing", "failed", "unknown"]
 

@@ -81,7 +81,7 @@ def _begin(shot: Snapshot) -> Plan:
     state = _aimed(shot, target(shot.app, shot.state))
     if not back:
         state = replace(state, refused=0, failure="")
-    found = bring(dataclasses.replace(shot, state=state), _step(shot, 0))
+    found = bring(shot, next(iter(steps(shot.wanted)), ()))
     acts = () if found.refused else tuple(found.acts)
     return Plan(note=replace(state, waits=found.waits), acts=acts, action="app.begin", phase="applying")
 
@@ -91,12 +91,6 @@ def _aimed(shot: Snapshot, revision: int) -> DispatchState:
     seq = max(shot.state.seq, shot.app.resumed) + 1
     aimed = replace(shot.state, seq=seq, effective=revision, wave=0, since=shot.now, began=shot.now)
     return replace(aimed, waits=[], repairs={})
-
-
-def _step(shot: Snapshot, number: int) -> tuple[Entry, ...]:
-    """The entries of one step, from 0; none behind the last one."""
-    found = steps(shot.wanted)
-    return found[number] if number < len(found) else ()
 
 
 def _go_on(shot: Snapshot) -> Plan:

@@ -18,11 +18,10 @@ from store.words import count_of, listed
 
 @dataclass(slots=True)
 class Sweep:
-    """What leaves the app: ``acts`` now, ``waiting`` later; ``removed`` counts all objects that shall go."""
+    """What leaves the app: ``acts`` now, ``waiting`` later."""
 
     acts: list[Act] = field(default_factory=list)
     waiting: dict[Ref, str] = field(default_factory=dict)
-    removed: int = 0
     blocked: Blocked | None = None
 
     @property
@@ -46,7 +45,6 @@ def sweep(shot: Snapshot, *, back: bool) -> Sweep:
             found.acts.append(Act("hand", entry.ref, entry, "that app waits for it", shot.others[ref]))
         elif _goes(shot, ref, back):
             going.append(entry)
-    found.removed = len(going)
     if going and (why := _mass(shot, going, back)):
         found.blocked = Blocked("mass", why)
     elif going and shot.frozen is not None:
