@@ -13,6 +13,9 @@ from farmd.dispatch.preview import Preview
 from store.apps import Entry
 from store.errors import Conflict, InputInvalid
 
+# Operations of a farm beside the changes in one transaction: the fence, the record, the state, the audit.
+BESIDE = 8
+
 
 def speaking(call: Call, app: str, wish: Wish | None) -> Call:
     """The caller as an app, which leaves to people the fields that an object's file does not state."""

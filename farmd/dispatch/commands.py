@@ -28,8 +28,6 @@ from store.words import count_of, listed
 
 # What a farm knows while it reaches a cluster begins so.
 CLUSTERS = "kubernetes."
-# What a farm writes beside the objects: the fence, its work and the audit.
-OWN_OPERATIONS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +188,7 @@ def _check_atomic(preview: Preview, made: Mapping[Ref, Mutation]) -> None:
     if len({step for step, _ in preview.acts}) > 1:
         found = f"changes in {len({step for step, _ in preview.acts})} steps"
         refuse("--atomic", found, "one step, and no removal after it: a gate waits between steps")
-    size = OWN_OPERATIONS + sum(len(each.operations) - 1 for each in made.values())
+    size = changes.BESIDE + sum(len(each.operations) - 1 for each in made.values())
     if size > MAX_OPERATIONS:
         refuse(
             "--atomic",

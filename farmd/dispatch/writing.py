@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from farmd.dispatch import report
+from farmd.dispatch.changes import BESIDE
 from farmd.dispatch.index import Index
 from farmd.dispatch.model import Act, Plan, Snapshot
 from farmd.dispatch.names import revision_name
@@ -30,8 +31,6 @@ from store.work import Work
 WRITING = frozenset({Verb.SET, Verb.CAS, Verb.DELETE, Verb.DELETE_CAS})
 # Trackers that one transaction deletes; the rest goes with the next revision.
 TRIMMED = 20
-# The fence, the record, the state and the audit record beside the changes.
-BESIDE = 8
 
 
 @dataclass(frozen=True, slots=True)

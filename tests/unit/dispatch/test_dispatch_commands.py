@@ -188,6 +188,14 @@ async def test_atomic_refuses_what_needs_more_than_one_transaction() -> None:
         assert (await commands.apply(call, bundle(*many[:9], atomic=True))).app.atomic
 
 
+async def test_atomic_refuses_as_many_objects_as_farms_do() -> None:
+    many = [document(f"a{number}") for number in range(19)]  # each a manifest, a record and a name
+    async with person() as call:
+        with pytest.raises(InputInvalid, match=r"--atomic: found 65 operations, expected at most 64"):
+            await commands.apply(call, bundle(*many, atomic=True))
+        assert (await commands.apply(call, bundle(*many[:18], atomic=True))).app.atomic
+
+
 async def test_of_two_people_who_apply_at_once_the_second_is_told() -> None:
     async with person() as call:
         first = await commands.apply(call, bundle(document("web")))
