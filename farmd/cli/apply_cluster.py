@@ -14,6 +14,7 @@ from store.registration import cluster_id
 
 if TYPE_CHECKING:
     from farmd.dispatch.standing import Look
+    from farmd.kubernetes.apps.discovery import Discovery
     from farmd.kubernetes.transport import KubernetesTransport
     from store.apps import Entry
 
@@ -23,29 +24,26 @@ SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A person's login to a cluster, and the id of farmd's own, which marks bear."""
+    """A person's login to a cluster, what it serves, and the id of farmd's own, which marks bear."""
 
     invocation: Invocation
     transport: KubernetesTransport
+    discovery: Discovery
     own: str
 
     def look(self, app: str) -> Look:
         """What looks at the objects of an app."""
         from farmd.kubernetes.apps.api import Api
         from farmd.kubernetes.apps.applicator import Applicator
-        from farmd.kubernetes.apps.discovery import Discovery
 
-        api = Api(self.transport, Discovery(self.transport), app, lambda: SECONDS, impersonate=False)
+        api = Api(self.transport, self.discovery, app, lambda: SECONDS, impersonate=False)
         return Applicator(api, app, self.own, self.invocation.call.clock).look
 
     async def scopes(self, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], bool]:
         """Of these kinds, as (apiVersion, kind), that the server has: whether their objects have a namespace;
         by (group, kind).
         """
-        from farmd.kubernetes.apps.discovery import Discovery
-
-        discovery = Discovery(self.transport)
-        found = {(api, kind): await discovery.find(api, kind) for api, kind in sorted(kinds)}
+        found = {(api, kind): await self.discovery.find(api, kind) for api, kind in sorted(kinds)}
         return {(each.group, each.kind): each.namespaced for each in found.values() if each is not None}
 
 
@@ -56,9 +54,11 @@ async def login(invocation: Invocation, place: Place) -> AsyncIterator[Login]:
     Raises:
         InputInvalid: no kubeconfig, or one that is not usable. StoreError: the API server does not answer.
     """
+    from farmd.kubernetes.apps.discovery import Discovery
+
     own = await cluster_id(invocation.client, invocation.keys)
     async with connected(place) as cluster:
-        yield Login(invocation, cluster.transport, own)
+        yield Login(invocation, cluster.transport, Discovery(cluster.transport), own)
 
 
 @asynccontextmanager
