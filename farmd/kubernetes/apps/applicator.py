@@ -230,11 +230,9 @@ class Applicator:
             case "remove" | "replace" if found is not None:
                 await self._api.delete(act.ref, found)
             case "release" if found is not None:
-                gone = {marks.LABEL: None}, {marks.APPLIED: None}
-                await self._api.mark(act.ref, found, *gone)
+                await self._api.mark(act.ref, found, {marks.LABEL: None}, {marks.APPLIED: None})
             case "hand" if found is not None:
-                other = Mark(self._cluster, act.to, 0)
-                texts = {marks.APPLIED: "/".join(map(str, other))}
+                texts = {marks.APPLIED: str(Mark(self._cluster, act.to, 0))}
                 await self._api.mark(act.ref, found, {marks.LABEL: act.to}, texts)
             case "update" | "repair" | "adopt" if found is not None:
                 await self._apply(act, found, mark)

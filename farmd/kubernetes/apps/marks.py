@@ -35,12 +35,16 @@ class Mark(NamedTuple):
     app: str
     seq: int
 
+    def __str__(self) -> str:
+        """As an object's annotation says it; ``mark_in`` reads it."""
+        return f"{self.cluster}/{self.app}/{self.seq}"
+
 
 def marked(document: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     """A document with a mark."""
     meta = document["metadata"]
     labels = {**meta.get("labels", {}), LABEL: mark.app}
-    annotations = {**meta.get("annotations", {}), APPLIED: "/".join(map(str, mark))}
+    annotations = {**meta.get("annotations", {}), APPLIED: str(mark)}
     return {**document, "metadata": {**meta, "labels": labels, "annotations": annotations}}
 
 
