@@ -44,9 +44,8 @@ class Family(Generic[T]):
         during: names the item, as ``<family>/<id>``, during which a record of it owns pods by itself, such
             as a service's hook; empty: it owns none.
         switches: the field of a record that holds the id of the service whose owners it changes; empty: none.
-        leaves: the fields of a part of one of its records that others may change, too (R14); where it
-        ``opens``
-            parts, also those that a part itself names in ``open``.
+        leaves: the fields of a part of one of its records that others may change, too (R14).
+        opens: a part of one of its records may itself name more such fields, in ``open``.
         named: people name its records: ``names/<family>/`` holds the id for each name.
     """
 
