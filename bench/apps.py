@@ -11,11 +11,12 @@ from typing import Any
 from bench.rig import rig
 from farmd.commands.mutation import Call
 from farmd.runtime.clock import SystemIds
+from store.apps import KIND
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
 from store.consul.transport import AiohttpTransport
 from store.ports import Request, Response
-from tests.fleet import CLOCK, KEYS, RunningFarm, start_farm
+from tests.fleet import CLOCK, KEYS, farm_on
 
 DROPPED = ("check-index", "check-session", "check-not-exists", "lock", "unlock")
 
@@ -38,8 +39,8 @@ class Sent(AiohttpTransport):
 class Setting:
     """A durable Consul, people at it, and a farm that keeps apps."""
 
-    def __init__(self, address: str, client: ConsulClient, sent: Sent, farm: RunningFarm) -> None:
-        self.address, self.client, self.sent, self.farm = address, client, sent, farm
+    def __init__(self, address: str, client: ConsulClient, sent: Sent) -> None:
+        self.address, self.client, self.sent = address, client, sent
         self.call = Call(client, KEYS, CLOCK, SystemIds(), "user/bench@here")
 
 
@@ -49,11 +50,10 @@ async def setting() -> AsyncIterator[Setting]:
     async with rig() as (server, client):
         sent = Sent(Address.from_environment({}, server.address))
         own = ConsulClient(sent, clock=CLOCK)
-        farm = await start_farm(own, "apps", kinds=("apps",))
         try:
-            yield Setting(server.address, client, sent, farm)
+            async with farm_on(own, "apps", kinds=(KIND,)):
+                yield Setting(server.address, client, sent)
         finally:
-            await farm.close()
             await own.close()
 
 
@@ -71,7 +71,7 @@ def bare(bodies: list[bytes], prefix: str) -> list[bytes]:
     return found
 
 
-def controller(name: str, **fields: Any) -> dict[str, Any]:
+def controller(name: str) -> dict[str, Any]:
     """A document of a controller without pods."""
     pod = {"id": name, "command": ["/srv/app", "--port", "8080"], "env": {"MODE": "production"}}
-    return {"apiVersion": "farmd/v1", "kind": "rc", "name": name, "replicas": 0, "pod": pod, **fields}
+    return {"apiVersion": "farmd/v1", "kind": "rc", "name": name, "replicas": 0, "pod": pod}

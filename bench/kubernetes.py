@@ -94,8 +94,8 @@ class Setting:
                 raise RuntimeError(f"{call.method} {call.path}: found {answer.status} {text[:200]!r}")
             return json.loads(text)
 
-    async def all(self, chains: Iterable[Sequence[Call]], in_flight: int = MOST_IN_FLIGHT) -> float:
-        """Send chains of requests, so many at a time, each chain in its order; the seconds that it took."""
+    async def all(self, chains: Iterable[Sequence[Call]]) -> float:
+        """Send chains of requests, as many at once as a farm does, each in its order; the seconds needed."""
         left, started = iter(chains), time.monotonic()
 
         async def one() -> None:
@@ -103,7 +103,7 @@ class Setting:
                 for call in chain:
                     await self.call(call)
 
-        await asyncio.gather(*(one() for _ in range(in_flight)))
+        await asyncio.gather(*(one() for _ in range(MOST_IN_FLIGHT)))
         return time.monotonic() - started
 
     async def counts(self, *, reads: bool = False) -> Counter[tuple[str, str]]:
@@ -139,9 +139,9 @@ class Setting:
 
 
 @asynccontextmanager
-async def setting(*flags: str) -> AsyncIterator[Setting]:
+async def setting() -> AsyncIterator[Setting]:
     """Servers with the definition of jobs, for the length of a ``with`` block."""
-    with Etcd() as etcd, ApiServer(etcd, *flags) as api, tempfile.TemporaryDirectory() as folder:
+    with Etcd() as etcd, ApiServer(etcd) as api, tempfile.TemporaryDirectory() as folder:
         connector = aiohttp.TCPConnector(ssl=api.login(), limit=0)
         async with rig() as (consul, store), aiohttp.ClientSession(connector=connector) as session:
             made = Setting(api, etcd, consul, store, session, Path(folder))
@@ -159,7 +159,7 @@ async def setting(*flags: str) -> AsyncIterator[Setting]:
                 await asyncio.gather(*(farm.end() for farm in made.farms))
 
 
-def document(name: str, members: int, **policy: Any) -> dict[str, Any]:
+def document(name: str, members: int) -> dict[str, Any]:
     """A job with small pods."""
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
     worker = {
@@ -167,7 +167,7 @@ def document(name: str, members: int, **policy: Any) -> dict[str, Any]:
         "restartPolicy": "ExitCode",
         "template": {"spec": {"containers": [container]}},
     }
-    spec = {"replicaSpecs": {"Worker": worker}, "runPolicy": policy}
+    spec = {"replicaSpecs": {"Worker": worker}}
     return {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
