@@ -95,9 +95,9 @@ def owned(manager: str, *path: str, time: str | None = None) -> ManagedFields:
     return ManagedFields(manager=manager, operation="Apply", time=time, fields_v1=fields)
 
 
-def autoscaler(name: str, actual: int | None, desired: int | None = None) -> PodAutoscaler:
-    """A revision's autoscaler; it wants what it has, where nothing else is said."""
-    status = AutoscalerStatus(desired_scale=actual if desired is None else desired, actual_scale=actual)
+def autoscaler(name: str, actual: int | None) -> PodAutoscaler:
+    """A revision's autoscaler, which wants what it has."""
+    status = AutoscalerStatus(desired_scale=actual, actual_scale=actual)
     return PodAutoscaler(metadata=Meta(name=name, namespace="shop"), status=status)
 
 
@@ -133,14 +133,12 @@ def orchestrator(
     finished: tuple[TargetRevision, ...] = (),
     conditions: Mapping[str, str] | None = None,
     strategy: str = "availability",
-    annotations: Mapping[str, str] | None = None,
-    at: float = 0.0,
 ) -> Orchestrator:
     """A record whose generation is observed."""
     said = (conditions or {}).items()
-    found = tuple(Condition(type=kind, status=word, last_transition_time=rfc3339(at)) for kind, word in said)
+    found = tuple(Condition(type=kind, status=word, last_transition_time=rfc3339(0.0)) for kind, word in said)
     return Orchestrator(
-        metadata=Meta(name="web", namespace="shop", generation=1, annotations=dict(annotations or {})),
+        metadata=Meta(name="web", namespace="shop", generation=1),
         spec=OrchestratorSpec(
             initial_revisions=initial,
             target_revisions=targets,
