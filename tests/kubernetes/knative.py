@@ -143,12 +143,9 @@ class Knative(World):
 
     def _health(self, revision: Thing) -> list[dict[str, str]]:
         """The conditions of a Revision; one that was ready stays so until its pods break."""
-        pods, autoscaler = (
-            self.pods(revision.name),
-            self.stores[AUTOSCALERS].get(self.namespace, revision.name),
-        )
-        notes = autoscaler.metadata.annotations if autoscaler is not None else {}
-        least, _ = rules.bounds(notes, reachable=True)
+        pods = self.pods(revision.name)
+        autoscaler = self.stores[AUTOSCALERS].get(self.namespace, revision.name)
+        least, _ = _bounds(autoscaler) if autoscaler is not None else (0, 0)
         was = says(revision, "Ready") == "True"
         unplaced = any("nodeName" not in each.spec for each in pods)
         room = None if not pods and not was else not unplaced or was
@@ -186,9 +183,8 @@ class Knative(World):
             revision = self.stores[REVISIONS].get(self.namespace, found.name)
             if revision is None:
                 continue
-            reachable = found.spec.get("reachability") != "Unreachable"
             fresh = says(revision, "Ready") != "True"
-            least, most = rules.bounds(found.metadata.annotations, reachable=reachable)
+            least, most = _bounds(found)
             wanted = rules.desired(self._share(revision), least, most, fresh=fresh)
             known = "desiredScale" in found.status
             status = {"desiredScale": wanted if known else -1, "actualScale": len(self.ready(found.name))}
@@ -245,6 +241,12 @@ class Knative(World):
                 owner = each.metadata.controller
                 if owner is not None and owner.uid not in uids and not each.metadata.terminating:
                     await self.delete(kind, each, 0)
+
+
+def _bounds(autoscaler: Thing) -> tuple[int, int]:
+    """The least and the most pods that count: the least of a revision that no route reaches does not."""
+    reachable = autoscaler.spec.get("reachability") != "Unreachable"
+    return rules.bounds(autoscaler.metadata.annotations, reachable=reachable)
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from farmd.kubernetes.resources import PODS
 from farmd.runtime.clock import SystemClock
 from tests.fleet import eventually
 from tests.kubernetes.knative import Knative, playing
+from tests.kubernetes.knative_world import says
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 MIN = "autoscaling.knative.dev/min-scale"
@@ -141,6 +142,21 @@ async def test_a_revision_without_an_entry_loses_its_least_and_one_of_0_percent_
     await until("no old pods", lambda: not knative.pods(OLD))
     await knative.pin("web", {"revisionName": NEW, "percent": 100}, {"revisionName": OLD, "percent": 0})
     await serves(knative, OLD, 2, 0)
+
+
+async def test_a_new_revision_that_a_route_leaves_is_ready_with_one_pod(knative):
+    await knative.push("web", least=2)
+    await serves(knative, OLD, 2)
+    knative.room = 2
+    await knative.push("web", "web:2", least=2)
+    await until("its pods", lambda: len(knative.pods(NEW)) == 2)
+    await knative.pin("web", {"revisionName": OLD, "percent": 100, "latestRevision": False})
+    await until("one pod of them", lambda: len(knative.pods(NEW)) == 1)
+    knative.room = 10
+    knative.changed.set()
+    revisions = knative.stores[REVISIONS]
+    await until("readiness", lambda: says(revisions.get(knative.namespace, NEW), "Ready") == "True")
+    assert len(knative.pods(NEW)) == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from farmd.kubernetes.install import documents
 from farmd.kubernetes.progressive import ground
-from farmd.kubernetes.progressive.objects import AUTOSCALERS, REVISIONS
+from farmd.kubernetes.progressive.objects import AUTOSCALERS, REVISIONS, UNREACHABLE
 from tests.kubernetes.rollout_rules import mistakes
 from tests.kubernetes.rollouts import Rollouts
 
@@ -146,6 +146,29 @@ async def test_a_revision_that_never_gets_ready_is_passed_over_with_one_pod_at_m
     assert rollouts.recorded.bounds(THIRD) in ([(4, 4), (1, 4), (0, 1)], [(4, 4), (1, 4), (1, 4), (0, 1)])
     assert len(rollouts.play.pods(THIRD)) <= 1
     kept(rollouts)
+
+
+async def test_a_newcomer_that_a_route_leaves_before_it_is_ready_gets_all_of_its_pods(idle: Rollouts) -> None:
+    await idle.farm("first")
+    await pushed(idle, 1, 3)
+    await idle.until("the first revision", lambda: idle.rests(OLD, 3))
+    await idle.stop("first")
+    idle.play.room = 3
+    await idle.play.pin("web", {"latestRevision": True, "percent": 100}, manager="kubectl")
+    await pushed(idle, 2, 3, 100)
+    await idle.until("pods without a place", lambda: len(idle.play.pods(NEW)) == 3)
+    await idle.farm("second")
+    await idle.until("bounds of its stage", lambda: idle.bounds(NEW) == ("3", "3"))
+    scale = idle.play.stores[AUTOSCALERS]
+    await idle.until(
+        "an autoscaler that no route reaches",
+        lambda: scale.get(idle.namespace, NEW).spec["reachability"] == UNREACHABLE,
+    )
+    await idle.until("one pod", lambda: len(idle.play.pods(NEW)) == 1)
+    idle.play.room = 100
+    idle.play.changed.set()
+    await idle.until("the second revision", lambda: idle.rests(NEW, 3))
+    kept(idle)
 
 
 async def test_a_service_without_bounds_goes_by_its_traffic(rollouts: Rollouts) -> None:
