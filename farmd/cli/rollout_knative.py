@@ -54,11 +54,7 @@ async def listed(invocation: Invocation, place: Place, *, everywhere: bool) -> N
         async def read() -> Table:
             found = await there.services.list("" if everywhere else there.cluster.namespace)
             owners = await holders(invocation.client, invocation.keys, words.KIND)
-            rows = [
-                view.row(each._replace(owner=owners.get(each.knative.service.metadata.uid, "")))
-                for each in found
-            ]
-            return _table(rows)
+            return _table([view.row(each.held_by(owners)) for each in found])
 
         await show(invocation, read)
 

@@ -24,7 +24,6 @@ from farmd.kubernetes.progressive.objects import (
     Revision,
     Service,
 )
-from farmd.rollout.revisions import TargetRevision
 from store.mistakes import shown
 
 # A marker of Knative's extension: the revision is to get no pods before those of the others are gone.
@@ -123,11 +122,6 @@ def parsed(text: str) -> Bounds:
     """Bounds out of such a text."""
     least, _, most = text.partition("/")
     return Bounds(*(int(each) if each.isdecimal() else None for each in (least, most)))
-
-
-def of_target(revision: TargetRevision) -> Bounds:
-    """The final bounds that a target revision names."""
-    return Bounds(revision.min_scale, revision.max_scale)
 
 
 def misspelt(knative: Knative) -> str:

@@ -26,7 +26,6 @@ START, ROLLING = "StageRevisionStart", "RevisionRollingInProgress"
 HELD = "RolloutPaused"
 STAGE_FAILED, FAILED = "StageRevisionRolloutFailed", "RevisionRolloutFailed"
 NOT_READY = "PodAutoscalerStageNotReady"
-UNOBSERVED = "NewObservedGenFailure"
 
 
 class Mark(NamedTuple):

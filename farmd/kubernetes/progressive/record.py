@@ -38,9 +38,6 @@ MOST_REFUSED = 10
 # What people say of one rollout: such words count in a freeze, too.
 ACTS = (RESUMED, REVERT, PROMOTE, RETRY)
 BY_PERSON = "a person reverted it"
-# So often another manager may write the same traffic in this time: then it is a controller and no person.
-MOST_WORDS, WORDS_SECONDS = 3, 600.0
-ALL = 100
 
 
 def paused(knative: Knative) -> bool:

@@ -27,7 +27,6 @@ from farmd.kubernetes.progressive.objects import (
     OrchestratorSpec,
 )
 
-MOST_REFUSED = 10
 # So often another manager may write the same traffic in this time: then it is a controller and no person.
 MOST_WORDS, WORDS_SECONDS = 3, 600.0
 ALL = 100
@@ -78,9 +77,7 @@ def _created(knative: Knative) -> Sync:
     said = record.heard(knative)
     owner = _writer(knative)
     if owner is not None and not own:
-        said = Heard(
-            said.revert, said.promote, said.retry, _told(knative, owner), newest, (owner.time or "",)
-        )
+        said = replace(said, word=_told(knative, owner), revision=newest, times=(owner.time or "",))
     annotations = {
         FOLLOW: follow,
         REFUSED: ",".join(bad) or None,

@@ -17,7 +17,7 @@ from farmd.kubernetes.progressive.people.found import Seen
 from farmd.rollout.revisions import TargetRevision
 from store.words import count_of, lasting
 
-SERVES, OVER = "Ready", ("Succeeded", "Failed")
+SERVES = "Ready"
 
 
 class RolloutRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ def _ailing(knative: Knative, name: str) -> str:
 
 def _state(pod: Pod) -> tuple[str, str]:
     """What a pod does, and why it does not serve."""
-    if pod.status.phase in OVER:
+    if pod.status.phase in reading.OVER:
         return "over", pod.status.reason
     if pod.metadata.terminating:
         return "ends", ""
