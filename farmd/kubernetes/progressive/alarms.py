@@ -31,9 +31,8 @@ def phase(knative: Knative, plan: Plan) -> str:
     """Where a rollout is, for the metric; empty: none is under way."""
     if knative.orchestrator is None:
         return "pending"
-    status = knative.record.status
-    over = condition(status.conditions, "Ready").status == "True"
-    if over and status.observed_generation == knative.record.metadata.generation:
+    over = condition(knative.record.status.conditions, "Ready").status == "True"
+    if over and knative.record.observed:
         return ""
     if record.paused(knative):
         return "paused"

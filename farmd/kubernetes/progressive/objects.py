@@ -233,6 +233,11 @@ class Orchestrator(_Lean, frozen=True):
     spec: OrchestratorSpec = OrchestratorSpec()
     status: OrchestratorStatus = OrchestratorStatus()
 
+    @property
+    def observed(self) -> bool:
+        """Whether its status is that of its spec."""
+        return self.status.observed_generation == self.metadata.generation
+
 
 class StageAutoscalerSpec(_Lean, frozen=True):
     """The bounds of a revision in a stage; None: not bounded by it."""

@@ -83,15 +83,11 @@ def _staged(knative: Knative) -> Plan:
     if rollout.stage_ready is False:
         return _halted(knative)
     found = condition(knative.record.status.conditions, STAGE_READY)
-    if found.status != UNKNOWN or not _observed(knative):
+    if found.status != UNKNOWN or not knative.record.observed:
         return Plan(turn=Turn("begin", status=statuses.under_way(knative)))
     if found.reason == HELD:
         return Plan(turn=Turn("resume", "a person resumed it", status=statuses.under_way(knative)))
     return _pushed(knative)
-
-
-def _observed(knative: Knative) -> bool:
-    return knative.record.status.observed_generation == knative.record.metadata.generation
 
 
 def _pushed(knative: Knative) -> Plan:
@@ -169,7 +165,7 @@ def _draining(knative: Knative) -> bool:
 def _paused(knative: Knative) -> Plan:
     """Nothing moves; the record says so. The time until it goes on is no time without progress."""
     stage = condition(knative.record.status.conditions, STAGE_READY)
-    if stage.status == UNKNOWN and stage.reason != HELD and _observed(knative):
+    if stage.status == UNKNOWN and stage.reason != HELD and knative.record.observed:
         return Plan(turn=Turn("pause", "a person paused it", status=statuses.held(knative)))
     text = f"paused; farmctl rollout resume ksvc/{_name(knative)} goes on"
     return Plan(blocked=Blocked("paused", text, wanted=True))
@@ -184,7 +180,7 @@ def _frozen(knative: Knative) -> Plan:
     """Nothing falls and no traffic moves; a newcomer that fails is left, and the former bounds rise."""
     held = frozen(knative.frozen or "")
     rollout = reading.rollout(knative)
-    if record.paused(knative) or rollout.stage_ready is not None or not _observed(knative):
+    if record.paused(knative) or rollout.stage_ready is not None or not knative.record.observed:
         return Plan(blocked=held)
     _, _, wanted = target.reconciled(knative)
     bounded = [each for each in wanted if isinstance(each, StageBounds | RevisionBounds)]

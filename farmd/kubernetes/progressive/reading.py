@@ -34,8 +34,7 @@ OVER = ("Succeeded", "Failed")
 def rollout(knative: Knative) -> RolloutOrchestrator:
     """The record as the steps of ``farmd.rollout`` see it. A stage that nobody observed yet is under way."""
     record = knative.record
-    observed = record.status.observed_generation == record.metadata.generation
-    found = record.status.conditions
+    found = record.status.conditions if record.observed else ()
     strategy = record.spec.rollout_strategy
     return RolloutOrchestrator(
         name=record.metadata.name,
@@ -46,10 +45,10 @@ def rollout(knative: Knative) -> RolloutOrchestrator:
         stage_revision_status=record.status.stage_revision_status,
         target_finish_time=seconds_since_epoch(record.spec.target_finish_time),
         rollout_strategy=strategy if strategy == RESOURCE_UTIL_STRATEGY else AVAILABILITY_STRATEGY,
-        stage_scale_up_ready=known(found, STAGE_UP_READY) if observed else None,
-        stage_scale_down_ready=known(found, STAGE_DOWN_READY) if observed else None,
-        stage_ready=known(found, STAGE_READY) if observed else None,
-        last_stage_ready=known(found, LAST_STAGE_READY) if observed else None,
+        stage_scale_up_ready=known(found, STAGE_UP_READY),
+        stage_scale_down_ready=known(found, STAGE_DOWN_READY),
+        stage_ready=known(found, STAGE_READY),
+        last_stage_ready=known(found, LAST_STAGE_READY),
     )
 
 

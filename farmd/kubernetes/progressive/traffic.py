@@ -56,7 +56,7 @@ def _entry(revision: TargetRevision) -> TrafficTarget:
 def _shares(knative: Knative) -> tuple[TargetRevision, ...]:
     """The shares that are due. What is drained keeps a share of 0 until the rollout is over."""
     record = knative.record
-    over = known(record.status.conditions, LAST_STAGE_READY) is True and _observed(knative)
+    over = known(record.status.conditions, LAST_STAGE_READY) is True and record.observed
     omitted = over or knative.settings.duration != NO_DURATION
     shares = _held(knative) or record.spec.stage_target_revisions
     return tuple(
@@ -64,11 +64,6 @@ def _shares(knative: Knative) -> tuple[TargetRevision, ...]:
         for each in shares
         if each.percent is not None or not omitted
     )
-
-
-def _observed(knative: Knative) -> bool:
-    record = knative.record
-    return record.status.observed_generation == record.metadata.generation
 
 
 def _held(knative: Knative) -> tuple[TargetRevision, ...]:
