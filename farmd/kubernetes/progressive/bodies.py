@@ -65,15 +65,11 @@ def orchestrator_patch(knative: Knative, turn: Turn) -> Body:
     """A change of the record: spec, annotations and finalizer in one patch."""
     meta = knative.record.metadata
     changed: Body = {"annotations": dict(turn.annotations)} if turn.annotations else {}
-    others = [each for each in meta.finalizers if each != FINALIZER]
-    if (
-        turn.finalizer is not None
-        and (FINALIZER in meta.finalizers) != turn.finalizer
-        and not meta.terminating
-    ):
-        changed["finalizers"] = [*others, FINALIZER] if turn.finalizer else others
-    elif turn.finalizer is False and FINALIZER in meta.finalizers:
-        changed["finalizers"] = others
+    held = FINALIZER in meta.finalizers
+    if turn.finalizer and not held and not meta.terminating:
+        changed["finalizers"] = [*meta.finalizers, FINALIZER]
+    elif turn.finalizer is False and held:
+        changed["finalizers"] = [each for each in meta.finalizers if each != FINALIZER]
     body: Body = {"metadata": changed} if changed else {}
     return body | ({"spec": _spec(turn.spec)} if turn.spec is not None else {})
 
