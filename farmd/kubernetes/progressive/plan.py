@@ -93,8 +93,8 @@ def _staged(knative: Knative) -> Plan:
 def _pushed(knative: Knative) -> Plan:
     """Write what the stage lacks; with nothing left it is done, fails, is overdue, or is waited for."""
     rollout, done, writes = target.reconciled(knative)
-    kept = {each.revision_name for each in rollout.stage_target_revisions}
-    if writes := (*writes, *target.drained(knative, kept | reading.names(rollout.initial_revisions))):
+    kept = reading.names((*rollout.stage_target_revisions, *rollout.initial_revisions))
+    if writes := (*writes, *target.drained(knative, kept)):
         return Plan(writes=writes)
     if done:
         return Plan(turn=Turn("stage-done", _told(rollout), status=statuses.concluded(knative, rollout)))

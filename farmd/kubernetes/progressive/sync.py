@@ -64,12 +64,12 @@ def _created(knative: Knative) -> Sync:
     if not newest:
         return Sync()
     start = targets.initial_target_revisions(knative, newest)
-    serves = {each.revision_name for each in start}
+    serves = reading.names(start)
     own = traffic.ours(knative)
     follow = targets.LATEST if own else targets.spelt(knative.service.spec.traffic)
     bad = (newest,) if own and newest not in serves and start else ()
     wanted = targets.final_target_revisions(knative, newest, targets.entries(follow))
-    if {each.revision_name for each in wanted} & set(bad):
+    if reading.names(wanted) & set(bad):
         wanted = start
     made = OrchestratorSpec(initial_revisions=start, target_revisions=wanted)
     if (spec := record.staged(knative, made, ())) is None:
@@ -194,7 +194,7 @@ def _retargeted(knative: Knative) -> Sync:
     if not newest:
         return Sync()
     wanted = targets.final_target_revisions(knative, newest, targets.entries(follow))
-    names = {each.revision_name for each in wanted}
+    names = reading.names(wanted)
     same = not targets.differs(there.spec.target_revisions, wanted)
     if same or names & set(record.refused(knative)):
         return Sync()

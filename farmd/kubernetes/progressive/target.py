@@ -170,7 +170,7 @@ def holds(knative: Knative) -> tuple[Write, ...]:
 
 def settled(knative: Knative) -> tuple[Write, ...]:
     """What is left to do at the end: final bounds of what stays and of what is drained, and the traffic."""
-    stays = {each.revision_name for each in knative.record.spec.target_revisions}
+    stays = reading.names(knative.record.spec.target_revisions)
     found: list[Write] = [*_shifted(knative)]
     for name in sorted(stays & knative.revisions.keys() & knative.spas.keys()):
         found += lacking(knative, name, bounds.final(knative, name))
