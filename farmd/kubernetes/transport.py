@@ -167,6 +167,8 @@ class KubernetesTransport:
             async with self._open(request, limit, server_side) as answer:
                 code = _code(answer.status)
                 await self._check(request, answer)
+                if answer.content_type != JSON:
+                    raise UnexpectedAnswer(f"{request}: found {answer.content_type}, expected {JSON}")
                 return await answer.read()
         except NEVER_LEFT as error:
             raise self._cannot_connect(error) from error

@@ -101,6 +101,16 @@ async def test_a_refusal_of_something_that_is_no_api_server_is_told_in_one_line(
             await found.send(GET)
 
 
+@pytest.mark.parametrize("request_", [GET, POST])
+async def test_a_success_of_something_that_is_no_api_server_is_none(tmp_path, request_):
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(text="<html>log in</html>", content_type="text/html")
+
+    async with asking(tmp_path, handler) as found:
+        with pytest.raises(errors.UnexpectedAnswer, match="found text/html, expected application/json"):
+            await found.send(request_)
+
+
 @pytest.mark.parametrize(
     ("request_", "kind"), [(POST, errors.UnknownOutcome), (DELETE, errors.UnknownOutcome)]
 )
