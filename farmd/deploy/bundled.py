@@ -70,9 +70,8 @@ class BundledService:
             return {"exists": False}, {"exists": True}
         after = await _asked(call, before, wish)
         if after is None:
-            return {"pod": "unreadable"}, {"pod": wish.spec.container.image}
-        names = {"manifest": "container"}
-        return difference.fields(_flat(before), _flat(after), names)
+            return {"container": "unreadable"}, {"container": wish.spec.container.image}
+        return difference.fields(_flat(before), _flat(after), {"container": "manifest"})
 
     async def create(self, call: Call, wish: Wish) -> Mutation:
         return await _deployed(call, Wanted(services={wish.name: wish.spec}))

@@ -372,6 +372,19 @@ async def test_a_service_is_deployed_for_its_app_and_people_do_not_deploy_it_oth
         assert await fleet.records("services") == {}
 
 
+async def test_a_service_that_differs_names_the_field_of_its_file() -> None:
+    async with app_fleet("n1") as fleet:
+        agent = b'{"node":"n1","version":"1","features":["runtime.container"]}'
+        await fleet.call.client.put(KEYS.agent("n1"), agent)
+        await fleet.apply(document("service", "front", **SERVICE))
+        await fleet.reached(1, within=600)
+        deployed = load(bundled()["service"])
+        other = {"container": {**SERVICE["container"], "command": ["--other"]}}
+        wish = deployed.wish({"name": "front", **SERVICE, **other})
+        before, after = await deployed.differs(fleet.call, await deployed.find(fleet.call, "front"), wish)
+        assert before.keys() == after.keys() == {"container"}
+
+
 async def test_two_apps_may_each_say_a_label_of_one_node() -> None:
     async with app_fleet("n1") as fleet:
         await fleet.apply(document("node", "n1", labels={"rack": "r1"}))
