@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from farmd.commands.bundled import Bundled
+from farmd.commands.bundled import Bundled, Found, Verdict
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Spells
-from farmd.dispatch.model import Live, Verdict
+from farmd.dispatch.model import Live
 from farmd.kinds import bundled, load
 from store.apps import Entry
 
@@ -33,17 +33,27 @@ async def look(call: Call, entry: Entry, spells: Spells, *, judged: bool = True)
     if wish is not None:
         _, after = await part.differs(call, found, wish)
         differs = tuple(after)
-    verdict: Verdict = "unknown"
-    why = ""
-    if judged:
-        verdict, why = await part.verdict(call, found, spells, wish)
+    verdict = await part.verdict(call, found, spells, wish) if judged else Verdict("unknown")
+    return live(part, entry, found, differs, verdict)
+
+
+def live(
+    part: Bundled,
+    entry: Entry,
+    found: Found,
+    differs: tuple[str, ...],
+    verdict: Verdict,
+    settles: float | None = None,
+) -> Live:
+    """A record as its app plans with it, after it was compared and judged."""
     return Live(
         ref=entry.ref,
         owner=found.part_of,
         differs=differs,
         fixed=part.replaces,
-        verdict=verdict,
-        why=why,
+        verdict=verdict.state,
+        why=verdict.why,
         busy=found.busy,
+        settles=settles,
         version=found.stored.index,
     )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeGuard
 from farmd.commands.bundled import Bundled, BundledNoun, Found, Verdict, Wish
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
-from farmd.dispatch import changes
+from farmd.dispatch import changes, looking
 from farmd.dispatch.index import Index
 from farmd.dispatch.model import Act, Live, Ref
 from farmd.pods.state import observed, settling
@@ -134,17 +134,7 @@ class Records:
         verdict, settles = Verdict("unknown"), None
         if own and not steady and wish is not None:
             verdict, settles = await self._verdict(part, call, there, wish)
-        return Live(
-            ref=entry.ref,
-            owner=there.part_of,
-            differs=differs,
-            fixed=part.replaces and bool(differs),
-            verdict=verdict.state,
-            why=verdict.why,
-            busy=there.busy,
-            settles=settles,
-            version=there.stored.index,
-        )
+        return looking.live(part, entry, there, differs, verdict, settles)
 
     def _wish(self, entry: Entry) -> Wish:
         ref = str(entry.ref)
