@@ -7,37 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from farmd.dispatch.names import construct_resource_tracker_name, revision_name
 from farmd.work.model import Blocked
-from store.apps import (
-    KIND,
-    App,
-    AppStatus,
-    DispatchState,
-    Entry,
-    ObjectStatus,
-    ResourceTracker,
-    TypedReference,
-)
+from store.apps import KIND, App, DispatchState, Entry, ResourceTracker, TypedReference
+
+if TYPE_CHECKING:
+    from farmd.commands.bundled import State
 
 __all__ = [
     "Act",
-    "App",
-    "AppStatus",
     "ApplicationRevision",
-    "DispatchState",
-    "Entry",
     "Live",
-    "ObjectStatus",
     "Plan",
     "Ref",
     "ResourceTracker",
     "Snapshot",
     "TypedReference",
     "Verb",
-    "Verdict",
     "owner_of",
 ]
 
@@ -45,7 +33,6 @@ __all__ = [
 Ref = str
 Verb = Literal["create", "update", "adopt", "repair", "replace", "release", "hand", "remove"]
 COLLECTING = frozenset({"release", "hand", "remove"})
-Verdict = Literal["ready", "progressing", "failed", "unknown"]
 
 
 def owner_of(app: str) -> str:
@@ -87,7 +74,7 @@ class Live:
     owner: str = ""
     differs: tuple[str, ...] = ()
     fixed: bool = False
-    verdict: Verdict = "unknown"
+    verdict: State = "unknown"
     why: str = ""
     busy: str = ""
     seq: int = 0
