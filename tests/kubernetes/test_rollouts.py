@@ -23,9 +23,21 @@ TIGHT = QUARTERS | {"rollout.knative.dev/progressive-rollout-strategy": "resourc
 HASTY = QUARTERS | {"rollout.farmd.io/progress-deadline": "5"}
 
 
+async def serving(rollouts: Rollouts, pods: int) -> None:
+    """Let the first revision serve, with so many pods."""
+    await rollouts.play.push("web", least=pods)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, pods))
+
+
+async def staged(rollouts: Rollouts) -> None:
+    """Roll four pods, and wait for the traffic of the first of four stages."""
+    await serving(rollouts, 4)
+    await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
+    await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
+
+
 async def test_a_push_goes_in_stages_and_ends_with_the_bounds_that_people_gave(rollouts: Rollouts) -> None:
-    await rollouts.play.push("web", least=4)
-    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
+    await serving(rollouts, 4)
     await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
     await rollouts.until("the second revision", lambda: rollouts.rests(NEW, 4))
     assert (await rollouts.audit()).count("progressive.stage") == 3
@@ -39,8 +51,7 @@ async def test_a_push_goes_in_stages_and_ends_with_the_bounds_that_people_gave(r
 
 
 async def test_pods_of_the_old_revision_go_first_where_there_is_no_room_for_more(rollouts: Rollouts) -> None:
-    await rollouts.play.push("web", least=3)
-    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 3))
+    await serving(rollouts, 3)
     rollouts.play.room = 4
     await rollouts.play.push("web", "web:2", least=3, annotations=TIGHT)
     await rollouts.until("the second revision", lambda: rollouts.rests(NEW, 3))
@@ -48,10 +59,7 @@ async def test_pods_of_the_old_revision_go_first_where_there_is_no_room_for_more
 
 
 async def test_a_pause_a_revert_and_a_retry_are_words_on_the_record(rollouts: Rollouts) -> None:
-    await rollouts.play.push("web", least=4)
-    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
-    await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
-    await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
+    await staged(rollouts)
     rollouts.say("paused")
     await rollouts.told("paused; farmctl rollout resume ksvc")
     assert rollouts.reason("StageReady") == "RolloutPaused"
@@ -70,8 +78,7 @@ async def test_a_pause_a_revert_and_a_retry_are_words_on_the_record(rollouts: Ro
 
 
 async def test_a_newcomer_that_breaks_is_reverted_after_its_deadline(rollouts: Rollouts) -> None:
-    await rollouts.play.push("web", least=2)
-    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 2))
+    await serving(rollouts, 2)
     rollouts.play.broken.add(NEW)
     await rollouts.play.push("web", "web:2", least=2, annotations=HASTY)
     await rollouts.until("the way back", lambda: rollouts.ready() and rollouts.refused() == NEW)
@@ -84,10 +91,7 @@ async def test_a_newcomer_that_breaks_is_reverted_after_its_deadline(rollouts: R
 
 
 async def test_a_service_without_its_label_is_left_as_people_asked(rollouts: Rollouts) -> None:
-    await rollouts.play.push("web", least=4)
-    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
-    await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
-    await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
+    await staged(rollouts)
     rollouts.enable("false")
     await rollouts.until(
         "nobody's service", lambda: rollouts.released() and not rollouts.running["first"].owned
@@ -99,8 +103,7 @@ async def test_a_service_without_its_label_is_left_as_people_asked(rollouts: Rol
 
 
 async def test_a_service_that_is_deleted_leaves_nothing(rollouts: Rollouts) -> None:
-    await rollouts.play.push("web", least=2)
-    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 2))
+    await serving(rollouts, 2)
     await rollouts.play.push("web", "web:2", least=2)
     await rollouts.until("a stage", lambda: bool(rollouts.record()["metadata"].get("finalizers")))
     rollouts.server.ask("DELETE", SERVICES.path(rollouts.namespace, "web"))
@@ -109,8 +112,7 @@ async def test_a_service_that_is_deleted_leaves_nothing(rollouts: Rollouts) -> N
 
 
 async def test_traffic_that_a_tool_pins_is_followed_in_stages(rollouts: Rollouts) -> None:
-    await rollouts.play.push("web", least=4)
-    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
+    await serving(rollouts, 4)
     await rollouts.play.push("web", "web:2", least=4)
     await rollouts.until("the second revision", lambda: rollouts.rests(NEW, 4))
     await rollouts.play.pin("web", {"revisionName": OLD, "percent": 100, "latestRevision": False})
@@ -140,10 +142,7 @@ async def test_a_bad_value_of_the_config_map_blocks_all_services_and_names_its_k
 
 
 async def test_another_farm_goes_on_where_the_first_one_fell(rollouts: Rollouts) -> None:
-    await rollouts.play.push("web", least=4)
-    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
-    await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
-    await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
+    await staged(rollouts)
     before = rollouts.service()["metadata"]["annotations"]["farmd.io/claim"]
     await rollouts.stop("first")
     await rollouts.farm("second")
@@ -152,10 +151,7 @@ async def test_another_farm_goes_on_where_the_first_one_fell(rollouts: Rollouts)
 
 
 async def test_a_record_that_somebody_deletes_is_made_anew_from_what_serves(rollouts: Rollouts) -> None:
-    await rollouts.play.push("web", least=4)
-    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
-    await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
-    await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
+    await staged(rollouts)
     uid = rollouts.record()["metadata"]["uid"]
     rollouts.server.ask("DELETE", ORCHESTRATORS.path(rollouts.namespace, "web"))
     await rollouts.until("another record", lambda: rollouts.uid() not in ("", uid))
@@ -165,8 +161,7 @@ async def test_a_record_that_somebody_deletes_is_made_anew_from_what_serves(roll
 
 async def test_traffic_that_a_former_owner_still_sends_is_refused(idle: Rollouts) -> None:
     late = await idle.changed("first", Late)
-    await idle.play.push("web", least=4)
-    await idle.until("the first revision", lambda: idle.rests(OLD, 4))
+    await serving(idle, 4)
     late.hold()
     await idle.play.push("web", "web:2", least=4, annotations=QUARTERS)
     await in_time(late.held.wait())
@@ -211,8 +206,7 @@ class Late:
 async def test_people_are_alerted_of_a_revert_until_another_revision_is_there(
     rollouts: Rollouts,
 ) -> None:
-    await rollouts.play.push("web", least=2)
-    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 2))
+    await serving(rollouts, 2)
     uid = rollouts.service()["metadata"]["uid"]
     rollouts.play.broken.add(NEW)
     await rollouts.play.push("web", "web:2", least=2, annotations=HASTY)
@@ -238,10 +232,7 @@ async def test_rights_that_farms_lack_are_told_with_verb_and_resource(idle: Roll
 
 
 async def test_a_freeze_holds_a_rollout_until_a_person_says_what_to_do(rollouts: Rollouts) -> None:
-    await rollouts.play.push("web", least=4)
-    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 4))
-    await rollouts.play.push("web", "web:2", least=4, annotations=QUARTERS)
-    await rollouts.until("the first stage", lambda: rollouts.traffic() == {OLD: 75, NEW: 25})
+    await staged(rollouts)
     record = Failsafe(evidence="a test doubts it", by="test", since=CLOCK.now())
     key = rollouts.cluster.keys.failsafe("progressive")
     await rollouts.cluster.client.put(key, codec.encode(record))

@@ -127,17 +127,23 @@ def test_k3_where_old_pods_go_first_no_stage_asks_for_more_than_before(
     world.rests(NEW)
 
 
-@examples(phases=PHASES, max_examples=40, deadline=None)
-@given(seeds, paces, sizes, st.integers(0, 60))
-def test_a_broken_newcomer_ends_with_the_old_one_and_is_refused(
-    seed: int, pace: Settings, size: int, later: int
-) -> None:
+def _pushed(seed: int, pace: Settings, size: int, later: int) -> Checked:
+    """A world so many steps after a push to a revision of as many pods."""
     world = Checked(seed, pace, Bounds(size))
     world.settle()
     world.push(Bounds(size))
     for _ in range(later):
         world.step()
         world.cycle()
+    return world
+
+
+@examples(phases=PHASES, max_examples=40, deadline=None)
+@given(seeds, paces, sizes, st.integers(0, 60))
+def test_a_broken_newcomer_ends_with_the_old_one_and_is_refused(
+    seed: int, pace: Settings, size: int, later: int
+) -> None:
+    world = _pushed(seed, pace, size, later)
     over = reading.rollout(world.snapshot()).ready is True
     assume(not over or later == 0)
     world.revisions[NEW] = Scale(
@@ -164,12 +170,7 @@ def _until_quiet(world: World) -> None:
 def test_k7_under_a_freeze_no_bounds_fall_and_no_traffic_moves(
     seed: int, pace: Settings, size: int, later: int
 ) -> None:
-    world = Checked(seed, pace, Bounds(size))
-    world.settle()
-    world.push(Bounds(size))
-    for _ in range(later):
-        world.step()
-        world.cycle()
+    world = _pushed(seed, pace, size, later)
     world.frozen = "somebody doubts it"
     began = len(world.written)
     before = {name: each.bounds for name, each in world.revisions.items()}
