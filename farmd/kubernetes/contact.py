@@ -37,10 +37,12 @@ MOST_DENIALS = 3
 
 class Contact:
     """The contact with one cluster; ``informers`` are those of all kinds of work there, ``definitions`` those
-    of farmd's own resources that they need, by name.
+    of farmd's own resources that they need, by name. ``feature`` is what a farm knows while it reaches this
+    cluster, and the cluster's items need (R11).
     """
 
     def __init__(self, transport: KubernetesTransport, name: str, namespaces: Sequence[str]) -> None:
+        self.feature = f"kubernetes.{name}"
         self.informers: list[Informer[Any]] = []
         self.definitions: dict[str, Mapping[str, Any]] = {}
         self._transport, self._name, self._namespaces = transport, name, namespaces
@@ -93,7 +95,7 @@ class Contact:
             recorder.set("farmd_watch_staleness_seconds", age, watch=f"kubernetes_{label}")
 
     async def _look(self, context: Context, pin: Pin) -> None:
-        feature, clock = f"kubernetes.{self._name}", context.clock
+        clock = context.clock
         try:
             self._uid = await uid_of(self._transport, LOOK_SECONDS)
             self._reached, self._error = clock.mono(), ""
@@ -106,9 +108,9 @@ class Contact:
         finally:
             reaches = clock.mono() - self._reached <= UNREACHED_SECONDS
             if reaches and pin.settled and not pin.trouble:
-                context.features.add(feature)
+                context.features.add(self.feature)
             else:
-                context.features.withdraw(feature)
+                context.features.withdraw(self.feature)
 
     async def _compare(self, clock: Clock) -> None:
         """Look now and then whether the cluster's definitions are older than this version."""

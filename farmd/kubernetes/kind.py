@@ -54,7 +54,8 @@ class KubeJobs(KubernetesKind):
             if plural in settings.jobs
             for namespace in settings.namespaces or ("",)
         ]
-        self.shared = Shared(settings.name, settings.transport, JobItems(self.units, (settings.feature,)))
+        found = JobItems(self.units, (settings.contact.feature,))
+        self.shared = Shared(settings.name, settings.transport, found)
         self.runs = Takeover(context)
         super().__init__(context)
         own = [each for each in documents(settings.jobs) if each["kind"] == CRDS.kind]

@@ -33,11 +33,6 @@ class KubernetesSettings:
     def __post_init__(self) -> None:
         self.contact = Contact(self.transport, self.name, self.namespaces)
 
-    @property
-    def feature(self) -> str:
-        """What a farm knows while it reaches this cluster, and the cluster's items need (R11)."""
-        return f"kubernetes.{self.name}"
-
 
 @asynccontextmanager
 async def opened(

@@ -36,7 +36,7 @@ class Progressive(KubernetesKind):
     def __init__(self, context: Context) -> None:
         settings: KubernetesSettings = context.sections["kubernetes"]
         transport, clock = settings.transport, context.clock
-        found = ServiceItems((settings.feature,))
+        found = ServiceItems((settings.contact.feature,))
         ground = Ground(transport, settings.knative_namespace, clock)
         events = Events(transport, SERVICES, clock)
         phases = Phases(context.recorder, "farmd_rollouts", "phase", ROLLOUT_PHASES, target="ksvc")
