@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from farmd.kubernetes import pages
-from farmd.kubernetes.errors import Conflict, Invalid, NotFound
+from farmd.kubernetes.errors import Conflict, Invalid, NotFound, decoded
 from farmd.kubernetes.pace import Priority
 from farmd.kubernetes.resources import Resource
 from farmd.kubernetes.store import Object, ObjectStore
@@ -67,7 +67,7 @@ class Objects(Generic[ObjectT]):
         while True:
             params = pages.params(selector, following)
             request = Request("GET", self._resource.path(namespace), params, resource=self._label)
-            page = msgspec.json.decode(await self._transport.send(request), type=pages.Page)
+            page = decoded(await self._transport.send(request), pages.Page, str(request))
             found += [self._decoder.decode(each) for each in page.items or ()]
             following = page.metadata.next
             if not following:

@@ -7,7 +7,7 @@ happened: read the object before writing again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from farmd.runtime.errors import FarmdError
 from store.errors import Retry
 
 LONGEST_TEXT = 500
+T = TypeVar("T")
 
 
 class KubernetesError(FarmdError):
@@ -189,3 +190,15 @@ def error_of(status: int, body: bytes, what: str, *, write: bool) -> KubernetesE
     return (kind or UnexpectedAnswer)(
         f"{what}: {status}: {text}", status=status, reason=told.reason, causes=causes, text=text
     )
+
+
+def decoded(body: bytes | msgspec.Raw, kind: type[T], what: str) -> T:
+    """What a successful answer says, or a part of it.
+
+    Raises:
+        UnexpectedAnswer: it is none of an API server.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise UnexpectedAnswer(f"{what}: the answer is none of an API server: {error}") from error

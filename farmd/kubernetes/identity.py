@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from farmd.kubernetes.errors import KubernetesError, UnexpectedAnswer
+from farmd.kubernetes.errors import KubernetesError, decoded
 from farmd.kubernetes.resources import NAMESPACES
 from farmd.kubernetes.transport import KubernetesTransport, Request
 
@@ -33,7 +33,4 @@ async def uid_of(transport: KubernetesTransport, seconds: float) -> str:
         if error.status in ANSWERED and error.reason:
             return ""
         raise
-    try:
-        return msgspec.json.decode(answer, type=_Namespace).metadata.uid
-    except msgspec.DecodeError as error:
-        raise UnexpectedAnswer(f"{request}: the answer is none of an API server: {error}") from error
+    return decoded(answer, _Namespace, str(request)).metadata.uid

@@ -12,7 +12,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple
 
 import msgspec
 import structlog
@@ -27,6 +27,7 @@ from farmd.kubernetes.errors import (
     TooManyRequests,
     Unauthorized,
     UnexpectedAnswer,
+    decoded,
     error_of,
 )
 from farmd.kubernetes.resources import Resource
@@ -193,7 +194,7 @@ class Informer(Generic[ObjectT]):
             params = pages.params(self.source.selector, following, size)
             request = Request("GET", self._path, params, resource=self.source.label)
             body = await self._transport.send(request, LIST_SECONDS)
-            page = _decoded(body, pages.Page, self._path)
+            page = decoded(body, pages.Page, self._path)
             self._hear()
             for item in page.items or ():
                 found = self._decode(item)
@@ -231,15 +232,15 @@ class Informer(Generic[ObjectT]):
 
     async def _events(self, lines: AsyncIterator[bytes]) -> None:
         async for line in lines:
-            self._apply(_decoded(line, _Event, self._path))
+            self._apply(decoded(line, _Event, self._path))
             self._hear()
 
     def _apply(self, event: _Event) -> None:
         if event.type == "ERROR":
-            told = _decoded(event.object, Status, self._path)
+            told = decoded(event.object, Status, self._path)
             raise error_of(told.code, bytes(event.object), f"watch {self._path}", write=False)
         if event.type == "BOOKMARK":
-            meta = _decoded(event.object, _Named, self._path).metadata
+            meta = decoded(event.object, _Named, self._path).metadata
             self.store.version = self._in_order(meta.resource_version)
             return
         found = self._decode(event.object)
@@ -265,7 +266,7 @@ class Informer(Generic[ObjectT]):
             # A copy: an object that keeps a part undecoded would keep its whole page.
             return self._decoder.decode(bytes(raw))
         except msgspec.DecodeError as error:
-            meta = _decoded(raw, _Named, self._path).metadata
+            meta = decoded(raw, _Named, self._path).metadata
             log.warning(
                 "informer.broken",
                 resource=str(self.source.resource),
@@ -274,16 +275,6 @@ class Informer(Generic[ObjectT]):
                 error=str(error),
             )
             return _Broken((meta.namespace, meta.name), meta.resource_version, str(error))
-
-
-T = TypeVar("T")
-
-
-def _decoded(body: bytes | msgspec.Raw, kind: type[T], path: str) -> T:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
-        raise UnexpectedAnswer(f"{path}: the answer is none of an API server: {error}") from error
 
 
 def _version(text: str, path: str) -> int:
