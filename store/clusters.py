@@ -6,6 +6,9 @@ import msgspec
 
 from store.times import Time
 
+# What a farm knows while it reaches a cluster begins so, and ends with the cluster's name.
+CLUSTERS = "kubernetes."
+
 
 class PinnedCluster(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """``meta/kubernetes/<name>``: the cluster that a name stands for, since when and by whose word.

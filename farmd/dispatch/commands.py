@@ -20,14 +20,12 @@ from farmd.dispatch.revision import existing, recorded, refuse_deleting, wanted
 from farmd.dispatch.standing import Look, Standing, former, snapshot, standing
 from farmd.overview.members import farms
 from store.apps import ALL, App, AppStore, Entry
+from store.clusters import CLUSTERS
 from store.errors import Conflict, InputInvalid, refuse
 from store.keys import valid_name
 from store.mistakes import nearest
 from store.operations import MAX_OPERATIONS
 from store.words import count_of, listed
-
-# What a farm knows while it reaches a cluster begins so.
-CLUSTERS = "kubernetes."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

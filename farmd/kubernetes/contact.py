@@ -21,6 +21,7 @@ from farmd.kubernetes.pin import Pin
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.kubernetes.troubles import Troubles
 from farmd.work.context import Context
+from store.clusters import CLUSTERS
 from store.errors import CredentialInvalid, StoreError
 from store.ports import Clock, Recorder
 from store.words import listed
@@ -42,7 +43,7 @@ class Contact:
     """
 
     def __init__(self, transport: KubernetesTransport, name: str, namespaces: Sequence[str]) -> None:
-        self.feature = f"kubernetes.{name}"
+        self.feature = f"{CLUSTERS}{name}"
         self.informers: list[Informer[Any]] = []
         self.definitions: dict[str, Mapping[str, Any]] = {}
         self._transport, self._name, self._namespaces = transport, name, namespaces
