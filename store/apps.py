@@ -244,17 +244,6 @@ class AppStore:
         entry = await self._client.read(self._keys.record(KIND, name)) if name and "/" not in name else None
         return None if entry is None else codec.stored(App, entry)
 
-    async def get(self, name: str) -> Stored[App]:
-        """The app of that name.
-
-        Raises:
-            NotFound: there is none. RecordInvalid: it does not decode.
-        """
-        found = await self.find(name)
-        if found is None:
-            raise NotFound(f"app {name!r} does not exist", kind=KIND, id=name)
-        return found
-
     async def list(self) -> tuple[Mapping[str, Stored[App]], Sequence[RecordInvalid]]:
         """All apps by name, and the errors of those that do not decode."""
         found: dict[str, Stored[App]] = {}

@@ -12,6 +12,7 @@ import msgspec
 from farmd.commands.mutation import Call, Change, audited, registered
 from farmd.dispatch.native import parse
 from farmd.dispatch.plan import carried
+from farmd.dispatch.revision import wanted
 from farmd.dispatch.standing import former, standing, state_of
 from store import apps, codec
 from store.apps import KIND, App, AppStatus, AppStore, DispatchState
@@ -59,11 +60,9 @@ async def apply(call: Call, name: str, *documents: Mapping[str, Any], **settings
 
 async def say(call: Call, name: str, **fields: Any) -> None:
     """What people say of an app besides: pause, delete and so on."""
-    store = AppStore(call.client, call.keys)
-    stored = await store.get(name)
-    await call.client.transaction(
-        [store.want(name, stored, msgspec.structs.replace(stored.record, **fields))]
-    )
+    store, now = AppStore(call.client, call.keys), await standing(call, name)
+    app = msgspec.structs.replace(wanted(now), **fields)
+    await call.client.transaction([store.want(name, now.stored, app)])
 
 
 async def records(call: Call, family: str) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from farmd.dispatch import commands, words
 from farmd.dispatch.bundle import AppSpec, Bundle, parse
 from farmd.dispatch.commands import Application
 from farmd.dispatch.looking import noun_of
+from farmd.dispatch.revision import wanted
+from farmd.dispatch.standing import standing
 from farmd.replication.commands import RC
 from store import codec
 from store.apps import KIND, App, AppStore, DispatchState
@@ -43,7 +45,7 @@ async def applied(
 async def reach(call: Call, *entries: Any) -> None:
     """A farm reaches the wanted revision."""
     store = AppStore(call.client, KEYS)
-    app = (await store.get("shop")).record
+    app = wanted(await standing(call, "shop"))
     asking = replace(call, part_of="apps/shop")
     for entry in await store.entries("shop", app.revision):
         part = noun_of(entry)
@@ -67,7 +69,7 @@ def verbs(found: Application) -> list[tuple[int, str, str]]:
 async def test_d1_a_revision_is_recorded_with_its_tracker_before_any_object_is_touched() -> None:
     async with person(reason="first") as call:
         await applied(call, document("web"), document("db"), prune=True)
-        app = (await AppStore(call.client, KEYS).get("shop")).record
+        app = wanted(await standing(call, "shop"))
         assert (app.revision, app.prune) == (1, True)
         tracker = await AppStore(call.client, KEYS).tracker("shop", 1)
         assert (tracker.count, tracker.by, tracker.reason) == (2, call.actor, "first")
@@ -241,10 +243,10 @@ async def test_pause_and_resume_are_words_in_the_record() -> None:
     async with person() as call:
         await applied(call, document("web"))
         await commit(call, await words.pause(call, "shop"))
-        assert (await AppStore(call.client, KEYS).get("shop")).record.paused
+        assert wanted(await standing(call, "shop")).paused
         assert (await applied(call, document("web", replicas=4))).app.paused
         await commit(call, await words.resume(call, "shop"))
-        assert not (await AppStore(call.client, KEYS).get("shop")).record.paused
+        assert not wanted(await standing(call, "shop")).paused
         assert not (await words.resume(call, "shop")).needed
 
 
@@ -271,9 +273,7 @@ async def test_delete_marks_the_app_and_shows_what_becomes_of_its_objects(keep: 
         assert [(act.verb, str(act.ref)) for _, act in preview.acts] == [(verb, "rc/web")]
         assert mutation.change.destructive
         await commit(call, mutation)
-        assert (await AppStore(call.client, KEYS).get("shop")).record.deleting == (
-            "keep" if keep else "objects"
-        )
+        assert wanted(await standing(call, "shop")).deleting == ("keep" if keep else "objects")
         for ask in (words.pause(call, "shop"), commands.apply(call, bundle(document("web")))):
             with pytest.raises(Conflict, match="app 'shop' is being deleted"):
                 await ask

@@ -13,6 +13,8 @@ import msgspec
 import pytest
 
 from farmd.commands.mutation import commit
+from farmd.dispatch import revision
+from farmd.dispatch.standing import standing
 from farmd.replication.commands import RC
 from store.apps import AppStore
 from tests.app_fleet import KEYS, KINDS, AppFleet, app_fleet, document, rc
@@ -108,7 +110,7 @@ async def test_whatever_happened_marks_are_what_is_wanted_in_the_end(seed: int) 
             await walk.step()
             await fleet.clock.advance(walk.rng.choice([0.5, 3.0, 15.0]))
         await walk.calm()
-        numbers = {app: (await AppStore(fleet.call.client, KEYS).get(app)).record.revision for app in APPS}
+        numbers = {app: revision.wanted(await standing(fleet.call, app)).revision for app in APPS}
         for app, number in numbers.items():
             await fleet.reached(number, app=app, within=3000)
         found = await fleet.records()
