@@ -14,6 +14,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.tables import clean
 from farmd.jobs.model import Member
 from farmd.jobs.objects import Pod
+from farmd.jobs.resources.kindfile import titles
 from farmd.kubernetes.people import view
 from farmd.kubernetes.people.found import Found, Jobs
 from farmd.kubernetes.people.refusals import refusals
@@ -29,22 +30,36 @@ READ_SECONDS = 60.0
 async def logs(invocation: Invocation, place: Place, slot: str, attempt: int | None, **options: Any) -> None:
     """What a member of a job wrote; without a slot, what all its pods wrote."""
     wanted = log_stream.Wanted(**options)
-    parts = slot.removeprefix("job/").split("/")
-    own = 2 if len(parts) in (2, 4) else 1
-    if len(parts) > 4:
-        raise InputInvalid(f"slot: found {shown(slot)}, expected NAMESPACE/JOB/TYPE/INDEX", field="slot")
+    job, named = _split(slot)
     async with connected(place) as cluster:
         jobs = Jobs(cluster.transport)
-        found = await jobs.find(*cluster.split("/".join(parts[:own])))
+        found = await jobs.find(*cluster.split(job))
         members = view.members(found, await jobs.pods_of(found))
-        if not parts[own:]:
+        if not named:
             if attempt is not None:
                 raise InputInvalid(
                     "--attempt: found without a slot, expected JOB/TYPE/INDEX", field="attempt"
                 )
             await _all(invocation, cluster, found, members, wanted)
             return
-        await _stream(cluster, found, *_chosen(found, members, parts[own:], attempt), wanted, b"")
+        await _stream(cluster, found, *_chosen(found, members, named, attempt), wanted, b"")
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    """The job, behind its kind and namespace if they are there, and the slot in two parts, or none.
+
+    Raises:
+        InputInvalid: it is no slot of a job.
+    """
+    parts = text.removeprefix("job/").split("/")
+    before = 1 if parts[0] in titles() else 0
+    count = len(parts) - before
+    if count > 4 or (before and count not in (2, 4)):
+        raise InputInvalid(
+            f"slot: found {shown(text)}, expected [KIND/]NAMESPACE/JOB/TYPE/INDEX", field="slot"
+        )
+    own = before + (2 if count in (2, 4) else 1)
+    return "/".join(parts[:own]), parts[own:]
 
 
 def _chosen(

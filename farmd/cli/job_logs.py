@@ -16,6 +16,7 @@ from farmd.cli.options import command
 from farmd.jobs.commands import JOB
 from farmd.jobs.model import Slot
 from farmd.jobs.nodes.instances import instance_of, slot_of
+from farmd.jobs.resources.kindfile import titles
 from store.audit import AuditReader, Filter
 from store.errors import InputInvalid, NotFound
 from store.jobs import KIND, Job
@@ -25,12 +26,13 @@ _RECORDS = 1000
 
 
 def _in_kubernetes(slot: str) -> bool:
-    """Whether a slot is that of a job in Kubernetes: ``ml/bert`` or ``ml/bert/worker/3``."""
-    return slot.removeprefix("job/").count("/") in (1, 3)
+    """Whether it is of a job in Kubernetes: ``ml/bert`` or ``ml/bert/worker/3``; a kind may be before it."""
+    first, *rest = slot.removeprefix("job/").split("/")
+    return len(rest) in (1, 3) or (len(rest) > 1 and first in titles())
 
 
 @command("logs")
-@click.argument("slot", metavar="[NAMESPACE/]JOB[/TYPE/INDEX]", shell_complete=objects(KIND))
+@click.argument("slot", metavar="[[KIND/]NAMESPACE/]JOB[/TYPE/INDEX]", shell_complete=objects(KIND))
 @click.option("--attempt", type=click.IntRange(0), help="That of an earlier attempt.")
 @log_stream.options
 async def logs(invocation: Invocation, slot: str, attempt: int | None, **options: Any) -> None:

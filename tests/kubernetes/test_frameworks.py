@@ -225,6 +225,12 @@ async def test_jobs_of_two_kinds_that_have_one_name_are_told_apart_by_their_kind
     one = await farmctl("job", "get", f"job/pytorchjob.kubeflow.org/{name}", "-o", "json")
     assert (one.json["kind"], one.json["resource"]) == ("Job", "pytorchjobs.kubeflow.org")
     assert one.json["types"] == {"Master": 1}
+    for slot in ("", "/master/0"):
+        log = await farmctl("job", "logs", f"job/pytorchjob.kubeflow.org/{name}{slot}")
+        assert "pod twin-master-0 has not started yet" in log.err, log
+    short = await farmctl("job", "logs", "pytorchjob.kubeflow.org/twin/master/0")
+    assert (short.code, short.out) == (2, "")
+    assert "expected [KIND/]NAMESPACE/JOB/TYPE/INDEX" in short.err
 
 
 def example(name: str, namespace: str) -> str:

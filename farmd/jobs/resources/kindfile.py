@@ -69,6 +69,11 @@ class KindFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     success: DefaultSuccess = DefaultSuccess()
     closed: bool = False
 
+    @property
+    def title(self) -> str:
+        """Kind and group, as people tell jobs of one name apart: ``tfjob.kubeflow.org``."""
+        return f"{self.kind.lower()}.{self.group}"
+
     def canonical(self, name: str) -> str:
         """A type's name as the kind spells it; as it is where the kind knows any type, or not this one."""
         return next((each for each in self.types if each.lower() == name.lower()), name)
@@ -82,6 +87,11 @@ def kinds() -> dict[str, KindFile]:
         msgspec.toml.decode(each.read_bytes(), type=KindFile) for each in files if each.name.endswith(".toml")
     ]
     return {each.plural: each for each in found}
+
+
+def titles() -> frozenset[str]:
+    """What stands before the namespace of a job whose kind is named."""
+    return frozenset(kind.title for kind in kinds().values())
 
 
 class JobKind:
