@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from farmd.kubernetes.rights import Rights
 
 
+WHOLE = (
+    "none: farms read Knative's version from its definition, which lies in no namespace,"
+    " so that no Role can allow it"
+)
+
+
 @click.group("kubernetes", cls=LazyGroup)
 def kubernetes() -> None:
     """Kubernetes: install what farms need in a cluster to run jobs there."""
@@ -174,7 +180,7 @@ def _rights(namespaces: Sequence[str], subject: str, *, progressive: bool) -> Ri
     from farmd.kubernetes.rights import Rights
 
     if namespaces and progressive:
-        refuse("namespace", "one beside --progressive", "none: these rollouts read Knative's own settings")
+        refuse("--namespace", "one beside --progressive", WHOLE)
     return Rights(namespaces, subject)
 
 

@@ -51,6 +51,14 @@ def test_print_asks_no_server(tmp_path, consul_dev):
     assert kinds == ["CustomResourceDefinition", "ClusterRole"]
 
 
+def test_rights_of_namespaces_alone_are_refused_beside_progressive_rollouts(consul_dev):
+    """They read a definition, which lies in no namespace: a Role cannot allow that."""
+    run = Farmctl(consul_dev, "none/", inside=True)
+    refused = run("kubernetes", "install", "--progressive", "--namespace", "ml", "--print")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--namespace: found one beside --progressive, expected none: farms read Knative's" in refused.err
+
+
 def test_a_server_that_is_away_or_refuses_has_its_exit_code(api, tmp_path, consul_dev):
     run = Farmctl(consul_dev, "none/", inside=True)
     config = tmp_path / "config.json"
