@@ -53,6 +53,8 @@ async def listed(invocation: Invocation, place: Place, *, everywhere: bool) -> N
 
         async def read() -> Table:
             found = await there.services.list("" if everywhere else there.cluster.namespace)
+            for line in dict.fromkeys(there.services.misfits):
+                invocation.say(f"farmctl: {clean(line)}")
             owners = await holders(invocation.client, invocation.keys, words.KIND)
             return _table([view.row(each.held_by(owners)) for each in found])
 

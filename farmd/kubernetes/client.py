@@ -6,13 +6,14 @@ object is ever sent back whole, which would erase the fields that this version d
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from farmd.kubernetes import pages
-from farmd.kubernetes.errors import Conflict, Invalid, NotFound, decoded
+from farmd.kubernetes.errors import Conflict, Invalid, Misfit, NotFound, decoded
 from farmd.kubernetes.pace import Priority
 from farmd.kubernetes.resources import Resource
 from farmd.kubernetes.store import Object, ObjectStore
@@ -33,7 +34,8 @@ def applying(manager: str, *, force: bool, dry_run: bool = False) -> list[tuple[
 
 class Objects(Generic[ObjectT]):
     """The objects of one resource; ``store`` learns of own writes. ``validity`` returns the seconds that a
-    request may take, and raises where this process may not write now.
+    request may take, and raises where this process may not write now. ``misfits`` gets a line for each object
+    that a list leaves out because it does not decode.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class Objects(Generic[ObjectT]):
         label: str,
         validity: Callable[[], float],
         store: ObjectStore[ObjectT] | None = None,
+        misfits: builtins.list[str] | None = None,
     ) -> None:
         self._transport, self._resource, self._label = transport, resource, label
         self._decoder = msgspec.json.Decoder(kind)
         self._validity = validity
         self._store = store
+        self.misfits = [] if misfits is None else misfits
 
     async def get(self, namespace: str, name: str, key: str = "") -> ObjectT | None:
         """One object as the server has it now; None: there is none of that name."""
@@ -61,14 +65,20 @@ class Objects(Generic[ObjectT]):
             return None
 
     async def list(self, namespace: str = "", selector: str = "") -> Sequence[ObjectT]:
-        """The objects of a namespace, or of all, as the server has them now."""
+        """The objects of a namespace, or of all, as the server has them now; one that does not decode is
+        named in ``misfits`` and left out.
+        """
         found: list[ObjectT] = []
         following = ""
         while True:
             params = pages.params(selector, following)
             request = Request("GET", self._resource.path(namespace), params, resource=self._label)
             page = decoded(await self._transport.send(request), pages.Page, str(request))
-            found += [self._decoder.decode(each) for each in page.items or ()]
+            for each in page.items or ():
+                try:
+                    found.append(self._decode(each))
+                except Misfit as error:
+                    self.misfits.append(error.message)
             following = page.metadata.next
             if not following:
                 return found
@@ -92,7 +102,7 @@ class Objects(Generic[ObjectT]):
         """What an object would be if ``body`` took its place; nothing is written."""
         path = self._resource.path(namespace, name)
         answer = await self._write("PUT", path, body, Priority.STATUS, "", params=(*DRY_RUN, *params))
-        return self._decoder.decode(answer)
+        return self._decode(answer)
 
     async def patch(
         self,
@@ -144,7 +154,7 @@ class Objects(Generic[ObjectT]):
             if uid and "metadata.uid" in error.causes:
                 raise Conflict(error.message, status=409, reason="Conflict") from error
             raise
-        return self._decoder.decode(answer) if dry_run else self._learn(answer)
+        return self._decode(answer) if dry_run else self._learn(answer)
 
     async def delete(
         self,
@@ -197,10 +207,22 @@ class Objects(Generic[ObjectT]):
         return await self._transport.send(request, min(REQUEST_SECONDS, self._validity()))
 
     def _learn(self, body: bytes) -> ObjectT:
-        found = self._decoder.decode(body)
+        found = self._decode(body)
         if self._store is not None:
             self._store.own(found)
         return found
+
+    def _decode(self, body: bytes | msgspec.Raw) -> ObjectT:
+        """An object of an answer.
+
+        Raises:
+            Misfit: it does not decode; names it. UnexpectedAnswer: the answer is none of an API server.
+        """
+        try:
+            return self._decoder.decode(bytes(body))
+        except msgspec.DecodeError as error:
+            meta = decoded(body, pages.Named, str(self._resource)).metadata
+            raise Misfit(f"{self._resource} {meta.namespace}/{meta.name}: {error}") from error
 
 
 def _object_is_missing(error: NotFound) -> None:

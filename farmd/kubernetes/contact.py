@@ -92,6 +92,8 @@ class Contact:
         for label in {informer.source.label for informer in self.informers}:
             alike = [each for each in self.informers if each.source.label == label]
             recorder.set("farmd_informer_objects", sum(len(each.store) for each in alike), resource=label)
+            broken = sum(len(each.store.broken) for each in alike)
+            recorder.set("farmd_invalid_records", broken, family=f"kubernetes_{label}")
             age = max(each.staleness() for each in alike)
             recorder.set("farmd_watch_staleness_seconds", age, watch=f"kubernetes_{label}")
 

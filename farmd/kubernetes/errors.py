@@ -76,6 +76,12 @@ class UnexpectedAnswer(KubernetesError):
     retry = Retry.BACKOFF
 
 
+class Misfit(UnexpectedAnswer):
+    """One object does not decode: a field of it is none that the API has, or another controller spoilt it."""
+
+    code = "kubernetes_misfit"
+
+
 class Forbidden(KubernetesError):
     """403: no permission, a policy that refuses, or a quota that is used up."""
 

@@ -63,16 +63,6 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-class _Meta(msgspec.Struct, rename="camel", frozen=True):
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-
-
-class _Named(msgspec.Struct, frozen=True):
-    metadata: _Meta = _Meta()
-
-
 class _Broken(NamedTuple):
     key: Key
     version: str
@@ -240,7 +230,7 @@ class Informer(Generic[ObjectT]):
             told = decoded(event.object, Status, self._path)
             raise error_of(told.code, bytes(event.object), f"watch {self._path}", write=False)
         if event.type == "BOOKMARK":
-            meta = decoded(event.object, _Named, self._path).metadata
+            meta = decoded(event.object, pages.Named, self._path).metadata
             self.store.version = self._in_order(meta.resource_version)
             return
         found = self._decode(event.object)
@@ -266,7 +256,7 @@ class Informer(Generic[ObjectT]):
             # A copy: an object that keeps a part undecoded would keep its whole page.
             return self._decoder.decode(bytes(raw))
         except msgspec.DecodeError as error:
-            meta = decoded(raw, _Named, self._path).metadata
+            meta = decoded(raw, pages.Named, self._path).metadata
             log.warning(
                 "informer.broken",
                 resource=str(self.source.resource),

@@ -21,6 +21,20 @@ class Page(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
+class Meta(msgspec.Struct, rename="camel", frozen=True):
+    """What tells an object from others, even one that does not decode."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class Named(msgspec.Struct, frozen=True):
+    """An object of which only that is decoded."""
+
+    metadata: Meta = Meta()
+
+
 def params(selector: str, following: str, size: int = PAGE) -> list[tuple[str, str]]:
     """What a page is asked for with; ``size`` 0: all at once."""
     given = (("labelSelector", selector), ("limit", str(size or "")), ("continue", following))

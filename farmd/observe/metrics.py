@@ -83,6 +83,7 @@ def table() -> tuple[Metric, ...]:
     """All metrics; kinds of work and watched trees are those that are registered."""
     kinds: Values = tuple(family.name for family in families.claimed())
     watches: Values = tuple(family.name for family in families.cached())
+    clusters: Values = tuple(f"kubernetes_{resource}" for resource in KUBERNETES_RESOURCES)
     return (
         Metric("farmd_build_info", "gauge", "Always 1; the version is in the label.", {"version": ()}),
         Metric(
@@ -118,8 +119,8 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_invalid_records",
             "gauge",
-            "Records that do not decode and are skipped.",
-            {"family": watches},
+            "Records and objects of Kubernetes that do not decode and are skipped.",
+            {"family": (*watches, *clusters)},
         ),
         Metric(
             "farmd_lock_events_total",
@@ -170,7 +171,7 @@ def table() -> tuple[Metric, ...]:
             "farmd_watch_staleness_seconds",
             "gauge",
             "Age of a watch's last proven answer.",
-            {"watch": (*watches, *(f"kubernetes_{resource}" for resource in KUBERNETES_RESOURCES))},
+            {"watch": (*watches, *clusters)},
         ),
         Metric("farmd_txn_ops", "histogram", "Operations in one transaction.", {}, OPERATIONS),
         Metric(

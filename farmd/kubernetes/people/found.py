@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Jobs, and a line for each kind whose jobs may not be read."""
+    """Jobs; a line for each kind whose jobs may not be read, and for each job that does not decode."""
 
     jobs: Sequence[Found]
     refused: Sequence[str]
@@ -83,7 +83,7 @@ class Jobs:
             AccessDenied: no kind may be read.
         """
         wanted, _, namespace = namespace.rpartition("/")
-        asked = [kind for kind in kinds().values() if wanted in ("", _title(kind))]
+        asked = [kind for kind in kinds().values() if wanted in ("", kind.title)]
         answers = await asyncio.gather(
             *(self.of(kind).get(namespace, name) for kind in asked), return_exceptions=True
         )
@@ -91,7 +91,7 @@ class Jobs:
         found = [Found(kind, answer) for kind, answer in known if isinstance(answer, JobObject)]
         refused = _refused(answers)
         if len(found) > 1:
-            titles = " or ".join(f"{_title(each.kind)}/{each.name}" for each in found)
+            titles = " or ".join(f"{each.kind.title}/{each.name}" for each in found)
             raise errors.Ambiguous(f"job '{namespace}/{name}': found {len(found)} kinds, expected {titles}")
         if not found:
             raise errors.NotFound(f"job '{namespace}/{name}' does not exist", hint="; ".join(refused))
@@ -103,15 +103,16 @@ class Jobs:
         Raises:
             AccessDenied: no kind may be read.
         """
-        asked = [self.of(kind).list(namespace) for kind in kinds().values()]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        asked = [self.of(kind) for kind in kinds().values()]
+        answers = await asyncio.gather(*(each.list(namespace) for each in asked), return_exceptions=True)
         jobs = [
             Found(kind, job)
             for kind, answer in zip(kinds().values(), answers, strict=True)
             if not isinstance(answer, BaseException)
             for job in answer
         ]
-        return Listing(sorted(jobs, key=lambda each: each.name), _refused(answers))
+        misfits = [line for each in asked for line in each.misfits]
+        return Listing(sorted(jobs, key=lambda each: each.name), [*_refused(answers), *misfits])
 
     async def pods_of(self, found: Found) -> Sequence[Pod]:
         """The pods that the job controls, by their names."""
@@ -121,10 +122,6 @@ class Jobs:
         listed = await self.pods.list(meta.namespace, selector)
         own = [pod for pod in listed if (one := pod.metadata.controller) is not None and one.uid == meta.uid]
         return sorted(own, key=lambda pod: pod.metadata.name)
-
-
-def _title(kind: KindFile) -> str:
-    return f"{kind.kind.lower()}.{kind.group}"
 
 
 def _refused(answers: Sequence[object]) -> list[str]:

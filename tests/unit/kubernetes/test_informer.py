@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from farmd.jobs.objects import Service
 from farmd.kubernetes import informer as informers
+from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.resources import SERVICES
 from farmd.kubernetes.store import ObjectStore
 from tests.mirror import Mirror
 from tests.model_apiserver import ModelApiServer
+from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -53,6 +55,13 @@ class World:
     def there(self) -> dict[str, str]:
         """Name → version, as the server has it."""
         return {name: one["metadata"]["resourceVersion"] for name, one in self.server.state.objects.items()}
+
+    def published(self) -> float:
+        """How many objects a scrape says that do not decode."""
+        contact, recorder = Contact(self.server, "prod", ()), CountingRecorder()
+        contact.informers = [self.informer]
+        contact.publish(recorder)
+        return recorder.values["farmd_invalid_records", "kubernetes_other"]
 
     async def rests(self) -> None:
         """Once nothing fails any more and time went by, everything agrees."""
@@ -209,10 +218,12 @@ async def test_an_object_that_does_not_decode_is_broken_alone():
         await world.clock.advance(1)
         assert set(world.known()) == {"a", "b"}
         assert list(world.store.broken) == [("ns", "a")]
+        assert world.published() == 1
         world.server.delete("a")
         await world.clock.advance(1)
         assert set(world.known()) == {"b"}
         assert not world.store.broken
+        assert world.published() == 0
 
 
 async def test_an_own_write_is_known_before_the_watch_tells_it_and_is_told_once():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -61,15 +62,18 @@ class Seen(NamedTuple):
 
 
 class Services:
-    """The Knative Services of one cluster."""
+    """The Knative Services of one cluster; ``misfits`` are lines for objects that do not decode."""
 
     def __init__(self, transport: KubernetesTransport, clock: Clock) -> None:
         self._transport, self._clock = transport, clock
         self._ground = Ground(transport, KNATIVE_NAMESPACE, clock)
+        self.misfits: builtins.list[str] = []
 
     def of(self, resource: Resource, kind: type[T]) -> Objects[T]:
         """The objects of one resource."""
-        return Objects(self._transport, resource, kind, "other", lambda: REQUEST_SECONDS)
+        return Objects(
+            self._transport, resource, kind, "other", lambda: REQUEST_SECONDS, misfits=self.misfits
+        )
 
     async def get(self, namespace: str, name: str) -> Seen:
         """One service and its rollout.
