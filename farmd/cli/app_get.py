@@ -7,10 +7,11 @@ import click
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.output import ago, as_yaml, document, emit, show
-from farmd.cli.tables import Column, Table
+from farmd.cli.output import as_yaml, document, emit, show
 from farmd.dispatch.bundle import render
 from farmd.dispatch.revision import found
+from farmd.tables.model import Column, Table
+from farmd.tables.words import ago
 from store.apps import KIND, AppStore, ResourceTracker
 from store.errors import NotFound, RecordInvalid
 from store.times import moment, plain

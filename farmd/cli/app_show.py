@@ -13,16 +13,16 @@ from farmd.cli.cluster import Place
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.output import ago, document, emit, show, text_table
-from farmd.cli.tables import Column, Table, clean
+from farmd.cli.output import document, emit, show, text_table
 from farmd.dispatch.model import Live, Ref, owner_of
 from farmd.dispatch.revision import found
 from farmd.dispatch.standing import Standing, former, lives, standing
-from farmd.dispatch.waiting import told
+from farmd.tables.apps import facts, plain_row
+from farmd.tables.apps import table as apps_table
+from farmd.tables.model import Column, Table, clean
 from store import selectors
-from store.apps import KIND, AppStore, Entry, ResourceTracker
+from store.apps import KIND, AppStore, Entry
 from store.errors import NotFound
-from store.times import plain
 
 APP = target("app", objects(KIND))
 
@@ -37,48 +37,11 @@ async def list_(invocation: Invocation, selector: str) -> None:
         apps, broken = await AppStore(invocation.client, invocation.keys).list()
         names = [name for name, stored in apps.items() if wanted.matches(stored.record.labels)]
         rows = [await standing(invocation.call, name) for name in names]
-        return _table([row for row in rows if row.stored is not None], [error.message for error in broken])
+        return apps_table(
+            [row for row in rows if row.stored is not None], [error.message for error in broken]
+        )
 
     await show(invocation, read)
-
-
-def _table(rows: Sequence[Standing], broken: Sequence[str]) -> Table:
-    return Table(
-        kind="App",
-        rows=rows,
-        columns=(
-            Column("NAME", lambda row: row.name),
-            Column("STATE", _state),
-            Column("REVISION", lambda row: str(row.stored.record.revision)),
-            Column("REACHED", lambda row: str(row.state.reached or "-")),
-            Column("READY", lambda row: f"{row.status.ready}/{row.status.objects}" if row.status else "-"),
-            Column("LEFT", lambda row: str(row.status.left) if row.status else "-"),
-            Column("REASON", lambda row: row.status.reason if row.status and row.reported else ""),
-        ),
-        name=lambda row: f"app/{row.name}",
-        plain=_plain,
-        broken=broken,
-        empty="no apps",
-    )
-
-
-def _state(now: Standing) -> str:
-    assert now.stored is not None
-    if now.stored.record.deleting:
-        return "deleting"
-    return now.status.state if now.status is not None and now.reported else "pending"
-
-
-def _plain(now: Standing) -> dict[str, Any]:
-    assert now.stored is not None
-    return {
-        "name": now.name,
-        "state": _state(now),
-        "record": plain(now.stored.record),
-        "progress": plain(now.state),
-        "status": plain(now.status) if now.status is not None else None,
-        "status_outdated": now.status is not None and not now.reported,
-    }
 
 
 class _Object(NamedTuple):
@@ -100,35 +63,16 @@ async def describe(invocation: Invocation, name: str) -> None:
     rows = await _objects(invocation, now)
     if invocation.settings.output in {"json", "yaml"}:
         items = [_plain_object(row) for row in rows]
-        emit(invocation, document("App", {**_plain(now), "objects": items}))
+        emit(invocation, document("App", {**plain_row(now), "objects": items}))
         return
     if invocation.settings.output == "name":
         click.echo(f"app/{name}")
         return
-    for title, text in _facts(now, tracker, invocation.call.clock.now()):
+    for title, text in facts(now, tracker, invocation.call.clock.now()):
         click.echo(f"{title + ':':<12}{clean(text)}".rstrip())
     click.echo(f"\nObjects ({len(rows)})")
     for line in text_table(invocation, _objects_table(rows), indent=2):
         click.echo(f"  {line}")
-
-
-def _facts(now: Standing, tracker: ResourceTracker, at: float) -> list[tuple[str, str]]:
-    assert now.stored is not None
-    record, state = now.stored.record, now.state
-    told_of = f"{record.revision}, by {tracker.by} {ago(at, tracker.at)} ago"
-    facts = [
-        ("Name", now.name),
-        ("State", _state(now)),
-        ("Progress", told(now)),
-        ("Revision", told_of + (f", as revision {tracker.of}" if tracker.of else "")),
-        ("Reached", str(state.reached or "none")),
-        ("On failure", f"{record.on_failure}, a wave has {record.deadline:g} s"),
-        ("Prune", "what left the files goes" if record.prune else "what left the files stays"),
-    ]
-    facts += [("Reason", tracker.reason)] if tracker.reason else []
-    facts += [("Failed", f"revision {state.refused}: {state.failure}")] if state.refused else []
-    facts += [("Paused", f"farmctl app resume {now.name} goes on")] if record.paused else []
-    return facts
 
 
 async def _objects(invocation: Invocation, now: Standing) -> list[_Object]:

@@ -14,10 +14,10 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.progress import progress
-from farmd.cli.tables import clean
 from farmd.commands.mutation import Call, Mutation
 from farmd.dispatch import commands, waiting, words
 from farmd.dispatch.standing import entries_of
+from farmd.tables.model import clean
 from store.apps import KIND
 
 APP = target("app", objects(KIND))

@@ -12,11 +12,11 @@ from farmd.cli.changes import ask
 from farmd.cli.invocation import Invocation
 from farmd.cli.output import document, emit
 from farmd.cli.progress import progress
-from farmd.cli.tables import clean
 from farmd.commands.mutation import commit
 from farmd.dispatch import waiting
 from farmd.dispatch.commands import Application
 from farmd.dispatch.standing import Standing
+from farmd.tables.model import clean
 from store.errors import Conflict, Locked
 
 TRIES = 3

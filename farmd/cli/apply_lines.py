@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from farmd.cli.output import differences
 from farmd.commands.mutation import Change, Mutation
 from farmd.dispatch.commands import Application
 from farmd.dispatch.model import Act
 from farmd.dispatch.preview import Preview
 from farmd.kinds import KINDS, family_of
+from farmd.tables.words import differences
 from store.times import plain as plainly
 from store.words import count_of, listed
 

@@ -8,14 +8,13 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.names import items
 from farmd.cli.options import Duration, command
-from farmd.cli.output import differences, show
-from farmd.cli.tables import Column, Table
+from farmd.cli.output import show
 from farmd.kinds import KINDS, OTHER_NOUNS, family_of
-from store.audit import Audit, AuditReader, Filter
+from farmd.tables import changes
+from farmd.tables.model import Table
+from store.audit import AuditReader, Filter
 from store.errors import InputInvalid
 from store.mistakes import nearest
-from store.times import plain, rfc3339
-from store.words import listed
 
 
 @click.group("audit", cls=LazyGroup)
@@ -47,7 +46,7 @@ async def list_(
         if kind and not rows and wanted.kind not in KINDS:
             known = sorted(one.noun or one.family for one in KINDS.values())
             raise InputInvalid(f"--kind: found {kind!r}{nearest(kind, known)}", field="kind")
-        return _table(rows, [error.message for error in reader.broken])
+        return changes.table(rows, [error.message for error in reader.broken])
 
     await show(invocation, read)
 
@@ -61,32 +60,3 @@ def _named(item: str) -> str:
     if noun in OTHER_NOUNS.values():
         return rest.rpartition("/")[2]
     return rest if rest and family_of(noun) in KINDS else item
-
-
-def _table(rows: tuple[Audit, ...], broken: list[str]) -> Table:
-    columns = (
-        Column("TIME", lambda row: rfc3339(row.at)),
-        Column("ACTOR", lambda row: row.actor),
-        Column("ACTION", lambda row: row.action),
-        Column("ITEM", lambda row: row.name or row.id),
-        Column("ID", lambda row: row.id, wide=True),
-        Column("CHANGE", summary),
-        Column("REASON", lambda row: row.reason),
-    )
-    return Table(
-        kind="AuditRecord",
-        rows=rows,
-        columns=columns,
-        name=lambda row: f"audit/{rfc3339(row.at)}/{row.id}",
-        plain=plain,
-        broken=broken,
-        empty="no audit records",
-    )
-
-
-def summary(record: Audit) -> str:
-    """The change in one line."""
-    words = differences(record.before, record.after)
-    pods = {"placed": record.placed, "removed": record.removed, "relabelled": record.relabelled}
-    words += [f"{word} {listed(items, 4)}" for word, items in pods.items() if items]
-    return "; ".join(words)

@@ -12,11 +12,12 @@ import click
 
 from farmd import kinds
 from farmd.cli.invocation import Invocation
-from farmd.cli.output import differences, document, emit
-from farmd.cli.tables import clean
+from farmd.cli.output import document, emit
 from farmd.commands.mutation import Change, Mutation, commit
 from farmd.commands.outlook import Outlook
 from farmd.runtime.errors import Declined, Unconfirmed
+from farmd.tables.model import clean
+from farmd.tables.words import differences
 from store.words import listed
 
 _DONE = {

@@ -14,7 +14,6 @@ from farmd.cli.log_stream import Wanted, stream
 from farmd.cli.noun_edit import going_on
 from farmd.cli.output import document, emit, width_of
 from farmd.cli.progress import progress
-from farmd.cli.tables import clean
 from farmd.commands.folding import fitting
 from farmd.deploy import preview
 from farmd.deploy.deployment import Deployment
@@ -22,6 +21,7 @@ from farmd.deploy.goals import settings_of
 from farmd.deploy.holders import taken_over, told
 from farmd.deploy.waiting import Stale
 from farmd.runtime.errors import EndedOtherwise, FarmdError
+from farmd.tables.model import clean
 from store.errors import Conflict, Locked, StoreError
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import saying
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, width_of
-from farmd.cli.tables import clean
 from farmd.commands.folding import fitting
 from farmd.deploy import asked, view
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.pulls import Pulls
 from farmd.overview import Row
+from farmd.tables.model import clean
 from store.deployments import KIND, Deployment
 from store.times import plain
 

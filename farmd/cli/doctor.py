@@ -15,10 +15,10 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import findings
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, render
-from farmd.cli.tables import Column, Table, clean
 from farmd.doctor import fixes
 from farmd.doctor.examine import examine
 from farmd.doctor.model import Finding, Report
+from farmd.tables.model import Column, Table, clean
 
 FINDINGS = 1
 

@@ -10,9 +10,10 @@ from farmd.cli.lazy import LazyGroup
 from farmd.cli.names import evidence as known_evidence
 from farmd.cli.names import freezes
 from farmd.cli.options import Duration, command
-from farmd.cli.output import ago, show
-from farmd.cli.tables import Column, Table
+from farmd.cli.output import show
 from farmd.commands.failsafe import clear as acknowledge
+from farmd.tables.model import Column, Table
+from farmd.tables.words import ago
 from store.failsafe import Failsafe, FailsafeStore, frozen
 from store.times import plain, rfc3339
 

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 import click
 
-from farmd.cli import noun_tables
+from farmd.cli import described
 from farmd.cli.changes import apply
 from farmd.cli.cluster import Cluster, Place, connected
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import going_on
-from farmd.cli.output import ago, as_json, as_yaml, document, emit, show
+from farmd.cli.output import as_json, as_yaml, document, emit, show
 from farmd.cli.progress import progress
-from farmd.cli.tables import Column, Table, clean
 from farmd.commands.mutation import Mutation
 from farmd.commands.specs import unlike
 from farmd.jobs.commands import JOB
@@ -23,6 +22,9 @@ from farmd.kubernetes.kind import KIND
 from farmd.kubernetes.people import changes, files, running, view, waiting
 from farmd.kubernetes.people.found import Found, Jobs, told
 from farmd.kubernetes.people.view import JobRow
+from farmd.tables import nouns as noun_tables
+from farmd.tables.model import Column, Table, clean
+from farmd.tables.words import ago
 from store.audit import AuditReader, Filter
 from store.times import plain
 
@@ -126,7 +128,7 @@ async def describe(invocation: Invocation, place: Place, name: str) -> None:
                 *view.facts(found, row),
             ]
             tables = {f"Pods ({len(slots)})": _slots(slots, now), "Conditions": _conditions(conditions)}
-            noun_tables.describe(invocation, lines, None, history, tables)
+            described.describe(invocation, lines, None, history, tables)
 
 
 async def explain(invocation: Invocation, place: Place, name: str) -> None:

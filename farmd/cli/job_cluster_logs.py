@@ -11,7 +11,6 @@ import click
 from farmd.cli import log_stream
 from farmd.cli.cluster import Cluster, Place, connected
 from farmd.cli.invocation import Invocation
-from farmd.cli.tables import clean
 from farmd.jobs.model import Member
 from farmd.jobs.objects import Pod
 from farmd.jobs.resources.kindfile import titles
@@ -20,6 +19,7 @@ from farmd.kubernetes.people.found import Found, Jobs
 from farmd.kubernetes.people.refusals import refusals
 from farmd.kubernetes.resources import PODS
 from farmd.kubernetes.transport import Request
+from farmd.tables.model import clean
 from store.errors import InputInvalid, NotFound, StoreError, StoreUnavailable
 from store.mistakes import shown
 from store.words import share

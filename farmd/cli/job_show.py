@@ -8,19 +8,21 @@ from typing import Any
 import click
 
 from farmd import overview
-from farmd.cli import manifest_facts, noun_show, noun_tables
+from farmd.cli import described, noun_show
 from farmd.cli.cluster import Place, beside, namespace_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, show
-from farmd.cli.tables import Table, clean
 from farmd.commands import fleet
 from farmd.jobs.commands import JOB, run_of
 from farmd.jobs.nodes.placing import request_of
 from farmd.jobs.spec import FILE
 from farmd.kinds import load
 from farmd.overview import Row
+from farmd.tables import manifests as manifest_facts
+from farmd.tables import nouns as noun_tables
+from farmd.tables.model import Table, clean
 from scheduler import explain as words
 from scheduler.decide import explanation
 from store import manifests, selectors
@@ -118,7 +120,7 @@ async def describe(invocation: Invocation, name: str) -> None:
         for each in row.record.types:
             _, runs = await manifest_facts.read(invocation.call, each.manifest)
             told += [(f"Runs {each.name}", text) for _, text in runs[:1]]
-        noun_tables.describe(invocation, [*told, *_progress(run)], found, history)
+        described.describe(invocation, [*told, *_progress(run)], found, history)
 
 
 def _progress(run: Run) -> list[tuple[str, str]]:

@@ -16,9 +16,9 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.options import command
 from farmd.cli.output import render
-from farmd.cli.tables import Column, Table
 from farmd.config.kubernetes import JOBS
 from farmd.runtime.clock import SystemClock
+from farmd.tables.model import Column, Table
 from store.clusters import ClusterReport
 from store.errors import refuse
 

@@ -13,9 +13,9 @@ from farmd.cli import log_stream
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.tables import clean
 from farmd.commands.noun import Noun
 from farmd.runtime.errors import AgentUnavailable, FarmdError
+from farmd.tables.model import clean
 from store.errors import NotFound, StoreError
 from store.words import share
 

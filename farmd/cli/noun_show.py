@@ -7,15 +7,17 @@ from typing import Any
 import click
 
 from farmd import overview
-from farmd.cli import manifest_facts, noun_tables
+from farmd.cli.described import describe
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, show
-from farmd.cli.pod_table import pod_table
-from farmd.cli.tables import Table, clean
 from farmd.commands.explaining import explain
 from farmd.commands.noun import Noun
+from farmd.tables import manifests as manifest_facts
+from farmd.tables import nouns as noun_tables
+from farmd.tables.model import Table, clean
+from farmd.tables.pods import pod_table
 from scheduler import explain as words
 from store import manifests, selectors
 from store.audit import AuditReader, Filter
@@ -106,7 +108,7 @@ def describing(noun: Noun[Any, Any]) -> click.Command:
             click.echo(f"{noun.words.noun}/{row.record.name}")
         else:
             told = noun_tables.facts(noun, row, invocation.call.clock.now(), runs)
-            noun_tables.describe(invocation, told, found, history)
+            describe(invocation, told, found, history)
 
     status = "status, pods" if noun.pods is not None else "status"
     run.__doc__ = f"One {noun.words.one}: its record, owner, {status} and what happened to it last."

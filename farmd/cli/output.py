@@ -18,9 +18,8 @@ import msgspec
 
 from farmd.cli import tables
 from farmd.cli.invocation import Invocation
-from farmd.cli.tables import Table, clean
-from farmd.commands.difference import word
 from farmd.commands.mutation import registered
+from farmd.tables.model import Table, clean
 from store.errors import StoreUnavailable
 
 API_VERSION = "farmd/v1"
@@ -179,34 +178,3 @@ def text_table(invocation: Invocation, table: Table, indent: int = 0) -> list[st
 def _lines(invocation: Invocation, table: Table, *, width: int) -> list[str]:
     wide = invocation.settings.output == "wide"
     return tables.lines(table, wide=wide, width=width, colour=colors(invocation))
-
-
-def ago(now: float, then: float) -> str:
-    """How long ago, in one unit: ``5s``, ``3m``, ``2h``, ``4d``; empty for never."""
-    if then <= 0:
-        return ""
-    seconds = max(0, int(now - then))
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
-def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """``replicas 3 -> 5`` for each field that changed, ``labels.rack removed`` for a removed one."""
-    gone = [f"{name} removed" for name in before if name not in after]
-    return gone + [
-        f"{name} {_scalar(before[name])} -> {_scalar(value)}"
-        if name in before
-        else f"{name} {_scalar(value)}"
-        for name, value in after.items()
-    ]
-
-
-def _scalar(value: object) -> str:
-    return clean(word(value))
-
-
-def pairs(values: dict[str, Any]) -> str:
-    """``a=1,b=2``, sorted."""
-    return ",".join(f"{key}={values[key]}" for key in sorted(values))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import click
 
 from farmd import overview
-from farmd.cli import manifest_facts
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import pods
 from farmd.cli.options import command
-from farmd.cli.output import ago, document, emit, pairs
+from farmd.cli.output import document, emit
 from farmd.cli.pod_logs import locate
-from farmd.cli.tables import clean
 from farmd.overview import PodRow
+from farmd.tables import manifests as manifest_facts
+from farmd.tables.model import clean
+from farmd.tables.words import ago, pairs
 from store.errors import NotFound
 from store.manifests import Manifest
 from store.reality import Exit, ending

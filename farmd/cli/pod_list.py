@@ -9,8 +9,8 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes
 from farmd.cli.options import command
 from farmd.cli.output import show
-from farmd.cli.pod_table import pod_table
-from farmd.cli.tables import Table
+from farmd.tables.model import Table
+from farmd.tables.pods import pod_table
 from store import selectors
 from store.keys import valid_segment
 from store.nodes import NodeStore

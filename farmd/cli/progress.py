@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from farmd.cli.invocation import Invocation
-from farmd.cli.tables import clean, drawable
+from farmd.cli.tables import drawable
 from farmd.commands.waiting import Look, Report, describe
+from farmd.tables.model import clean
 
 if TYPE_CHECKING:
     from rich.console import Console

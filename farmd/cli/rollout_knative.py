@@ -16,13 +16,14 @@ from farmd.cli.noun_edit import going_on, texts_of
 from farmd.cli.output import as_json, as_yaml, document, emit, live, on_terminal, show, width_of
 from farmd.cli.progress import progress
 from farmd.cli.rollout_show import changes
-from farmd.cli.tables import Column, Table, clean, drawable
+from farmd.cli.tables import drawable
 from farmd.commands import documents
 from farmd.kubernetes.progressive.people import planning, view, waiting, words
 from farmd.kubernetes.progressive.people.found import Seen, Services
 from farmd.kubernetes.progressive.people.view import RolloutRow
 from farmd.overview.owners import holders
 from farmd.runtime.clock import SystemClock
+from farmd.tables.model import Column, Table, clean
 from store.times import plain
 
 NOUN = "ksvc/"

@@ -11,9 +11,11 @@ from farmd.cli.cluster import beside, is_ksvc
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.output import ago, as_json, as_yaml, document, emit, live, on_terminal, show, width_of
-from farmd.cli.tables import Column, Table, clean, drawable
+from farmd.cli.output import as_json, as_yaml, document, emit, live, on_terminal, show, width_of
+from farmd.cli.tables import drawable
 from farmd.rollout import commands, explaining, view
+from farmd.tables.model import Column, Table, clean
+from farmd.tables.words import ago
 from store.errors import NotFound
 from store.families import RCS
 from store.rollouts import KIND

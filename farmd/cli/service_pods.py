@@ -12,10 +12,10 @@ from farmd.cli.noun_logs import stream_all
 from farmd.cli.noun_show import explained
 from farmd.cli.options import command
 from farmd.cli.output import show
-from farmd.cli.pod_table import pod_table
-from farmd.cli.tables import Table
 from farmd.kinds import KINDS, load
 from farmd.services import commands
+from farmd.tables.model import Table
+from farmd.tables.pods import pod_table
 from store.errors import NotFound
 from store.named import Owner
 from store.services import KIND, NOUN, Service, ServiceStore

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from farmd.cli import noun_tables
+from farmd.cli import described
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.output import ago, document, emit, pairs, show
-from farmd.cli.tables import Column, Table
+from farmd.cli.output import document, emit, show
 from farmd.services import commands
 from farmd.services.endpoints import Endpoint, serving
+from farmd.tables import services as service_tables
+from farmd.tables.model import Column, Table
+from farmd.tables.words import ago, pairs
 from store.audit import AuditReader, Filter
-from store.images import parse
-from store.services import KIND, NOUN, Revision, Service, Version
+from store.services import KIND, NOUN, Revision, Service
 from store.times import plain, rfc3339
 
 if TYPE_CHECKING:
@@ -32,28 +33,7 @@ async def list_(invocation: Invocation) -> None:
     async def read() -> Table:
         rows, broken = await commands.rows(invocation.call)
         now = invocation.call.clock.now()
-        columns = (
-            Column("NAME", lambda row: row.record.name),
-            Column("ID", lambda row: row.record.id, wide=True),
-            Column("PROJECT", lambda row: row.record.project or "-"),
-            Column("MODE", lambda row: row.record.mode or "-"),
-            Column("HEALTHY", lambda row: f"{row.healthy}/{row.desired}"),
-            Column("REVISION", lambda row: str(row.record.revision or "-")),
-            Column("DEPLOYMENT", lambda row: row.deployment or "-"),
-            Column("PORT", lambda row: row.record.port),
-            Column("IMAGE", lambda row: _image(row.record.version), wide=True),
-            Column("ACTIVE", _active),
-            Column("AGE", lambda row: ago(now, row.record.created), wide=True),
-        )
-        return Table(
-            kind="Service",
-            rows=rows,
-            columns=columns,
-            name=lambda row: f"{NOUN}/{row.record.name}",
-            plain=_plain,
-            broken=broken,
-            empty="no services",
-        )
+        return service_tables.table(rows, broken, now)
 
     await show(invocation, read)
 
@@ -70,7 +50,7 @@ async def describe(invocation: Invocation, name: str) -> None:
     changes = await AuditReader(call.client, call.keys).read(Filter(kind=KIND, item=record.id), HISTORY)
     if invocation.settings.output in {"json", "yaml"}:
         told = {"endpoints": plain(found), "revisions": plain(record.history), "history": plain(changes)}
-        emit(invocation, document("Service", _plain(row) | told))
+        emit(invocation, document("Service", service_tables.plain_row(row) | told))
     elif invocation.settings.output == "name":
         click.echo(f"{NOUN}/{record.name}")
     else:
@@ -79,14 +59,14 @@ async def describe(invocation: Invocation, name: str) -> None:
             ("Id", record.id),
             *_deployed(row),
             ("Port", record.port),
-            ("Active", _active(row)),
+            ("Active", service_tables.active(row)),
             ("Labels", pairs(record.labels)),
             ("Age", f"{ago(call.clock.now(), record.created)}, created {rfc3339(record.created)}"),
             ("Endpoints", f"{len(found)} of {len(sightings)} pods"),
             *(("Endpoint", f"{_where(each)}  {each.node}/{each.instance}") for each in found),
         ]
         revisions = {"Revisions (newest first)": _revisions(record, call.clock.now())} if record.mode else {}
-        noun_tables.describe(invocation, facts, None, changes, revisions)
+        described.describe(invocation, facts, None, changes, revisions)
 
 
 @command("endpoints", lists=True)
@@ -154,7 +134,7 @@ def _revisions(record: Service, now: float) -> Table:
             Column("REVISION", number),
             Column("RESULT", lambda row: row.result),
             Column("REPLICAS", lambda row: str(row.version.replicas)),
-            Column("IMAGE", lambda row: _image(row.version)),
+            Column("IMAGE", lambda row: service_tables.image(row.version)),
             Column("AGE", lambda row: ago(now, row.at)),
             Column("BY", lambda row: row.by),
             Column("DEPLOYMENT", lambda row: row.deployment[:8]),
@@ -164,12 +144,6 @@ def _revisions(record: Service, now: float) -> Table:
         plain=plain,
         empty=f"no deployment of {NOUN} {record.name} is over",
     )
-
-
-def _plain(row: commands.ServiceRow) -> dict[str, Any]:
-    told = {name: getattr(row, name) for name in ("serving", "gone", "desired", "healthy")}
-    found: dict[str, Any] = {**plain(row.record), **told, "deploying": row.deployment}
-    return found
 
 
 def _deployed(row: commands.ServiceRow) -> list[tuple[str, str]]:
@@ -182,20 +156,12 @@ def _deployed(row: commands.ServiceRow) -> list[tuple[str, str]]:
         ("Project", record.project or "none"),
         ("Mode", f"{record.mode}, {counts}"),
         ("Revision", str(record.revision) if version is not None else "none yet"),
-        ("Image", _image(version)),
+        ("Image", service_tables.image(version)),
         (
             "Deployment",
             f"{row.deployment}; farmctl deployment status {row.deployment}" if row.deployment else "none",
         ),
     ]
-
-
-def _image(version: Version | None) -> str:
-    return parse(version.image).short if version is not None and version.image else "-"
-
-
-def _active(row: commands.ServiceRow) -> str:
-    return ", ".join([*row.serving, *(f"{ref} (gone)" for ref in row.gone)]) or "-"
 
 
 def _where(endpoint: Endpoint) -> str:

@@ -8,10 +8,10 @@ characters are removed from text of the store, because anybody may have written 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
 import click
+
+from farmd.tables.model import Table, clean
 
 _GAP = "  "
 _LEAST_FOLD = 24
@@ -34,31 +34,6 @@ _COLOURS = {
     "critical": "red",
     "failed": "red",
 }
-
-
-class Column(NamedTuple):
-    """One column of a table; ``wide`` ones are shown with ``-o wide`` only."""
-
-    title: str
-    text: Callable[[Any], str]
-    wide: bool = False
-
-
-class Table(NamedTuple):
-    """A list to show. ``kind`` is the singular, ``name`` gives ``rc/hello``; ``broken``: one line each."""
-
-    kind: str
-    rows: Sequence[Any]
-    columns: Sequence[Column]
-    name: Callable[[Any], str]
-    plain: Callable[[Any], dict[str, Any]]
-    broken: Sequence[str] = ()
-    empty: str = ""
-
-
-def clean(text: str) -> str:
-    """One line without control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def drawable(text: str, encoding: str | None) -> str:

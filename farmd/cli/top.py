@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import click
 
 from farmd import overview
-from farmd.cli.audit import summary
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
-from farmd.cli.output import ago, document, emit, live, on_terminal
-from farmd.cli.tables import clean
+from farmd.cli.output import document, emit, live, on_terminal
 from farmd.commands.mutation import registered
 from farmd.kinds import KINDS
 from farmd.overview import FarmRow, NodeRow, Row
+from farmd.tables.changes import summary
+from farmd.tables.model import clean
+from farmd.tables.words import ago
 from store.audit import Audit, AuditReader, Filter
 from store.errors import InputInvalid
 from store.failsafe import Failsafe

@@ -8,9 +8,10 @@ from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes, objects, target, targets
 from farmd.cli.options import command
-from farmd.cli.output import pairs, show
-from farmd.cli.tables import Column, Table
+from farmd.cli.output import show
 from farmd.nodes import volumes
+from farmd.tables.model import Column, Table
+from farmd.tables.words import pairs
 from store.errors import refuse
 from store.nodes import NodeVolume
 from store.times import plain

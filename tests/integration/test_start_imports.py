@@ -91,7 +91,7 @@ def test_a_process_imports_only_what_its_role_needs(
 def test_a_list_imports_only_what_it_shows(address: str) -> None:
     farmctl = Farmctl(address, "list/", variables={"PYTHONPROFILEIMPORTTIME": "1"})
     modules = imported(farmctl.start("rc", "list").communicate()[1])
-    assert "farmd.cli.noun_tables" in modules
+    assert "farmd.tables.nouns" in modules
     assert needless("list", modules) == set()
 
 

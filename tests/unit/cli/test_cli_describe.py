@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.cli import manifest_facts, noun_tables, pod_describe
+from farmd.cli import pod_describe
 from farmd.overview import PodRow, Row
 from farmd.replication.commands import RC
+from farmd.tables import manifests as manifest_facts
+from farmd.tables import nouns as noun_tables
 from store.manifests import HealthCheck, Manifest, Port, Restart, Stop
 from store.rcs import ReplicationController
 from store.reality import Exit

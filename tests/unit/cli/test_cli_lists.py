@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from farmd.cli import node_show, noun_tables, tables
-from farmd.cli.pod_table import pod_table
+from farmd.cli import tables
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.jobs.commands import JOB
 from farmd.overview import NodeRow, PodRow, Row
 from farmd.replication.commands import RC
 from farmd.rollout.noun import ROLLOUT
+from farmd.tables import nodes as node_tables
+from farmd.tables import nouns as noun_tables
+from farmd.tables.pods import pod_table
 from store.daemonsets import DaemonSet
 from store.jobs import Job, JobStatus
 from store.nodes import Agent, Taint
@@ -154,7 +156,7 @@ NODES = [
 
 
 def test_a_list_of_nodes_fits_80_columns() -> None:
-    assert tables.lines(node_show.table(NODES, [], NOW), width=80) == [
+    assert tables.lines(node_tables.table(NODES, [], NOW), width=80) == [
         "NAME              STATE                       PODS  UP  REASON",
         "web1              ready                       12    2h",
         "web2.example.com  absent 12s,draining 3 left  3         rc/shop-frontend: would",
@@ -164,7 +166,7 @@ def test_a_list_of_nodes_fits_80_columns() -> None:
 
 
 def test_a_wide_list_of_nodes_tells_their_facts() -> None:
-    head, first, _ = tables.lines(node_show.table(NODES, [], NOW), wide=True)
+    head, first, _ = tables.lines(node_tables.table(NODES, [], NOW), wide=True)
     assert head.split() == ["NAME", "STATE", "PODS", "UP", "VERSION", "ADDRESS", "TAINTS", "LABELS", "REASON"]
     assert first.split() == [
         "web1", "ready", "12", "2h", "1.2.0", "10.0.0.1:4711", "dedicated=db:no-schedule",

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from farmd import overview
-from farmd.cli.output import differences
 from farmd.commands import failsafe
 from farmd.commands.mutation import Call, commit
 from farmd.nodes import commands
+from farmd.tables.words import differences
 from store import codec
 from store.audit import AuditReader, Filter
 from store.errors import Conflict, InputInvalid, Locked, NotFound

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from farmd.cli.output import pairs
 from farmd.commands.mutation import Call
+from farmd.tables.words import pairs
 from store import manifests
 from store.errors import NotFound, RecordInvalid
 from store.manifests import HealthCheck, Manifest

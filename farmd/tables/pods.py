@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.cli.output import ago, pairs
-from farmd.cli.tables import Column, Table
 from farmd.overview import PodRow
+from farmd.tables.model import Column, Table
+from farmd.tables.words import ago, pairs
 from store.times import plain
 
 

@@ -1,22 +1,15 @@
-"""Renders named records: a line in a table, the facts of one, and its latest changes."""
+"""Renders named records: a line in a table, and the facts of one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import click
-
-from farmd.cli.audit import summary
-from farmd.cli.invocation import Invocation
-from farmd.cli.output import ago, pairs, text_table
-from farmd.cli.pod_table import pod_table
-from farmd.cli.tables import Column, Table, clean
 from farmd.commands.mutation import holder_told
 from farmd.commands.noun import Noun
-from farmd.overview import Pods, Row
-from store.audit import Audit
+from farmd.overview import Row
+from farmd.tables.model import Column, Table
+from farmd.tables.words import ago, pairs
 from store.locks import Holder
 from store.times import plain, rfc3339
 
@@ -125,36 +118,3 @@ def facts(
         if name in record.__struct_fields__
     ]
     return [*told, *own[len(counts) :], *runs]
-
-
-def describe(
-    invocation: Invocation,
-    told: Sequence[tuple[str, str]],
-    found: Pods | None,
-    history: Sequence[Audit],
-    more: Mapping[str, Table] = MappingProxyType({}),
-) -> None:
-    """Show the facts, the pods of an owner, ``more`` by title, and the latest changes."""
-    now = invocation.call.clock.now()
-    for title, text in told:
-        click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
-    if found is not None:
-        click.echo(f"\nPods ({len(found.rows)})")
-        shown = pod_table(found.rows, found.broken, now, same="OWNER")
-        for line in text_table(invocation, shown, indent=2) if found.rows else ["none"]:
-            click.echo(f"  {line}")
-    for title, table in more.items():
-        click.echo(f"\n{title}")
-        for line in text_table(invocation, table, indent=2) if table.rows else [table.empty]:
-            click.echo(f"  {line}")
-    if history or not more:
-        click.echo("\nHistory (newest first)")
-    for record in history:
-        click.echo(f"  {clean(_line(record, now))}")
-    for broken in found.broken if found is not None else ():
-        click.echo(f"farmctl: broken record left out: {clean(broken)}", err=True)
-
-
-def _line(record: Audit, now: float) -> str:
-    reason = f" ({record.reason})" if record.reason else ""
-    return f"{ago(now, record.at):>4}  {record.action}  {record.actor}  {summary(record)}{reason}"

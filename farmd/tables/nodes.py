@@ -1,0 +1,100 @@
+"""The table of nodes, and the facts of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farmd.overview import NodeRow
+from farmd.tables.model import Column, Table
+from farmd.tables.words import ago, pairs
+from store.nodes import NodeRecords, Taint
+from store.times import plain, rfc3339
+
+
+def _taints(taints: Sequence[Taint]) -> str:
+    """``dedicated=db:no-schedule,gpu:no-schedule``, as ``node taint`` takes them."""
+    shown = ((taint.key + (f"={taint.value}" if taint.value else ""), taint.effect) for taint in taints)
+    return ",".join(f"{said}:{effect}" for said, effect in shown)
+
+
+def _state(row: NodeRow, now: float) -> str:
+    """``absent 12s``, ``lost 5m``, ``ready,draining 3 left``: the state with its numbers."""
+    numbers = {
+        "absent": ago(now, row.absent_since),
+        "lost": ago(now, row.lost_since),
+        "draining": f"{row.left} left",
+    }
+    return ",".join(f"{word} {numbers.get(word, '')}".rstrip() for word in row.state.split(","))
+
+
+def _reason(row: NodeRow) -> str:
+    """The reason of the state: why a drain waits, then why the node is cordoned."""
+    return "; ".join(part for part in (row.reason, *row.waiting[:1], row.cordon_reason) if part)
+
+
+def _since(text: str, at: float) -> str:
+    return f"{text} {rfc3339(at)}" if at else ""
+
+
+def _drain_facts(row: NodeRow, now: float) -> list[tuple[str, str]]:
+    drain = row.drain
+    if drain is None:
+        return []
+    asked = f"stage {drain.stage}, asked {ago(now, drain.since)} ago by {drain.by}"
+    facts = [("Drain", asked if drain.since else f"stage {drain.stage}")]
+    if drain.deadline:
+        force = ", then health floors are ignored" if drain.force else ""
+        facts.append(("Deadline", f"{rfc3339(drain.deadline)}{force}{' (past)' if drain.overdue else ''}"))
+    facts += [("Left", str(row.left))] if drain.stage != "done" else []
+    return facts + [("Waits for", text) for text in row.waiting]
+
+
+def table(rows: Sequence[NodeRow], broken: Sequence[str], now: float) -> Table:
+    """One line for each node; ``now`` in seconds since the epoch."""
+    columns = (
+        Column("NAME", lambda row: row.name),
+        Column("STATE", lambda row: _state(row, now)),
+        Column("PODS", lambda row: str(row.pods)),
+        Column("UP", lambda row: ago(now, row.agent.since) if row.agent is not None else ""),
+        Column("VERSION", lambda row: row.agent.version if row.agent is not None else "", wide=True),
+        Column("ADDRESS", lambda row: row.agent.address if row.agent is not None else "", wide=True),
+        Column("TAINTS", lambda row: _taints(row.taints), wide=True),
+        Column("LABELS", lambda row: pairs(row.labels), wide=True),
+        Column("REASON", _reason),
+    )
+    return Table(
+        kind="Node",
+        rows=rows,
+        columns=columns,
+        name=lambda row: f"node/{row.name}",
+        plain=plain,
+        broken=broken,
+        empty="no nodes",
+    )
+
+
+def facts(view: NodeRecords, row: NodeRow, now: float) -> list[tuple[str, str]]:
+    """The lines of ``describe`` for a node: people's settings, and its agent's facts."""
+    name, record, agent = view.name, view.record, view.agent
+    capacity = {**(agent.capacity if agent is not None else {}), **record.capacity}
+    told = [
+        ("Name", name),
+        ("State", _state(row, now) + (f": {record.cordon_reason}" if record.cordon_reason else "")),
+        ("Labels", pairs(view.labels)),
+        ("Taints", _taints(record.taints)),
+        ("Capacity", pairs({what: f"{amount:.12g}" for what, amount in capacity.items()})),
+        *([("Volumes", ", ".join(sorted(record.volumes)))] if record.volumes else []),
+        *_drain_facts(row, now),
+    ]
+    if view.unreadable:
+        told.append(("Agent", view.unreadable))
+    elif agent is None:
+        told.append(("Agent", f"not connected{_since(' since', row.absent_since)}"))
+    else:
+        told.append(
+            ("Agent", f"{agent.version} on {agent.host}, pid {agent.pid}, up {ago(now, agent.since)}")
+        )
+        told.append(("Address", agent.address))
+        told.append(("Features", ",".join(agent.features)))
+        told += [("Silent", f"{runtime}: {why}") for runtime, why in sorted(agent.doubts.items())]
+    return told
