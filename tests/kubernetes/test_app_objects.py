@@ -17,7 +17,7 @@ from farmd.kubernetes.apps.marks import APPLIED, LABEL, MANAGER
 from farmd.kubernetes.errors import Unavailable
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.clock import SystemClock
-from store.apps import Entry
+from store.apps import Entry, TypedReference
 from store.errors import OutcomeUnknown
 from tests.kubernetes_server import ApiServer
 
@@ -228,6 +228,23 @@ async def test_r16_what_changed_since_it_was_read_is_neither_written_nor_deleted
     await world.look(app, entry)
     assert await world.does(app, "remove", entry) == {}
     assert await world.look(app, entry) is None
+
+
+async def test_r31_of_two_apps_that_create_one_object_in_one_instant_one_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, entry = world.app("first"), world.app("second"), await one(world, config(a="1"))
+    before = await world.look(second, entry)
+    await world.does(first, "create", entry)
+
+    async def too_early(_: Api, __: TypedReference) -> None:
+        return before
+
+    monkeypatch.setattr(Api, "get", too_early)
+    told = await world.does(second, "create", entry)
+    monkeypatch.undo()
+    assert told[str(entry.ref)] == "as farmd:app:second: it was made meanwhile by somebody else"
+    assert world.there(path(world))["metadata"]["labels"] == {LABEL: "first"}
 
 
 async def test_a_hand_over_changes_the_mark_in_one_write_and_nothing_else(world: World) -> None:

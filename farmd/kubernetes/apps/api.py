@@ -16,6 +16,8 @@ from farmd.kubernetes.transport import JSON, REQUEST_SECONDS, KubernetesTranspor
 from store.apps import TypedReference
 
 JSON_PATCH = "application/json-patch+json"
+# An apply for this version creates an object, and changes none: the first write of a server has a higher one.
+CREATION = "1"
 Object = dict[str, Any]
 # Managers whose fields become the app's when it takes an object over: all that its people ever applied.
 _TAKEN_OVER = {("kubectl-client-side-apply", "Update"), ("kubectl", "Apply")}
@@ -78,14 +80,15 @@ class Api:
         force: bool,
         dry: bool = False,
     ) -> Object:
-        """Have the app's manager own exactly these fields; of an object that is there, of this very version.
+        """Have the app's manager own exactly these fields; of an object that is there, of this very version,
+        else of a new one.
 
         Raises:
-            FieldsTaken: others own some of them, without ``force``. Conflict: it is another version.
+            FieldsTaken: others own some of them, without ``force``. Conflict: it is another version, or an
+                object is there now.
         """
-        meta = dict(body["metadata"])
-        if found is not None:
-            meta |= {name: found["metadata"][name] for name in ("uid", "resourceVersion")}
+        there = {"resourceVersion": CREATION} if found is None else _version(found)
+        meta = {**body["metadata"], **there}
         params = applying(MANAGER, force=force, dry_run=dry)
         resource = await self._served(ref)
         path = resource.path(ref.namespace, ref.name)
@@ -110,19 +113,17 @@ class Api:
 
     async def mark(self, ref: TypedReference, found: Object, labels: Any, annotations: Any) -> Object:
         """Change labels and annotations of an object of this very version."""
-        meta = {name: found["metadata"][name] for name in ("uid", "resourceVersion")}
-        patch = {"metadata": {**meta, "labels": labels, "annotations": annotations}}
+        patch = {"metadata": {**_version(found), "labels": labels, "annotations": annotations}}
         resource = await self._served(ref)
         params = [("fieldManager", MANAGER)]
         return await self._send("PATCH", resource.path(ref.namespace, ref.name), patch, MERGE_PATCH, params)
 
     async def delete(self, ref: TypedReference, found: Object) -> None:
         """Delete an object of this very version; what it owns follows."""
-        conditions = {name: found["metadata"][name] for name in ("uid", "resourceVersion")}
         options = {
             "kind": "DeleteOptions",
             "apiVersion": "v1",
-            "preconditions": conditions,
+            "preconditions": _version(found),
             "propagationPolicy": "Background",
         }
         resource = await self._served(ref)
@@ -157,6 +158,11 @@ class Api:
         limit = REQUEST_SECONDS if method == "GET" else min(REQUEST_SECONDS, self._validity())
         found: Object = json.loads(await self._transport.send(request, limit))
         return found
+
+
+def _version(found: Object) -> dict[str, str]:
+    """What a write names of an object, so that it changes this very version."""
+    return {name: found["metadata"][name] for name in ("uid", "resourceVersion")}
 
 
 def _joined(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -219,14 +219,12 @@ class Applicator:
 
     async def _write(self, act: Act, seq: int) -> None:
         known = self._known.pop(str(act.ref), None)
-        found = known.found if known is not None else await self._api.get(act.ref)
         mark = Mark(self._cluster, self._app, seq)
+        if act.verb == "create":
+            await self._create(act, mark)
+            return
+        found = known.found if known is not None else await self._api.get(act.ref)
         match act.verb:
-            case "create":
-                assert act.entry is not None
-                if found is not None:
-                    raise Conflict(f"{act.ref} is there now", status=409)
-                await self._api.apply(act.ref, marked(act.entry.document or {}, mark), None, force=False)
             case "remove" | "replace" if found is not None:
                 await self._api.delete(act.ref, found)
             case "release" if found is not None:
@@ -236,6 +234,13 @@ class Applicator:
                 await self._api.mark(act.ref, found, {marks.LABEL: act.to}, texts)
             case "update" | "repair" | "adopt" if found is not None:
                 await self._apply(act, found, mark)
+
+    async def _create(self, act: Act, mark: Mark) -> None:
+        assert act.entry is not None
+        try:
+            await self._api.apply(act.ref, marked(act.entry.document or {}, mark), None, force=False)
+        except Conflict as error:
+            raise Conflict("it was made meanwhile by somebody else", status=error.status) from error
 
     async def _apply(self, act: Act, found: Object, mark: Mark) -> None:
         entry = act.entry

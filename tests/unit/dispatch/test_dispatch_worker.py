@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -192,6 +193,22 @@ async def test_a_controller_moves_from_app_to_app_with_its_pods() -> None:
         after = (await fleet.records())["web"]
         assert (after.id, after.part_of) == (before.id, "apps/next")
         assert len(await fleet.fleet.audits("rc.delete")) == 0
+
+
+async def test_r31_of_two_apps_that_make_one_object_in_one_instant_one_is_refused() -> None:
+    async with app_fleet("n1", farms=2) as fleet:
+        both = await asyncio.gather(*(fleet.apply(rc("web"), app=app) for app in ("one", "two")))
+        assert both == [1, 1]
+
+        async def settled() -> dict[str, str]:
+            told = {app: (await fleet.status(app)).reason for app in ("one", "two")}
+            reached = [app for app in told if (await fleet.state(app)).reached]
+            return told if reached and any(told.values()) else {}
+
+        told = await fleet.until(settled, what="one app to reach its revision and the other to be refused")
+        owner = (await fleet.records())["web"].part_of
+        (refused,) = {"apps/one", "apps/two"} - {owner}
+        assert f"rc/web: belongs to app {owner.removeprefix('apps/')}" in told[refused.removeprefix("apps/")]
 
 
 async def test_two_farms_and_the_second_takes_over_in_the_middle() -> None:
