@@ -1,4 +1,5 @@
-"""A farm that falls away at each write of a job of three pods with a retry, to the API server and to Consul.
+"""A farm that falls away at each step of a job of three pods with a retry: at each write to the API server
+and each transaction of Consul, and at the first, the last and a tenth of what it reads of the API server.
 
 Its packets are held by a proxy; it is killed, or stopped until its session is over and another farm has come
 to the end, and then its write arrives. Whoever finishes the job comes to the same end: the retry is counted
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -38,6 +40,8 @@ MEMBERS = [f"bert-worker-{index}" for index in range(3)]
 RETRIED = MEMBERS[1]
 ONCE = Counter([*((name, 0) for name in MEMBERS), (RETRIED, 1)])
 AT_ONCE = 24
+SEED = 1
+SESSION_SECONDS = 10.0
 
 
 def tell(name: str, attempt: int) -> dict[str, Any]:
@@ -48,6 +52,11 @@ def tell(name: str, attempt: int) -> dict[str, Any]:
 def writes(seen: Seen) -> bool:
     """A request that changes something in Kubernetes; events, which are no part of a job, are none."""
     return seen.method in ("POST", "PATCH", "DELETE") and not seen.path.endswith("/events")
+
+
+def reads(seen: Seen) -> bool:
+    """A request that changes nothing: lists, watches, single objects, and whose cluster it is."""
+    return seen.method == "GET"
 
 
 @dataclass
@@ -150,18 +159,18 @@ async def kubelet(api: ApiServer, connect: Any) -> AsyncIterator[Kubelet]:
 
 @dataclass(frozen=True)
 class Fall:
-    """What happens at the k-th write to the API server, or the k-th transaction."""
+    """What happens at the k-th write to the API server, the k-th read of it, or the k-th transaction."""
 
-    point: Literal["api", "consul"]
+    point: Literal["writes", "reads", "consul"]
     k: int
     fate: Fate
 
     def hold(self, case: Case) -> Hold:
-        """Hold that write, or its answer."""
+        """Hold that request, or its answer."""
         answer = self.fate.endswith(("answered", "answered late"))
-        if self.point == "api":
-            return case.api.hold(writes, self.k, answer=answer)
-        return case.consul.hold_transaction(self.k, answer=answer)
+        if self.point == "consul":
+            return case.consul.hold_transaction(self.k, answer=answer)
+        return case.api.hold(writes if self.point == "writes" else reads, self.k, answer=answer)
 
 
 async def fallen(case: Case, fall: Fall, hold: Hold, victim: FarmProcess) -> None:
@@ -169,6 +178,7 @@ async def fallen(case: Case, fall: Fall, hold: Hold, victim: FarmProcess) -> Non
     if not await came(hold, case.ended()):
         case.judge(hold, fall.fate)
         return
+    over = asyncio.get_running_loop().time() + SESSION_SECONDS
     if fall.fate.startswith("stopped"):
         victim.pause()
     else:
@@ -178,6 +188,8 @@ async def fallen(case: Case, fall: Fall, hold: Hold, victim: FarmProcess) -> Non
     await bury(case.cluster)
     await case.ended()
     if fall.fate.startswith("stopped"):
+        # Consul ends no session before its time is over by the farm's own clock; ``bury`` does.
+        await asyncio.sleep(over - asyncio.get_running_loop().time())
         victim.resume()
         hold.release()
         await in_time(hold.finished.wait())
@@ -204,10 +216,11 @@ async def test_whoever_takes_a_job_over_at_any_write_comes_to_the_same_end(
 
     async def one(fall: Fall) -> Case:
         async with gate, world() as case:
+            early = fall.hold(case) if fall.point == "reads" else None  # a farm reads from its start on
             victim = case.farm("mortal")
             await case.present("mortal")
             before = case.consul.transactions()
-            hold = fall.hold(case)
+            hold = early or fall.hold(case)
             case.create()
             try:
                 await fallen(case, fall, hold, victim)
@@ -219,10 +232,14 @@ async def test_whoever_takes_a_job_over_at_any_write_comes_to_the_same_end(
             case.transactions = case.consul.transactions() - before
             return case
 
-    calm = await one(Fall("api", NEVER, "killed, never sent"))
-    steps = {"api": sum(map(writes, calm.api.requests)), "consul": calm.transactions}
-    assert steps["api"] >= 12, "a job of three pods with a retry has no fewer writes"
+    calm = await one(Fall("writes", NEVER, "killed, never sent"))
+    steps = {"writes": sum(map(writes, calm.api.requests)), "consul": calm.transactions}
+    assert steps["writes"] >= 12, "a job of three pods with a retry has no fewer writes"
+    asked = sum(map(reads, calm.api.requests))
+    chosen = {1, asked, *random.Random(SEED).sample(range(2, asked), asked // 10)}
     async with asyncio.TaskGroup() as together:
         for point, count in steps.items():
             for k, turn in itertools.product(range(1, count + 1), (0, 2)):  # one kills, the other stops
                 together.create_task(one(Fall(point, k, FATES[(k + turn) % len(FATES)])))
+        for turn, k in enumerate(sorted(chosen)):
+            together.create_task(one(Fall("reads", k, FATES[turn % len(FATES)])))
