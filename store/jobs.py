@@ -144,7 +144,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``slots``, by type and index, are those whose attempt is above the job's; ``done`` are ranges of indexes
     that ended well, ``given_up`` those that are tried no more. ``outcome`` is for ever; ``reason`` and
     ``message`` say why it failed. ``started`` is its start or last resumption, ``finished`` its end, and
-    ``failed_at`` the failure after which the job was restarted as a whole. ``source`` is where a job in
+    ``failed_at`` the failure after which the job was restarted as a whole. ``gave_back`` is how often in a
+    row a gang gave its places back, and ``not_before`` when it tries again. ``source`` is where a job in
     Kubernetes is: its cluster's name, plural, namespace and name, with slashes between.
     """
 
@@ -159,6 +160,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     message: str = ""
     failed_at: Time = 0.0
+    gave_back: int = 0
+    not_before: Time = 0.0
     source: str = ""
 
 

@@ -99,9 +99,11 @@ class Progress:
         self._set(attempt=attempt, restarts=restarts, slots={}, failed_at=now)
 
     def begin(self, now: float) -> None:
-        """The job starts, or goes on after it was suspended; nothing if it did already."""
+        """The job starts, or goes on after it was suspended; a gang has its places."""
         if not self._run.started:
             self._set(started=now)
+        if self._run.gave_back:
+            self._set(gave_back=0, not_before=0.0)
 
     def suspend(self) -> None:
         """The time until it goes on does not count."""

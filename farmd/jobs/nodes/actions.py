@@ -17,6 +17,7 @@ from farmd.jobs.nodes.consul import Reading
 from farmd.jobs.nodes.instances import instance_of, slot_of, variables
 from farmd.jobs.nodes.placing import Desk, labels_of, request_of
 from farmd.jobs.nodes.release import Release
+from farmd.jobs.nodes.report import GIVES_BACK
 from farmd.jobs.run_copy import RunCopy
 from farmd.pods.changes import Change, NodeChanges, Note, grouped, removal, together
 from scheduler.model import FleetView
@@ -130,6 +131,8 @@ def told(before: Run, after: Run) -> tuple[str, str]:
         return f"job.{after.outcome}", ": ".join(filter(None, (after.reason, after.message)))
     if after.attempt > before.attempt:
         return "job.restart", f"attempt {after.attempt} of all members"
+    if after.gave_back > before.gave_back:
+        return "job.give_back", GIVES_BACK
     if after.started != before.started:
         return ("job.start", "") if after.started else ("job.suspend", "")
     done = _sum(after.done) - _sum(before.done)

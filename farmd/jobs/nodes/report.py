@@ -9,6 +9,7 @@ from store.ports import Recorder
 from store.words import count_of
 
 RESTARTS = "farmd_job_restarts_total"
+GIVES_BACK = "not all members of the gang were ready in time, so it gives its places back"
 
 
 def status(reading: Reading, plan: Plan, farm: str, since: float) -> JobStatus:
@@ -48,7 +49,7 @@ def why(reading: Reading, plan: Plan) -> str:
     """The reason of changes that come without a new run, in one line for the audit."""
     job, gone = reading.stored.record, len(plan.remove)
     if plan.give_back:
-        return "not all members of the gang were ready in time, so it gives its places back"
+        return GIVES_BACK
     if not gone:
         return "all members of the gang are ready" if plan.release else ""
     if job.deleting:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import structlog
 
 from farmd.commands.remains import pods_left
@@ -30,7 +31,7 @@ from store import manifests, operations
 from store.entry import Stored
 from store.errors import InputInvalid, RecordInvalid
 from store.families import RUNS
-from store.jobs import Job, JobStatus, check
+from store.jobs import Job, JobStatus, Run, check
 from store.locks import Claim
 from store.operations import Operation
 from store.peers import MAX_BYTES, too_large
@@ -49,7 +50,7 @@ BUDGET_SPENT = "pods: jobs would replace more members in a minute than the remov
 class JobWorker(NamedWorker[Reading, Plan]):
     """Runs one job while its claim lasts."""
 
-    __slots__ = ("_backend", "_gave_back", "_not_before", "_phases", "_spending")
+    __slots__ = ("_backend", "_phases", "_spending", "_waits")
 
     def __init__(
         self,
@@ -66,8 +67,7 @@ class JobWorker(NamedWorker[Reading, Plan]):
         self._backend = Backend(kind.context, claim.item, run)
         self._phases = phases
         self._spending = spending
-        self._gave_back = 0
-        self._not_before = 0.0
+        self._waits = 0.0, 0.0
 
     # -- the frame's hooks -----------------------------------------------------------------------
     def attach(self) -> None:
@@ -114,7 +114,7 @@ class JobWorker(NamedWorker[Reading, Plan]):
         """The reading with places for the slots that lack a member; none while a gang that gave its places
         back leaves them to others.
         """
-        if (left := self._not_before - self.context.clock.mono()) > 0:
+        if (left := self._pause(snapshot.snapshot.run)) > 0:
             return snapshot.without_room("it gave its places back, and tries again in a moment", left)
         return await self._backend.answer(snapshot, ask.need)
 
@@ -154,7 +154,7 @@ class JobWorker(NamedWorker[Reading, Plan]):
         budgeted = self._budgeted(snapshot, plan)
         if budgeted is None:
             return Outcome("frozen", context.rng.uniform(1.0, 2.0), "the removal budget is spent")
-        plan = budgeted
+        plan = self._noted(snapshot, budgeted)
         view = snapshot.view if snapshot.view is not None else context.fleet.view()
         told = release(snapshot, plan, self._host)
         if told is not None and len(told.document) > MAX_BYTES:
@@ -172,7 +172,6 @@ class JobWorker(NamedWorker[Reading, Plan]):
             self._backend.run.forget()
             return Outcome("rejected", None, done.reason)
         report.count(context.recorder, snapshot, plan)
-        self._leave_to_others(snapshot.stored.record, plan)
         return Outcome("after", 0.0)
 
     def _budgeted(self, snapshot: Reading, plan: Plan) -> Plan | None:
@@ -205,17 +204,30 @@ class JobWorker(NamedWorker[Reading, Plan]):
         stored = self.context.caches.agents.get(self.context.keys.agent(node))
         return host(stored.record.address) if stored is not None else ""
 
-    def _leave_to_others(self, job: Job, plan: Plan) -> None:
-        """After a gang gave its places back: wait, longer each time, and twice as long for an older one."""
-        if plan.release:
-            self._gave_back = 0
-        if not plan.give_back:
-            return
-        others = (stored.record for stored in self.kind.tree.entries.values())
+    def _noted(self, snapshot: Reading, plan: Plan) -> Plan:
+        """The plan with the pause after which a gang that gives its places back tries again.
+
+        It is longer each time, and twice as long beside an older gang. Whoever takes the job over keeps it.
+        """
+        run = plan.run or snapshot.snapshot.run
+        if not plan.give_back or self._pause(run) > 0:
+            return plan
+        job, others = snapshot.stored.record, (stored.record for stored in self.kind.tree.entries.values())
         younger = any(other.gang and other.created < job.created for other in others)
-        pause = min(LONGEST_PAUSE, 2.0**self._gave_back) * (1 + younger)
-        self._gave_back += 1
-        self._not_before = self.context.clock.mono() + self.context.rng.uniform(0.0, pause)
+        pause = self.context.rng.uniform(0.0, min(LONGEST_PAUSE, 2.0**run.gave_back) * (1 + younger))
+        due = self.context.clock.now() + pause
+        noted = msgspec.structs.replace(run, gave_back=run.gave_back + 1, not_before=due)
+        return replace(plan, run=noted)
+
+    def _pause(self, run: Run) -> float:
+        """Seconds for which a gang leaves places to others.
+
+        They were noted by the clock of another farm, so this one counts no more than the longest pause.
+        """
+        now, mono = self.context.clock.now(), self.context.clock.mono()
+        if run.not_before != self._waits[0]:
+            self._waits = run.not_before, mono + min(run.not_before - now, 2 * LONGEST_PAUSE)
+        return self._waits[1] - mono
 
     async def end(self, why: str = OVER, besides: Sequence[Operation] = ()) -> Outcome:
         """Delete the record with its run, once no pod of it is recorded and no node runs one."""

@@ -8,7 +8,7 @@ from farmd.jobs.commands import JOB
 from store import codec
 from store.errors import InputInvalid
 from store.intent import Intent
-from store.jobs import Job
+from store.jobs import Job, Run
 from store.manifests import read_body
 from store.peers import Peers
 from tests.job_fleet import JobFleet, document, job_fleet
@@ -80,6 +80,47 @@ async def test_held_places_are_given_back_when_the_others_do_not_come() -> None:
 
         await jobs.until(none, 40)
         assert jobs.ran == []
+
+
+async def test_how_often_a_gang_gave_its_places_back_is_durable_until_it_runs() -> None:
+    async with job_fleet("n1", "n2") as jobs:
+        jobs.deaf = {"n2"}
+        job = await jobs.run(worker={"replicas": 4, **PORTED}, gang_timeout=5, **GANG)
+
+        async def twice() -> bool:
+            return (await jobs.state(job)).gave_back == 2
+
+        await jobs.until(twice, 40)
+        assert jobs.ran == []
+        jobs.deaf = set()
+
+        async def running() -> bool:
+            return len(jobs.ran) == 4
+
+        await jobs.until(running)
+        run = await jobs.state(job)
+        assert (run.gave_back, run.not_before) == (0, 0.0)
+        assert run.started
+
+
+@pytest.mark.parametrize(("said", "most"), [(30.0, 30.0), (7200.0, 120.0)])
+async def test_r30_a_farm_that_takes_a_gang_over_leaves_places_to_others_as_the_former_one_did(
+    said: float, most: float
+) -> None:
+    """Also where the clock of the former farm is two hours ahead."""
+    async with job_fleet("n1", farms=0) as jobs:
+        job = await jobs.run(worker={"replicas": 2, **PORTED}, **GANG)
+        due = Run(gave_back=3, not_before=jobs.clock.now() + said)
+        await jobs.fleet.put(KEYS.record("runs", job.id), due)
+        await jobs.fleet.start("heir", kinds=("jobs", "nodes"))
+        await jobs.clock.advance(most - 5)
+        assert await jobs.pods(job) == {}
+
+        async def running() -> bool:
+            return len(jobs.ran) == 2
+
+        await jobs.until(running, 30)
+        assert (await jobs.state(job)).gave_back == 0
 
 
 async def test_the_end_of_one_of_many_peers_restarts_all_of_them_once() -> None:
