@@ -89,7 +89,8 @@ class App(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``revision``: the one that is wanted. ``prune``: what left the files goes. ``atomic``: a revision is
     applied in one transaction. ``mass``: also where more than half of the objects would go. ``adopt``:
-    objects of nobody's that differ, or of another app's, that it may take; ``*``: all. ``deleting``: the app
+    objects of nobody's that differ, or of another app's, that it may take; ``*``: all. ``force``: also fields
+    of theirs that other managers of Kubernetes own. ``deleting``: the app
     ends, with its objects or without. ``repair``: what differs from the files later is made so again.
     ``on_failure``, ``deadline``: what follows when a wave is not ready in time. ``history``: how many
     revisions are kept. ``namespace``: that of Kubernetes' objects which name none. ``resumed``: marks of
@@ -102,6 +103,7 @@ class App(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     atomic: bool = False
     mass: bool = False
     adopt: Annotated[list[str], msgspec.Meta(max_length=100)] = []
+    force: bool = False
     paused: bool = False
     deleting: Literal["", "objects", "keep"] = ""
     repair: bool = True

@@ -81,8 +81,8 @@ async def _objects(invocation: Invocation, now: Standing) -> list[_Object]:
     store = AppStore(invocation.client, invocation.keys)
     entries: dict[Ref, Entry] = dict(await former(invocation.call, now))
     entries |= {str(each.ref): each for each in await store.entries(now.name, now.stored.record.revision)}
-    async with looking(invocation, now.name, entries.values()) as elsewhere:
-        live = await lives(_asking(invocation, now), entries, elsewhere, judged=True)
+    async with looking(invocation, now.name, entries.values()) as outside:
+        live = await lives(_asking(invocation, now), entries, outside, judged=True)
     shown = [_Object(entry, live.get(ref), _of(now, entry, live.get(ref))) for ref, entry in entries.items()]
     return sorted(
         (row for row in shown if row.live is not None or not row.entry.left),
@@ -155,8 +155,8 @@ async def explain(invocation: Invocation, ref: str) -> None:
             continue
         shown += 1
         now = await standing(invocation.call, name)
-        async with looking(invocation, name, [entry]) as elsewhere:
-            live = (await lives(_asking(invocation, now), {ref: entry}, elsewhere, judged=True)).get(ref)
+        async with looking(invocation, name, [entry]) as outside:
+            live = (await lives(_asking(invocation, now), {ref: entry}, outside, judged=True)).get(ref)
         row = _Object(entry, live, _of(now, entry, live))
         if invocation.settings.output in {"json", "yaml"}:
             emit(invocation, document("AppObject", {"app": name, **_plain_object(row)}))

@@ -28,8 +28,8 @@ APP = target("app", objects(KIND))
 @APP
 async def rollback(invocation: Invocation, name: str, revision: int | None) -> None:
     """Go back to an earlier revision of an app: a new one with that one's documents."""
-    async with looking(invocation, name, await entries_of(invocation.call, name)) as elsewhere:
-        await carry_out(invocation, lambda: commands.rollback(invocation.call, name, revision, elsewhere))
+    async with looking(invocation, name, await entries_of(invocation.call, name)) as outside:
+        await carry_out(invocation, lambda: commands.rollback(invocation.call, name, revision, outside))
 
 
 def _saying(word: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.Command:
@@ -57,8 +57,8 @@ async def release(invocation: Invocation, name: str, refs: tuple[str, ...]) -> N
 @APP
 async def delete(invocation: Invocation, name: str, keep_objects: bool) -> None:
     """Delete an app with its objects; waits until a farm has done it, unless --no-wait."""
-    async with looking(invocation, name, await entries_of(invocation.call, name)) as elsewhere:
-        mutation, preview = await words.delete(invocation.call, name, keep=keep_objects, elsewhere=elsewhere)
+    async with looking(invocation, name, await entries_of(invocation.call, name)) as outside:
+        mutation, preview = await words.delete(invocation.call, name, keep=keep_objects, outside=outside)
     for line in apply_lines.acts(preview, {}):
         invocation.say(clean(line))
     await changes.apply(invocation, [mutation])

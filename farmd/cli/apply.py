@@ -46,6 +46,9 @@ def bundle_options(function: F) -> F:
             help="Take an object that differs, or that another app drops, such as rc/web.",
         ),
         click.option(
+            "--force-conflicts", is_flag=True, help="Take also fields of adopted objects that others manage."
+        ),
+        click.option(
             "--mass-removal", is_flag=True, help="Also where all, or more than half of the objects, would go."
         ),
     )
@@ -94,6 +97,7 @@ async def _preparing(
     app: str,
     adopt: tuple[str, ...],
     mass_removal: bool,
+    force_conflicts: bool,
     kubeconfig: str,
     context: str,
     cluster: str,
@@ -107,10 +111,11 @@ async def _preparing(
 
     files = texts(paths, text_of, recursive=recursive)
     settings = AppSpec(name=app.removeprefix("app/"), **said)
-    make = partial(commands.apply, invocation.call, adopt=adopt, mass=mass_removal, cluster=cluster)
+    said_now = {"adopt": adopt, "mass": mass_removal, "force": force_conflicts}
+    make = partial(commands.apply, invocation.call, **said_now, cluster=cluster)
     if not (kinds := foreign_kinds(files)):
         yield partial(make, parse(files, settings))
         return
     async with login(invocation, Place(kubeconfig, context)) as person:
         bundle = parse(files, settings, await person.scopes(kinds))
-        yield partial(make, bundle, elsewhere=person.look(bundle.app.name))
+        yield partial(make, bundle, outside=person.objects(bundle.app.name))

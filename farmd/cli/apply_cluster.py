@@ -13,7 +13,7 @@ from farmd.cli.invocation import Invocation
 from store.registration import cluster_id
 
 if TYPE_CHECKING:
-    from farmd.dispatch.standing import Look
+    from farmd.dispatch.ports import Outside
     from farmd.kubernetes.apps.discovery import Discovery
     from farmd.kubernetes.transport import KubernetesTransport
     from store.apps import Entry
@@ -31,13 +31,13 @@ class Login:
     discovery: Discovery
     own: str
 
-    def look(self, app: str) -> Look:
-        """What looks at the objects of an app."""
+    def objects(self, app: str) -> Outside:
+        """The objects of an app."""
         from farmd.kubernetes.apps.api import Api
         from farmd.kubernetes.apps.applicator import Applicator
 
         api = Api(self.transport, self.discovery, app, lambda: SECONDS, impersonate=False)
-        return Applicator(api, app, self.own, self.invocation.call.clock).look
+        return Applicator(api, app, self.own, self.invocation.call.clock)
 
     async def scopes(self, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], bool]:
         """Of these kinds, as (apiVersion, kind), that the server has: whether their objects have a namespace;
@@ -62,8 +62,10 @@ async def login(invocation: Invocation, place: Place) -> AsyncIterator[Login]:
 
 
 @asynccontextmanager
-async def looking(invocation: Invocation, app: str, entries: Iterable[Entry]) -> AsyncIterator[Look | None]:
-    """What looks at an app's objects in Kubernetes; None: it has none, or no kubeconfig says where they are.
+async def looking(
+    invocation: Invocation, app: str, entries: Iterable[Entry]
+) -> AsyncIterator[Outside | None]:
+    """An app's objects in Kubernetes; None: it has none, or no kubeconfig says where they are.
 
     Raises:
         InputInvalid, StoreError: as ``login``.
@@ -73,4 +75,4 @@ async def looking(invocation: Invocation, app: str, entries: Iterable[Entry]) ->
         yield None
         return
     async with login(invocation, place) as found:
-        yield found.look(app)
+        yield found.objects(app)

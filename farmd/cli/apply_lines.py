@@ -50,6 +50,8 @@ def acts(preview: Preview, changes: Any) -> list[str]:
         number = str(step) if step != last else ""
         last = step
         first, *more = _told(act, changes.get(str(act.ref)))
+        if note := preview.notes.get(str(act.ref)):
+            first = f"{first} ({note})".lstrip()
         told.append(f"{number:<3}{SIGNS[act.verb]} {act.ref!s:<{width}}  {first}".rstrip())
         told += [f"{'':<{7 + width}}{line}" for line in more]
     if preview.same:
@@ -75,6 +77,7 @@ def plain(found: Application) -> dict[str, Any]:
         "same": preview.same,
         "left": preview.left,
         "waits": preview.waits,
+        "notes": preview.notes,
         "refused": preview.refused,
         "blocked": preview.blocked.text if preview.blocked is not None else "",
         "settings": plainly(found.app),

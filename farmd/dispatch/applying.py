@@ -109,7 +109,8 @@ def _take(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
     elif live.busy:
         found.waiting[ref] = live.busy
     elif allowed or not (live.owner or live.differs):
-        found.acts.append(Act("adopt", entry.ref, entry, live.owner or "nobody's", differs=live.differs))
+        why, force = live.owner or "nobody's", shot.app.force
+        found.acts.append(Act("adopt", entry.ref, entry, why, differs=live.differs, force=force))
     elif live.owner:
         found.refused[ref] = f"belongs to {live.owner}"
     else:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from farmd.commands.bundled import Bundled, Wish
 from farmd.commands.mutation import Call, Mutation
 from farmd.dispatch.looking import noun_of
 from farmd.dispatch.model import Act, Ref, owner_of
+from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview
 from store.apps import Entry
 from store.errors import Conflict, InputInvalid
+from store.operations import MAX_OPERATIONS, Operation
+from store.transaction import ROUTINE_BYTES
+from store.words import count_of
 
 # Operations of a farm beside the changes in one transaction: the fence, the record, the state, the audit.
 BESIDE = 8
+ONE_TRANSACTION = f"{MAX_OPERATIONS} of {ROUTINE_BYTES} bytes, which fit into one transaction"
+
+
+def over_one_transaction(written: Sequence[Operation]) -> str:
+    """How much these changes are, if one transaction of a farm has no room for them; else nothing."""
+    count, size = len(written) + BESIDE, sum(each.size() for each in written)
+    fits = count <= MAX_OPERATIONS and size <= ROUTINE_BYTES
+    return "" if fits else f"{count_of(count, 'operation')} of {size} bytes"
 
 
 def speaking(call: Call, app: str, wish: Wish | None) -> Call:
@@ -74,3 +87,15 @@ async def _foreseen(call: Call, app: str, act: Act) -> Mutation:
     part = noun_of(entry)
     wish = part.wish(entry.document, entry.ignore) if entry.document is not None else None
     return await mutation(part, speaking(call, app, wish), act, wish)
+
+
+async def rehearsed(outside: Outside, preview: Preview) -> None:
+    """Ask the API server of all that is to be made or adopted there; what it refuses is a refusal of the
+    preview.
+    """
+    acts = [act for _, act in preview.acts if not act.ref.own and act.verb in ("create", "adopt")]
+    for act, found in zip(acts, await asyncio.gather(*map(outside.rehearse, acts)), strict=True):
+        if found.refused:
+            preview.refused[str(act.ref)] = found.refused
+        elif found.note:
+            preview.notes[str(act.ref)] = found.note

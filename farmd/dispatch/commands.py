@@ -15,17 +15,17 @@ from farmd.dispatch import changes
 from farmd.dispatch.bundle import AppSpec, Bundle
 from farmd.dispatch.model import Ref
 from farmd.dispatch.plan import carried
+from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview, play
 from farmd.dispatch.revision import existing, recorded, refuse_deleting, wanted
-from farmd.dispatch.standing import Look, Standing, former, snapshot, standing
+from farmd.dispatch.standing import Standing, former, snapshot, standing
 from farmd.overview.members import farms
 from store.apps import ALL, App, AppStore, Entry
 from store.clusters import CLUSTERS
 from store.errors import Conflict, InputInvalid, refuse
 from store.keys import valid_name
 from store.mistakes import nearest
-from store.operations import MAX_OPERATIONS
-from store.words import count_of, listed
+from store.words import listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +61,15 @@ async def apply(
     *,
     adopt: Sequence[str] = (),
     mass: bool = False,
+    force: bool = False,
     cluster: str = "",
-    elsewhere: Look | None = None,
+    outside: Outside | None = None,
 ) -> Application:
     """The next revision of an app from a bundle; nothing is written.
 
-    ``adopt`` are objects that it may take although they differ or belong to others, ``mass`` lets more than
-    half of the objects go. ``cluster`` is the farms' name of the Kubernetes cluster that it needs, if any.
+    ``adopt`` are objects that it may take although they differ or belong to others; ``force`` takes also
+    fields of theirs that others manage. ``mass`` lets more than half of the objects go. ``cluster`` is the
+    farms' name of the Kubernetes cluster that it needs, if any.
 
     Raises:
         InputInvalid: nothing in the bundle, too much would go, or a setting that cannot be.
@@ -77,20 +79,20 @@ async def apply(
         raise InputInvalid("app: missing, expected --app NAME, or a document with kind: app", field="app")
     now = await standing(call, valid_name(bundle.app.name, "--app"))
     refuse_deleting(now)
-    app = replace(_settings(bundle.app, now), adopt=_adopted(adopt, bundle), mass=mass)
+    app = replace(_settings(bundle.app, now), adopt=_adopted(adopt, bundle), mass=mass, force=force)
     known = await former(call, now)
-    outside = [ref for ref, each in known.items() if not each.ref.own]
-    if outside := [*outside, *(str(each.ref) for each in bundle.entries if not each.ref.own)]:
-        app = replace(app, needs=await _needs(call, app, cluster, outside[0]))
+    foreign = [str(each.ref) for each in (*known.values(), *bundle.entries) if not each.ref.own]
+    if foreign:
+        app = replace(app, needs=await _needs(call, app, cluster, foreign[0]))
     if not (bundle.entries or (mass and known)):
         gone = f"; the app has {listed(sorted(known))}" if known else ""
         raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")
     entries = carried(bundle.entries, known, prune=app.prune)
-    return await _prepared(call, now, app, entries, known, bundle.places, elsewhere)
+    return await _prepared(call, now, app, entries, known, bundle.places, outside)
 
 
 async def rollback(
-    call: Call, name: str, revision: int | None = None, elsewhere: Look | None = None
+    call: Call, name: str, revision: int | None = None, outside: Outside | None = None
 ) -> Application:
     """A new revision with the documents of an earlier one; None: the last one that was reached before.
 
@@ -102,9 +104,9 @@ async def rollback(
     number = revision or await _before(store, now)
     documents = [entry for entry in await store.entries(name, number) if not entry.left]
     known = await former(call, now)
-    app = replace(was, revision=was.revision + 1, mass=True, adopt=[])
+    app = replace(was, revision=was.revision + 1, mass=True, adopt=[], force=False)
     entries = carried(documents, known, prune=app.prune)
-    return await _prepared(call, now, app, entries, known, {}, elsewhere, of=number)
+    return await _prepared(call, now, app, entries, known, {}, outside, of=number)
 
 
 async def _prepared(
@@ -114,16 +116,18 @@ async def _prepared(
     entries: tuple[Entry, ...],
     known: Mapping[Ref, Entry],
     places: Mapping[Ref, str],
-    elsewhere: Look | None,
+    outside: Outside | None,
     of: int = 0,
 ) -> Application:
-    shot = await snapshot(call, now, replace(app, paused=False), entries, known, elsewhere)
+    shot = await snapshot(call, now, replace(app, paused=False), entries, known, outside)
     preview = play(shot)
     if preview.blocked is not None and preview.blocked.code == "mass":
         raise InputInvalid(f"app {now.name!r}: {preview.blocked.text}", field="mass")
     made = await changes.prepared(call, now.name, preview, places)
     if app.atomic:
-        _check_atomic(preview, made)
+        _check_atomic(call, preview, made)
+    if outside is not None:
+        await changes.rehearsed(outside, preview)
     return Application(
         now=now,
         app=app,
@@ -178,21 +182,17 @@ def _adopted(refs: Sequence[str], bundle: Bundle) -> list[str]:
     return [ALL] if {ALL, "all"} & set(refs) else list(dict.fromkeys(refs))
 
 
-def _check_atomic(preview: Preview, made: Mapping[Ref, Mutation]) -> None:
+def _check_atomic(call: Call, preview: Preview, made: Mapping[Ref, Mutation]) -> None:
     """Refuse what farms cannot write in one transaction."""
-    outside = sorted({str(act.ref) for _, act in preview.acts if not act.ref.own})
-    if outside:
-        refuse("--atomic", listed(outside), "farmd's own objects alone: Kubernetes has no transactions")
+    foreign = sorted({str(act.ref) for _, act in preview.acts if not act.ref.own})
+    if foreign:
+        refuse("--atomic", listed(foreign), "farmd's own objects alone: Kubernetes has no transactions")
     if len({step for step, _ in preview.acts}) > 1:
         found = f"changes in {len({step for step, _ in preview.acts})} steps"
         refuse("--atomic", found, "one step, and no removal after it: a gate waits between steps")
-    size = changes.BESIDE + sum(len(each.operations) - 1 for each in made.values())
-    if size > MAX_OPERATIONS:
-        refuse(
-            "--atomic",
-            count_of(size, "operation"),
-            f"at most {MAX_OPERATIONS}, which fit into one transaction",
-        )
+    written = [write for each in made.values() for write in each.operations if write.key != call.keys.cluster]
+    if over := changes.over_one_transaction(written):
+        refuse("--atomic", over, f"at most {changes.ONE_TRANSACTION}")
 
 
 async def _before(store: AppStore, now: Standing) -> int:

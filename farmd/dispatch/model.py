@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from farmd.dispatch.names import construct_resource_tracker_name, revision_name
 from farmd.work.model import Blocked
@@ -22,6 +22,7 @@ __all__ = [
     "Live",
     "Plan",
     "Ref",
+    "Rehearsal",
     "ResourceTracker",
     "Snapshot",
     "TypedReference",
@@ -108,7 +109,7 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class Act:
     """One change of one object. ``differs`` are the fields that it changes, ``to`` the app that an object is
-    handed to.
+    handed to. ``force``: an adoption also takes fields that others manage.
     """
 
     verb: Verb
@@ -117,6 +118,14 @@ class Act:
     why: str = ""
     to: str = ""
     differs: tuple[str, ...] = ()
+    force: bool = False
+
+
+class Rehearsal(NamedTuple):
+    """What a server says of a change before it is recorded: why it refuses, or what people are told."""
+
+    refused: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

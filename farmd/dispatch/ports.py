@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from farmd.dispatch.model import Act, Live, Ref
+from farmd.dispatch.model import Act, Live, Ref, Rehearsal
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from store.apps import Entry
@@ -36,6 +36,20 @@ class Objects(Protocol):
 
     def unfollow(self) -> None:
         """The worker ended."""
+
+
+class Outside(Protocol):
+    """The objects of one app in Kubernetes, as a person's own login sees them."""
+
+    async def look(self, entry: Entry) -> Live | None:
+        """One object; None: it does not exist.
+
+        Raises:
+            StoreError: nobody knows.
+        """
+
+    async def rehearse(self, act: Act) -> Rehearsal:
+        """What the server says of a creation or an adoption; nothing is written."""
 
 
 # The objects of an app, by its name, that lie outside of Consul. The last two are what wakes its worker, and

@@ -22,13 +22,15 @@ class Preview:
     """The acts in order, each with its step (from 1; removals come after the last), and what stays.
 
     ``waits`` are objects that something else changes first, ``refused`` those that the app may not take.
-    ``same`` are as their files say; ``blocked``: why nothing goes on from some point.
+    ``notes`` are what a server says of changes that it would make. ``same`` are as their files say;
+    ``blocked``: why nothing goes on from some point.
     """
 
     steps: int = 0
     acts: list[tuple[int, Act]] = field(default_factory=list)
     refused: dict[Ref, str] = field(default_factory=dict)
     waits: dict[Ref, str] = field(default_factory=dict)
+    notes: dict[Ref, str] = field(default_factory=dict)
     same: list[Ref] = field(default_factory=list)
     left: list[Ref] = field(default_factory=list)
     blocked: Blocked | None = None

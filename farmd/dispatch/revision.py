@@ -124,7 +124,7 @@ async def _same(store: AppStore, now: Standing, app: App, made: ResourceTracker)
     """
     was, state = wanted(now), now.state
     if state.reached == was.revision:
-        app = replace(app, adopt=was.adopt, mass=was.mass)
+        app = replace(app, adopt=was.adopt, mass=was.mass, force=was.force)
     if state.refused == was.revision or replace(app, revision=was.revision) != was:
         return False
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from farmd.commands.mutation import Call
@@ -11,6 +11,7 @@ from farmd.commands.waiting import Spells
 from farmd.dispatch.looking import look
 from farmd.dispatch.model import Live, Ref, Snapshot, owner_of
 from farmd.dispatch.plan import revisions
+from farmd.dispatch.ports import Outside
 from store import codec
 from store.apps import KIND, App, AppStatus, AppStore, DispatchState, Entry
 from store.entry import Stored
@@ -20,8 +21,6 @@ from store.status import StatusStore
 from store.work import Work
 
 AT_ONCE = 16
-Look = Callable[[Entry], Awaitable[Live | None]]
-"""Looks at one object of Kubernetes; None: it does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +85,11 @@ async def snapshot(
     app: App,
     entries: Sequence[Entry],
     known: Mapping[Ref, Entry],
-    elsewhere: Look | None = None,
+    outside: Outside | None = None,
 ) -> Snapshot:
     """The app as if these entries were wanted; ``known`` are those of former revisions.
 
-    ``elsewhere`` looks at objects of Kubernetes; without it they count as not there.
+    ``outside`` has the objects of Kubernetes; without it they count as not there.
     """
     wanted = {str(entry.ref): entry for entry in entries if not entry.left}
     left = {str(entry.ref): entry for entry in entries if entry.left}
@@ -102,14 +101,14 @@ async def snapshot(
         wanted=tuple(wanted.values()),
         left=left,
         former=known,
-        live=await lives(asking, {**known, **left, **wanted}, elsewhere),
+        live=await lives(asking, {**known, **left, **wanted}, outside),
         others=await _others(call, now.name),
         now=call.clock.now(),
     )
 
 
 async def lives(
-    call: Call, entries: Mapping[Ref, Entry], elsewhere: Look | None = None, *, judged: bool = False
+    call: Call, entries: Mapping[Ref, Entry], outside: Outside | None = None, *, judged: bool = False
 ) -> dict[Ref, Live]:
     """The objects of these entries that exist; several are read at once."""
     gate, spells = asyncio.Semaphore(AT_ONCE), Spells(call.clock)
@@ -118,7 +117,7 @@ async def lives(
         async with gate:
             if entry.ref.own:
                 return await look(call, entry, spells, judged=judged)
-            return None if elsewhere is None else await elsewhere(entry)
+            return None if outside is None else await outside.look(entry)
 
     found = await asyncio.gather(*(one(entry) for entry in entries.values()))
     return {ref: live for ref, live in zip(entries, found, strict=True) if live is not None}

@@ -7,9 +7,10 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from farmd.commands.mutation import Call, Mutation
+from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview, play
 from farmd.dispatch.revision import existing, recorded, said, wanted
-from farmd.dispatch.standing import Look, Standing, former, snapshot
+from farmd.dispatch.standing import Standing, former, snapshot
 from store.apps import AppStore
 from store.errors import InputInvalid, refuse
 from store.words import listed
@@ -63,12 +64,12 @@ async def release(call: Call, name: str, refs: Collection[str]) -> Mutation:
             found = f"{ref}, which is in the files" if ref in inside else repr(ref)
             refuse("release", found, f"an object that is left: {listed(sorted(left)) or 'there is none'}")
     freed = [replace(each, release=each.release or str(each.ref) in refs) for each in entries]
-    app = replace(was, revision=was.revision + 1, mass=False, adopt=[])
+    app = replace(was, revision=was.revision + 1, mass=False, adopt=[], force=False)
     return await recorded(call, now, app, freed, action="release")
 
 
 async def delete(
-    call: Call, name: str, *, keep: bool, elsewhere: Look | None = None
+    call: Call, name: str, *, keep: bool, outside: Outside | None = None
 ) -> tuple[Mutation, Preview]:
     """Mark an app for its farm to take down, and what that does: its objects go, or with ``keep`` only the
     marks on them.
@@ -79,6 +80,6 @@ async def delete(
     now = await existing(call, name)
     word = "keep" if keep else "objects"
     app = replace(wanted(now), deleting=word, paused=False)
-    preview = play(await snapshot(call, now, app, [], await former(call, now), elsewhere))
+    preview = play(await snapshot(call, now, app, [], await former(call, now), outside))
     made = await said(call, now, "mark-deleted", destructive=True, deleting=word, paused=False)
     return made, preview

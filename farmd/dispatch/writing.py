@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from farmd.dispatch import report
-from farmd.dispatch.changes import BESIDE
+from farmd.dispatch.changes import ONE_TRANSACTION, over_one_transaction
 from farmd.dispatch.index import Index
 from farmd.dispatch.model import Act, Plan, Snapshot
 from farmd.dispatch.names import revision_name
@@ -24,8 +24,8 @@ from store.apps import KIND, AppStore
 from store.entry import Stored
 from store.errors import InputInvalid
 from store.families import FAMILIES
-from store.operations import MAX_OPERATIONS, Operation, Verb
-from store.transaction import ROUTINE_BYTES, Group, Result
+from store.operations import Operation, Verb
+from store.transaction import Group, Result
 from store.work import Work
 
 WRITING = frozenset({Verb.SET, Verb.CAS, Verb.DELETE, Verb.DELETE_CAS})
@@ -92,13 +92,10 @@ class Writing:
         """
         context, item = self._item.context, self._item
         cluster, bare = _hoisted(context.keys.cluster, groups)
-        count = sum(len(group.operations) for group in bare)
-        size = sum(each.size() for group in bare for each in group.operations)
-        fits = count + BESIDE <= MAX_OPERATIONS and size <= ROUTINE_BYTES
-        if self._shot.app.atomic and not fits:
-            text = f"atomic: found {count + BESIDE} operations of {size} bytes"
-            raise InputInvalid(f"{text}, expected at most {MAX_OPERATIONS} and {ROUTINE_BYTES}")
-        if fits and not self._noted:
+        over = over_one_transaction([each for group in bare for each in group.operations])
+        if self._shot.app.atomic and over:
+            raise InputInvalid(f"atomic: found {over}, expected at most {ONE_TRANSACTION}")
+        if not (over or self._noted):
             await self.note(bare, *cluster)
         else:
             await self.note()

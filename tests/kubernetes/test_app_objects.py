@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from farmd.dispatch.bundle import AppSpec, parse
-from farmd.dispatch.model import Act, Live, Verb
+from farmd.dispatch.model import Act, Live, Rehearsal, Verb
 from farmd.kubernetes.apps.api import Api
 from farmd.kubernetes.apps.applicator import Applicator
 from farmd.kubernetes.apps.discovery import Discovery
@@ -45,9 +45,9 @@ class World:
         return (await app.read({str(entry.ref): entry}, False)).get(str(entry.ref))
 
     async def does(
-        self, app: Applicator, verb: Verb, *entries: Entry, seq: int = 1, to: str = ""
+        self, app: Applicator, verb: Verb, *entries: Entry, seq: int = 1, **said: Any
     ) -> dict[str, str]:
-        return dict(await app.act([Act(verb, entry.ref, entry, to=to) for entry in entries], seq))
+        return dict(await app.act([Act(verb, entry.ref, entry, **said) for entry in entries], seq))
 
     def there(self, path: str) -> Any:
         return self.api.ask("GET", path)
@@ -174,6 +174,51 @@ async def test_what_kubectl_applied_is_taken_over_so_that_what_leaves_the_file_g
     found = world.there(path(world))
     assert found["data"] == {"a": "1"}
     assert {each["manager"] for each in found["metadata"]["managedFields"]} == {MANAGER}
+
+
+async def test_an_adoption_takes_fields_of_other_managers_by_a_persons_word_alone(world: World) -> None:
+    query = "?fieldManager=autoscaler"
+    world.api.ask("POST", path(world, "").rstrip("/") + query, config(a="2"))
+    app, entry = world.app(), await one(world, config(a="1"))
+    live = await world.look(app, entry)
+    assert live is not None
+    assert live.differs == ("data.a",)
+    why = 'Apply failed with 1 conflict: conflict with "autoscaler" using v1: .data.a'
+    rehearsed = await app.rehearse(Act("adopt", entry.ref, entry))
+    assert rehearsed.refused == f"{why}; --force-conflicts takes them"
+    assert (await world.does(app, "adopt", entry))[str(entry.ref)] == rehearsed.refused
+    found = world.there(path(world))
+    assert (found["data"], "annotations" in found["metadata"]) == ({"a": "2"}, False)
+    assert await world.does(app, "adopt", entry, force=True) == {}
+    assert world.there(path(world))["data"] == {"a": "1"}
+
+
+async def test_what_kubectl_applied_is_no_conflict_for_whoever_adopts_it(world: World) -> None:
+    query = "?fieldManager=kubectl-client-side-apply"
+    world.api.ask("POST", path(world, "").rstrip("/") + query, config(a="2"))
+    app, entry = world.app(), await one(world, config(a="1"))
+    await world.look(app, entry)
+    assert (await app.rehearse(Act("adopt", entry.ref, entry))).refused == ""
+    await world.look(app, entry)
+    assert await world.does(app, "adopt", entry) == {}
+    assert world.there(path(world))["data"] == {"a": "1"}
+
+
+async def test_a_new_object_is_tried_on_the_server_before_it_is_recorded(world: World) -> None:
+    wrong = deployment(replicas=-1)
+    elsewhere = {**config("b"), "metadata": {"name": "b", "namespace": "nowhere"}}
+    unknown = {"apiVersion": "shop.example/v9", "kind": "Row", "metadata": {"name": "c"}}
+    app, told = world.app(), {}
+    for document in (config("a"), wrong, elsewhere, unknown):
+        entry = await one(world, document)
+        assert await world.look(app, entry) is None
+        told[entry.ref.name] = await app.rehearse(Act("create", entry.ref, entry))
+    assert told["a"] == Rehearsal(note="server dry run: ok")
+    assert "spec.replicas: Invalid value: -1: must be greater than or equal to 0" in told["proxy"].refused
+    assert told["b"] == Rehearsal(note='cannot be tried now: namespaces "nowhere" not found')
+    assert told["c"].note == "cannot be tried now: the server has no kind Row of shop.example/v9"
+    for name in ("a", "proxy"):
+        assert await world.look(app, await one(world, config(name) if name == "a" else wrong)) is None
 
 
 @pytest.mark.parametrize(

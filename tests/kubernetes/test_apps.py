@@ -245,7 +245,7 @@ async def test_farmctl_previews_with_a_persons_own_login_and_waits_for_the_farm(
     await apps.farm("first")
     done = await run(*apply)
     assert done.code == 0, done
-    assert f"1  + configmap.core/{apps.namespace}/a" in done.err
+    assert f"1  + configmap.core/{apps.namespace}/a  (server dry run: ok)" in done.err
     assert apps.config("a")["data"] == {"x": "1"}
     assert (await run(*apply)).out == "app/shop unchanged\n"
     apps.patch("a", {"data": {"y": "theirs"}})
@@ -255,6 +255,11 @@ async def test_farmctl_previews_with_a_persons_own_login_and_waits_for_the_farm(
     assert (due.code, "data.x" in due.out) == (3, True)
     told = (await run("app", "describe", "shop")).out
     assert told.splitlines()[-1].split()[:2] == [f"configmap.core/{apps.namespace}/a", "ready"]
+    wrong = {**config("b"), "data": {"not a key": "1"}}
+    bundle.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [config("a", x="2"), wrong]}))
+    refused = await run(*apply)
+    assert refused.code == 5
+    assert f'configmap.core/{apps.namespace}/b: ConfigMap "b" is invalid: data[not a key]' in refused.err
     bundle.write_text(json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}))
     secret = await run(*apply)
     assert secret.code == 2

@@ -23,6 +23,11 @@ Object = dict[str, Any]
 _TAKEN_OVER = {("kubectl-client-side-apply", "Update"), ("kubectl", "Apply")}
 
 
+def taken_over(conflict: str) -> bool:
+    """Whether what the server says of a taken field names a manager whose fields an adoption takes along."""
+    return any(f'"{manager}"' in conflict for manager, _ in _TAKEN_OVER)
+
+
 def user_of(app: str) -> str:
     """Who an app is for the API server."""
     return f"farmd:app:{app}"

@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from farmd.dispatch.model import Act, Live, Ref, owner_of
+from farmd.dispatch.model import Act, Live, Ref, Rehearsal, owner_of
 from farmd.jobs.objects import seconds_since_epoch
 from farmd.kubernetes.apps import compare, marks
-from farmd.kubernetes.apps.api import Api, Object, user_of
+from farmd.kubernetes.apps.api import Api, Object, taken_over, user_of
 from farmd.kubernetes.apps.marks import Mark, mark_in, mark_of, marked
 from farmd.kubernetes.apps.order import FOUNDATIONS, ordered
 from farmd.kubernetes.apps.verdicts import READY, judge
@@ -188,6 +188,20 @@ class Applicator:
             return tuple(paths), False, f'{told} is immutable: farmd.io/replace: "true" makes it anew'
         return (tuple(paths) if compare.changed(found, after) else ()), False, ""
 
+    async def rehearse(self, act: Act) -> Rehearsal:
+        """What the server says of a creation or an adoption, by a dry run."""
+        async with self._gate:
+            try:
+                known = self._known.get(str(act.ref))
+                await self._bring(act, None if known is None else known.found, self._mark(0), dry=True)
+            except FieldsTaken as error:
+                return Rehearsal(refused=_taken(error))
+            except Invalid as error:
+                return Rehearsal(refused=error.text or error.message)
+            except KubernetesError as error:
+                return Rehearsal(note=f"cannot be tried now: {error.text or error.message}")
+        return Rehearsal(note="server dry run: ok")
+
     # -- writing -------------------------------------------------------------------------------
     async def act(self, acts: Sequence[Act], seq: int) -> Mapping[Ref, str]:
         """Carry acts out, kind by kind in their order; the reasons of those that must wait.
@@ -212,16 +226,15 @@ class Applicator:
                 self._known.pop(str(act.ref), None)
                 raise OutcomeUnknown(error.message) from error
             except FieldsTaken as error:
-                return f"{error.text}; --adopt {act.ref} takes them"
+                return _taken(error)
             except (Conflict, NotFound, Forbidden, Invalid, Unavailable) as error:
                 return f"as {user_of(self._app)}: {error.text or error.message}"
         return ""
 
     async def _write(self, act: Act, seq: int) -> None:
         known = self._known.pop(str(act.ref), None)
-        mark = Mark(self._cluster, self._app, seq)
         if act.verb == "create":
-            await self._create(act, mark)
+            await self._bring(act, None, self._mark(seq))
             return
         found = known.found if known is not None else await self._api.get(act.ref)
         match act.verb:
@@ -233,23 +246,30 @@ class Applicator:
                 texts = {marks.APPLIED: str(Mark(self._cluster, act.to, 0))}
                 await self._api.mark(act.ref, found, {marks.LABEL: act.to}, texts)
             case "update" | "repair" | "adopt" if found is not None:
-                await self._apply(act, found, mark)
+                await self._bring(act, found, self._mark(seq))
 
-    async def _create(self, act: Act, mark: Mark) -> None:
-        assert act.entry is not None
-        try:
-            await self._api.apply(act.ref, marked(act.entry.document or {}, mark), None, force=False)
-        except Conflict as error:
-            raise Conflict("it was made meanwhile by somebody else", status=error.status) from error
+    def _mark(self, seq: int) -> Mark:
+        return Mark(self._cluster, self._app, seq)
 
-    async def _apply(self, act: Act, found: Object, mark: Mark) -> None:
+    async def _bring(self, act: Act, found: Object | None, mark: Mark, *, dry: bool = False) -> None:
+        """Make an object, or bring one that is there to what its document says."""
         entry = act.entry
         assert entry is not None
         assert entry.document is not None
-        if act.verb == "adopt":
+        if found is None:
+            try:
+                await self._api.apply(act.ref, marked(entry.document, mark), None, force=False, dry=dry)
+            except Conflict as error:
+                raise Conflict("it was made meanwhile by somebody else", status=error.status) from error
+            return
+        if act.verb == "adopt" and not dry:
             found = await self._api.take_over(act.ref, found)
         body = marked(compare.with_live(entry.document, found, entry.ignore), mark)
-        await self._api.apply(act.ref, body, found, force=True)
+        try:
+            await self._api.apply(act.ref, body, found, force=act.verb != "adopt" or act.force, dry=dry)
+        except FieldsTaken as error:
+            if not (dry and all(map(taken_over, error.causes.values()))):
+                raise
 
     async def _founded(self, acts: Sequence[Act]) -> None:
         """Wait for a moment until what others live in is there; else these are refused, and tried later."""
@@ -269,3 +289,8 @@ class Applicator:
         """The worker ended."""
         if self._watching is not None:
             self._watching.detach(self._app)
+
+
+def _taken(error: FieldsTaken) -> str:
+    """Why an object is not adopted whose fields others manage."""
+    return f"{error.text}; --force-conflicts takes them"

@@ -34,9 +34,9 @@ def bundle(*texts: str, **settings: Any) -> Bundle:
 
 
 async def applied(
-    call: Call, *texts: str, adopt: tuple[str, ...] = (), mass: bool = False, **settings: Any
+    call: Call, *texts: str, adopt: tuple[str, ...] = (), force: bool = False, **settings: Any
 ) -> Application:
-    found = await commands.apply(call, bundle(*texts, **settings), adopt=adopt, mass=mass)
+    found = await commands.apply(call, bundle(*texts, **settings), adopt=adopt, force=force)
     found.refuse()
     await commit(call, found.mutation)
     return found
@@ -148,8 +148,8 @@ async def test_a_word_that_lets_a_refused_revision_go_on_is_recorded_with_the_sa
     async with person() as call:
         await applied(call, document("web"))
         assert not (await commands.apply(call, bundle(document("web")))).mutation.needed
-        again = await applied(call, document("web"), adopt=("rc/web",))
-        assert (again.app.revision, again.app.adopt) == (2, ["rc/web"])
+        again = await applied(call, document("web"), adopt=("rc/web",), force=True)
+        assert (again.app.revision, again.app.adopt, again.app.force) == (2, ["rc/web"], True)
         await reach(call)
         assert not (await commands.apply(call, bundle(document("web")))).mutation.needed
 
@@ -185,7 +185,9 @@ async def test_atomic_refuses_what_needs_more_than_one_transaction() -> None:
         with pytest.raises(InputInvalid, match=r"--atomic: found changes in 2 steps, expected one step"):
             await commands.apply(call, bundle(document("a"), document("b", wave=1), atomic=True))
         many = [document(f"a{number}") for number in range(25)]
-        with pytest.raises(InputInvalid, match=r"--atomic: found \d+ operations, expected at most 64"):
+        with pytest.raises(
+            InputInvalid, match=r"--atomic: found \d+ operations of \d+ bytes, expected at most 64"
+        ):
             await commands.apply(call, bundle(*many, atomic=True))
         assert (await commands.apply(call, bundle(*many[:9], atomic=True))).app.atomic
 
@@ -193,9 +195,18 @@ async def test_atomic_refuses_what_needs_more_than_one_transaction() -> None:
 async def test_atomic_refuses_as_many_objects_as_farms_do() -> None:
     many = [document(f"a{number}") for number in range(19)]  # each a manifest, a record and a name
     async with person() as call:
-        with pytest.raises(InputInvalid, match=r"--atomic: found 65 operations, expected at most 64"):
+        with pytest.raises(InputInvalid, match=r"--atomic: found 65 operations of \d+ bytes, expected"):
             await commands.apply(call, bundle(*many, atomic=True))
         assert (await commands.apply(call, bundle(*many[:18], atomic=True))).app.atomic
+
+
+async def test_atomic_refuses_more_bytes_than_farms_write_at_once() -> None:
+    large = [document(f"a{number}", pod={"id": "a", "command": ["z" * 9000]}) for number in range(8)]
+    async with person() as call:
+        found = r"--atomic: found \d\d operations of 104\d+ bytes, expected at most 64 of 61440 bytes"
+        with pytest.raises(InputInvalid, match=found):
+            await commands.apply(call, bundle(*large, atomic=True))
+        assert (await commands.apply(call, bundle(*large[:4], atomic=True))).app.atomic
 
 
 async def test_of_two_people_who_apply_at_once_the_second_is_told() -> None:
