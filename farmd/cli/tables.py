@@ -11,29 +11,11 @@ import textwrap
 
 import click
 
-from farmd.tables.model import Table, clean
+from farmd.tables.model import Table, clean, colour_of
 
 _GAP = "  "
 _LEAST_FOLD = 24
 _BELOW = "    "
-_COLOURED = frozenset({"STATE", "HEALTH", "CODE"})
-_COLOURS = {
-    "converged": "green",
-    "ready": "green",
-    "passing": "green",
-    "progressing": "yellow",
-    "pending": "yellow",
-    "deleting": "yellow",
-    "draining": "yellow",
-    "unowned": "yellow",
-    "unknown": "yellow",
-    "blocked": "red",
-    "frozen": "red",
-    "absent": "red",
-    "lost": "red",
-    "critical": "red",
-    "failed": "red",
-}
 
 
 def drawable(text: str, encoding: str | None) -> str:
@@ -82,5 +64,5 @@ def _styled(text: str, column: str, *, colour: bool, title: bool) -> str:
         return text
     if title:
         return click.style(text, bold=True)
-    word = text.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0] if column in _COLOURED else ""
-    return click.style(text, fg=_COLOURS[word]) if word in _COLOURS else text
+    found = colour_of(column, text)
+    return click.style(text, fg=found) if found else text

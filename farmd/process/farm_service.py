@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import aiohttp
 import msgspec
 import structlog
+from aiohttp import web
 
 from farmd.config.sections import RolloutsSection, SchedulerSection
 from farmd.farm.errors import TRANSIENT
@@ -24,6 +25,7 @@ from farmd.process.alerts import Alerting
 from farmd.process.services import Built, Dependencies
 from farmd.rollout import gates
 from farmd.services.board import Board
+from farmd.web import page
 from farmd.web import services as web_services
 from scheduler.protocol import Scheduler
 from scheduler.remote import RemoteScheduler
@@ -42,7 +44,7 @@ def build_farm(dependencies: Dependencies) -> Built:
     service = FarmService(dependencies)
     return Built(
         service,
-        mount=lambda app: web_services.add_routes(app, lambda: service.board),
+        mount=service.mount,
         status=service.status,
         publish=service.publish,
     )
@@ -60,6 +62,11 @@ class FarmService:
     def is_ready(self) -> bool:
         """Whether the farm holds a session and sees the fleet."""
         return self._farm is not None and self._farm.ready.is_set()
+
+    def mount(self, app: web.Application) -> None:
+        """Add the routes of services and of the page."""
+        web_services.add_routes(app, lambda: self.board)
+        page.Door(lambda: self._farm, self._dependencies.config.web.bind).add_routes(app)
 
     def status(self) -> Mapping[str, Any]:
         """The farm's name, and how many items of each kind it owns."""

@@ -5,13 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+_COLOURED = frozenset({"STATE", "HEALTH", "CODE"})
+_COLOURS = {
+    "converged": "green",
+    "ready": "green",
+    "passing": "green",
+    "progressing": "yellow",
+    "pending": "yellow",
+    "deleting": "yellow",
+    "draining": "yellow",
+    "unowned": "yellow",
+    "unknown": "yellow",
+    "blocked": "red",
+    "frozen": "red",
+    "absent": "red",
+    "lost": "red",
+    "critical": "red",
+    "failed": "red",
+}
+
 
 class Column(NamedTuple):
-    """One column of a table; ``wide`` ones are shown only where there is room for all."""
+    """One column of a table; ``wide`` ones are shown only where there is room for all.
+
+    ``order`` is what rows are sorted by, where that is not the text.
+    """
 
     title: str
     text: Callable[[Any], str]
     wide: bool = False
+    order: Callable[[Any], Any] | None = None
 
 
 class Table(NamedTuple):
@@ -29,3 +52,9 @@ class Table(NamedTuple):
 def clean(text: str) -> str:
     """One line without control characters."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def colour_of(title: str, text: str) -> str:
+    """The colour of a cell: that of the first word of a state; empty for none."""
+    word = text.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0] if title in _COLOURED else ""
+    return _COLOURS.get(word, "")

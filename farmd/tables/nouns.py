@@ -62,7 +62,11 @@ def table(noun: Noun[Any, Any], rows: Sequence[Row[Any]], now: float, broken: Se
         Column("STATE", lambda row: row.state),
         *(_column(*each) for each in noun.columns),
         *([_PROGRESS] if noun.words.ended and not noun.columns else []),
-        *([Column("AGE", lambda row: ago(now, row.record.created))] if noun.aged else []),
+        *(
+            [Column("AGE", lambda row: ago(now, row.record.created), order=lambda row: -row.record.created)]
+            if noun.aged
+            else []
+        ),
         Column("OWNER", lambda row: row.owner or "-", wide=True),
     ]
     if noun.pods is not None:

@@ -1,1 +1,1 @@
-"""HTTP: metrics, health and readiness."""
+"""HTTP: metrics, health, readiness, services, and the page."""

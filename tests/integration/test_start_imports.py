@@ -17,6 +17,7 @@ KEPT_OUT = {
     "run": {
         *("consul", "dbus_fast", "aiodocker", "pydantic", "rich.console", "yaml"),
         *("farmd.agent", "farmd.cli", "farmd.compose", "farmd.dev", "farmd.doctor", "store.embedded"),
+        *("jinja2", "farmd.web.site", "farmd.web.pages", "farmd.tables"),
         *("farmd.commands.documents", "farmd.deploy.decide", "farmd.jobs.plan", "farmd.rollout.plan"),
     },
     "agent": {
@@ -38,7 +39,8 @@ KEPT_OUT = {
         *("farmd.farm", "farmd.work", "farmd.cache", "farmd.deploy", "farmd.rollout"),
     },
 }
-"""Packages and modules that are not needed before the first pod, deployment, rollout, file or finding."""
+"""Packages and modules that are not needed before the first pod, deployment, rollout, file or finding, or before
+anybody looks at the page."""
 
 LATER = {"farmd.agent", "farmd.agent.errors"}
 """Small modules of such packages that name them to the others."""

@@ -1,0 +1,63 @@
+"""``/events?of=PATH``: server-sent events that tell a page when what it shows has changed.
+
+An event only says that there is something new, with its version as id; the page then asks for itself again.
+So a slow reader misses nothing and nothing piles up for it, and after a reconnect one id says whether it is
+behind. What must never break: a stream costs nothing while nothing changes, and there are never more than
+``MOST_STREAMS``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from farmd.runtime.wake import Wake, wait
+from farmd.web.html import HEADERS
+from farmd.web.site import Site, Topic
+
+MOST_STREAMS = 200
+HEARTBEAT_SECONDS = 15.0
+APART_SECONDS = 0.5
+WRITE_SECONDS = 20.0
+
+
+async def stream(site: Site, request: web.Request) -> web.StreamResponse:
+    """Tell of changes until the browser leaves, reads nothing, or the farm stops."""
+    topic = site.topic(request.query.get("of", ""))
+    if topic is None:
+        raise web.HTTPNotFound(text="of: expected the path of a page that changes")
+    if len(site.streams) >= MOST_STREAMS:
+        raise web.HTTPServiceUnavailable(text=f"{MOST_STREAMS} streams are open here already")
+    seen = request.headers.get("Last-Event-ID") or request.query.get("since", "")
+    headers = {**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+    answer, wake = web.StreamResponse(headers=headers), Wake()
+    site.streams.add(wake)
+    try:
+        await answer.prepare(request)
+        with topic.listening(wake):
+            await _tell(site, answer, topic, wake, seen)
+    except (TimeoutError, ConnectionError):
+        pass  # nobody reads any more; a browser that comes back says what it has seen
+    finally:
+        site.streams.discard(wake)
+    return answer
+
+
+async def _tell(site: Site, answer: web.StreamResponse, topic: Topic, wake: Wake, seen: str) -> None:
+    clock = site.farm.clock
+    await _write(answer, "retry: 2000\n\n")
+    while not site.closed:
+        if (now := topic.version) != seen:
+            seen = now
+            await _write(answer, f"id: {seen}\nevent: change\ndata: {seen}\n\n")
+            await clock.sleep(APART_SECONDS)
+            continue
+        wake.clear()
+        if not await wait(wake, clock, HEARTBEAT_SECONDS):
+            await _write(answer, ": nothing new\n\n")
+
+
+async def _write(answer: web.StreamResponse, text: str) -> None:
+    async with asyncio.timeout(WRITE_SECONDS):
+        await answer.write(text.encode())

@@ -1,0 +1,84 @@
+"""HTML: templates with every value escaped, the headers of every answer, and the page's own files."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+from aiohttp import web
+
+from farmd.web.site import Site
+from store.version import VERSION
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",  # without any, a browser would send no Origin with a form
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+def page(template: str, *, status: int = 200, **values: Any) -> web.Response:
+    """A page from a template."""
+    text = _environment().get_template(template).render(version=VERSION, **values)
+    return web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
+
+
+async def static(_: Site, request: web.Request) -> web.StreamResponse:
+    """``/static/NAME``: a file of the page, named with its digest, so that browsers may keep it."""
+    name = request.match_info["name"]
+    if name not in _names():
+        raise web.HTTPNotFound(text=f"/static/{name} does not exist")
+    headers = {**HEADERS, "Cache-Control": "public, max-age=86400"}
+    return web.Response(body=_file(name), content_type=TYPES[name.rpartition(".")[2]], headers=headers)
+
+
+@functools.cache
+def _names() -> frozenset[str]:
+    return frozenset(each.name for each in files("farmd.web").joinpath("static").iterdir())
+
+
+@functools.cache
+def _file(name: str) -> bytes:
+    return files("farmd.web").joinpath("static", name).read_bytes()
+
+
+@functools.cache
+def address_of(name: str) -> str:
+    """The address of a file, which is another one when the file is another one."""
+    return f"/static/{name}?v={hashlib.sha256(_file(name)).hexdigest()[:12]}"
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    def read(name: str) -> str:
+        return files("farmd.web").joinpath("templates", name).read_text()
+
+    made = jinja2.Environment(
+        loader=jinja2.FunctionLoader(read),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals["file"] = address_of
+    return made

@@ -1,0 +1,85 @@
+"""The lists of records that people name by a noun of the registry, such as controllers and rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from farmd.commands.noun import Noun
+from farmd.farm.farm import Farm
+from farmd.kinds import KindOfWork, load, title
+from farmd.overview import Row
+from farmd.overview.members import why_unowned
+from farmd.tables import nouns
+from farmd.tables.model import Table
+from farmd.web.lists import ItemList, Line, text_of
+from store.families import FAMILIES
+
+
+class NamedList(ItemList):
+    """All records of one noun, with their statuses and the farms that own them."""
+
+    def __init__(self, farm: Farm, kind: KindOfWork, path: str, lists: Mapping[str, ItemList]) -> None:
+        super().__init__(farm, kind.family, path, kind.one, kind.many)
+        self.noun: Noun[Any, Any] = load(kind.asked)
+        self._tree = farm.caches.tree(FAMILIES[kind.family])
+        self._lists = lists
+        self._said = self.statuses()
+        self._held = self.holders()
+        self._known: dict[str, Line] = {}
+        self._dirty = {farm.keys.last_part(key) for key in self._tree.entries}
+        self.subscribe(kind.family)
+
+    def changed(self, keys: set[str]) -> None:
+        self._dirty |= {self.farm.keys.last_part(key) for key in keys}
+        super().changed(keys)
+
+    def made(self) -> Sequence[Line]:
+        for item in self._dirty:
+            row = self.row(item)
+            if row is None:
+                self._known.pop(item, None)
+            else:
+                text = text_of(row.record, row.state, row.owner, row.reason)
+                self._known[item] = Line(row.record.name, row.state, text, row)
+        self._dirty.clear()
+        return list(self._known.values())
+
+    def row(self, item: str) -> Row[Any] | None:
+        """One record by its id, as far as it is known."""
+        keys = self.farm.keys
+        stored = self._tree.get(keys.record(self.family, item))
+        if stored is None:
+            return None
+        return Row(
+            record=stored.record,
+            index=stored.index,
+            status=self._said.values.get(keys.status(self.family, item)),
+            owner=self._held.values.get(keys.lock(self.family, item), ""),
+        )
+
+    def table(self, rows: Sequence[Any]) -> Table:
+        broken = [error.message for error in self._tree.broken.values()]
+        shown = [self.completed(row) for row in rows]
+        return nouns.table(self.noun, shown, self.farm.clock.now(), broken)
+
+    def completed(self, row: Row[Any]) -> Row[Any]:
+        """A row with why no farm works on it, and how far what manages it is: for the rows that are shown."""
+        managed = self._managed(getattr(row.record, "managed_by", ""))
+        members = [stored.record for stored in self.farm.caches.farms.entries.values()]
+        unowned = "" if row.owner else why_unowned(self.family, row.record, members)
+        return msgspec.structs.replace(row, managed=managed, unowned=unowned)
+
+    def _managed(self, by: str) -> str:
+        family, _, item = by.partition("/")
+        manager = self._lists.get(family)
+        if not isinstance(manager, NamedList):
+            return by
+        with manager.looking():  # its statuses are known from the next look on
+            row = manager.row(item)
+        if row is None:
+            return by
+        progress = f": {row.status.progress}" if row.status is not None and row.status.progress else ""
+        return f"{title(family, row.record.name)}{progress}"

@@ -1,0 +1,180 @@
+"""The lists of the page: all items of one family as people see them, kept in memory while somebody looks.
+
+Records come from the farm's caches, statuses and holders are followed beside them. A line is made again only
+when something of its item changed, so that ten thousand items cost a request no more than their sorting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from farmd.farm.farm import Farm
+from farmd.runtime.wake import Wake
+from farmd.tables.model import Table
+from farmd.web.following import Followed, WhileLooked
+from store import codec
+from store.entry import RawEntry
+from store.families import FAMILIES
+from store.locks import Holder
+
+FIRST_SECONDS = 10.0
+
+
+class Line(NamedTuple):
+    """One item of a list; ``text`` is what a search looks through, in lower case."""
+
+    name: str
+    state: str
+    text: str
+    row: Any
+
+
+class Bell:
+    """A version that only grows, and who wants to be woken when it does."""
+
+    def __init__(self, first: int) -> None:
+        self.version = first
+        self._listening: set[Wake] = set()
+
+    def ring(self) -> None:
+        """Something changed."""
+        self.version += 1
+        for wake in self._listening:
+            wake.set()
+
+    @contextmanager
+    def listening(self, wake: Wake) -> Iterator[None]:
+        """Wake somebody at each ring for the length of a ``with`` block."""
+        self._listening.add(wake)
+        try:
+            yield
+        finally:
+            self._listening.discard(wake)
+
+
+class ItemList:
+    """All items of one family. A list of its own makes its lines in ``made`` and its table in ``table``.
+
+    Attributes:
+        path: the word in addresses, such as ``controllers``.
+        one, many: what people call an item, and several.
+        states: whether items have a state to choose by.
+    """
+
+    states = True
+
+    def __init__(self, farm: Farm, family: str, path: str, one: str, many: str) -> None:
+        self.farm = farm
+        self.family = family
+        self.path, self.one, self.many = path, one, many
+        self.bell = Bell(int(farm.clock.now() * 1000))
+        self._changed_at: dict[str, int] = {}
+        self._lines: tuple[Line, ...] = ()
+        self._made_at = 0
+        self._followed: list[Followed[Any]] = []
+        self._needs: list[ItemList] = []
+        self._while = WhileLooked(self._run, farm.clock)
+
+    # -- what a list of its own says ------------------------------------------------------------
+    def made(self) -> Sequence[Line]:
+        """All lines as they are now, in any order."""
+        raise NotImplementedError
+
+    def table(self, rows: Sequence[Any]) -> Table:
+        """The table of the rows that are shown."""
+        raise NotImplementedError
+
+    # -- for requests ---------------------------------------------------------------------------
+    def lines(self) -> tuple[Line, ...]:
+        """All lines by name."""
+        if self._made_at != self.bell.version:
+            self._lines = tuple(sorted(self.made(), key=lambda line: line.name))
+            self._made_at = self.bell.version
+        return self._lines
+
+    def version_of(self, item: str) -> int:
+        """The version at which an item changed last, as far as this list saw it."""
+        return self._changed_at.get(item, 0)
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Follow what the list is made of for the length of a ``with`` block, and a while longer."""
+        with ExitStack() as stack:
+            stack.enter_context(self._while.looking())
+            for needed in self._needs:
+                stack.enter_context(needed.looking())
+            yield
+
+    async def ready(self) -> None:
+        """Return once all was read that the list is made of.
+
+        Raises:
+            TimeoutError: the store does not answer.
+        """
+        async with asyncio.timeout(FIRST_SECONDS):
+            for each in self._followed:
+                await each.ready.wait()
+            for needed in self._needs:
+                await needed.ready()
+
+    async def close(self) -> None:
+        """Follow nothing any more."""
+        await self._while.close()
+
+    # -- what the list is made of ---------------------------------------------------------------
+    def subscribe(self, *families: str) -> None:
+        """Be told of changes in the farm's copies of these families."""
+        for family in families:
+            self.farm.caches.tree(FAMILIES[family]).subscribe(self.changed)
+
+    def follow(self, prefix: str, decode: Callable[[RawEntry], Any | None]) -> Followed[Any]:
+        """Follow a prefix besides, while somebody looks."""
+        farm = self.farm
+        found = Followed(farm.client, prefix, decode, farm.clock, farm.rng, self.changed)
+        self._followed.append(found)
+        return found
+
+    def need(self, *others: ItemList) -> None:
+        """Be made of the lines of other lists, too."""
+        self._needs += others
+
+    def statuses(self) -> Followed[Any]:
+        """The statuses of the family's items."""
+        kind = FAMILIES[self.family].status
+        return self.follow(
+            self.farm.keys.status(self.family, ""), lambda raw: codec.decode(kind, raw.decoded(), raw.key)
+        )
+
+    def holders(self) -> Followed[str]:
+        """The farms that hold the family's items."""
+        keys = self.farm.keys
+
+        def holder(raw: RawEntry) -> str | None:
+            return None if keys.lock_parts(raw.key)[2] else Holder.parse(raw.decoded()).id
+
+        return self.follow(keys.lock(self.family, ""), holder)
+
+    def changed(self, keys: set[str]) -> None:
+        """Something of these items changed."""
+        if not keys:
+            return
+        self.bell.ring()
+        version = self.bell.version
+        for key in keys:
+            self._changed_at[self.farm.keys.last_part(key)] = version
+
+    def _run(self) -> Iterator[asyncio.Task[None]]:
+        for each in self._followed:
+            each.ready.clear()
+            yield asyncio.create_task(each.run(), name=f"web-{self.path}")
+
+
+def text_of(record: Any, *more: str) -> str:
+    """What a search looks through of a record."""
+    labels = getattr(record, "labels", {})
+    words = [getattr(record, "name", ""), getattr(record, "id", ""), getattr(record, "manifest", "")]
+    words += [f"{key}={value}" for key, value in labels.items()]
+    return " ".join((*words, *more)).lower()
