@@ -39,8 +39,8 @@ KEPT_OUT = {
         *("farmd.farm", "farmd.work", "farmd.cache", "farmd.deploy", "farmd.rollout"),
     },
 }
-"""Packages and modules that are not needed before the first pod, deployment, rollout, file or finding, or before
-anybody looks at the page."""
+"""Packages and modules that are not needed before the first pod, deployment, rollout, file, finding or look
+at the page."""
 
 LATER = {"farmd.agent", "farmd.agent.errors"}
 """Small modules of such packages that name them to the others."""
