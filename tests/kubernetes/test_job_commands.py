@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from farmd.commands.mutation import Call
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.people.files import parse
 from farmd.kubernetes.people.found import Jobs as JobsOfAPerson
-from farmd.kubernetes.people.running import prepare
+from farmd.kubernetes.people.running import create, prepare
 from farmd.kubernetes.resources import PODS, SERVICES
+from farmd.runtime.clock import SystemClock, SystemIds
 from tests.farmctl import Farmctl
 from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs, failed
 from tests.kubernetes.job_people import Run, document, person, running
@@ -60,6 +62,25 @@ async def test_a_job_whose_status_changes_while_it_is_compared_is_the_same_job(
         found = await prepare(None, JobsOfAPerson(transport), parsed)
     assert changed
     assert not found.needed
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_of_two_people_who_run_one_name_at_once_one_wins(jobs: Jobs, connect, replicas: int) -> None:
+    """The second one has nothing to do where the jobs are equal, and a conflict where they are not."""
+    files = [parse(document("bert", each), "bert.yaml", {}, jobs.namespace) for each in (1, replicas)]
+    call = Call(jobs.client, jobs.keys, SystemClock(), SystemIds(), "user/ada@host")
+    async with connect(jobs.server) as transport:
+        people = JobsOfAPerson(transport)
+        wanted = [await prepare(call, people, each) for each in files]
+        assert all(each.needed for each in wanted)
+        both = (create(call, people, each, mutation) for each, mutation in zip(files, wanted, strict=True))
+        ends = await asyncio.gather(*both, return_exceptions=True)
+    lost = [each for each in ends if each is not None]
+    assert len(lost) == replicas - 1, ends
+    assert all("exists and differs: spec.replicaSpecs.Worker.replicas" in str(each) for each in lost)
+    won = 1 if not lost or ends[0] is None else replicas
+    await jobs.until("its pods", lambda: len(jobs.pods()) == won)
+    assert jobs.job("bert")["spec"]["replicaSpecs"]["Worker"]["replicas"] == won
 
 
 async def test_a_wait_ends_with_the_job_and_with_9_where_it_fails(jobs: Jobs, farmctl: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -15,7 +16,7 @@ from store.jobs import Job, Run, Type
 from store.pods import Pod
 from store.reality import Exit
 from store.work import Work
-from tests.job_fleet import JobFleet, document, job_fleet
+from tests.job_fleet import GOOD, JobFleet, document, job_fleet
 from tests.node_farms import KEYS
 
 
@@ -340,3 +341,17 @@ async def test_of_two_people_who_run_one_name_one_wins() -> None:
         again = await JOB.create(jobs.call, first)
         assert not again.needed
         assert (await jobs.job()).ttl == 60
+
+
+async def test_of_two_people_who_run_an_equal_job_at_once_the_second_has_nothing_to_do() -> None:
+    async with job_fleet("n1") as jobs:
+        spec = JOB.file.parse(document(), "bert.yaml")
+        both = [await JOB.create(jobs.call, spec) for _ in range(2)]
+        assert all(each.needed for each in both)
+        done = await asyncio.gather(*(JOB.commit_create(jobs.call, each, spec) for each in both))
+        assert sorted(each.needed for each in done) == [False, True]
+        (record,) = (await jobs.records(KEYS.tree("jobs"), Job)).values()
+        assert record.id == (await jobs.job()).id
+        jobs.rule = lambda _: GOOD
+        await jobs.over(record)
+        assert sorted(jobs.runs(record)) == ["worker/0~0", "worker/1~0"]
