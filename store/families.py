@@ -154,8 +154,8 @@ FAMILIES: dict[str, Family[Any]] = {
         Family(name="names", record=str, parts=2),
         Family(name="status", record=ItemStatus, parts=2),
         Family(name="housekeeping", claimed=True),
-        Family(name="kubejobs", claimed=True, status=JobStatus),
-        Family(name="progressive", claimed=True, status=ItemStatus),
+        Family(name="kubejobs", claimed=True, outside=True, status=JobStatus),
+        Family(name="progressive", claimed=True, outside=True, status=ItemStatus),
         Family(name="manifests"),
         Family(name="audit"),
         Family(name="meta"),
@@ -209,6 +209,11 @@ def reserved_labels() -> frozenset[str]:
 def claimed() -> tuple[Family[Any], ...]:
     """Families that are kinds of work."""
     return tuple(family for family in FAMILIES.values() if family.claimed)
+
+
+def outside() -> tuple[Family[Any], ...]:
+    """Kinds of work whose items are objects of another system."""
+    return tuple(family for family in FAMILIES.values() if family.outside)
 
 
 def younger() -> tuple[Family[Any], ...]:

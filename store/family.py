@@ -40,6 +40,7 @@ class Family(Generic[T]):
             knows it creates its sentinels (R20).
         owner_label: the label of pods that holds the id of their owner; empty: its records own no pods.
         claimed: it is a kind of work: ``locks/``, ``work/`` and ``status/`` hold keys of its items.
+        outside: its items are objects of another system, so the store has no record of them.
         status: the type of the status of such an item.
         during: names the item, as ``<family>/<id>``, during which a record of it owns pods by itself, such
             as a service's hook; empty: it owns none.
@@ -63,6 +64,7 @@ class Family(Generic[T]):
     younger: bool = False
     owner_label: str = ""
     claimed: bool = False
+    outside: bool = False
     status: type[ItemStatus] = Status
     named: bool = False
     switches: str = ""

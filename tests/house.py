@@ -10,6 +10,7 @@ from typing import Any
 from farmd.farm.writer import Writer
 from farmd.housekeeping.audit import AuditPruning
 from farmd.housekeeping.kind import Housekeeping
+from farmd.housekeeping.leavings import LeavingsCollection
 from farmd.housekeeping.manifests import ManifestCollection
 from farmd.housekeeping.model import HousekeepingSettings
 from farmd.housekeeping.worker import Housekeeper
@@ -67,6 +68,9 @@ class House:
 
     def collection(self) -> ManifestCollection:
         return ManifestCollection(self.context, self.settings, self.writer)
+
+    def leavings(self) -> LeavingsCollection:
+        return LeavingsCollection(self.context, self.settings, self.writer)
 
     def pruning(self) -> AuditPruning:
         return AuditPruning(self.context, self.settings, self.writer)

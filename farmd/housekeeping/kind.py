@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from farmd.farm.items import Items
+from farmd.farm.writer import Writer
 from farmd.housekeeping.audit import AuditPruning
+from farmd.housekeeping.leavings import LeavingsCollection
 from farmd.housekeeping.manifests import ManifestCollection
 from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
-from farmd.housekeeping.worker import Housekeeper
+from farmd.housekeeping.worker import Chore, Housekeeper
 from farmd.runtime.wake import Wake
+from farmd.work.context import Context
 from farmd.work.kind import Kind
 from store.locks import Claim
 from store.sessions import Session
 
-CHORES: dict[str, type[ManifestCollection] | type[AuditPruning]] = {
+CHORES: dict[str, Callable[[Context, HousekeepingSettings, Writer], Chore]] = {
     "manifests": ManifestCollection,
     "audit": AuditPruning,
+    "leavings": LeavingsCollection,
 }
 
 

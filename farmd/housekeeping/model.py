@@ -28,9 +28,11 @@ DEFAULTS = HousekeepingSettings()
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """One stored manifest; ``flags`` is when it was condemned (seconds since the epoch), or 0."""
+    """One stored value, named by a digest or its key; ``flags`` is when it was condemned (seconds since the
+    epoch), or 0.
+    """
 
-    sha: str
+    name: str
     index: int
     flags: int
     value: bytes
@@ -46,7 +48,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """The manifests to condemn, to absolve and to delete now."""
+    """The values to condemn, to absolve and to delete now."""
 
     condemn: tuple[Body, ...] = ()
     absolve: tuple[Body, ...] = ()

@@ -1,4 +1,4 @@
-"""Decides which manifests and which hours of the audit log may be deleted: pure (R24, R25).
+"""Decides which manifests, leavings and hours of the audit log may be deleted: pure (R24, R25).
 
 What must never break: a manifest is deleted only if nothing refers to it, it was condemned at the very index
 that is deleted, and this worker itself has watched that condemnation for longer than any transaction can
@@ -35,16 +35,16 @@ def sort_out(
     mono: float,
     age: float,
 ) -> Collection:
-    """Sort manifests into those to condemn, absolve and delete, after all references were read."""
+    """Sort values into those to condemn, absolve and delete, after all references were read."""
     condemn, absolve, collect = [], [], []
     for body in bodies:
         condemned = body.flags != 0
-        if body.sha in referenced:
+        if body.name in referenced:
             if condemned:
                 absolve.append(body)
         elif not condemned or body.flags > now + SKEW_SECONDS:
             condemn.append(body)
-        elif _ripe(body, seen.get(body.sha), now=now, mono=mono, age=age):
+        elif _ripe(body, seen.get(body.name), now=now, mono=mono, age=age):
             collect.append(body)
     return Collection(tuple(condemn), tuple(absolve), tuple(collect))
 
