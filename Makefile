@@ -1,7 +1,7 @@
 # All commands for developers and CI; `make help` lists them. Needs python >= 3.11 and make.
 PYTHON ?= python3
 BIN := .venv/bin
-CODE := store scheduler alerting farmd tests bench .ci
+CODE := store scheduler alerting farmd tests bench .ci hatch_build.py
 # Tiers on real parts wait more than they compute: four workers keep two cores busy.
 # pytest exits with 5 for a folder without tests, so only folders with tests are run.
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
@@ -14,7 +14,7 @@ bench soak: SERVERS := consul
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv servers kubernetes demo dev test test-fast test-stateful test-parts soak lint format bench clean
+.PHONY: help venv servers kubernetes demo dev test test-fast test-stateful test-parts soak lint format bench package clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -64,5 +64,9 @@ bench: servers kubernetes ## The performance budget, one JSON line each, on a re
 	@$(PYTHON) .ci/venv.py bench
 	@$(BIN)/python -m bench
 
+package: venv ## Wheel, sdist, and farmctl as one file, in dist/
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/shiv --reproducible --compressed --console-script farmctl --output-file dist/farmctl dist/farmd-*.whl
+
 clean: ## Remove caches and .venv, keep fetched servers
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

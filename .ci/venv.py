@@ -40,7 +40,7 @@ def main():
     create()
     pip("--upgrade", "pip>=23.1")
     pip(*requirements(GROUPS))
-    pip("--no-deps", "--editable", str(ROOT))
+    pip("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     READY.write_text(wanted)
 
 

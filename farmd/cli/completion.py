@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
 
 
 @click.command("completion")
@@ -17,6 +16,6 @@ def completion(ctx: click.Context, shell: str) -> None:
     zsh:  source <(farmctl completion zsh)
     fish: farmctl completion fish | source
     """
-    kind = get_completion_class(shell)
-    assert kind is not None
-    click.echo(kind(ctx.find_root().command, {}, "farmctl", "_FARMCTL_COMPLETE").source())
+    from farmd.cli.manual import script
+
+    click.echo(script("farmctl", ctx.find_root().command, shell))
