@@ -111,7 +111,7 @@ async def _preparing(
 
     files = texts(paths, text_of, recursive=recursive)
     settings = AppSpec(name=app.removeprefix("app/"), **said)
-    said_now = {"adopt": adopt, "mass": mass_removal, "force": force_conflicts}
+    said_now: dict[str, Any] = {"adopt": adopt, "mass": mass_removal, "force": force_conflicts}
     make = partial(commands.apply, invocation.call, **said_now, cluster=cluster)
     if not (kinds := foreign_kinds(files)):
         yield partial(make, parse(files, settings))
