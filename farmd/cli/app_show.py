@@ -16,7 +16,8 @@ from farmd.cli.options import command
 from farmd.cli.output import document, emit, show, text_table
 from farmd.dispatch.model import Live, Ref, owner_of
 from farmd.dispatch.revision import found
-from farmd.dispatch.standing import Standing, former, lives, standing
+from farmd.dispatch.standing import Standing, former, lives, owned, standing, standings
+from farmd.dispatch.waiting import told
 from farmd.tables.apps import facts, plain_row
 from farmd.tables.apps import table as apps_table
 from farmd.tables.model import Column, Table, clean
@@ -34,11 +35,9 @@ async def list_(invocation: Invocation, selector: str) -> None:
     wanted = selectors.parse(selector)
 
     async def read() -> Table:
-        apps, broken = await AppStore(invocation.client, invocation.keys).list()
-        names = [name for name, stored in apps.items() if wanted.matches(stored.record.labels)]
-        rows = [await standing(invocation.call, name) for name in names]
+        rows, broken = await standings(invocation.call)
         return apps_table(
-            [row for row in rows if row.stored is not None], [error.message for error in broken]
+            [row for row in rows if row.stored and wanted.matches(row.stored.record.labels)], broken
         )
 
     await show(invocation, read)
@@ -56,7 +55,7 @@ class _Object(NamedTuple):
 @APP
 async def describe(invocation: Invocation, name: str) -> None:
     """One app: what people want, how far it is, and each of its objects as it stands."""
-    now = await found(invocation.call, name)
+    now = await owned(invocation.call, await found(invocation.call, name))
     assert now.stored is not None
     record, store = now.stored.record, AppStore(invocation.client, invocation.keys)
     tracker = await store.tracker(name, record.revision)
@@ -143,9 +142,38 @@ def _plain_object(row: _Object) -> dict[str, Any]:
 
 
 @command("explain")
-@click.argument("ref", metavar="REF")
-async def explain(invocation: Invocation, ref: str) -> None:
-    """Whose an object is, how it stands, and what its app says of it; REF is such as rc/web."""
+@click.argument("target", metavar="NAME|REF", shell_complete=objects(KIND))
+async def explain(invocation: Invocation, target: str) -> None:
+    """What keeps an app from being as its files say; or, of an object such as rc/web, whose it is, how it
+    stands, and what its app says of it.
+    """
+    name = target.removeprefix("app/")
+    if "/" in name:
+        await _explain_object(invocation, target)
+    else:
+        await _explain_app(invocation, name)
+
+
+async def _explain_app(invocation: Invocation, name: str) -> None:
+    """How far an app is, and all of its objects that are not as they should be."""
+    now = await owned(invocation.call, await found(invocation.call, name))
+    rows = [row for row in await _objects(invocation, now) if row.state not in ("ready", "left")]
+    if invocation.settings.output in {"json", "yaml"}:
+        items = [_plain_object(row) for row in rows]
+        emit(invocation, document("AppExplanation", {"app": name, "progress": told(now), "objects": items}))
+        return
+    click.echo(clean(f"app/{name}: {told(now)}"))
+    for row in rows:
+        _tell(row)
+
+
+def _tell(row: _Object, where: str = "") -> None:
+    click.echo(clean(f"{row.entry.ref}: {row.state}{where}"))
+    for line in _said(row):
+        click.echo(f"  {clean(line)}")
+
+
+async def _explain_object(invocation: Invocation, ref: str) -> None:
     store = AppStore(invocation.client, invocation.keys)
     apps, _ = await store.list()
     shown = 0
@@ -161,21 +189,19 @@ async def explain(invocation: Invocation, ref: str) -> None:
         if invocation.settings.output in {"json", "yaml"}:
             emit(invocation, document("AppObject", {"app": name, **_plain_object(row)}))
             continue
-        click.echo(f"{ref}: {row.state} in app/{name}, revision {stored.record.revision}")
-        for line in _said(row):
-            click.echo(f"  {clean(line)}")
+        _tell(row, f" in app/{name}, revision {stored.record.revision}")
     if not shown:
         raise NotFound(f"{ref!r} is in no app's files", id=ref, hint="farmctl app list")
 
 
 def _said(row: _Object) -> list[str]:
     entry, live = row.entry, row.live
-    told = [f"wave {entry.wave}" + (f", after {', '.join(entry.after)}" if entry.after else "")]
-    told += ["stays when it leaves the files"] if entry.on_remove == "keep" else []
-    told += ["applied once in each revision"] if entry.apply == "once" else []
-    told += [f"ignored: {', '.join(entry.ignore)}"] if entry.ignore else []
-    told += ["in no file; --prune removes it"] if entry.left else []
+    lines = [f"wave {entry.wave}" + (f", after {', '.join(entry.after)}" if entry.after else "")]
+    lines += ["stays when it leaves the files"] if entry.on_remove == "keep" else []
+    lines += ["applied once in each revision"] if entry.apply == "once" else []
+    lines += [f"ignored: {', '.join(entry.ignore)}"] if entry.ignore else []
+    lines += ["in no file; --prune removes it"] if entry.left else []
     if live is not None:
-        told += [f"differs in {', '.join(live.differs)}"] if live.differs else []
-        told += [text for text in (live.busy, live.why) if text]
-    return told
+        lines += [f"differs in {', '.join(live.differs)}"] if live.differs else []
+        lines += [text for text in (live.busy, live.why) if text]
+    return lines

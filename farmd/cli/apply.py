@@ -111,8 +111,14 @@ async def _preparing(
 
     files = texts(paths, text_of, recursive=recursive)
     settings = AppSpec(name=app.removeprefix("app/"), **said)
-    said_now: dict[str, Any] = {"adopt": adopt, "mass": mass_removal, "force": force_conflicts}
-    make = partial(commands.apply, invocation.call, **said_now, cluster=cluster)
+    make = partial(
+        commands.apply,
+        invocation.call,
+        adopt=adopt,
+        mass=mass_removal,
+        force=force_conflicts,
+        cluster=cluster,
+    )
     if not (kinds := foreign_kinds(files)):
         yield partial(make, parse(files, settings))
         return

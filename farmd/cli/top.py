@@ -13,8 +13,12 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, live, on_terminal
 from farmd.commands.mutation import registered
+from farmd.dispatch.standing import Standing, standings
 from farmd.kinds import KINDS
 from farmd.overview import FarmRow, NodeRow, Row
+from farmd.tables.apps import plain_row
+from farmd.tables.apps import reason as reason_of_app
+from farmd.tables.apps import state as state_of_app
 from farmd.tables.changes import summary
 from farmd.tables.model import clean
 from farmd.tables.words import ago
@@ -34,6 +38,7 @@ class Fleet(NamedTuple):
     farms: list[FarmRow]
     nodes: list[NodeRow]
     owners: dict[str, list[Row[Any]]]
+    apps: list[Standing]
     frozen: dict[str, Failsafe]
     recent: tuple[Audit, ...]
     broken: list[str]
@@ -62,6 +67,7 @@ async def _look(invocation: Invocation) -> Fleet:
     client, keys, now = invocation.client, invocation.keys, invocation.call.clock.now()
     nodes = await overview.nodes(client, keys)
     owners = await overview.owners(client, keys)
+    apps, broken = await standings(invocation.call)
     if not (nodes.rows or any(found.rows for found in owners.values())):
         await registered(invocation.call)
     return Fleet(
@@ -69,9 +75,10 @@ async def _look(invocation: Invocation) -> Fleet:
         farms=await overview.farm_rows(client, keys),
         nodes=nodes.rows,
         owners={family: found.rows for family, found in owners.items()},
+        apps=apps,
         frozen=await overview.freezes(client, keys, now),
         recent=await AuditReader(client, keys).read(Filter(), _RECENT),
-        broken=[*nodes.broken, *(text for found in owners.values() for text in found.broken)],
+        broken=[*nodes.broken, *(text for found in owners.values() for text in found.broken), *broken],
     )
 
 
@@ -84,6 +91,7 @@ def lines(fleet: Fleet) -> list[str]:
         if rows or KINDS[family].main
     }
     counts = "  ".join(f"{label}s {len(rows)}" for label, rows in owners.items())
+    counts += f"  apps {len(fleet.apps)}" if fleet.apps else ""
     shown = [
         f"farms {len(fleet.farms)}  nodes {ready}/{len(fleet.nodes)}  {counts}"
         f"  {_pods(fleet)}  {rfc3339(fleet.now)}"
@@ -97,6 +105,7 @@ def lines(fleet: Fleet) -> list[str]:
     shown += [_farm(row, fleet.now) for row in fleet.farms]
     for label, rows in owners.items():
         shown += ["", *_owners(label.upper(), rows)]
+    shown += ["", *_apps(fleet.apps)] if fleet.apps else []
     shown += ["", f"{'NODE':<24}  PODS  STATE"]
     troubled = sorted(fleet.nodes, key=lambda row: (row.state == "ready", row.name))
     shown += _some([f"{row.name:<24}  {row.pods:>4}  {row.state}" for row in troubled], "nodes")
@@ -146,6 +155,20 @@ def _owner(row: Row[Any]) -> str:
     return f"{row.record.name:<24}  {row.desired:>7}  {placed:>6}  {healthy:>7}  {row.state}{reason}"
 
 
+def _apps(rows: Sequence[Standing]) -> list[str]:
+    """The apps in trouble first."""
+    troubled = sorted(rows, key=lambda row: (state_of_app(row) == "converged", row.name))
+    return [f"{'APP':<24}  REVISION  REACHED  READY  STATE", *_some(list(map(_app, troubled)), "apps")]
+
+
+def _app(row: Standing) -> str:
+    assert row.stored is not None
+    ready = f"{row.status.ready}/{row.status.objects}" if row.status is not None else "-"
+    told = f"{state_of_app(row)}: {reason_of_app(row)}".removesuffix(": ")
+    reached = row.state.reached or "-"
+    return f"{row.name:<24}  {row.stored.record.revision:>8}  {reached:>7}  {ready:>5}  {told}"
+
+
 def _plain(fleet: Fleet) -> dict[str, Any]:
     return {
         "at": moment(fleet.now),
@@ -155,6 +178,7 @@ def _plain(fleet: Fleet) -> dict[str, Any]:
             KINDS[family].many.replace(" ", ""): [{**plain(row), "state": row.state} for row in rows]
             for family, rows in fleet.owners.items()
         },
+        "apps": [plain_row(row) for row in fleet.apps],
         "frozen": plain(fleet.frozen),
         "recent": plain(fleet.recent),
         "broken": fleet.broken,

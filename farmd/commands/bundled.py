@@ -17,7 +17,6 @@ from farmd.commands.noun import Noun
 from farmd.commands.placing import T
 from farmd.commands.specs import changed
 from farmd.commands.waiting import Spells
-from farmd.kinds import title
 from store.entry import Stored
 from store.errors import NotFound
 from store.locks import Holder
@@ -143,7 +142,7 @@ class BundledNoun(Generic[S, T]):
         manager = getattr(record, "managed_by", "")
         busy = f"managed by {manager}" if manager else ""
         if record.deleting:
-            busy = f"{title(self.of.kind, record.name)} is being deleted"
+            busy = "is being deleted"
         return Found(stored, getattr(record, "part_of", ""), busy)
 
     async def differs(

@@ -103,7 +103,7 @@ class BundledService:
         for held in (await holding(call, {service.deployment})).values():
             if why := halted(held.stored.record, held.state):
                 return Verdict("failed", why)
-            told = held.status.progress if held.status is not None else "waits for a farm"
+            told = held.status.progress if held.status is not None else "no farm has looked at it yet"
             return Verdict("progressing", f"deployment/{held.stored.record.name}: {told}")
         last = service.history[0] if service.history else None
         if last is not None and last.result == "reverted":

@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from farmd import overview
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Spells
 from farmd.dispatch.looking import look
 from farmd.dispatch.model import Live, Ref, Snapshot, owner_of
 from farmd.dispatch.plan import revisions
 from farmd.dispatch.ports import Outside
+from farmd.overview.members import why_unowned
+from farmd.overview.owners import holders
 from store import codec
 from store.apps import KIND, App, AppStatus, AppStore, DispatchState, Entry
 from store.entry import Stored
@@ -25,12 +28,16 @@ AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """An app's record, how far it is, and its last status. ``stored`` is None where there is no such app."""
+    """An app's record, how far it is, and its last status. ``stored`` is None where there is no such app.
+
+    ``unowned`` says why no farm works on it, where that was read.
+    """
 
     name: str
     stored: Stored[App] | None = None
     state: DispatchState = field(default_factory=DispatchState)
     status: AppStatus | None = None
+    unowned: str = ""
 
     @property
     def reported(self) -> bool:
@@ -48,6 +55,49 @@ async def standing(call: Call, name: str) -> Standing:
     statuses = StatusStore(call.client, call.keys, KIND, AppStatus)
     state = await state_of(call, name)
     return Standing(name=name, stored=stored, state=state, status=await statuses.get(name))
+
+
+async def standings(call: Call) -> tuple[list[Standing], list[str]]:
+    """All apps as they stand, by name, and one line for each record that does not decode."""
+    client, keys = call.client, call.keys
+    apps, broken = await AppStore(client, keys).list()
+    statuses = await StatusStore(client, keys, KIND, AppStatus).list()
+    states, owners = await _states(call), await holders(client, keys, KIND)
+    members = await overview.farms(client, keys)
+    found = [
+        Standing(
+            name=name,
+            stored=stored,
+            state=states.get(name, DispatchState()),
+            status=statuses.get(name),
+            unowned="" if name in owners else why_unowned(KIND, stored.record, members),
+        )
+        for name, stored in apps.items()
+    ]
+    return found, [error.message for error in broken]
+
+
+async def owned(call: Call, now: Standing) -> Standing:
+    """An app that there is, with why no farm works on it, if none does."""
+    assert now.stored is not None
+    if await call.client.read(call.keys.lock(KIND, now.name)) is not None:
+        return now
+    members = await overview.farms(call.client, call.keys)
+    return replace(now, unowned=why_unowned(KIND, now.stored.record, members))
+
+
+async def _states(call: Call) -> dict[str, DispatchState]:
+    """How far each app is, save those of which that does not decode: the doctor reports them."""
+    found = {}
+    for raw in (await call.client.list(call.keys.work(KIND, ""))).items:
+        if is_sentinel(raw.key):
+            continue
+        try:
+            work = codec.decode(Work, raw.decoded(), raw.key)
+        except RecordInvalid:
+            continue
+        found[call.keys.last_part(raw.key)] = work.dispatch or DispatchState()
+    return found
 
 
 async def state_of(call: Call, name: str) -> DispatchState:
@@ -125,13 +175,5 @@ async def lives(
 
 async def _others(call: Call, name: str) -> dict[Ref, str]:
     """The objects that other apps wait for, with those apps."""
-    found: dict[Ref, str] = {}
-    for raw in (await call.client.list(call.keys.work(KIND, ""))).items:
-        if is_sentinel(raw.key) or (other := call.keys.last_part(raw.key)) == name:
-            continue
-        try:
-            work = codec.decode(Work, raw.decoded(), raw.key)
-        except RecordInvalid:
-            continue  # the doctor reports it
-        found |= dict.fromkeys(work.dispatch.waits if work.dispatch is not None else (), other)
-    return found
+    states = await _states(call)
+    return {ref: other for other, state in states.items() if other != name for ref in state.waits}

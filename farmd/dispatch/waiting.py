@@ -92,8 +92,10 @@ def told(now: Standing) -> str:
     """How far an app is, in one line: ``applying, wave 1 of 2, 3 of 5 ready: waits for rc/web (2 of 3)``."""
     if now.stored is None:
         return "gone"
+    if now.unowned:
+        return now.unowned
     if now.status is None or not now.reported:
-        return "waits for a farm"
+        return f"no farm has looked at {'it' if now.status is None else 'its last change'} yet"
     waits = listed([_waits(each) for each in now.status.waiting], 3)
     why = now.status.reason or (f"waits for {waits}" if now.status.waiting else "")
     return f"{now.status.progress}{f': {why}' if why else ''}"

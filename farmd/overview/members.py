@@ -10,7 +10,6 @@ from store import codec
 from store.errors import InputInvalid, RecordInvalid
 from store.farms import Member
 from store.keys import Keys, is_sentinel
-from store.named import Named
 from store.selectors import parse
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ async def farms(client: ConsulClient, keys: Keys) -> list[Member]:
     return sorted(found, key=lambda member: member.id)
 
 
-def why_unowned(kind: str, record: Named, members: Sequence[Member]) -> str:
+def why_unowned(kind: str, record: object, members: Sequence[Member]) -> str:
     """Why no farm works on an item, in one line; ``NOT_YET`` if a farm may claim it."""
     if not members:
         return "no farm is alive"
@@ -50,7 +49,7 @@ def why_unowned(kind: str, record: Named, members: Sequence[Member]) -> str:
     return f"it needs {', '.join(missing)}, which no farm that may claim it has: farm.features"
 
 
-def _selects(member: Member, record: Named) -> bool:
+def _selects(member: Member, record: object) -> bool:
     try:
         return parse(member.selector).matches(getattr(record, "labels", {}))
     except InputInvalid:

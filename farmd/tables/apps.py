@@ -25,7 +25,7 @@ def table(rows: Sequence[Standing], broken: Sequence[str]) -> Table:
             Column("REACHED", lambda row: str(row.state.reached or "-")),
             Column("READY", lambda row: f"{row.status.ready}/{row.status.objects}" if row.status else "-"),
             Column("LEFT", lambda row: str(row.status.left) if row.status else "-"),
-            Column("REASON", lambda row: row.status.reason if row.status and row.reported else ""),
+            Column("REASON", reason),
         ),
         name=lambda row: f"app/{row.name}",
         plain=plain_row,
@@ -39,7 +39,14 @@ def state(now: Standing) -> str:
     assert now.stored is not None
     if now.stored.record.deleting:
         return "deleting"
+    if now.unowned:
+        return "unowned"
     return now.status.state if now.status is not None and now.reported else "pending"
+
+
+def reason(now: Standing) -> str:
+    """Why no farm works on it, or what its farm says of it as it is now."""
+    return now.unowned or (now.status.reason if now.status is not None and now.reported else "")
 
 
 def plain_row(now: Standing) -> dict[str, Any]:

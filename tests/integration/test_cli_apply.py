@@ -48,7 +48,7 @@ def test_apply_shows_the_plan_asks_and_records_the_revision(farmctl: Farmctl, sh
     ]
     assert done.out == "app/shop revision 1 recorded\n"
     (row,) = farmctl.ok("app", "list", "-o", "json").json["items"]
-    assert (row["name"], row["state"], row["record"]["revision"]) == ("shop", "pending", 1)
+    assert (row["name"], row["state"], row["record"]["revision"]) == ("shop", "unowned", 1)
     assert farmctl.ok("app", "list", "-o", "name").out == "app/shop\n"
 
 
@@ -108,18 +108,32 @@ def test_history_describe_and_explain_tell_who_wants_what(farmctl: Farmctl, shop
     ]
     assert "packed" not in rows[0]
     told = farmctl.ok("app", "describe", "shop").out
-    assert "Progress:   waits for a farm\n" in told
+    assert "Progress:   no farm is alive\n" in told
     assert "rc/web" in told
     assert "missing" in told
     explained = farmctl.ok("app", "explain", "rc/web").out
     assert explained.splitlines()[0] == "rc/web: missing in app/shop, revision 2"
     assert farmctl("app", "explain", "rc/none").code == 4
+    assert farmctl("app", "explain", "none").code == 4
+    assert farmctl.ok("app", "explain", "shop").out.splitlines() == [
+        "app/shop: no farm is alive",
+        "rc/db: missing",
+        "  wave 0",
+        "rc/web: missing",
+        "  wave 1",
+    ]
+    shown = farmctl.ok("top").out.splitlines()
+    assert "  apps 1  " in shown[0]
+    at = shown.index("APP                       REVISION  REACHED  READY  STATE")
+    assert shown[at + 1].split() == ["shop", "2", "-", "-", "unowned:", "no", "farm", "is", "alive"]
+    (app,) = farmctl.ok("top", "-o", "json").json["apps"]
+    assert (app["name"], app["state"]) == ("shop", "unowned")
 
 
 def test_without_a_farm_the_wait_ends_with_8_and_says_so(farmctl: Farmctl, shop: Path) -> None:
     late = farmctl("apply", "-f", str(shop), "--app", "shop", "-y", "--timeout", "1s")
     assert late.code == 8
-    assert "app 'shop' has not reached revision 1 after 1 s: waits for a farm" in late.err
+    assert "app 'shop' has not reached revision 1 after 1 s: no farm has looked at it yet" in late.err
     assert "no farm that is alive applies apps" in late.err
 
 

@@ -183,7 +183,7 @@ async def test_a_deletion_of_an_owner_of_pods_marks_it_for_its_worker() -> None:
         there, me = await made(call, "rc"), acting(call)
         await place(call, there.stored.record.id, "n1")
         await commit(me, await bundled("rc").delete(me, "hello"))
-        assert (await found(call, "rc")).busy == "rc/hello is being deleted"
+        assert (await found(call, "rc")).busy == "is being deleted"
 
 
 async def test_a_node_keeps_what_others_say_of_it_and_loses_what_the_app_said() -> None:
