@@ -131,10 +131,13 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class SlotRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A slot that was tried before: its present attempt, from 0, and when the last one failed."""
+    """A slot that was tried before: its present attempt, from 0, when the last one failed, and why, if that
+    was not the program's own doing.
+    """
 
     attempt: int
     failed_at: Time = 0.0
+    cause: str = ""
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -87,7 +87,7 @@ class Progress:
     def retry(self, member: Member, now: float, *, counted: bool) -> None:
         """Its slot gets another attempt."""
         self._count(member, counted)
-        self._try(member.slot, attempt_of(self._run, member.slot) + 1, now)
+        self._try(member.slot, attempt_of(self._run, member.slot) + 1, now, member.cause)
 
     def restart_job(self, failed: Iterable[Member], now: float, *, counted: bool) -> None:
         """All slots that are not over get another attempt; any number of failures counts once."""
@@ -147,9 +147,9 @@ class Progress:
             del slots[slot.type][str(slot.index)]
             self._set(slots={name: tried for name, tried in slots.items() if tried})
 
-    def _try(self, slot: Slot, attempt: int, failed_at: float) -> None:
+    def _try(self, slot: Slot, attempt: int, failed_at: float, cause: str = "") -> None:
         slots = {name: dict(tried) for name, tried in self._run.slots.items()}
-        slots.setdefault(slot.type, {})[str(slot.index)] = SlotRun(attempt, failed_at)
+        slots.setdefault(slot.type, {})[str(slot.index)] = SlotRun(attempt, failed_at, cause)
         self._set(slots=slots)
 
     def _set(self, **changes: object) -> None:

@@ -35,7 +35,10 @@ def _retried(run: Run, board: Board) -> str:
     if not waiting:
         return "all members are tried again"
     more = f" and {count_of(len(waiting) - 1, 'more slot')}" if len(waiting) > 1 else ""
-    return f"{waiting[0]}{more} tried again, attempt {attempt_of(run, waiting[0])}"
+    first = waiting[0]
+    cause = run.slots[first.type][str(first.index)].cause
+    after = f" after it ended ({cause})" if cause else ""
+    return f"{first}{more} tried again{after}, attempt {attempt_of(run, first)}"
 
 
 def _state(shot: Snapshot, progress: Progress, board: Board) -> State:

@@ -14,6 +14,7 @@ import structlog
 from farmd.farm.errors import ClaimLost
 from farmd.farm.writer import Write
 from farmd.jobs import plan as planning
+from farmd.jobs import retries
 from farmd.jobs.adoption import CannotAdopt, ClaimFailed
 from farmd.jobs.alerts import tell_blocked
 from farmd.jobs.model import Plan, Wanted
@@ -135,6 +136,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         unit, job = self._unit(), snapshot.job
         if plan.run is not None:
             await self._write_run(plan.run)
+            retries.count(self.context.recorder, snapshot.snapshot, plan)
         after = jobs.status_after(snapshot, plan)
         if self._fenced != unit.generation or turns(snapshot.status, after):
             job = await self._write_status(job, after)

@@ -258,7 +258,7 @@ def table() -> tuple[Metric, ...]:
             "farmd_job_restarts_total",
             "counter",
             "Members of jobs that were tried again, by why they ended; evicted: their node was drained.",
-            {"cause": ("exit", "oom", "lost", "evicted")},
+            {"cause": ("exit", "oom", "lost", "evicted", "preempted")},
         ),
         Metric(
             "farmd_alerts_sent_total",

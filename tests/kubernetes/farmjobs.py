@@ -25,10 +25,10 @@ RUNNING = {"phase": "Running"}
 SUCCEEDED = {"phase": "Succeeded"}
 
 
-def failed(code: int) -> dict[str, Any]:
+def failed(code: int, reason: str = "Error") -> dict[str, Any]:
     """The status of a pod whose program ended so."""
     ended = {"name": "main", "ready": False, "restartCount": 0, "image": "none", "imageID": "none"}
-    state = {"terminated": {"exitCode": code, "reason": "Error"}}
+    state = {"terminated": {"exitCode": code, "reason": reason}}
     return {"phase": "Failed", "containerStatuses": [ended | {"state": state}]}
 
 

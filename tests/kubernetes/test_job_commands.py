@@ -209,6 +209,28 @@ async def test_people_see_a_job_with_its_pods_conditions_and_history(jobs: Jobs,
     assert "first" in table
 
 
+async def test_a_pod_that_is_killed_for_its_memory_is_tried_again_and_people_are_told_why(
+    jobs: Jobs, farmctl: Run
+) -> None:
+    await running(jobs, farmctl, "bert", 2)
+    first = jobs.pods()["bert-worker-1"]["metadata"]["uid"]
+    jobs.play("bert-worker-1", failed(137, "OOMKilled"))
+    await jobs.until(
+        "a restart",
+        lambda: jobs.pods().get("bert-worker-1", {"metadata": {"uid": first}})["metadata"]["uid"] != first,
+    )
+    assert jobs.running("first").metric("farmd_job_restarts_total", cause="oom") == 1
+    told = await farmctl("job", "explain", f"{jobs.namespace}/bert")
+    assert "Worker/1 tried again after it ended (oom), attempt 1" in told.out
+    alone = await farmctl("job", "run", "-f", "-", stdin=[document("alone", runPolicy={"backoffLimit": 0})])
+    assert alone.code == 0, alone
+    await jobs.until("a pod", lambda: "alone-worker-0" in jobs.pods())
+    jobs.play("alone-worker-0", failed(137, "OOMKilled"))
+    await jobs.until("the end", lambda: "Failed" in jobs.states("alone"))
+    seen = await farmctl("job", "pods", f"{jobs.namespace}/alone")
+    assert "OOMKilled" in seen.out
+
+
 async def test_explain_tells_what_keeps_members_from_their_work(jobs: Jobs, farmctl: Run) -> None:
     name = f"{jobs.namespace}/stuck"
     assert (await farmctl("job", "run", "-f", "-", stdin=[document("stuck")])).code == 0

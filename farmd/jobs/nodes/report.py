@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from farmd.jobs.model import Plan, attempt_of
+from farmd.jobs.model import Plan
 from farmd.jobs.nodes.consul import Reading
 from store.jobs import JobStatus
-from store.ports import Recorder
 from store.words import count_of
 
-RESTARTS = "farmd_job_restarts_total"
 GIVES_BACK = "not all members of the gang were ready in time, so it gives its places back"
 
 
@@ -32,17 +30,6 @@ def status(reading: Reading, plan: Plan, farm: str, since: float) -> JobStatus:
         healthy=running,
         restarts=told.restarts,
     )
-
-
-def count(recorder: Recorder, reading: Reading, plan: Plan) -> None:
-    """Count the members that a committed plan tries again, by why they ended."""
-    if plan.run is None or plan.run.outcome:
-        return
-    before = reading.snapshot.run
-    for member in reading.snapshot.members:
-        retried = member.attempt == attempt_of(before, member.slot) < attempt_of(plan.run, member.slot)
-        if retried and member.phase in ("failed", "unknown"):
-            recorder.count(RESTARTS, cause=member.cause or "exit")
 
 
 def why(reading: Reading, plan: Plan) -> str:

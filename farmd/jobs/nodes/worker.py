@@ -14,6 +14,7 @@ import structlog
 
 from farmd.commands.remains import pods_left
 from farmd.jobs import plan as planning
+from farmd.jobs import retries
 from farmd.jobs.alerts import tell_blocked
 from farmd.jobs.model import Plan, Wanted
 from farmd.jobs.nodes import actions, report
@@ -171,7 +172,7 @@ class JobWorker(NamedWorker[Reading, Plan]):
         if done.replan:
             self._backend.run.forget()
             return Outcome("rejected", None, done.reason)
-        report.count(context.recorder, snapshot, plan)
+        retries.count(context.recorder, snapshot.snapshot, plan)
         return Outcome("after", 0.0)
 
     def _budgeted(self, snapshot: Reading, plan: Plan) -> Plan | None:

@@ -86,5 +86,10 @@ def _disruption(condition: PodCondition) -> bool:
 
 
 def _message(pod: Pod, ended: Terminated | None) -> str:
-    text = pod.status.message or (ended.message if ended is not None else "")
+    text = pod.status.message or ((ended.message or _named(ended)) if ended is not None else "")
     return " ".join(text.split())
+
+
+def _named(ended: Terminated) -> str:
+    """The reason of an end, where it says more than its exit code does: ``OOMKilled``."""
+    return "" if ended.reason == "Error" else ended.reason

@@ -101,7 +101,7 @@ def test_the_restart_policy_says_what_follows_a_failure(
     assert found.run is not None
     assert found.run.outcome == ("failed" if follows == "failed" else "")
     assert found.run.restarts == (1 if follows == "counted" else 0)
-    retried = {} if follows == "failed" else {"worker": {"0": SlotRun(1, NOW)}}
+    retried = {} if follows == "failed" else {"worker": {"0": SlotRun(1, NOW, cause)}}
     assert found.run.slots == retried
     assert not found.remove
 
@@ -489,7 +489,7 @@ def test_a_lost_member_is_waited_for_where_the_job_says_so() -> None:
     assert plan(spec(workers(1), on_lost="wait"), lost).run is None
     replaced = plan(spec(workers(1)), lost).run
     assert replaced is not None
-    assert replaced.slots == {"worker": {"0": SlotRun(1, NOW)}}
+    assert replaced.slots == {"worker": {"0": SlotRun(1, NOW, "lost")}}
 
 
 def test_a_member_of_unknown_state_stays() -> None:

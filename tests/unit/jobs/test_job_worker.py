@@ -12,7 +12,7 @@ from farmd.jobs import commands
 from farmd.jobs.commands import JOB
 from store import codec
 from store.errors import Conflict
-from store.jobs import Job, Run, Type
+from store.jobs import Job, JobStatus, Run, Type
 from store.pods import Pod
 from store.reality import Exit
 from store.work import Work
@@ -355,3 +355,30 @@ async def test_of_two_people_who_run_an_equal_job_at_once_the_second_has_nothing
         jobs.rule = lambda _: GOOD
         await jobs.over(record)
         assert sorted(jobs.runs(record)) == ["worker/0~0", "worker/1~0"]
+
+
+async def test_a_member_that_is_killed_for_its_memory_is_tried_again_and_people_are_told_why() -> None:
+    async with job_fleet("n1") as jobs:
+        killed = Exit(jobs.clock.now(), -9, "oom")
+        jobs.rule = lambda instance: killed if instance == "bert-worker-1~0" else None
+        job = await jobs.run(worker={"restart": "exit-code"})
+
+        async def told() -> JobStatus | None:
+            status = await jobs.status(job)
+            return status if status is not None and status.state == "restarting" else None
+
+        status = await jobs.until(told)
+        assert "worker/1 tried again after it ended (oom), attempt 1" in status.reason
+        jobs.rule = lambda instance: killed if instance == "bert-worker-1~0" else GOOD
+        assert (await jobs.over(job)).restarts == 1
+        farm = jobs.fleet.farms["f0"]
+        assert farm.metric("farmd_job_restarts_total", cause="oom") == 1
+        assert farm.metric("farmd_job_restarts_total", cause="exit") == 0
+
+
+async def test_a_job_that_fails_for_its_memory_says_so() -> None:
+    async with job_fleet("n1") as jobs:
+        jobs.rule = lambda _: Exit(jobs.clock.now(), -9, "oom")
+        job = await jobs.run(worker={"restart": "never", "replicas": 1})
+        run = await jobs.over(job)
+        assert (run.outcome, run.message) == ("failed", "worker/0 ended with exit code 137 (oom)")
