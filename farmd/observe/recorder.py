@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from farmd.observe.metrics import Kind, Metric, table
 
 # Only ``farmd_build_info`` has a label without a closed set: the version, which is one in each process.
 _OPEN_LABELS = {"version"}
+# The requests to Consul have some 500 combinations of labels: only those that occur are exported.
+_EXPORTED_FROM_THE_START = 100
 
 
 class UnknownMetric(Exception):
@@ -17,7 +22,8 @@ class UnknownMetric(Exception):
 class Metrics:
     """Records into one registry; satisfies ``store.ports.Recorder``.
 
-    A metric without labels is exported from the start, so that "never happened" is 0.
+    Metrics without labels and counters of few combinations of labels are exported from the start: "never
+    happened" is 0, and Prometheus sees the first increase.
 
     Raises:
         UnknownMetric: from all three methods, for a metric or label that is not in ``table``.
@@ -28,6 +34,11 @@ class Metrics:
         self.registry = registry
         self._rows = {row.name: row for row in table()}
         self._made = {name: _make(row, registry) for name, row in self._rows.items()}
+        for row in self._rows.values():
+            combinations = math.prod(map(len, row.labels.values()))
+            if row.kind == "counter" and combinations <= _EXPORTED_FROM_THE_START:
+                for values in itertools.product(*row.labels.values()):
+                    self.count(row.name, 0, **dict(zip(row.labels, values, strict=True)))
 
     def count(self, name: str, value: float = 1, /, **labels: str) -> None:
         """Add to a counter."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from farmd.agent.errors import AgentError
 from farmd.config.sections import Config
@@ -106,6 +106,7 @@ async def _live(
 ) -> bool:
     asyncio.get_running_loop().call_later(START_SECONDS, collect_rarely)
     config, clock, registry = loaded.config, SystemClock(), CollectorRegistry()
+    ProcessCollector(registry=registry)
     metrics = Metrics(registry)
     metrics.set("farmd_build_info", 1, version=VERSION)
     progress = Progress(clock, metrics)

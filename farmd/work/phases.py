@@ -19,6 +19,7 @@ class Phases:
         self._recorder = recorder
         self._metric, self._label, self._phases, self._labels = metric, label, phases, labels
         self._now: dict[str, str] = {}
+        self._count()
 
     def see(self, item: str, phase: str) -> None:
         """An item is in this phase; ``""``: no worker of this farm works on it any more."""
@@ -28,6 +29,9 @@ class Phases:
             self._now[item] = phase
         else:
             self._now.pop(item, None)
+        self._count()
+
+    def _count(self) -> None:
         counts = Counter(self._now.values())
         for each in self._phases:
             self._recorder.set(self._metric, counts[each], **self._labels, **{self._label: each})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,19 @@ def test_values_show_in_the_scrape():
     assert 'farmd_build_info{version="1.2.3"} 1.0' in text
     assert 'farmd_txn_ops_bucket{le="4.0"} 1.0' in text
     assert "_created" not in text
+
+
+def test_a_counter_is_exported_before_its_first_event():
+    registry = CollectorRegistry()
+    Metrics(registry)
+    for row in table():
+        samples = [
+            s for family in registry.collect() for s in family.samples if s.name == row.name and s.value == 0
+        ]
+        if row.kind == "counter" and not row.name.endswith("_requests_total"):
+            assert len(samples) == math.prod(map(len, row.labels.values())), row.name
+        elif row.kind == "counter":
+            assert samples == []
 
 
 @pytest.mark.parametrize(
