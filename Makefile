@@ -1,7 +1,7 @@
 # All commands for developers and CI; `make help` lists them. Needs python >= 3.11 and make.
 PYTHON ?= python3
 BIN := .venv/bin
-CODE := store scheduler alerting farmd tests bench .ci hatch_build.py
+CODE := store scheduler alerting farmd monitoring tests bench .ci hatch_build.py
 # Tiers on real parts wait more than they compute: four workers keep two cores busy.
 # pytest exits with 5 for a folder without tests, so only folders with tests are run.
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))

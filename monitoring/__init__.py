@@ -1,0 +1,1 @@
+"""What watches farmd: Prometheus' rules, and Grafana's dashboards as code."""

@@ -1,0 +1,100 @@
+"""Panels that several dashboards show, each for the kinds that the dashboard is about."""
+
+from __future__ import annotations
+
+from monitoring.dashboards.panels import (
+    GREEN,
+    NONE_IS_GOOD,
+    RATE,
+    RED,
+    SECONDS,
+    YELLOW,
+    Json,
+    by_kind,
+    graph,
+    query,
+    steps,
+    timeline,
+)
+
+KIND = 'kind=~"$kind"'
+INSTANCE = 'instance=~"$instance"'
+CHOSEN = f"{KIND}, {INSTANCE}"
+
+
+def quantile(share: float, metric: str, by: str, chosen: str = "") -> str:
+    """A quantile of a histogram, by one label."""
+    labels = "le" + (f", {by}" if by else "")
+    rate = f"rate({metric}_bucket{{{chosen}}}[$__rate_interval])"
+    return f"histogram_quantile({share}, sum by ({labels}) ({rate}))"
+
+
+def increase(metric: str, by: str, chosen: str = INSTANCE) -> str:
+    """Events within one step of the graph, by labels."""
+    return f"sum by ({by}) (increase({metric}{{{chosen}}}[$__rate_interval]))"
+
+
+def blocked() -> Json:
+    return graph(
+        "Blocked items, by kind",
+        "What is not converged? Items whose farm cannot go on. `farmctl top` and the farm's page list "
+        "them with their "
+        "reasons; `farmctl <noun> explain NAME` shows one.",
+        query(f"sum by (kind) (farmd_blocked{{{CHOSEN}}})", "{{kind}}"),
+        stacked=True,
+        marks=True,
+        thresholds=NONE_IS_GOOD,
+        runbook="FarmdBlocked",
+        overrides=by_kind(),
+    )
+
+
+def frozen() -> Json:
+    return timeline(
+        "Removals that stand still, by kind",
+        "Does a farm doubt what it reads? While a kind is frozen, nothing of it is removed, moved or "
+        "taken over. "
+        "`farmctl failsafe status` names the evidence.",
+        query(f"max by (kind) (farmd_frozen{{{CHOSEN}}})", "{{kind}}"),
+        words={"0": ("normal", GREEN), "1": ("frozen", RED)},
+        thresholds=NONE_IS_GOOD,
+        runbook="FarmdFrozen",
+        overrides=by_kind(),
+    )
+
+
+def cycles() -> Json:
+    return graph(
+        "Cycles of workers, by how they ended",
+        "Is work done, or only tried? `done` and `after` are good. Much `backoff` or `rejected`: the "
+        "store refuses, or "
+        "others write the same keys. `crashed`: a fault of farmd.",
+        query(f"sum by (result) (rate(farmd_cycles_total{{{CHOSEN}}}[$__rate_interval]))", "{{result}}"),
+        unit=RATE,
+        runbook="FarmdWorkerCrashes",
+    )
+
+
+def cycle_time() -> Json:
+    return graph(
+        "Time of one cycle, 99 of 100",
+        "Are workers slow? From reading to the last commit. A slow Consul shows here for all kinds at once.",
+        query(quantile(0.99, "farmd_cycle_duration_seconds", "kind", CHOSEN), "{{kind}}"),
+        unit=SECONDS,
+        marks=True,
+        thresholds=steps((10, YELLOW), (60, RED)),
+        runbook="FarmdStoreSlow",
+        overrides=by_kind(),
+    )
+
+
+def owned() -> Json:
+    return graph(
+        "Items, by the farm that owns them",
+        "Who owns it? The farms share items evenly. When a farm is gone, its share moves to the others "
+        "within twice "
+        "the TTL. `farmctl <noun> describe NAME` names the owner of one item.",
+        query(f"sum by (instance) (farmd_owned{{{CHOSEN}}})", "{{instance}}"),
+        stacked=True,
+        runbook="FarmdFailoverSlow",
+    )

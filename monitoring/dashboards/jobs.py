@@ -1,0 +1,167 @@
+"""Jobs and apps: do jobs come to their end, are bundles as their files say, and does Kubernetes answer."""
+
+from __future__ import annotations
+
+from monitoring.dashboards import common
+from monitoring.dashboards.common import INSTANCE
+from monitoring.dashboards.layout import dashboard
+from monitoring.dashboards.panels import (
+    NONE_IS_GOOD,
+    RED,
+    REQUESTS,
+    SECONDS,
+    YELLOW,
+    Json,
+    graph,
+    query,
+    stat,
+    steps,
+)
+
+KINDS = ("jobs", "kubejobs", "apps")
+
+
+def jobs() -> Json:
+    return dashboard(
+        "farmd-jobs",
+        "Jobs and apps",
+        "Jobs in Consul and in Kubernetes, apps with their objects, and the API server that they need.",
+        KINDS,
+        ("Does a person have to act?", _now()),
+        ("Do jobs come to their end?", (_job_states(), _restarts())),
+        ("Are apps as their files say?", (_app_states(), _objects(), _waves(), common.cycle_time())),
+        (
+            "What is not converged, and why?",
+            (common.blocked(), common.frozen(), common.cycles(), common.owned()),
+        ),
+        ("Is Kubernetes the cause? Empty without a cluster", (_answers(), _known(), _staleness())),
+    )
+
+
+def _now() -> tuple[Json, ...]:
+    return (
+        stat(
+            "Jobs that failed",
+            "Did a job give up? `farmctl job list` names it, `farmctl job logs NAME` shows why.",
+            f'sum(farmd_jobs{{{INSTANCE}, state="failed"}}) or vector(0)',
+            thresholds=NONE_IS_GOOD,
+            runbook="FarmdJobFailed",
+        ),
+        stat(
+            "Jobs that wait",
+            "Is there no room? `farmctl job explain NAME` shows each node's reason.",
+            f'sum(farmd_jobs{{{INSTANCE}, state="waiting"}}) or vector(0)',
+            thresholds=steps((1, YELLOW)),
+            runbook="FarmdJobWaits",
+        ),
+        stat(
+            "Jobs that run",
+            "How much is under way?",
+            f'sum(farmd_jobs{{{INSTANCE}, state=~"running|restarting"}}) or vector(0)',
+        ),
+        stat(
+            "Apps whose revision failed",
+            "Which bundle did not come? `farmctl app list` tells why.",
+            f'sum(farmd_apps{{{INSTANCE}, state="failed"}}) or vector(0)',
+            thresholds=NONE_IS_GOOD,
+            runbook="FarmdAppFailed",
+        ),
+        stat(
+            "Apps that are blocked",
+            "Does an app need objects that it may not take? `farmctl app explain REF` names the owner.",
+            f'sum(farmd_apps{{{INSTANCE}, state="blocked"}}) or vector(0)',
+            thresholds=NONE_IS_GOOD,
+            runbook="FarmdBlocked",
+        ),
+        stat(
+            "Apps that are under way",
+            "How many bundles are being applied or swept?",
+            f'sum(farmd_apps{{{INSTANCE}, state=~"applying|sweeping|deleting"}}) or vector(0)',
+        ),
+    )
+
+
+def _job_states() -> Json:
+    return graph(
+        "Jobs, by state",
+        "Where are they? `farmctl job list -A` names each.",
+        query(f"sum by (state) (farmd_jobs{{{INSTANCE}}})", "{{state}}"),
+        stacked=True,
+        runbook="FarmdJobFailed",
+    )
+
+
+def _restarts() -> Json:
+    return graph(
+        "Members that were tried again, by cause",
+        "Why do members end? `exit`: the program. `oom`: its memory limit. `lost`, `evicted`: the node.",
+        query(common.increase("farmd_job_restarts_total", "cause"), "{{cause}}"),
+        runbook="FarmdJobFailed",
+    )
+
+
+def _app_states() -> Json:
+    return graph(
+        "Apps, by state",
+        "Where are they? `farmctl app list` names each.",
+        query(f"sum by (state) (farmd_apps{{{INSTANCE}}})", "{{state}}"),
+        stacked=True,
+        runbook="FarmdAppFailed",
+    )
+
+
+def _objects() -> Json:
+    return graph(
+        "Changes of apps' objects",
+        "What changed? Much `repair`: somebody else writes the same fields.",
+        query(common.increase("farmd_app_objects_total", "backend, act"), "{{backend}} {{act}}"),
+        runbook="FarmdAppFailed",
+    )
+
+
+def _waves() -> Json:
+    return graph(
+        "Time until the objects of a wave were ready, half of them",
+        "Do apps take longer than they used to?",
+        query(common.quantile(0.5, "farmd_app_wave_duration_seconds", "result", INSTANCE), "{{result}}"),
+        unit=SECONDS,
+        runbook="FarmdAppFailed",
+    )
+
+
+def _answers() -> Json:
+    return graph(
+        "Answers of the API server",
+        "Does Kubernetes refuse? 401 and 403: rights; 409: others write the same objects; 429 and 5xx: "
+        "overload; none: no answer.",
+        query(
+            f"sum by (code) (rate(farmd_kubernetes_requests_total{{{INSTANCE}}}[$__rate_interval]))",
+            "{{code}}",
+        ),
+        unit=REQUESTS,
+        runbook="FarmdKubernetesErrors",
+    )
+
+
+def _known() -> Json:
+    return graph(
+        "Objects that farms know, by resource",
+        "Do farms see the cluster? A number that falls to 0 at once is a lost right or another cluster.",
+        query(f"max by (resource) (farmd_informer_objects{{{INSTANCE}}})", "{{resource}}"),
+        runbook="FarmdKubernetesSilent",
+    )
+
+
+def _staleness() -> Json:
+    return graph(
+        "Age of what farms know of Kubernetes",
+        "Is a watch silent? `farmctl kubernetes status` and `farmctl doctor` say why.",
+        query(
+            f'max by (instance, watch) (farmd_watch_staleness_seconds{{{INSTANCE}, watch=~"kubernetes_.+"}})',
+            "{{instance}} {{watch}}",
+        ),
+        unit=SECONDS,
+        marks=True,
+        thresholds=steps((120, YELLOW), (180, RED)),
+        runbook="FarmdKubernetesSilent",
+    )

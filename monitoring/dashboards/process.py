@@ -1,0 +1,243 @@
+"""Store and process: is Consul slow, do sessions hold, do loops move, and what does a process cost."""
+
+from __future__ import annotations
+
+from monitoring.dashboards import common
+from monitoring.dashboards.common import INSTANCE
+from monitoring.dashboards.layout import dashboard
+from monitoring.dashboards.panels import (
+    BYTES,
+    GREEN,
+    RED,
+    REQUESTS,
+    SECONDS,
+    SHARE,
+    YELLOW,
+    Json,
+    graph,
+    query,
+    steps,
+    timeline,
+)
+
+KINDS = ("housekeeping",)
+JOBS = f'job=~"farmd-.+", {INSTANCE}'
+# A watch waits for a change on purpose.
+ASKED = f'{INSTANCE}, op!="watch"'
+
+
+def process() -> Json:
+    return dashboard(
+        "farmd-process",
+        "Store and process",
+        "Consul as farms and agents meet it, their sessions and loops, and what they cost.",
+        KINDS,
+        ("Is Consul the cause?", (_reachable(), _codes(), _times(), _rates(), _staleness(), _operations())),
+        ("Do sessions and locks hold?", (_sessions(), _renewals(), _failover(), _locks())),
+        ("Does every loop move?", (_progress(), _alerts(), _reloads(), _housekeeping())),
+        ("What does it cost?", (_cpu(), _memory(), _files(), _starts())),
+    )
+
+
+def _reachable() -> Json:
+    return timeline(
+        "Processes that reach Consul",
+        "All red at once: Consul. One: its machine or network. Agents keep their pods running meanwhile.",
+        query(f"min by (instance) (farmd_store_reachable{{{INSTANCE}}})", "{{instance}}"),
+        words={"0": ("unreachable", RED), "1": ("reached", GREEN)},
+        thresholds=steps((1, GREEN), first=RED),
+        runbook="FarmdStoreUnreachable",
+    )
+
+
+def _codes() -> Json:
+    return graph(
+        "Answers of Consul that are faults, by code",
+        "What is wrong with Consul? `no_leader`: an election. 403, `access_denied`: the token. 429, "
+        "`throttled`: its limits. "
+        "`outcome_unknown`: the connection broke amid a write.",
+        query(
+            f'sum by (code) (rate(farmd_store_requests_total{{{INSTANCE}, code!~"200|404|409|cancelled"}}'
+            "[$__rate_interval])) or sum(farmd_store_reachable) * 0",
+            "{{code}}",
+        ),
+        unit=REQUESTS,
+        runbook="FarmdStoreErrors",
+    )
+
+
+def _times() -> Json:
+    return graph(
+        "Time of a request to Consul, 99 of 100",
+        "Is Consul slow? Slow transactions alone: its disk. Everything: its processor or the network.",
+        query(common.quantile(0.99, "farmd_store_request_duration_seconds", "op", ASKED), "{{op}}"),
+        unit=SECONDS,
+        marks=True,
+        thresholds=steps((0.5, YELLOW), (2, RED)),
+        runbook="FarmdStoreSlow",
+    )
+
+
+def _rates() -> Json:
+    return graph(
+        "Requests to Consul",
+        "Who asks Consul so much? An idle farm asks twice a second at most.",
+        query(
+            f"sum by (instance) (rate(farmd_store_requests_total{{{INSTANCE}}}[$__rate_interval]))",
+            "{{instance}}",
+        ),
+        unit=REQUESTS,
+        runbook="FarmdStoreSlow",
+    )
+
+
+def _staleness() -> Json:
+    return graph(
+        "Age of each watch's last answer",
+        "Does a farm see changes? A watch is answered each minute even if nothing changed.",
+        query(f"max by (watch) (farmd_watch_staleness_seconds{{{INSTANCE}}})", "{{watch}}"),
+        unit=SECONDS,
+        marks=True,
+        thresholds=steps((120, YELLOW), (180, RED)),
+        runbook="FarmdWatchStale",
+    )
+
+
+def _operations() -> Json:
+    return graph(
+        "Operations in one transaction",
+        "Are writes packed well? Consul takes 64 operations at most.",
+        query(common.quantile(0.5, "farmd_txn_ops", "", INSTANCE), "half of them"),
+        query(common.quantile(0.99, "farmd_txn_ops", "", INSTANCE), "99 of 100"),
+        runbook="FarmdStoreSlow",
+    )
+
+
+def _sessions() -> Json:
+    return graph(
+        "Events of sessions, by process",
+        "Who loses its session? All work of a farm moves each time.",
+        query(common.increase("farmd_session_events_total", "instance, event"), "{{instance}} {{event}}"),
+        runbook="FarmdSessionLost",
+    )
+
+
+def _renewals() -> Json:
+    return graph(
+        "Time of a renewal of the session, 99 of 100",
+        "Is a session about to be lost? Renewals must come well within the TTL (15 s).",
+        query(common.quantile(0.99, "farmd_session_renew_seconds", "instance", INSTANCE), "{{instance}}"),
+        unit=SECONDS,
+        marks=True,
+        thresholds=steps((2, YELLOW), (5, RED)),
+        runbook="FarmdSessionLost",
+    )
+
+
+def _failover() -> Json:
+    return graph(
+        "Time from a free lock to its claim, 90 of 100",
+        "How long does work lie idle when a farm is gone? Consul keeps the locks of a killed farm for "
+        "twice the TTL before that.",
+        query(common.quantile(0.9, "farmd_lock_failover_seconds", "instance", INSTANCE), "{{instance}}"),
+        unit=SECONDS,
+        marks=True,
+        thresholds=steps((10, YELLOW), (60, RED)),
+        runbook="FarmdFailoverSlow",
+    )
+
+
+def _locks() -> Json:
+    return graph(
+        "Events of locks, by farm",
+        "Does work move between farms, and why?",
+        query(common.increase("farmd_lock_events_total", "instance, event"), "{{instance}} {{event}}"),
+        runbook="FarmdFailoverSlow",
+    )
+
+
+def _progress() -> Json:
+    return graph(
+        "Time since each loop's last progress",
+        "Does a process hang? The watchdog is fed only while all loops move.",
+        query(
+            f"max by (instance, loop) (time() - farmd_loop_last_progress_timestamp_seconds{{{INSTANCE}}})",
+            "{{instance}} {{loop}}",
+        ),
+        unit=SECONDS,
+        marks=True,
+        thresholds=steps((120, YELLOW), (300, RED)),
+        runbook="FarmdLoopStalled",
+    )
+
+
+def _alerts() -> Json:
+    return graph(
+        "Farms' own alerts, by sink and result",
+        "Are people told? `failed` without `sent`: the sink is down; the state of now follows once it "
+        "is back.",
+        query(common.increase("farmd_alerts_sent_total", "sink, result"), "{{sink}} {{result}}"),
+        runbook="FarmdAlertsNotDelivered",
+    )
+
+
+def _reloads() -> Json:
+    return graph(
+        "Reloads of the configuration",
+        "Did a change of the configuration arrive? `refused`: the log names the field, the old one counts.",
+        query(common.increase("farmd_config_reloads_total", "result"), "{{result}}"),
+        runbook="FarmdConfigRefused",
+    )
+
+
+def _housekeeping() -> Json:
+    return graph(
+        "House-keeping",
+        "Is the store kept tidy? Manifests are condemned a day before they are collected; the audit log "
+        "is pruned by hours.",
+        query(common.increase("farmd_housekeeping_total", "what"), "{{what}}"),
+        runbook="FarmdBlocked",
+    )
+
+
+def _cpu() -> Json:
+    return graph(
+        "Processor, in cores",
+        "Is a process starved or busy? One core is all that it can use: then its loops are late.",
+        query(f"rate(process_cpu_seconds_total{{{JOBS}}}[$__rate_interval])", "{{instance}}"),
+        marks=True,
+        thresholds=steps((0.5, YELLOW), (0.9, RED)),
+        runbook="FarmdLoopStalled",
+    )
+
+
+def _memory() -> Json:
+    return graph(
+        "Memory",
+        "Does memory grow? A farm of 50,000 pods takes less than 200 MB.",
+        query(f"process_resident_memory_bytes{{{JOBS}}}", "{{instance}}"),
+        unit=BYTES,
+        runbook="FarmdRestarts",
+    )
+
+
+def _files() -> Json:
+    return graph(
+        "Open files, as a share of the limit",
+        "Will a process run out of files?",
+        query(f"process_open_fds{{{JOBS}}} / process_max_fds{{{JOBS}}}", "{{instance}}"),
+        unit=SHARE,
+        marks=True,
+        thresholds=steps((0.5, YELLOW), (0.8, RED)),
+        runbook="FarmdFilesNearLimit",
+    )
+
+
+def _starts() -> Json:
+    return graph(
+        "Age of each process",
+        "Does a process start again and again? Each start drops the line to 0.",
+        query(f"time() - process_start_time_seconds{{{JOBS}}}", "{{instance}}"),
+        unit=SECONDS,
+        runbook="FarmdRestarts",
+    )

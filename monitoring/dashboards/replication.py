@@ -1,0 +1,174 @@
+"""Replication and daemon sets: are there as many pods as asked, where, and what keeps them from running."""
+
+from __future__ import annotations
+
+from monitoring.dashboards import common
+from monitoring.dashboards.common import INSTANCE
+from monitoring.dashboards.layout import dashboard
+from monitoring.dashboards.panels import (
+    GREEN,
+    NONE_IS_GOOD,
+    RED,
+    SECONDS,
+    SHARE,
+    YELLOW,
+    Json,
+    graph,
+    query,
+    stat,
+    steps,
+    timeline,
+)
+
+KINDS = ("rcs", "daemonsets", "nodes")
+
+
+def replication() -> Json:
+    return dashboard(
+        "farmd-replication",
+        "Replication and daemon sets",
+        "Controllers, daemon sets, the nodes that they place pods on, and what the agents make of it.",
+        KINDS,
+        ("Is anything wrong?", _now()),
+        (
+            "What is not converged, and why?",
+            (common.blocked(), common.frozen(), common.cycles(), common.cycle_time()),
+        ),
+        ("What do the nodes say?", (_pods(), _events(), _checks(), _runtimes(), _pulls(), _records())),
+        ("Who owns it?", (common.owned(), _staleness())),
+    )
+
+
+def _now() -> tuple[Json, ...]:
+    return (
+        stat(
+            "Pods that run",
+            "How much runs, on all nodes together?",
+            f'sum(farmd_pods{{{INSTANCE}, state="running"}})',
+        ),
+        stat(
+            "Pods that do not stay up",
+            "Do pods crash? `farmctl pod list` shows state and restarts, `farmctl pod logs` why.",
+            f'sum(farmd_pods{{{INSTANCE}, state=~"backoff|failed"}})',
+            thresholds=NONE_IS_GOOD,
+            runbook="FarmdPodsCrash",
+        ),
+        stat(
+            "Pods that are held",
+            "Does an agent leave pods as they are? A full disk or a runtime that does not answer: "
+            "`farmctl node describe`.",
+            f'sum(farmd_pods{{{INSTANCE}, state="held"}})',
+            thresholds=NONE_IS_GOOD,
+            runbook="FarmdRuntimeDown",
+        ),
+        stat(
+            "Controllers",
+            "How many are there, without daemon sets?",
+            f'sum(farmd_owned{{{INSTANCE}, kind="rcs"}})',
+        ),
+        stat("Daemon sets", "How many are there?", f'sum(farmd_owned{{{INSTANCE}, kind="daemonsets"}})'),
+        stat(
+            "Nodes",
+            "How many nodes do farms look after? Lost and drained ones count, too: `farmctl node list`.",
+            f'sum(farmd_owned{{{INSTANCE}, kind="nodes"}})',
+        ),
+    )
+
+
+def _pods() -> Json:
+    return graph(
+        "Pods that are not running, by agent and state",
+        "Which node is it? Choose it above; `farmctl node describe NODE` shows its pods.",
+        query(
+            f'sum by (instance, state) (farmd_pods{{{INSTANCE}, state!~"running|done"}})',
+            "{{instance}} {{state}}",
+        ),
+        runbook="FarmdPodsCrash",
+    )
+
+
+def _events() -> Json:
+    return graph(
+        "Ends and restarts of pods, by agent",
+        "What changed on the nodes? One node alone: look there. All nodes: a bad version, or something "
+        "that pods share.",
+        query(
+            common.increase(
+                "farmd_pod_events_total", "instance, event", f'{INSTANCE}, event=~"exited|restarted|killed"'
+            ),
+            "{{instance}} {{event}}",
+        ),
+        runbook="FarmdPodsCrash",
+    )
+
+
+def _checks() -> Json:
+    bad = common.increase("farmd_health_checks_total", "instance", f'{INSTANCE}, result!="passing"')
+    return graph(
+        "Share of health checks that fail, by agent",
+        "Are pods ill on one node or everywhere? Mass ill health freezes removals.",
+        query(
+            f"{bad} / ({common.increase('farmd_health_checks_total', 'instance')} > 0) "
+            f"or sum by (instance) (farmd_pods{{{INSTANCE}}}) * 0",
+            "{{instance}}",
+        ),
+        unit=SHARE,
+        marks=True,
+        thresholds=steps((0.1, YELLOW), (0.5, RED)),
+        runbook="FarmdHealthFails",
+    )
+
+
+def _runtimes() -> Json:
+    return timeline(
+        "Runtimes that answer",
+        "Does the container engine or systemd answer its agent? Pods of one that does not are left as "
+        "they are. Empty "
+        "where agents run processes alone.",
+        query(f"min by (instance, runtime) (farmd_runtime_up{{{INSTANCE}}})", "{{instance}} {{runtime}}"),
+        words={"0": ("silent", RED), "1": ("answers", GREEN)},
+        thresholds=steps((1, GREEN), first=RED),
+        runbook="FarmdRuntimeDown",
+    )
+
+
+def _pulls() -> Json:
+    return graph(
+        "Pulls of images that take longest, and removed images",
+        "Does a pod wait for its image? Empty where agents run no containers.",
+        query(
+            f"sum by (result) "
+            f"(increase(farmd_image_pull_duration_seconds_count{{{INSTANCE}}}[$__rate_interval]))",
+            "pulls: {{result}}",
+        ),
+        query(common.increase("farmd_images_removed_total", "cause"), "removed: {{cause}}"),
+        runbook="FarmdImagePullFails",
+    )
+
+
+def _records() -> Json:
+    return graph(
+        "Records that do not decode",
+        "Did somebody write into Consul by hand, or does a newer version? The log names each key, "
+        "`farmctl doctor` the way out.",
+        query(
+            f"max by (family) (farmd_invalid_records{{{INSTANCE}}}) > 0 or max(farmd_invalid_records) * 0",
+            "{{family}}",
+        ),
+        marks=True,
+        thresholds=NONE_IS_GOOD,
+        runbook="FarmdInvalidRecords",
+    )
+
+
+def _staleness() -> Json:
+    watches = 'watch=~"rcs|daemonsets|pods|intent|reality|nodes|agents"'
+    return graph(
+        "Age of what farms know of pods and nodes",
+        "Do farms see what the nodes say? A watch is answered each minute even if nothing changed.",
+        query(f"max by (watch) (farmd_watch_staleness_seconds{{{INSTANCE}, {watches}}})", "{{watch}}"),
+        unit=SECONDS,
+        marks=True,
+        thresholds=steps((120, YELLOW), (180, RED)),
+        runbook="FarmdWatchStale",
+    )
