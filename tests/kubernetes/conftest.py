@@ -16,6 +16,7 @@ from farmd.kubernetes.install import install
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.clock import SystemClock
 from tests.fleet import cluster_on
+from tests.kubernetes.apps import Apps
 from tests.kubernetes.farmjobs import Jobs
 from tests.kubernetes.job_people import Run, person
 from tests.kubernetes.knative import define, playing
@@ -40,6 +41,7 @@ _OWN = {
     "test_frameworks.py": "it defines the jobs of Kubeflow, which a cluster may have",
     "test_app_objects.py": "it changes objects of the whole cluster",
     "test_job_logs.py": "it plays a node",
+    "test_a_rendered_bundle": "it plays the controllers of deployments and claims",
     "test_jobs_whose_definition_is_removed": "it deletes every FarmJob of the cluster",
     "test_a_definition_that_lacks_fields": "it changes the definition of FarmJobs",
     "test_a_job_made_anew": "a garbage collector would delete the old pods",
@@ -94,6 +96,18 @@ def connect(tmp_path: Path) -> Callable[..., object]:
             yield transport
 
     return opened
+
+
+@pytest.fixture
+async def apps(api, namespace, connect, consul_dev) -> AsyncIterator[Apps]:
+    """An app named shop may do everything in a namespace of the test's own; no farm runs."""
+    async with cluster_on(consul_dev) as cluster:
+        found = Apps(api, namespace, cluster, consul_dev, connect)
+        found.allow("shop")
+        try:
+            yield found
+        finally:
+            await found.close()
 
 
 @pytest.fixture

@@ -40,13 +40,21 @@ def test_envtest_s_folder_goes_before_path_and_path_before_the_cache(monkeypatch
     assert binaries.binary("etcd") == assets
 
 
-def test_two_clones_that_build_at_once_share_one_build(monkeypatch, bare):
-    builds = list[Path]()
+def test_what_renders_is_of_one_version_whatever_is_on_path(monkeypatch, bare, tmp_path):
+    on_path = program(tmp_path / "path", "helm")
+    monkeypatch.setenv("PATH", str(on_path.parent))
+    assert kubernetes_programs.here("helm") is None
+    kept = program(bare, kubernetes_programs.cached("helm").name)
+    assert binaries.binary("helm") == kept
 
-    def build(target: Path) -> None:
-        builds.append(target)
+
+def test_two_clones_that_build_at_once_share_one_build(monkeypatch, bare):
+    builds = list[str]()
+
+    def build(module: str) -> None:
+        builds.append(module)
         both.wait(10)
-        program(target.parent, target.name)
+        program(bare, kubernetes_programs.cached("kube-apiserver").name)
 
     both = threading.Barrier(2)
     monkeypatch.setattr(kubernetes_programs, "_build", build)
@@ -57,11 +65,11 @@ def test_two_clones_that_build_at_once_share_one_build(monkeypatch, bare):
     both.wait(10)
     first.join()
     second.join()
-    assert builds == [kubernetes_programs.cached("kube-apiserver")]
+    assert builds == ["apiserver"]
 
 
 def test_a_program_that_cannot_be_had_is_one_line(monkeypatch, bare, capsys):
-    def build(target: Path) -> None:
+    def build(module: str) -> None:
         raise debian.CannotFetch("go list k8s.io/kubernetes: no route to host")
 
     monkeypatch.setattr(kubernetes_programs, "_build", build)
