@@ -191,6 +191,7 @@ class SimulatedFleet:
         self._rig = rig
         self.nodes = {name: SimulatedNode(name, rig) for name in node_names(count)}
         self._seen: dict[str, tuple[int, Intent]] = {}
+        self._obeyed: dict[str, dict[str, tuple[int, Intent]]] = {}
         self.restarts = 0.0
 
     async def run(self) -> None:
@@ -233,7 +234,9 @@ class SimulatedFleet:
                 known = self._seen[raw.key] = (raw.modify_index, intent)
             wanted.setdefault(node, {})[instance] = known
         for node in proven & self.nodes.keys():
-            self.nodes[node].obey(wanted.get(node, {}))
+            if (now := wanted.get(node, {})) != self._obeyed.get(node):
+                self._obeyed[node] = now
+                self.nodes[node].obey(now)
 
     async def _fail_now_and_then(self) -> None:
         choose = random.Random(1)

@@ -1,13 +1,13 @@
 """Jobs: a set of slots (type, index) that each end well once, and how far a job has come.
 
 The record holds what people ask. What must outlive every pod stands in ``runs/<id>``, which the job's worker
-alone writes, in the transaction that rests on it; without such a record nothing has happened yet. Ranges of
-indexes are text, ``0-41,44``, so that an array of 100,000 slots stays small.
+alone writes, in the transaction that rests on it; without such a record nothing has happened yet. Indexes are
+ranges (``store.indexes``), so that an array of 100,000 slots stays small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import msgspec
@@ -184,38 +184,6 @@ class JobStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     def progress(self) -> str:
         """How many slots ended well, and how many members stand."""
         return f"{self.done} of {self.desired} done, {self.placed} active"
-
-
-def ranges(indexes: Iterable[int]) -> str:
-    """Indexes as text, ``0-41,44``."""
-    runs: list[list[int]] = []
-    for index in sorted(set(indexes)):
-        if runs and runs[-1][1] == index - 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
-def spans(text: str) -> Iterator[range]:
-    """The ranges of a text that ``ranges`` made.
-
-    Raises:
-        ValueError: it is no such text.
-    """
-    for part in text.split(",") if text else ():
-        first, _, last = part.partition("-")
-        yield range(int(first), int(last or first) + 1)
-
-
-def indexes(text: str) -> set[int]:
-    """The indexes of a text that ``ranges`` made."""
-    return set().union(*spans(text))
-
-
-def counted(text: str) -> int:
-    """How many indexes a text names."""
-    return sum(len(span) for span in spans(text))
 
 
 def check(job: Job, source: str) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from farmd.jobs.model import JobSpec, Member, Slot, Snapshot, attempt_of
-from store.jobs import Rule, Run, indexes
+from store.indexes import Indexes
+from store.jobs import Rule, Run
 
 Fate = Literal["stays", "done", "retry", "replace", "restart-job", "fail"]
 """What follows from a member's state: nothing; its slot is done; another attempt that counts against the
@@ -41,13 +42,13 @@ class Board:
         return next((member for member in self.live.values() if fits(member)), None)
 
 
-def over(run: Run) -> dict[str, set[int]]:
+def over(run: Run) -> dict[str, Indexes]:
     """The slots that get no member any more, by type: those that are done, and those that were given up."""
     names = {*run.done, *run.given_up}
-    return {name: indexes(run.done.get(name, "")) | indexes(run.given_up.get(name, "")) for name in names}
+    return {name: Indexes(run.done.get(name, ""), run.given_up.get(name, "")) for name in names}
 
 
-def sort(shot: Snapshot, run: Run, closed: Mapping[str, set[int]]) -> Board:
+def sort(shot: Snapshot, run: Run, closed: Mapping[str, Indexes]) -> Board:
     """Sort the members of a snapshot by what ``run`` says; ``closed`` are its slots that are over."""
     slots: dict[Slot, list[Member]] = {}
     surplus: list[Member] = []
@@ -79,7 +80,7 @@ def sort(shot: Snapshot, run: Run, closed: Mapping[str, set[int]]) -> Board:
     return Board(live, tuple(sorted(surplus, key=identity)), tuple(outdated), frozenset(occupied))
 
 
-def is_closed(closed: Mapping[str, set[int]], slot: Slot) -> bool:
+def is_closed(closed: Mapping[str, Indexes], slot: Slot) -> bool:
     """Whether a slot gets no member any more."""
     return slot.index in closed.get(slot.type, ())
 

@@ -8,6 +8,7 @@ that a retry is counted once and a job that is over stays over; a gang comes who
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import filterfalse
 
@@ -21,6 +22,7 @@ from farmd.jobs.standing import standing, stuck
 from farmd.jobs.verdict import remaining, verdict
 from farmd.runtime.wake import earliest
 from farmd.work.model import Ask, Blocked, frozen
+from store.indexes import Indexes
 
 # A run names each slot that is tried again, and each gap among those that are done. While so many slots are
 # tried again, an array begins no others: its run stays below 64 KB, as every routine write should.
@@ -147,10 +149,12 @@ def _missing(shot: Snapshot, progress: Progress, board: Board) -> tuple[list[Slo
     waits: list[float] = []
     paced = progress.tried >= PACED_SLOTS
     for kind in shot.job.types:
-        closed = progress.closed.get(kind.name, set())
+        closed = progress.closed.get(kind.name, Indexes())
         free = _free(shot, board, kind)
-        tried = progress.tried_again(kind.name) if paced and kind.parallelism else range(kind.replicas)
-        for index in filterfalse(closed.__contains__, tried):
+        opened: Iterable[int] = closed.gaps(kind.replicas)
+        if paced and kind.parallelism:
+            opened = filterfalse(closed.__contains__, progress.tried_again(kind.name))
+        for index in opened:
             if free <= 0:
                 break
             slot = Slot(kind.name, index)

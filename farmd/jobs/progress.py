@@ -13,7 +13,8 @@ import msgspec
 
 from farmd.jobs.members import counted_in_place, exists, is_closed, over
 from farmd.jobs.model import JobSpec, Member, Slot, attempt_of
-from store.jobs import Run, SlotRun, indexes, ranges
+from store.indexes import Indexes
+from store.jobs import Run, SlotRun
 
 FIRST_RETRY_SECONDS = 10.0
 LONGEST_RETRY_SECONDS = 360.0
@@ -29,7 +30,7 @@ class Progress:
         self.job = job
         self.closed = over(run)
         self._run = run
-        self._ended: dict[str, dict[str, set[int]]] = {"done": {}, "given_up": {}}
+        self._ended: dict[str, dict[str, Indexes]] = {"done": {}, "given_up": {}}
 
     @property
     def run(self) -> Run:
@@ -37,7 +38,7 @@ class Progress:
         for field, ended in self._ended.items():
             before: dict[str, str] = getattr(self._run, field)
             if ended:
-                texts = {name: ranges(indexes(before.get(name, "")) | new) for name, new in ended.items()}
+                texts = {name: str(indexes) for name, indexes in ended.items()}
                 self._set(**{field: {**before, **texts}})
                 ended.clear()
         return self._run
@@ -63,10 +64,10 @@ class Progress:
         gaps = sum(len(text) for text in (*run.done.values(), *run.given_up.values()))
         return gaps + _SLOT_BYTES * self.tried > _MAX_BYTES
 
-    def ended(self, field: Literal["done", "given_up"], name: str) -> set[int]:
+    def ended(self, field: Literal["done", "given_up"], name: str) -> Indexes:
         """The indexes of a type that ended well, or were given up."""
         before: dict[str, str] = getattr(self._run, field)
-        return indexes(before.get(name, "")) | self._ended[field].get(name, set())
+        return self._ended[field].get(name) or Indexes(before.get(name, ""))
 
     def take_attempts(self, members: Iterable[Member]) -> None:
         """Believe members about their attempts: after a restore of the store the run may be behind them."""
@@ -137,11 +138,12 @@ class Progress:
         if restarts:
             self._set(restarts=self._run.restarts + restarts)
 
-    def _close(self, member: Member, field: str) -> None:
+    def _close(self, member: Member, field: Literal["done", "given_up"]) -> None:
         slot = member.slot
         self._count(member, False)
-        self.closed.setdefault(slot.type, set()).add(slot.index)
-        self._ended[field].setdefault(slot.type, set()).add(slot.index)
+        self.closed.setdefault(slot.type, Indexes()).add(slot.index)
+        ended = self._ended[field][slot.type] = self.ended(field, slot.type)
+        ended.add(slot.index)
         if str(slot.index) in self._run.slots.get(slot.type, {}):
             slots = {name: dict(tried) for name, tried in self._run.slots.items()}
             del slots[slot.type][str(slot.index)]

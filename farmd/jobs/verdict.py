@@ -12,6 +12,7 @@ from typing import Literal
 from farmd.jobs.members import Board, fate, retries
 from farmd.jobs.model import JobSpec, Member, ReplicaType, Snapshot
 from farmd.jobs.progress import Progress
+from store.indexes import Indexes
 from store.jobs import MASTERS, SERVERS
 from store.words import count_of
 
@@ -52,11 +53,8 @@ def succeeded(job: JobSpec, progress: Progress) -> bool:
     """Whether the slots that count ended well: all of them, or one, as the job says."""
     wanted = [(kind, _counting(job, kind)) for kind in judged(job)]
     if job.success.operator == "any" and any(indexes for _, indexes in wanted):
-        return any(not progress.ended("done", kind.name).isdisjoint(indexes) for kind, indexes in wanted)
-    return all(
-        len(progress.ended("done", kind.name).intersection(indexes)) == len(indexes)
-        for kind, indexes in wanted
-    )
+        return any(progress.ended("done", kind.name).count(indexes) for kind, indexes in wanted)
+    return all(progress.ended("done", kind.name).count(indexes) == len(indexes) for kind, indexes in wanted)
 
 
 def judged(job: JobSpec) -> list[ReplicaType]:
@@ -79,10 +77,8 @@ def _counting(job: JobSpec, kind: ReplicaType) -> range:
 
 def _hopeless(job: JobSpec, progress: Progress) -> bool:
     """Whether every slot that could bring success was given up."""
-    closed = progress.closed
-    return all(
-        index in closed.get(kind.name, set()) for kind in judged(job) for index in _counting(job, kind)
-    )
+    closed, wanted = progress.closed, [(kind.name, _counting(job, kind)) for kind in judged(job)]
+    return all(closed.get(name, Indexes()).count(indexes) == len(indexes) for name, indexes in wanted)
 
 
 def over_limit(job: JobSpec, retries: int) -> bool:

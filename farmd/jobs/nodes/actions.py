@@ -22,8 +22,9 @@ from farmd.jobs.run_copy import RunCopy
 from farmd.pods.changes import Change, NodeChanges, Note, grouped, removal, together
 from scheduler.model import FleetView
 from store.families import RUNS
+from store.indexes import Indexes
 from store.intent import Intent
-from store.jobs import Job, Run, counted
+from store.jobs import Job, Run
 from store.keys import Keys
 from store.operations import MAX_OPERATIONS
 from store.pods import Place, Pod
@@ -83,7 +84,7 @@ def _changes(reading: Reading, plan: Plan, run: Run, told_all: Release | None) -
         yield Change("place", reading.places.nodes[slot], instance_of(job, slot, attempt), pod, intent)
 
 
-def _spent(reading: Reading, closed: Mapping[str, set[int]]) -> set[str]:
+def _spent(reading: Reading, closed: Mapping[str, Indexes]) -> set[str]:
     """Members of arrays that ended well: an array has more slots than agents should remember."""
     arrays = {kind.name for kind in reading.stored.record.types if kind.parallelism}
     return {
@@ -148,4 +149,4 @@ def told(before: Run, after: Run) -> tuple[str, str]:
 
 
 def _sum(closed: Mapping[str, str]) -> int:
-    return sum(counted(text) for text in closed.values())
+    return sum(len(Indexes(text)) for text in closed.values())

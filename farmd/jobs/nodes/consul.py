@@ -6,7 +6,7 @@ nobody else writes it while the claim lasts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from farmd.jobs.description import described
@@ -14,7 +14,7 @@ from farmd.jobs.model import CONSUL, Member, Plan, Room, Snapshot, Wanted, attem
 from farmd.jobs.nodes import sight
 from farmd.jobs.nodes.placing import Desk, Places, places_for
 from farmd.jobs.run_copy import RunCopy
-from farmd.pods.state import PodState, observed
+from farmd.pods.state import PodState, observe, observed
 from farmd.runtime.wake import earliest
 from farmd.work.context import Context
 from scheduler.model import FleetView
@@ -101,7 +101,7 @@ class Backend:
         manifests = {} if job.deleting or run.outcome else await self._manifests(job)
         now = context.clock.now()
         pods = observed(context.fleet, self._item, 0.0, context.clock.mono())
-        patience = {sha: manifest.stop_after for sha, manifest in manifests.items()}
+        patience = _patience(manifests)
         members, strays = sight.members(job, pods, patience, now)
         members += self._leaving(job, run, pods)
         snapshot = Snapshot(
@@ -114,8 +114,26 @@ class Backend:
             frozen=frozen,
             commanded=commanded,
         )
-        by_id = {"/".join(place): (place, state) for place, state in pods.items()}
-        return Reading(stored, snapshot, by_id, manifests, after=sight.due(job, pods, patience, now))
+        return Reading(stored, snapshot, _by_id(pods), manifests, after=sight.due(job, pods, patience, now))
+
+    def again(self, reading: Reading, changed: Collection[Place], frozen: str) -> Reading:
+        """The reading after a commit of its own worker's: only the pods at these places are seen anew.
+
+        No member was removed whose process may run still.
+        """
+        context, job, run = self._context, reading.stored.record, self.run.stored
+        assert run is not None
+        now, mono, fleet = context.clock.now(), context.clock.mono(), context.fleet
+        standing = fleet.pods(self._item)
+        pods = {
+            place: observe(fleet, place, standing[place], 0.0, mono) for place in changed if place in standing
+        }
+        seen, _ = sight.members(job, pods, _patience(reading.manifests), now)
+        old = {"/".join(place) for place in changed}
+        kept = tuple(member for member in reading.snapshot.members if member.id not in old)
+        others = {ident: found for ident, found in reading.pods.items() if ident not in old}
+        snapshot = replace(reading.snapshot, run=run.record, members=kept + seen, now=now, frozen=frozen)
+        return replace(reading, snapshot=snapshot, pods=others | _by_id(pods), view=None)
 
     def _leaving(self, job: Job, run: Run, pods: Mapping[Place, PodState]) -> tuple[Member, ...]:
         """Processes that nodes still run of members that were removed: their slots wait for their ends.
@@ -142,6 +160,14 @@ class Backend:
 
     async def _manifests(self, job: Job) -> dict[str, Manifest]:
         return {sha: await self._context.manifests.get(sha) for sha in job.manifests}
+
+
+def _by_id(pods: Mapping[Place, PodState]) -> dict[str, tuple[Place, PodState]]:
+    return {"/".join(place): (place, state) for place, state in pods.items()}
+
+
+def _patience(manifests: Mapping[str, Manifest]) -> dict[str, float]:
+    return {sha: manifest.stop_after for sha, manifest in manifests.items()}
 
 
 def ended(reading: Reading) -> Iterable[Place]:

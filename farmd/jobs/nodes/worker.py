@@ -36,6 +36,7 @@ from store.jobs import Job, JobStatus, Run, check
 from store.locks import Claim
 from store.operations import Operation
 from store.peers import MAX_BYTES, too_large
+from store.pods import Place
 from store.sessions import Session
 
 log = structlog.get_logger()
@@ -43,6 +44,8 @@ log = structlog.get_logger()
 LONGEST_PAUSE = 60.0
 # A larger document of peers is written before the intents that refer to it, and not along with them.
 ALONG_BYTES = 16 * 1024
+# So many transactions take in ends that were seen together, before all members are seen anew.
+IN_A_ROW = 32
 LEFT = "something of it is left"
 OVER = "it is over, and its ttl has passed"
 BUDGET_SPENT = "pods: jobs would replace more members in a minute than the removal budget allows"
@@ -148,9 +151,27 @@ class JobWorker(NamedWorker[Reading, Plan]):
 
     # -- writing ---------------------------------------------------------------------------------
     async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
-        """Change the run and its members; what follows is planned anew."""
+        """Change the run and its members; what follows is planned anew.
+
+        Ends that were seen together, and are more than one transaction can take in, are taken in at once.
+        """
         if plan.delete_job:
             return await self.end(DELETED if snapshot.stored.record.deleting else OVER)
+        for _ in range(IN_A_ROW):
+            changed = await self._change(snapshot, plan)
+            if isinstance(changed, Outcome):
+                return changed
+            if plan.run is None or plan.remove:
+                break
+            snapshot = self._backend.again(snapshot, changed, self.kind.guard.frozen() or "")
+            following = self.decide(snapshot)
+            if isinstance(following, Ask) or following.run is None:
+                break
+            plan = following
+        return Outcome("after", 0.0)
+
+    async def _change(self, snapshot: Reading, plan: Plan) -> list[Place] | Outcome:
+        """Change the run and its members; the places that were changed, or why not all of it was done."""
         context, record = self.context, snapshot.stored
         budgeted = self._budgeted(snapshot, plan)
         if budgeted is None:
@@ -173,7 +194,7 @@ class JobWorker(NamedWorker[Reading, Plan]):
             self._backend.run.forget()
             return Outcome("rejected", None, done.reason)
         retries.count(context.recorder, snapshot.snapshot, plan)
-        return Outcome("after", 0.0)
+        return [(change.node, change.instance) for each in units for change in each.changes]
 
     def _budgeted(self, snapshot: Reading, plan: Plan) -> Plan | None:
         """What of a plan the removal budget allows (R19); None: nothing.

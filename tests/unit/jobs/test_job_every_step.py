@@ -1,7 +1,8 @@
 """A farm that falls away at exactly the k-th transaction of a job, for every k: another one finishes it.
 
-A job of three members with a retry, as a batch and as a gang of peers; virtual time. What must hold: the same
-end, the retry counted once, and no slot that ran more often than it was tried.
+A batch and a gang of three members with a retry, and an array whose ends need several transactions in a row;
+virtual time. What must hold: the same end, the retry counted once, and no slot that ran more often than it
+was tried.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from tests.node_farms import FATES, Fall
 PORTED = {"pod": {"id": "bert", "command": ["/bin/true"], "ports": {"job": {}}}}
 WAYS: dict[str, dict[str, Any]] = {
     "batch": {"worker": {"replicas": 3, "restart": "exit-code"}},
-    "array": {"worker": {"replicas": 3, "parallelism": 2, "restart": "exit-code"}},
+    "array": {"worker": {"replicas": 12, "parallelism": 10, "restart": "exit-code"}},
     "gang": {"worker": {"replicas": 3, "restart": "exit-code", **PORTED}, "gang": True, "peers": True},
 }
 RAN = {
     "batch": {"worker/0~0": 1, "worker/1~0": 1, "worker/1~1": 1, "worker/2~0": 1},
-    "array": {"worker/0~0": 1, "worker/1~0": 1, "worker/1~1": 1, "worker/2~0": 1},
+    "array": {"worker/1~1": 1, **{f"worker/{index}~0": 1 for index in range(12)}},
     "gang": {f"worker/{index}~{attempt}": 1 for index in range(3) for attempt in (0, 1)},
 }
 
@@ -31,7 +32,7 @@ RAN = {
 async def ended(jobs: JobFleet, job: Job) -> None:
     """The job is over, and its end is what it has to be."""
     run = await jobs.over(job, 400)
-    assert (run.outcome, run.restarts, run.done) == ("succeeded", 1, {"worker": "0-2"})
+    assert (run.outcome, run.restarts, run.done) == ("succeeded", 1, {"worker": f"0-{job.size - 1}"})
 
 
 async def falls(way: str, fate: str, k: int) -> bool:

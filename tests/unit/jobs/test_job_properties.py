@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from farmd.jobs.model import Member, Plan, ReplicaType, Room, Slot, Snapshot, attempt_of
 from farmd.jobs.plan import decide
-from store.jobs import Rule, Success, counted, indexes
+from store.indexes import Indexes
+from store.jobs import Rule, Success
 from tests.unit.jobs.worlds import CONSUL, KUBERNETES, World, spec
 
 NAMES = ("master", "worker", "ps")
@@ -168,9 +169,7 @@ def check(shot: Snapshot, plan: Plan) -> None:
         kind = shot.job.type(slot.type)
         assert kind is not None
         assert 0 <= slot.index < kind.replicas
-        assert slot.index not in indexes(run.done.get(slot.type, "")) | indexes(
-            run.given_up.get(slot.type, "")
-        )
+        assert slot.index not in Indexes(run.done.get(slot.type, ""), run.given_up.get(slot.type, ""))
         wanted = attempt_of(run, slot)
         assert not [
             each for each in shot.members if each.slot == slot and (not each.over or each.attempt == wanted)
@@ -190,7 +189,7 @@ def check(shot: Snapshot, plan: Plan) -> None:
         done = {
             slot
             for slot in whole
-            if slot.index in indexes(run.done.get(slot.type, "")) | indexes(run.given_up.get(slot.type, ""))
+            if slot.index in Indexes(run.done.get(slot.type, ""), run.given_up.get(slot.type, ""))
         }
         assert slots | present | done == whole
     released = any(not each.hold and each.attempt >= shot.run.attempt for each in live)
@@ -206,7 +205,7 @@ def parallelism(shot: Snapshot, plan: Plan, live: list[Member]) -> None:
         if kind.parallelism and any(slot.type == kind.name for slot in plan.create):
             present = {each.slot for each in live if each.slot.type == kind.name and not each.over}
             there = {slot for slot in present if 0 <= slot.index < kind.replicas}
-            closed = indexes((plan.run or shot.run).done.get(kind.name, ""))
+            closed = Indexes((plan.run or shot.run).done.get(kind.name, ""))
             there = {slot for slot in there if slot.index not in closed}
             assert len(there | {slot for slot in plan.create if slot.type == kind.name}) <= kind.parallelism
 
@@ -219,7 +218,7 @@ def excused(shot: Snapshot, plan: Plan, each: Member) -> bool:
     alike = [other for other in shot.members if (other.slot, other.attempt) == (each.slot, each.attempt)]
     twins = sum(not other.leaving for other in alike) > 1
     closed = (plan.run or shot.run).done, (plan.run or shot.run).given_up
-    done = any(each.slot.index in indexes(texts.get(each.slot.type, "")) for texts in closed)
+    done = any(each.slot.index in Indexes(texts.get(each.slot.type, "")) for texts in closed)
     return beyond or over or twins or done or plan.give_back
 
 
@@ -230,9 +229,8 @@ def check_run(shot: Snapshot, world: World) -> None:
     assert after.attempt >= before.attempt
     for kind in NAMES:
         for old, new in ((before.done, after.done), (before.given_up, after.given_up)):
-            assert indexes(old.get(kind, "")) <= indexes(new.get(kind, ""))
-        closed = indexes(after.done.get(kind, "")) | indexes(after.given_up.get(kind, ""))
-        for index in set(range(5)) - closed:
+            assert {*Indexes(old.get(kind, ""))} <= {*Indexes(new.get(kind, ""))}
+        for index in Indexes(after.done.get(kind, ""), after.given_up.get(kind, "")).gaps(5):
             assert attempt_of(after, Slot(kind, index)) >= attempt_of(before, Slot(kind, index))
     if before.outcome:
         assert after == before
@@ -276,4 +274,4 @@ def test_every_job_whose_members_end_well_succeeds(job: Any, seed: int) -> None:
     assert world.run.outcome == "succeeded"
     assert world.run.restarts == 0
     assert all(attempt == 0 for _, attempt in world.created)
-    assert sum(map(counted, world.run.done.values())) <= job.size
+    assert sum(len(Indexes(text)) for text in world.run.done.values()) <= job.size

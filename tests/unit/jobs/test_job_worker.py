@@ -14,10 +14,12 @@ from store import codec
 from store.errors import Conflict
 from store.jobs import Job, JobStatus, Run, Type
 from store.pods import Pod
+from store.ports import Request
 from store.reality import Exit
 from store.work import Work
+from tests.fleet import RunningFarm
 from tests.job_fleet import GOOD, JobFleet, document, job_fleet
-from tests.node_farms import KEYS
+from tests.node_farms import KEYS, base64_of
 
 
 async def test_a_batch_runs_each_slot_once_and_succeeds() -> None:
@@ -76,6 +78,71 @@ async def test_an_array_has_no_more_members_at_a_time_than_its_parallelism() -> 
         assert (await jobs.state(job)).done == {"worker": "0-19"}
         assert sorted(set(jobs.runs(job))) == sorted(f"worker/{index}~0" for index in range(20))
         assert len(jobs.ran) == 20
+
+
+async def array_of_eighty(jobs: JobFleet) -> Job:
+    """An array of which the first forty members run."""
+    job = await jobs.run(worker={"replicas": 80, "parallelism": 40})
+    await running(jobs, 40)
+    await jobs.clock.advance(5)
+    return job
+
+
+def ends_early(instance: str) -> int | None:
+    """The first forty members end well."""
+    return 0 if int(instance.partition("~")[0].rpartition("-")[2]) < 40 else None
+
+
+async def test_ends_seen_together_are_taken_in_by_one_cycle_however_many_transactions_they_need() -> None:
+    async with job_fleet("n1", "n2") as jobs:
+        farm, seen = jobs.fleet.farms["f0"], asyncio.Event()
+        job = await array_of_eighty(jobs)
+
+        async def see_later(request: Request) -> None:
+            if "/reality/" in request.path:
+                await seen.wait()
+
+        async def taken() -> bool:
+            return (await jobs.state(job)).done == {"worker": "0-39"}
+
+        farm.faults.before = see_later
+        await jobs.clock.advance(80)  # the query that is parked now is answered without a change
+        jobs.rule = ends_early
+        await jobs.clock.advance(5)
+        before = cycles(farm)
+        seen.set()
+        await jobs.until(taken)
+        assert cycles(farm) - before < len(await jobs.fleet.audits("job.progress")) == 5
+        await running(jobs, 80)
+        assert len(jobs.ran) == 80
+
+
+def cycles(farm: RunningFarm) -> float:
+    """How many cycles the workers of jobs have had."""
+    return sum(farm.metric("farmd_cycles_total", kind="jobs", result=each) for each in ("done", "after"))
+
+
+async def test_r12_a_job_that_is_stopped_while_ends_are_taken_in_gets_no_member_any_more() -> None:
+    async with job_fleet("n1", "n2") as jobs:
+        job, farm, stopped = await array_of_eighty(jobs), jobs.fleet.farms["f0"], asyncio.Event()
+
+        async def stop_after_the_first(request: object, _: object) -> None:
+            if not stopped.is_set() and b'"job.progress"' in base64_of(request):
+                stopped.set()
+                await say(jobs, commands.stop)
+
+        farm.faults.after = stop_after_the_first
+        jobs.rule = ends_early
+
+        async def suspended() -> bool:
+            return stopped.is_set() and not await jobs.pods(job)
+
+        await jobs.until(suspended)
+        later = {index for each in jobs.runs(job) if (index := int(each[7:-2])) >= 40}
+        assert len(later) <= 8
+        await say(jobs, commands.resume)
+        jobs.rule = lambda _: 0
+        assert (await jobs.over(job)).done == {"worker": "0-79"}
 
 
 async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:

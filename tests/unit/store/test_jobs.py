@@ -1,15 +1,13 @@
-"""Jobs: the limits of a record, and the ranges in which a run counts its slots."""
+"""Jobs: the limits of a record."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from store import codec
 from store.errors import InputInvalid
-from store.jobs import Job, Rule, Run, SlotRun, Success, Type, check, counted, indexes, ranges
+from store.jobs import Job, Rule, Run, SlotRun, Success, Type, check
 
 WORKER = Type(name="worker", manifest="a" * 64, replicas=2)
 
@@ -20,18 +18,6 @@ def job(**fields: object) -> Job:
 
 def worker(**fields: object) -> list[Type]:
     return [msgspec.structs.replace(WORKER, **fields)]
-
-
-@given(st.sets(st.integers(0, 200)))
-def test_ranges_name_the_same_indexes(found: set[int]) -> None:
-    text = ranges(found)
-    assert indexes(text) == found
-    assert counted(text) == len(found)
-    assert ranges(indexes(text)) == text
-
-
-def test_neighbours_are_one_range() -> None:
-    assert ranges([44, 0, 1, 2, 41, 40]) == "0-2,40-41,44"
 
 
 def test_a_run_survives_the_store() -> None:
