@@ -39,6 +39,10 @@ class KindOfWork:
         names: trees whose keys end in its items' names, for completion; for a family of named records none.
         wiped: the incident that people hear of when its tree lost its sentinel, where it has one of its own.
         outside: the section of the configuration that turns it on, where its items lie outside of Consul.
+        opens: what a farm opens for it, for as long as it runs: a context manager over the section of the
+            configuration that has the family's name.
+        metrics: its rows of the table of metrics; empty: it has only those that all kinds share.
+        unbundled: what a bundle holds in place of such items, where it holds none.
         unclaimed: what it means that no farm claims it; empty: that its items are left alone.
     """
 
@@ -66,6 +70,9 @@ class KindOfWork:
     wiped: str = ""
     unclaimed: str = ""
     outside: str = ""
+    opens: str = ""
+    metrics: str = ""
+    unbundled: str = ""
 
 
 KINDS: dict[str, KindOfWork] = {
@@ -101,6 +108,9 @@ KINDS: dict[str, KindOfWork] = {
             group="farmd.cli.rollout:rollout",
             title="Rollouts: bring a new version of a controller, within a floor, and back.",
             ended="farmd.rollout.waiting:end",
+            opens="farmd.rollout.gates:opened",
+            metrics="farmd.rollout.metrics:METRICS",
+            unbundled="no rollout: write rollout: with its policy into the rc",
             features=("rollouts.1", "rollouts.2"),
             selectable=True,
             guarded=True,
@@ -115,6 +125,8 @@ KINDS: dict[str, KindOfWork] = {
             group="farmd.cli.deployment:deployment",
             title="Deployments: bring services to what a file says, and back.",
             ended="farmd.deploy.waiting:end",
+            metrics="farmd.deploy.metrics:METRICS",
+            unbundled="no deployment: apply makes one for each service that changes",
             features=("deploy.1",),
             selectable=True,
             guarded=True,
@@ -158,6 +170,7 @@ KINDS: dict[str, KindOfWork] = {
             title="Jobs: run members to their end, in arrays or gangs, with retries.",
             owns_pods=True,
             ended="farmd.jobs.waiting:end",
+            metrics="farmd.jobs.metrics:METRICS",
             features=("jobs.1",),
             selectable=True,
             guarded=True,
@@ -171,6 +184,7 @@ KINDS: dict[str, KindOfWork] = {
             group="farmd.cli.app:app",
             title="Apps: bundles of objects, their revisions, and how they stand.",
             names=("apps",),
+            metrics="farmd.dispatch.metrics:METRICS",
             selectable=True,
             guarded=True,
             health_matters=False,  # each wave looks at the health of its own objects
@@ -199,6 +213,7 @@ KINDS: dict[str, KindOfWork] = {
             runs="farmd.housekeeping.kind:Housekeeping",
             one="chore",
             many="chores",
+            metrics="farmd.housekeeping.metrics:METRICS",
             unclaimed="no farm does house-keeping: manifests and the audit log grow for ever",
         ),
     )
@@ -207,6 +222,7 @@ KINDS: dict[str, KindOfWork] = {
 # Nouns of records that are nobody's work by themselves.
 OTHER_NOUNS = {"pods": "pod", "services": "service"}
 _OTHERS_BUNDLED = {"service": "farmd.deploy.bundled:BUNDLED"}
+_OTHERS_UNBUNDLED = {"pod": "no pod: write its owner, such as an rc"}
 
 
 # How people change a record of such a family, whose parts they must leave alone.
@@ -230,6 +246,11 @@ def load(path: str) -> Any:
 def bundled() -> dict[str, str]:
     """What bundles may hold, by noun, with the path of how they do (``farmd.commands.bundled``)."""
     return {kind.noun: kind.bundled for kind in KINDS.values() if kind.bundled} | _OTHERS_BUNDLED
+
+
+def unbundled() -> dict[str, str]:
+    """What bundles hold in place of other nouns, by noun."""
+    return {kind.noun: kind.unbundled for kind in KINDS.values() if kind.unbundled} | _OTHERS_UNBUNDLED
 
 
 def features() -> tuple[str, ...]:

@@ -105,6 +105,11 @@ def token(field: str, path: str) -> str:
     return found.decode("ascii")
 
 
+def reread(field: str, path: str) -> CredentialFiles[str] | None:
+    """The token in a file, read again when the file changes; None: no file is named."""
+    return CredentialFiles([path], lambda: token(field, path)) if path else None
+
+
 def is_token(text: bytes) -> bool:
     """Whether a text can be a token in a request's header."""
     return _TOKEN.fullmatch(text) is not None

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from farmd.config.sections import HousekeepingSection
 from farmd.farm.writer import Writer
 from farmd.housekeeping.audit import AuditPruning
 from farmd.housekeeping.kind import Housekeeping
 from farmd.housekeeping.leavings import LeavingsCollection
 from farmd.housekeeping.manifests import ManifestCollection
-from farmd.housekeeping.model import HousekeepingSettings
 from farmd.housekeeping.worker import Housekeeper
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -56,7 +56,7 @@ class House:
     session: Session
     faulty: Faulty | None
     recorder: CountingRecorder
-    settings: HousekeepingSettings
+    settings: HousekeepingSection
 
     @property
     def writer(self) -> Writer:
@@ -133,7 +133,7 @@ async def house_on(
     """Register a cluster, take a claim and build the tools; ``below`` is the chore's own client."""
     cluster = await register_cluster(client, keys, ids)
     recorder = CountingRecorder()
-    chosen = HousekeepingSettings(**settings)
+    chosen = HousekeepingSection(**settings)
     context = context_on(below, keys, cluster, clock, ids, recorder, sections={"housekeeping": chosen})
     session = await Session.open(client, clock, name="house-keeper", ttl=86400)
     schema = await read_schema(client, keys)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from farmd.deploy.metrics import STATES
 from farmd.deploy.noun import DEPLOYMENT
-from farmd.observe.metrics import DEPLOYMENT_STATES
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.managing import ManagingKind
@@ -27,7 +27,7 @@ class Deployments(ManagingKind):
     noun = DEPLOYMENT
 
     def __init__(self, context: Context) -> None:
-        phases = Phases(context.recorder, "farmd_deployments", "state", DEPLOYMENT_STATES)
+        phases = Phases(context.recorder, "farmd_deployments", "state", STATES)
         super().__init__(context, context.caches.owners(), phases)
         for family in families.owners():
             # A freeze of the owners holds their deployments, too; a farm may claim deployments alone.

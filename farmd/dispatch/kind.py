@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from farmd.dispatch.metrics import STATES
 from farmd.dispatch.ports import Elsewhere
-from farmd.observe.metrics import APP_STATES
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.named import NamedKind
@@ -27,7 +27,7 @@ class Apps(NamedKind):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._phases = Phases(context.recorder, "farmd_apps", "state", APP_STATES)
+        self._phases = Phases(context.recorder, "farmd_apps", "state", STATES)
         self._elsewhere: Elsewhere | None = context.sections.get(KIND)
         self._index: Index | None = None
 

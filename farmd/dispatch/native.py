@@ -11,17 +11,12 @@ from typing import Any
 import msgspec
 
 from farmd.dispatch.treatment import Treatment, checked
-from farmd.kinds import bundled, load
+from farmd.kinds import bundled, load, unbundled
 from store import codec
 from store.apps import API_VERSION, Entry, TypedReference
 from store.errors import InputInvalid, refuse
 from store.mistakes import nearest, shown
 
-_KNOWN_ELSEWHERE = {
-    "rollout": "no rollout: write rollout: with its policy into the rc",
-    "deployment": "no deployment: apply makes one for each service that changes",
-    "pod": "no pod: write its owner, such as an rc",
-}
 _TREATMENT = Treatment.__struct_fields__
 
 
@@ -36,7 +31,7 @@ def parse(data: dict[str, Any], where: str) -> Entry:
         refuse(f"{where}: apiVersion", shown(api), API_VERSION, field="apiVersion")
     nouns = bundled()
     if kind not in nouns:
-        if expected := _KNOWN_ELSEWHERE.get(kind.lower()):
+        if expected := unbundled().get(kind.lower()):
             refuse(f"{where}: kind", shown(kind), expected, field="kind")
         near = nearest(kind, [*sorted(nouns), "app"])
         raise InputInvalid(f"{where}: kind: found {shown(kind)}{near}", field="kind")

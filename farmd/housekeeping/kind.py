@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from farmd.config.sections import HousekeepingSection
 from farmd.farm.items import Items
 from farmd.farm.writer import Writer
 from farmd.housekeeping.audit import AuditPruning
 from farmd.housekeeping.leavings import LeavingsCollection
 from farmd.housekeeping.manifests import ManifestCollection
-from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
+from farmd.housekeeping.model import DEFAULTS
 from farmd.housekeeping.worker import Chore, Housekeeper
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -17,7 +18,7 @@ from farmd.work.kind import Kind
 from store.locks import Claim
 from store.sessions import Session
 
-CHORES: dict[str, Callable[[Context, HousekeepingSettings, Writer], Chore]] = {
+CHORES: dict[str, Callable[[Context, HousekeepingSection, Writer], Chore]] = {
     "manifests": ManifestCollection,
     "audit": AuditPruning,
     "leavings": LeavingsCollection,
@@ -41,5 +42,5 @@ class Housekeeping(Kind):
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> Housekeeper:
         """A worker for one chore."""
-        settings: HousekeepingSettings = self.context.sections.get(self.name, DEFAULTS)
+        settings: HousekeepingSection = self.context.sections.get(self.name, DEFAULTS)
         return Housekeeper(self, claim, session, wake, settings, CHORES[claim.item])

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 
+from farmd.config.sections import HousekeepingSection
 from farmd.farm.writer import Writer
 from farmd.housekeeping import references
 from farmd.housekeeping.condemning import Condemning
-from farmd.housekeeping.model import Body, HousekeepingSettings, Round
+from farmd.housekeeping.model import Body, Round
 from farmd.housekeeping.plan import sort_out, window
 from farmd.work.context import Context
 
@@ -23,7 +24,7 @@ _SHA = re.compile(r"[0-9a-f]{64}")
 class ManifestCollection:
     """The chore of collecting under one claim."""
 
-    def __init__(self, context: Context, settings: HousekeepingSettings, writer: Writer) -> None:
+    def __init__(self, context: Context, settings: HousekeepingSection, writer: Writer) -> None:
         self._context = context
         self._age = settings.manifest_age
         self._condemning = Condemning(

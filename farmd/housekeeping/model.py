@@ -1,29 +1,16 @@
-"""The values of house-keeping: settings, manifests and their condemnations, rounds."""
+"""The values of house-keeping: manifests and their condemnations, rounds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from farmd.config.sections import HousekeepingSection
 from farmd.work.model import Blocked
 
 # Longer than any transaction can last: requests end after 10 s, and Consul applies none much later.
 PATIENCE_SECONDS = 120.0
 
-
-@dataclass(frozen=True, slots=True)
-class HousekeepingSettings:
-    """The settings, in seconds.
-
-    ``interval`` is the time between two rounds, ``manifest_age`` how long a manifest without references is
-    kept, ``audit_retention`` how far back the audit log reaches.
-    """
-
-    interval: float = 3600.0
-    manifest_age: float = 24 * 3600.0
-    audit_retention: float = 7 * 24 * 3600.0
-
-
-DEFAULTS = HousekeepingSettings()
+DEFAULTS = HousekeepingSection()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from farmd.config.sections import HousekeepingSection
 from farmd.farm.writer import Writer
 from farmd.housekeeping import references
-from farmd.housekeeping.model import HousekeepingSettings, Plan, Round, Snapshot
+from farmd.housekeeping.model import Plan, Round, Snapshot
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.kind import Kind
@@ -48,8 +49,8 @@ class Housekeeper(Worker[Snapshot, Plan]):
         claim: Claim,
         session: Session,
         wake: Wake,
-        settings: HousekeepingSettings,
-        chore: Callable[[Context, HousekeepingSettings, Writer], Chore],
+        settings: HousekeepingSection,
+        chore: Callable[[Context, HousekeepingSection, Writer], Chore],
     ) -> None:
         super().__init__(kind, claim, session, wake)
         clock, rng = self.context.clock, self.context.rng

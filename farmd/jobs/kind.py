@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farmd.jobs.commands import JOB
+from farmd.jobs.metrics import STATES
 from farmd.jobs.run_copy import Takeover
-from farmd.observe.metrics import JOB_STATES
 from farmd.pods.spending import Spending
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -29,7 +29,7 @@ class Jobs(NamedKind):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.phases = Phases(context.recorder, "farmd_jobs", "state", JOB_STATES)
+        self.phases = Phases(context.recorder, "farmd_jobs", "state", STATES)
         self.spending = Spending(context.fleet, self.name, context.budget(), self.guard)
         self.runs = Takeover(context)
 

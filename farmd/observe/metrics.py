@@ -1,9 +1,10 @@
-"""All metrics of farmd, declared in one table; ``farmd.observe.recorder`` refuses any other metric.
+"""All metrics of farmd, in one table; ``farmd.observe.recorder`` refuses any other metric.
 
 Names follow Prometheus' conventions: one prefix, base units, ``_total`` for counters. A label takes
 its values from a closed set and never from an id, a node or a name, because a fleet of ten thousand items
 must not make ten thousand series. ``docs/metrics.md`` is rendered from this table and a test keeps
-both equal; alert rules are checked against the table.
+both equal; alert rules are checked against the table. What one kind of work alone measures stands in its
+own ``metrics.py``, which the registry names.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from farmd.kinds import KINDS, load
 from store import families
 from store.consul.errors import Op
 from store.errors import StoreError
@@ -51,14 +53,6 @@ LOOPS: Values = (
     "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
     "watch", "cache", "worker", "intent", "reality", "health", "supervisor", "alerts", "dev",
 )  # fmt: skip
-ROLLOUT_TARGETS: Values = ("rc", "ksvc")
-ROLLOUT_PHASES: Values = ("pending", "moving", "baking", "paused", "halted", "back")
-DEPLOYMENT_STATES: Values = ("draft", "pending", "rolling", "back", "paused", "halted")
-APP_STATES: Values = ("applying", "sweeping", "reached", "paused", "blocked", "failed", "deleting")
-JOB_STATES: Values = (
-    *("waiting", "running", "restarting", "suspended", "succeeded", "failed", "deleting"),
-    *("blocked", "frozen"),
-)
 SINKS: Values = ("log", "webhook")
 KUBERNETES_VERBS: Values = ("get", "post", "put", "patch", "delete")
 KNATIVE_RESOURCES: Values = (
@@ -80,7 +74,7 @@ class Metric:
 
 
 def table() -> tuple[Metric, ...]:
-    """All metrics; kinds of work and watched trees are those that are registered."""
+    """All metrics, also those of single kinds; kinds and watched trees are those that are registered."""
     kinds: Values = tuple(family.name for family in families.claimed())
     watches: Values = tuple(family.name for family in families.cached())
     clusters: Values = tuple(f"kubernetes_{resource}" for resource in KUBERNETES_RESOURCES)
@@ -174,92 +168,7 @@ def table() -> tuple[Metric, ...]:
             {"watch": (*watches, *clusters)},
         ),
         Metric("farmd_txn_ops", "histogram", "Operations in one transaction.", {}, OPERATIONS),
-        Metric(
-            "farmd_housekeeping_total",
-            "counter",
-            "Actions of house-keeping on manifests, hours of the audit log and checkpoints.",
-            {"what": ("condemned", "absolved", "collected", "pruned", "checkpoint")},
-        ),
-        Metric(
-            "farmd_rollouts",
-            "gauge",
-            "Rollouts that this farm works on, by what they scale (`rc`: replication controllers, `ksvc`: "
-            "Knative Services) and their phase.",
-            {"target": ROLLOUT_TARGETS, "phase": ROLLOUT_PHASES},
-        ),
-        Metric(
-            "farmd_rollout_moves_total",
-            "counter",
-            "Pods that rollouts moved: taken over, dropped, added, placed again (refill: of the version that "
-            "grows, restore: of the other), or trimmed after a scale.",
-            {"way": ("take", "drop", "grow", "refill", "restore", "trim")},
-        ),
-        Metric(
-            "farmd_rollout_step_duration_seconds",
-            "histogram",
-            "Time of one stage of a rollout or of its way back, rests not counted, by how it ended.",
-            {"result": ("done", "reverted", "failed")},
-            STEP_SECONDS,
-        ),
-        Metric(
-            "farmd_rollout_gate_answers_total",
-            "counter",
-            "Answers of gates of rollouts; none: without data.",
-            {"type": ("http", "prometheus"), "result": ("pass", "fail", "none")},
-        ),
-        Metric(
-            "farmd_deployments",
-            "gauge",
-            "Deployments that this farm works on, by where they are.",
-            {"state": DEPLOYMENT_STATES},
-        ),
-        Metric(
-            "farmd_deployment_operations_total",
-            "counter",
-            "Steps of deployments; refused: planned anew, because something had changed.",
-            {"op": ("run", "replace", "remove", "repair", "hook", "volume"), "result": ("done", "refused")},
-        ),
-        Metric(
-            "farmd_deployment_duration_seconds",
-            "histogram",
-            "Time from the submit of a deployment to its end, by how it ended.",
-            {"result": ("done", "reverted", "stale", "abandoned")},
-            STEP_SECONDS,
-        ),
-        Metric(
-            "farmd_apps",
-            "gauge",
-            "Apps that this farm works on, by where they are.",
-            {"state": APP_STATES},
-        ),
-        Metric(
-            "farmd_app_objects_total",
-            "counter",
-            "Changes of objects of apps.",
-            {
-                "backend": ("consul", "kubernetes"),
-                "act": ("create", "update", "adopt", "repair", "replace", "release", "hand", "remove"),
-            },
-        ),
-        Metric(
-            "farmd_app_wave_duration_seconds",
-            "histogram",
-            "Time of one step of an app until all of its objects were ready, or the revision failed.",
-            {"result": ("done", "failed")},
-            STEP_SECONDS,
-        ),
-        Metric(
-            "farmd_jobs",
-            "gauge",
-            "Jobs that this farm works on, by where they are.",
-            {"state": JOB_STATES},
-        ),
-        Metric(
-            "farmd_job_restarts_total",
-            "counter",
-            "Members of jobs that were tried again, by why they ended; evicted: their node was drained.",
-            {"cause": ("exit", "oom", "lost", "evicted", "preempted")},
-        ),
+        *(row for kind in KINDS.values() if kind.metrics for row in load(kind.metrics)),
         Metric(
             "farmd_alerts_sent_total",
             "counter",

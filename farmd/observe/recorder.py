@@ -61,14 +61,12 @@ class Metrics:
     def _labelled(self, name: str, kind: Kind, labels: dict[str, str]) -> Counter | Gauge | Histogram:
         row = self._rows.get(name)
         if row is None or row.kind != kind:
-            raise UnknownMetric(f"{name}: no such {kind} in farmd/observe/metrics.py")
+            raise UnknownMetric(f"{name}: no such {kind} in the table of metrics")
         if labels.keys() != row.labels.keys():
             raise UnknownMetric(f"{name}: found labels {sorted(labels)}, expected {sorted(row.labels)}")
         for label, value in labels.items():
             if label not in _OPEN_LABELS and value not in row.labels[label]:
-                raise UnknownMetric(
-                    f"{name}: label {label} has no value {value!r} in farmd/observe/metrics.py"
-                )
+                raise UnknownMetric(f"{name}: label {label} has no value {value!r} in the table of metrics")
         made = self._made[name]
         return made.labels(**labels) if labels else made
 

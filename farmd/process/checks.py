@@ -37,12 +37,7 @@ def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
     config = loaded.config
     address = Address.from_environment(consul_environment(config, env))
     checks: list[Check] = [address.tls.context] if address.scheme == "https" else []
-    token_files = {
-        "store.token_file": config.store.token_file,
-        "scheduler.token_file": config.scheduler.token_file,
-        "rollouts.prometheus_token_file": config.rollouts.prometheus_token_file,
-    }
-    checks += [partial(credentials.token, key, path) for key, path in token_files.items() if path]
+    checks += [partial(credentials.token, key, path) for key, path in _token_files(config) if path]
     checks += [
         partial(credentials.content, f"alerts.sinks[{place}].secret_file", sink.secret_file)
         for place, sink in enumerate(config.alerts.sinks)
@@ -54,6 +49,15 @@ def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
     if loaded.origin("agent.state_dir") != "default":  # a machine without an agent need not have it
         checks.append(partial(_can_keep_state, Path(config.agent.state_dir), config.agent.node))
     return list(_failing(checks))
+
+
+def _token_files(config: Config) -> Iterator[tuple[str, str]]:
+    """The paths in all keys that name a file with a token, by key."""
+    for name in config.__struct_fields__:
+        section = getattr(config, name)
+        for key in section.__struct_fields__:
+            if key.endswith("token_file"):
+                yield f"{name}.{key}", getattr(section, key)
 
 
 def _failing(checks: Iterable[Check]) -> Iterator[str]:

@@ -6,31 +6,29 @@ A farm needs the store before it can be built, so its service waits for Consul f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import aiohttp
-import msgspec
 import structlog
 from aiohttp import web
 
-from farmd.config.sections import RolloutsSection, SchedulerSection
+from farmd.config.sections import SchedulerSection
 from farmd.farm.errors import TRANSIENT
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
-from farmd.housekeeping.model import HousekeepingSettings
+from farmd.kinds import KINDS, load
 from farmd.process import wiring
 from farmd.process.alerts import Alerting
 from farmd.process.services import Built, Dependencies
-from farmd.rollout import gates
 from farmd.services.board import Board
 from farmd.web import page
 from farmd.web import services as web_services
 from scheduler.protocol import Scheduler
 from scheduler.remote import RemoteScheduler
 from scheduler.selector import LabelSelectorScheduler
-from store.credentials import CredentialFiles, token
+from store import credentials
 from store.ports import Clock
 
 log = structlog.get_logger()
@@ -84,8 +82,7 @@ class FarmService:
         dependencies = self._dependencies
         async with (
             aiohttp.ClientSession() as http,
-            gates.asking() as gated,
-            _outside(dependencies) as outside,
+            _sections(dependencies) as sections,
         ):
             alerter = Alerting(
                 dependencies.config.alerts.sinks,
@@ -97,8 +94,7 @@ class FarmService:
             dependencies.life.on_reload.append(alerter.reload)
             try:
                 scheduler = choose_scheduler(dependencies.config.scheduler, dependencies.clock, http)
-                ask = asker(dependencies.config.rollouts, gated)
-                farm = await _unless(stop, self._built(alerter, scheduler, ask, outside))
+                farm = await _unless(stop, self._built(alerter, scheduler, sections))
                 if farm is not None:
                     self._farm = farm
                     self.board = Board(farm.client, farm.keys, farm.caches, farm.fleet, farm.clock, farm.rng)
@@ -106,9 +102,7 @@ class FarmService:
             finally:
                 await alerter.close()
 
-    async def _built(
-        self, alerter: Alerting, scheduler: Scheduler, ask: gates.Ask, outside: Mapping[str, Any]
-    ) -> Farm:
+    async def _built(self, alerter: Alerting, scheduler: Scheduler, sections: Mapping[str, Any]) -> Farm:
         """Build the farm, once the store answers and has a usable cluster."""
         dependencies, section = self._dependencies, self._dependencies.config.farm
         wait = FIRST_WAIT_SECONDS
@@ -134,11 +128,7 @@ class FarmService:
                     scheduler=scheduler,
                     address=dependencies.address,
                     kinds=section.kinds,
-                    housekeeping=HousekeepingSettings(
-                        **msgspec.structs.asdict(dependencies.config.housekeeping)
-                    ),
-                    ask=ask,
-                    outside=outside,
+                    sections=sections,
                 )
             except TRANSIENT as error:
                 reason, code = error.message, error.code
@@ -146,6 +136,18 @@ class FarmService:
             dependencies.life.say(f"waiting for Consul: {reason}")
             await dependencies.clock.sleep(wait * dependencies.rng.uniform(0.8, 1.2))
             wait = min(LONGEST_WAIT_SECONDS, wait * 2)
+
+
+@asynccontextmanager
+async def _sections(dependencies: Dependencies) -> AsyncIterator[Mapping[str, Any]]:
+    """What kinds have besides the store: their sections of the configuration, or what they open by them."""
+    config = dependencies.config
+    async with AsyncExitStack() as stack:
+        sections: dict[str, Any] = {}
+        for family in KINDS.keys() & set(config.__struct_fields__):
+            section, opens = getattr(config, family), KINDS[family].opens
+            sections[family] = await stack.enter_async_context(load(opens)(section)) if opens else section
+        yield sections | dict(await stack.enter_async_context(_outside(dependencies)))
 
 
 @asynccontextmanager
@@ -191,15 +193,5 @@ def choose_scheduler(section: SchedulerSection, clock: Clock, http: aiohttp.Clie
         fallback=built_in if section.fallback == "built-in" else None,
         timeout=section.timeout,
         pause=section.pause,
-        token=_token("scheduler.token_file", section.token_file),
+        token=credentials.reread("scheduler.token_file", section.token_file),
     )
-
-
-def asker(section: RolloutsSection, http: aiohttp.ClientSession) -> gates.Asker:
-    """What asks the gates of rollouts."""
-    source = _token("rollouts.prometheus_token_file", section.prometheus_token_file)
-    return gates.Asker(http, section.prometheus_url, source)
-
-
-def _token(key: str, path: str) -> Callable[[], str] | None:
-    return CredentialFiles([path], lambda: token(key, path)) if path else None

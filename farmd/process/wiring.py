@@ -21,15 +21,13 @@ from farmd.farm.farm import Farm
 from farmd.farm.features import Features
 from farmd.farm.kind import Kind
 from farmd.farm.model import FarmSettings
-from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
 from farmd.kinds import KINDS, KindOfWork, load
 from farmd.observe.progress import Progress
 from farmd.pods.placement import Placement
-from farmd.rollout.gates import Ask, unasked
 from farmd.work.context import Context
 from scheduler.protocol import Scheduler
 from scheduler.selector import LabelSelectorScheduler
-from store import families, presence, registration, rollouts
+from store import families, presence, registration
 from store.audit import AuditLogStore
 from store.consul.client import ConsulClient
 from store.farms import Member
@@ -54,22 +52,20 @@ async def build_farm(
     kinds: Sequence[str],
     thaw_after: float = THAW_AFTER,
     own_trees_pause: float = OWN_TREES_PAUSE,
-    housekeeping: HousekeepingSettings = DEFAULTS,
-    ask: Ask = unasked,
-    outside: Mapping[str, Any] | None = None,
+    sections: Mapping[str, Any] | None = None,
 ) -> Farm:
     """A farm that is ready to run. Registers the cluster if there is none yet.
 
     ``address`` is the farm's HTTP address, for its presence record. ``own_trees_pause`` is the number of
-    seconds that may pass until the farm sees changes of pods and intents that others made. ``ask`` asks the
-    gates of rollouts. ``outside`` has the settings of what lies outside of Consul, by section; kinds whose
-    section is not there are left out.
+    seconds that may pass until the farm sees changes of pods and intents that others made. ``sections`` holds
+    what kinds have besides the store, by the kind or by what lies outside of Consul; kinds whose outside is
+    not there are left out.
 
     Raises:
         StoreError: Consul cannot be reached, or the cluster is unusable; try again later.
     """
-    outside = outside or {}
-    kinds = [kind for kind in kinds if KINDS[kind].outside in {"", *outside}]
+    sections = sections or {}
+    kinds = [kind for kind in kinds if KINDS[kind].outside in {"", *sections}]
     cluster = await registration.register_cluster(client, keys, ids)
     caches = Caches(client, keys, cluster, clock, rng, progress, own_trees_pause=own_trees_pause)
     fleet = FleetIndex(caches, keys)
@@ -126,7 +122,7 @@ async def build_farm(
         recorder=recorder,
         progress=progress,
         features=(features := Features(settings.knows)),
-        sections={"housekeeping": housekeeping, rollouts.KIND: ask, **outside},
+        sections=sections,
     )
     member = Member(
         id=settings.name,

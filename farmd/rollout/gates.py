@@ -18,9 +18,11 @@ from weakref import WeakValueDictionary
 
 import aiohttp
 
+from farmd.config.sections import RolloutsSection
 from farmd.rollout.prometheus import NoData, judged, value
 from farmd.rollout.verdict import Answer, Standing, Standings
 from farmd.runtime.wake import Wake
+from store import credentials
 from store.addresses import refusal
 from store.errors import CredentialInvalid
 from store.gates import Gate
@@ -100,6 +102,14 @@ async def asking() -> AsyncIterator[aiohttp.ClientSession]:
     jar, timeout = aiohttp.DummyCookieJar(), aiohttp.ClientTimeout()
     async with aiohttp.ClientSession(connector=connector, cookie_jar=jar, timeout=timeout) as session:
         yield session
+
+
+@asynccontextmanager
+async def opened(section: RolloutsSection) -> AsyncIterator[Asker]:
+    """What asks the gates of a farm's rollouts."""
+    token = credentials.reread("rollouts.prometheus_token_file", section.prometheus_token_file)
+    async with asking() as http:
+        yield Asker(http, section.prometheus_url, token)
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:

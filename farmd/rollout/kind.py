@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from farmd.kinds import KINDS
-from farmd.observe.metrics import ROLLOUT_PHASES
 from farmd.rollout.gates import Ask, unasked
+from farmd.rollout.metrics import PHASES
 from farmd.rollout.noun import ROLLOUT
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -29,7 +29,7 @@ class Rollouts(ManagingKind):
 
     def __init__(self, context: Context) -> None:
         target = KINDS[RCS.name].noun
-        phases = Phases(context.recorder, "farmd_rollouts", "phase", ROLLOUT_PHASES, target=target)
+        phases = Phases(context.recorder, "farmd_rollouts", "phase", PHASES, target=target)
         super().__init__(context, [context.caches.tree(RCS)], phases)
         self._ask: Ask = context.sections.get(KIND, unasked)
         # A freeze of the controllers holds their rollouts, too.

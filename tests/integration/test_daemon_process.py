@@ -238,10 +238,10 @@ def test_the_check_names_what_a_process_would_wait_for_or_end_at(tmp_path):
         assert check.ends() == 78
     assert check.text.replace(str(tmp_path), "…").splitlines() == [
         "farmd: CONSUL_CACERT: found '/none' (No such file or directory), expected a readable file",
-        "farmd: store.token_file: found 2 lines in '…/token', expected a token alone on one line",
         "farmd: scheduler.token_file: found '…', which is no file, expected a readable file",
         "farmd: rollouts.prometheus_token_file: found '…/none' (No such file or directory),"
         " expected a readable file",
+        "farmd: store.token_file: found 2 lines in '…/token', expected a token alone on one line",
         "farmd: alerts.sinks[0].secret_file: found '…/none' (No such file or directory),"
         " expected a readable file",
         "farmd: web.bind: cannot listen on 203.0.113.7:0: Cannot assign requested address",

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from farmd.config.sections import HousekeepingSection
 from farmd.farm.errors import ClaimLost
-from farmd.housekeeping.model import PATIENCE_SECONDS, HousekeepingSettings
+from farmd.housekeeping.model import PATIENCE_SECONDS
 from farmd.runtime.clock import SystemIds
 from store import manifests
 from store.audit import AuditReader
@@ -19,7 +20,7 @@ from tests.fleet import CLOCK, Cluster, cluster_on, eventually, start_farm
 from tests.house import HOUR, House, house_on, manifest
 
 KINDS = ("rcs", "housekeeping")
-QUICK = HousekeepingSettings(interval=1.0, manifest_age=0.0)
+QUICK = HousekeepingSection(interval=1.0, manifest_age=0.0)
 
 
 class ShiftedClock:
@@ -65,8 +66,12 @@ async def condemned(cluster: Cluster, sha: str) -> bool:
 
 
 async def test_one_farm_at_a_time_keeps_house_and_another_takes_over(cluster: Cluster) -> None:
-    first = await start_farm(cluster.client, "one", keys=cluster.keys, kinds=KINDS, housekeeping=QUICK)
-    second = await start_farm(cluster.client, "two", keys=cluster.keys, kinds=KINDS, housekeeping=QUICK)
+    first = await start_farm(
+        cluster.client, "one", keys=cluster.keys, kinds=KINDS, sections={"housekeeping": QUICK}
+    )
+    second = await start_farm(
+        cluster.client, "two", keys=cluster.keys, kinds=KINDS, sections={"housekeeping": QUICK}
+    )
     try:
 
         async def all_held() -> bool:

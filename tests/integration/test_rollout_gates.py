@@ -46,7 +46,9 @@ async def farm_that_asks(rolling: Rolling, url: str = "") -> AsyncIterator[Runni
     async with asking() as http:
         ask = Asker(http, url)
         cluster = rolling.cluster
-        async with farm_on(cluster.client, "farm-1", keys=cluster.keys, kinds=KINDS, ask=ask) as farm:
+        async with farm_on(
+            cluster.client, "farm-1", keys=cluster.keys, kinds=KINDS, sections={"rollouts": ask}
+        ) as farm:
             yield farm
 
 

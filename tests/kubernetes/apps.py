@@ -49,11 +49,11 @@ class Apps:
         change(transport)
         settings = KubernetesSettings(transport, name=self.namespace, namespaces=(self.namespace,))
         opened = elsewhere.opened(settings, SystemClock(), system_rng())
-        outside = {"kubernetes": settings, "apps": await self._stack.enter_async_context(opened)}
+        sections = {"kubernetes": settings, "apps": await self._stack.enter_async_context(opened)}
         client = client_of(self._consul)
         self._stack.push_async_callback(client.close)
         kinds = ("apps", "kubejobs")
-        farm = await start_farm(client, name, keys=self.cluster.keys, kinds=kinds, outside=outside)
+        farm = await start_farm(client, name, keys=self.cluster.keys, kinds=kinds, sections=sections)
         self._stack.push_async_callback(farm.close)
 
         async def serves() -> bool:

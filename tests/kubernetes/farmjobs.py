@@ -136,9 +136,9 @@ class Jobs:
         self._settings[name] = settings
         client = client_of(self._address)
         stack.push_async_callback(client.close)
-        outside = {"kubernetes": settings}
+        sections = {"kubernetes": settings}
         keys = self._cluster.keys
-        farm = await start_farm(client, name, keys=keys, kinds=("kubejobs",), outside=outside, **chosen)
+        farm = await start_farm(client, name, keys=keys, kinds=("kubejobs",), sections=sections, **chosen)
         stack.push_async_callback(farm.close)
         self._running[name] = farm
         return changed

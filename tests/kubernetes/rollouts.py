@@ -67,8 +67,8 @@ class Rollouts:
         )
         client = client_of(self._address)
         stack.push_async_callback(client.close)
-        outside, keys = {"kubernetes": settings}, self.cluster.keys
-        farm = await start_farm(client, name, keys=keys, kinds=("progressive",), outside=outside)
+        sections, keys = {"kubernetes": settings}, self.cluster.keys
+        farm = await start_farm(client, name, keys=keys, kinds=("progressive",), sections=sections)
         stack.push_async_callback(farm.close)
         self.running[name] = farm
         return found

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from farmd.config.sections import HousekeepingSection
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
-from farmd.housekeeping.model import HousekeepingSettings
 from farmd.kinds import KINDS
 from farmd.observe.progress import Progress
 from farmd.process.wiring import build_farm
@@ -55,7 +55,7 @@ class VirtualFarm:
     keys: Keys
     clock: Clock
     enter: Callable[[str], None]
-    housekeeping: HousekeepingSettings
+    housekeeping: HousekeepingSection
     failures: list[str]
     selector: str = ""
     own_trees_pause: float = OWN_TREES_PAUSE
@@ -147,8 +147,10 @@ class VirtualFarm:
             kinds=KINDS,
             thaw_after=THAW_AFTER,
             own_trees_pause=self.own_trees_pause,
-            housekeeping=self.housekeeping,
-            ask=self.ask or moody(f"gates {self.name}/{self.starts}"),
+            sections={
+                "housekeeping": self.housekeeping,
+                "rollouts": self.ask or moody(f"gates {self.name}/{self.starts}"),
+            },
         )
         try:
             await self.farm.run(self.stopping)

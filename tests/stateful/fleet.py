@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from farmd.commands.mutation import Call, Mutation, commit
-from farmd.housekeeping.model import HousekeepingSettings
+from farmd.config.sections import HousekeepingSection
 from store import checkpoint, registration
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
@@ -50,7 +50,7 @@ class Fleet:
 
     def __init__(
         self,
-        housekeeping: HousekeepingSettings,
+        housekeeping: HousekeepingSection,
         selectors: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.loop = VirtualLoop()
@@ -74,7 +74,7 @@ class Fleet:
         )
         self.cluster = self.run(registration.register_cluster(self.client, KEYS, self.ids))
 
-    def _farm(self, name: str, housekeeping: HousekeepingSettings, selector: str) -> VirtualFarm:
+    def _farm(self, name: str, housekeeping: HousekeepingSection, selector: str) -> VirtualFarm:
         return VirtualFarm(
             name,
             self.server,

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
+from farmd.config.sections import HousekeepingSection
 from farmd.daemonset.commands import DAEMON_SET
-from farmd.housekeeping.model import HousekeepingSettings
 from farmd.replication.commands import RC
 from farmd.rollout import commands as rollouts
 from store import codec
@@ -54,7 +54,7 @@ class FleetMachine(Troubles):
         rolls=st.booleans(),
     )
     def begin(self, nodes: int, farm_count: int, prunes: bool, shares: bool, rolls: bool) -> None:
-        keeping = HousekeepingSettings(
+        keeping = HousekeepingSection(
             interval=60.0, manifest_age=60.0, audit_retention=30.0 if prunes else 7 * 24 * 3600.0
         )
         self.fleet = Fleet(keeping, PARTITIONS if shares else {})

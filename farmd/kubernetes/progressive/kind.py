@@ -18,7 +18,7 @@ from farmd.kubernetes.progressive.objects import SERVICES
 from farmd.kubernetes.progressive.watches import Watches
 from farmd.kubernetes.progressive.worker import ProgressiveWorker, Shared
 from farmd.kubernetes.settings import KubernetesSettings
-from farmd.observe.metrics import ROLLOUT_PHASES
+from farmd.rollout.metrics import PHASES
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.phases import Phases
@@ -39,7 +39,7 @@ class Progressive(KubernetesKind):
         found = ServiceItems((settings.contact.feature,))
         ground = Ground(transport, settings.knative_namespace, clock)
         events = Events(transport, SERVICES, clock)
-        phases = Phases(context.recorder, "farmd_rollouts", "phase", ROLLOUT_PHASES, target="ksvc")
+        phases = Phases(context.recorder, "farmd_rollouts", "phase", PHASES, target="ksvc")
         self.shared = Shared(transport, found, ground, events, phases, {})
         found.watches = [
             Watches(

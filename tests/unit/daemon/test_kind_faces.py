@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,15 +33,8 @@ ASKED = [kind for kind in KINDS.values() if kind.noun]
 WITH_RECORDS = [family for family in FAMILIES.values() if family.record is not None]
 BY_FAMILY = {"ids": lambda one: getattr(one, "family", "") or one.name}
 ITEM = "0123456789abcdef"
-NAMED = [family.name for family in families.claimed() if family.named]
-# How a shared file would name a kind, if not by its family; p2's own names may stand where they are.
-NAMED_BY = {
-    "daemonsets": r"(?i)daemon[ _-]?set",
-    "jobs": r'(?m)^(?!KUBERNETES_RESOURCES).*"jobs"',  # Kubernetes calls a resource so, too
-}
 ENDING = {kind.family for kind in KINDS.values() if kind.ended}  # by themselves, so nobody deletes one
 MADE_OTHERWISE = {"deployments", "jobs"}  # by farmctl deploy, and job run
-OF_P2 = {"store/labels.py", "store/locks.py"}
 
 
 async def put(call: Call, key: str, value: object) -> None:
@@ -166,27 +158,6 @@ def test_whoever_repairs_may_prove_that_no_later_version_owns_it(family: str) ->
 def test_the_manual_has_a_row_of_its_commands(kind: KindOfWork) -> None:
     rows = (ROOT / "docs" / "cli.md").read_text().splitlines()
     assert any(row.startswith(f"| `{kind.noun} ") for row in rows)
-
-
-@pytest.mark.parametrize("family", NAMED)
-def test_no_shared_file_names_a_kind(family: str) -> None:
-    kind = KINDS[family]
-    package = "/".join(kind.runs.split(".")[:2])
-    own = (
-        f"{package}/",
-        "farmd/kubernetes/",  # the same kinds, where their items lie outside of Consul
-        f"store/{family}.py",
-        f"farmd/cli/{kind.noun}",
-        "store/families.py",
-        "farmd/kinds.py",
-    )
-    naming = {
-        str(path.relative_to(ROOT))
-        for part in ("farmd", "store", "scheduler", "alerting")
-        for path in (ROOT / part).rglob("*.py")
-        if re.search(NAMED_BY.get(family, f'"{family}"'), path.read_text())
-    }
-    assert {path for path in naming if not path.startswith(own)} <= OF_P2
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ASKED if kind.asked], **BY_FAMILY)

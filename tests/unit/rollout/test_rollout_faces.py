@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.observe.metrics import ROLLOUT_PHASES
 from farmd.observe.recorder import Metrics
 from farmd.rollout.estimate import Estimate, estimated
+from farmd.rollout.metrics import PHASES
 from farmd.rollout.view import Sight, lines
 from farmd.rollout.words import floored
 from farmd.work.phases import Phases
@@ -130,7 +130,7 @@ def test_a_length_of_time_has_two_units_at_most(seconds: float, words: str) -> N
 
 def test_the_metric_counts_each_rollout_in_its_last_phase_until_its_worker_ends() -> None:
     registry = CollectorRegistry()
-    phases = Phases(Metrics(registry), "farmd_rollouts", "phase", ROLLOUT_PHASES, target="rc")
+    phases = Phases(Metrics(registry), "farmd_rollouts", "phase", PHASES, target="rc")
     for rollout_id, phase in (("a", "moving"), ("b", "moving"), ("a", "halted"), ("c", "baking"), ("b", "")):
         phases.see(rollout_id, phase)
     shown = {

@@ -1,0 +1,29 @@
+"""The metrics of deployments."""
+
+from __future__ import annotations
+
+from farmd.observe.metrics import STEP_SECONDS, Metric, Values
+
+STATES: Values = ("draft", "pending", "rolling", "back", "paused", "halted")
+
+METRICS = (
+    Metric(
+        "farmd_deployments",
+        "gauge",
+        "Deployments that this farm works on, by where they are.",
+        {"state": STATES},
+    ),
+    Metric(
+        "farmd_deployment_operations_total",
+        "counter",
+        "Steps of deployments; refused: planned anew, because something had changed.",
+        {"op": ("run", "replace", "remove", "repair", "hook", "volume"), "result": ("done", "refused")},
+    ),
+    Metric(
+        "farmd_deployment_duration_seconds",
+        "histogram",
+        "Time from the submit of a deployment to its end, by how it ended.",
+        {"result": ("done", "reverted", "stale", "abandoned")},
+        STEP_SECONDS,
+    ),
+)

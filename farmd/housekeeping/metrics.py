@@ -1,0 +1,14 @@
+"""The metrics of house-keeping."""
+
+from __future__ import annotations
+
+from farmd.observe.metrics import Metric
+
+METRICS = (
+    Metric(
+        "farmd_housekeeping_total",
+        "counter",
+        "Actions of house-keeping on manifests, hours of the audit log and checkpoints.",
+        {"what": ("condemned", "absolved", "collected", "pruned", "checkpoint")},
+    ),
+)

@@ -1,0 +1,169 @@
+"""A file that kinds of work share names none of them: it asks the registry (``farmd/kinds.py``).
+
+Judged are identifiers, imports and texts; docstrings and comments may give examples.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from farmd.kinds import KINDS
+
+ROOT = Path(__file__).parents[3]
+REGISTRIES = ("farmd/kinds.py", "store/families.py")
+
+WORDS = {
+    "rcs": r"(?<![a-z])(?-i:rcs?|RCs?|RCS)(?![a-z])|replication_?controller",
+    "rollouts": r"rollout",
+    "deployments": r"deployment",
+    "daemonsets": r"daemon[ _-]?set",
+    "jobs": r"(?<![a-z])jobs?(?![a-z])",
+    "apps": r"(?<![a-z])apps(?![a-z])|farmd\.dispatch",
+    "kubejobs": r"kube_?jobs",
+    "progressive": r"progressive",
+    "housekeeping": r"house[ _-]?keeping",
+}
+"""How code would name a kind. Nodes are missing: every owner has pods on nodes."""
+
+OUTSIDE = "the same kinds, where their items lie in Kubernetes"
+MANAGES = "it changes items of that kind, which is what it is for"
+STATE = "a record has fields for those that change it"
+SECTION = "the configuration's sections and keys are one table"
+EXAMPLE = "a text for people, with an example or an advice"
+P2 = "p2's name"
+FOREIGN = "the word of another system, or of another thing"
+EXCEPTIONS = {
+    "rcs": {
+        "farmd/rollout/": MANAGES,
+        "farmd/cli/rollout": MANAGES,
+        "farmd/deploy/": MANAGES,
+        "farmd/kubernetes/": FOREIGN,
+        "farmd/dev/": EXAMPLE,
+        "farmd/cli/apply.py": EXAMPLE,
+        "farmd/cli/audit.py": EXAMPLE,
+        "farmd/cli/service_edit.py": EXAMPLE,
+        "store/history.py": "the history of a rollout holds the controller as it was",
+        "store/labels.py": P2,
+        "store/locks.py": P2,
+        "scheduler/versions.py": FOREIGN,
+    },
+    "rollouts": {
+        "farmd/kubernetes/": OUTSIDE,
+        "farmd/cli/kubernetes.py": OUTSIDE,
+        "farmd/replication/": "the file of a controller holds the policy of its rollouts",
+        "farmd/config/": SECTION,
+        "farmd/observe/": FOREIGN,
+        "farmd/dev/": EXAMPLE,
+        "store/history.py": "the history of rollouts",
+        "store/rcs.py": STATE,
+        "store/work.py": STATE,
+    },
+    "deployments": {
+        "farmd/kubernetes/": FOREIGN,
+        "farmd/cli/deploy": MANAGES,
+        "farmd/cli/service_": MANAGES,
+        "farmd/compose/": MANAGES,
+        "farmd/services/": "a service names the deployment that changes it (R13)",
+        "farmd/tables/services.py": "a service names the deployment that changes it (R13)",
+        "farmd/dispatch/": "nobody watches services; their deployments tell of them",
+        "farmd/doctor/": "a service may name a deployment that is over",
+        "farmd/nodes/": "a deployment holds manifests before its owners do",
+        "store/services.py": STATE,
+        "store/work.py": STATE,
+    },
+    "daemonsets": {"farmd/kubernetes/": FOREIGN},
+    "jobs": {
+        "farmd/kubernetes/": OUTSIDE,
+        "farmd/cli/kubernetes.py": OUTSIDE,
+        "farmd/config/": SECTION,
+        "farmd/compose/": FOREIGN,
+        "farmd/observe/": FOREIGN,
+        "farmd/doctor/": "runs are beside their jobs, and are left where these are gone",
+        "farmd/housekeeping/": "runs are beside their jobs, and are left where these are gone",
+        "farmd/agent/agent.py": "the feature of agents that keep R29",
+        "store/features.py": "the feature of agents that keep R29",
+        "store/variables.py": "what a member is told of its job",
+    },
+    "apps": {
+        "farmd/kubernetes/": OUTSIDE,
+        "farmd/process/farm_service.py": OUTSIDE,
+        "farmd/cli/top.py": "apps own no pods, so top asks for their table by itself",
+        "farmd/doctor/": "what bears the mark of an app that is gone",
+        "store/work.py": STATE,
+    },
+    "progressive": {
+        "farmd/kubernetes/install.py": "it installs what each kind there needs",
+        "farmd/cli/kubernetes.py": OUTSIDE,
+        "farmd/cli/rollout": OUTSIDE,
+        "farmd/rollout/": "ramps of rollouts have Knative's word, too",
+    },
+    "housekeeping": {"farmd/config/": SECTION},
+}
+"""Shared files that name a kind all the same, by the beginning of their paths, and why."""
+
+
+def own(family: str) -> tuple[str, ...]:
+    """Where a kind is at home."""
+    kind = KINDS[family]
+    package = kind.runs.partition(":")[0].rpartition(".")[0].replace(".", "/")
+    return (
+        f"{package}/",
+        f"store/{family}.py",
+        f"farmd/tables/{family}.py",
+        *([f"farmd/cli/{kind.noun}"] if kind.noun else []),
+    )
+
+
+def said(tree: ast.Module) -> Iterator[str]:
+    """All identifiers and texts of a module but those that are statements: docstrings."""
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in prose:
+                yield text
+            case ast.Name(id=text) | ast.Attribute(attr=text) | ast.alias(name=text):
+                yield text
+            case ast.arg(arg=text) | ast.keyword(arg=str(text)) | ast.ImportFrom(module=str(text)):
+                yield text
+            case ast.ClassDef(name=text) | ast.FunctionDef(name=text) | ast.AsyncFunctionDef(name=text):
+                yield text
+
+
+@cache
+def modules() -> dict[str, str]:
+    """What each module says, a word or a text a line."""
+    paths = [
+        path for part in ("farmd", "store", "scheduler", "alerting") for path in (ROOT / part).rglob("*.py")
+    ]
+    return {str(path.relative_to(ROOT)): "\n".join(said(ast.parse(path.read_text()))) for path in paths}
+
+
+def naming(family: str) -> set[str]:
+    """The modules that are not a kind's own and name it."""
+    home = (*own(family), *REGISTRIES)
+    word = re.compile(WORDS[family], re.IGNORECASE)
+    return {path for path, text in modules().items() if not path.startswith(home) and word.search(text)}
+
+
+def test_every_kind_but_nodes_has_words() -> None:
+    assert WORDS.keys() == KINDS.keys() - {"nodes"}
+
+
+@pytest.mark.parametrize("family", WORDS)
+def test_no_shared_file_names_a_kind(family: str) -> None:
+    allowed = tuple(EXCEPTIONS.get(family, {}))
+    named = sorted(path for path in naming(family) if not path.startswith(allowed))
+    assert named == [], f"they name {family}: let them ask the registry, or say in EXCEPTIONS why not"
+
+
+@pytest.mark.parametrize(
+    ("family", "place"), [(family, place) for family in EXCEPTIONS for place in EXCEPTIONS[family]]
+)
+def test_no_exception_outlives_its_reason(family: str, place: str) -> None:
+    assert any(path.startswith(place) for path in naming(family))
