@@ -90,6 +90,8 @@ class Request:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     lane: Lane = Lane.READ
+    known: str = ""
+    """The index of an answer that the sender has: the body of another answer with it may be left out."""
 
 
 @dataclass(frozen=True, slots=True)

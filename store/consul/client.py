@@ -242,12 +242,13 @@ class ConsulClient:
         return answers.converted(await self._library.agent.self(), AgentSelf, Op.AGENT)
 
     async def _read(self, op: Op, key: str, params: Params, index: int, wait: float, mode: Mode) -> Response:
-        lane, limit = Lane.READ, SHORT_SECONDS
+        lane, limit, known = Lane.READ, SHORT_SECONDS, ""
         if index > 0:
+            known = "" if op is Op.GET else str(index)
             op, lane, limit = Op.WATCH, Lane.WATCH, blocking_limit(wait)
             params += (("index", str(index)),)
             if wait > 0:
                 params += (("wait", f"{round(wait * 1000)}ms"),)
         if mode != "default":
             params += ((mode, ""),)
-        return await self._send(op, Request("GET", f"/v1/kv/{key}", params, lane=lane), limit)
+        return await self._send(op, Request("GET", f"/v1/kv/{key}", params, lane=lane, known=known), limit)

@@ -86,7 +86,7 @@ class AiohttpTransport:
                 ssl=tls,
                 server_hostname=self._address.tls.server_name or None,
             ) as answer:
-                body = await self._read(answer)
+                body = await self._read(answer, request.known)
                 headers = {name.lower(): value for name, value in answer.headers.items()}
                 return Response(answer.status, headers, body)
         except NEVER_LEFT as error:
@@ -112,8 +112,12 @@ class AiohttpTransport:
         url = self._address.url + quote(request.path, safe="/:~.-_")
         return f"{url}?{urlencode(request.params)}" if request.params else url
 
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
-        """The whole body; refused if it is larger than allowed."""
+    async def _read(self, answer: aiohttp.ClientResponse, known: str) -> bytes:
+        """The whole body; refused if it is larger than allowed. A known body is dropped as it comes."""
+        if known and answer.status == 200 and answer.headers.get("X-Consul-Index") == known:
+            async for _ in answer.content.iter_any():
+                pass
+            return b""
         limit = self._max_answer_bytes
         if answer.content_length is not None and answer.content_length <= limit:
             return await answer.read()

@@ -251,3 +251,19 @@ async def test_a_missing_unix_socket_never_left(tmp_path: Path) -> None:
     async with transport_to(f"unix://{tmp_path}/none.sock") as transport:
         with pytest.raises(StoreUnavailable):
             await transport.send(get(), 5)
+
+
+@pytest.mark.parametrize(("index", "kept"), [("7", ""), ("8", "[1]")])
+async def test_the_body_of_an_answer_that_is_known_is_dropped_and_its_connection_kept(
+    index: str, kept: str
+) -> None:
+    """At the end of each wait Consul sends the whole tree again; a farm must not hold it twice."""
+
+    async def answer(seen: Seen) -> web.StreamResponse:
+        return json_answer("[1]", **{"X-Consul-Index": index})
+
+    async with Scripted(answer) as consul, transport_to(consul.address) as transport:
+        for _ in range(2):
+            found = await transport.send(Request("GET", "/v1/kv/a", known="7"), 5)
+            assert (found.headers["x-consul-index"], found.body.decode()) == (index, kept)
+        assert consul.connections == 1
