@@ -179,7 +179,8 @@ class World:
         """Create an object, or overwrite its spec and annotations where they differ."""
         there = self.stores[kind].get(self.namespace, meta["name"])
         if there is None:
-            await self.objects[kind].create(self.namespace, {"metadata": meta, "spec": spec})
+            manager = (("fieldManager", "controller"),)
+            await self.objects[kind].create(self.namespace, {"metadata": meta, "spec": spec}, params=manager)
             return
         ops = [{"op": "add", "path": "/spec", "value": spec}] if there.spec != spec else []
         if there.metadata.annotations != meta["annotations"]:

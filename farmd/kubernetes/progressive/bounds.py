@@ -3,7 +3,7 @@
 
 What must never break: bounds of a stage only narrow the final ones, and no final bound is lost. A bound that
 farmd owns by ``managedFields`` is a stage's, and its final value stands on the StagePodAutoscaler; a bound
-that another manager owns is final, whoever wrote it and when.
+that another manager owns is final, whoever wrote it and when, but for what Knative copied of farmd's.
 """
 
 from __future__ import annotations
@@ -93,11 +93,21 @@ def final(knative: Knative, name: str) -> Bounds:
 
 
 def _ours(knative: Knative, name: str, key: str) -> bool:
-    found = bearer(knative, name)
+    """Whether a bound is a stage's: farmd wrote it, or Knative copied it from a revision on which farmd did.
+
+    A version of Knative that takes bounds from revisions leaves such copies to an older one that follows it.
+    """
+    found, revision = bearer(knative, name), knative.revisions.get(name)
     if found is None:
         return False
-    owners = managers_of(found.metadata, "metadata", "annotations", key)
-    return any(each.manager == MANAGER for each in owners)
+    writers = _writers(found, key)
+    copies = isinstance(found, PodAutoscaler) and revision is not None and MANAGER in _writers(revision, key)
+    makers = {each.manager for each in managers_of(found.metadata, "spec")}
+    return MANAGER in writers or (copies and writers <= makers)
+
+
+def _writers(found: Revision | PodAutoscaler, key: str) -> set[str]:
+    return {each.manager for each in managers_of(found.metadata, "metadata", "annotations", key)}
 
 
 def _recorded(knative: Knative, name: str) -> Bounds:

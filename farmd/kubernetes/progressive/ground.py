@@ -48,12 +48,23 @@ class Ground:
 
     async def run(self, changed: Callable[[], None]) -> None:
         """Look now and then; call back where something changed."""
+        told: tuple[object, ...] = ()
         while True:
-            before = (self.problem, self.bounds_on_revisions, self.settings)
             await self.look()
-            if before != (self.problem, self.bounds_on_revisions, self.settings):
+            found = (self.problem, self.bounds_on_revisions, self.settings)
+            if found != told:
                 changed()
+            told = found
             await self._clock.sleep(LOOK_SECONDS)
+
+    async def confirmed(self) -> bool:
+        """Read the version once more: whether bounds are still written where the last plan wants them."""
+        planned = self.bounds_on_revisions
+        try:
+            self.bounds_on_revisions = bounds_on_revisions(await self._version())
+        except InputInvalid as error:
+            self.problem = error.message
+        return not self.problem and self.bounds_on_revisions == planned
 
     async def look(self) -> None:
         """Read everything once; what cannot be read now stays as it was."""

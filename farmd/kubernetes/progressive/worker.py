@@ -18,7 +18,7 @@ from farmd.kubernetes.events import Events
 from farmd.kubernetes.progressive import alarms, bodies, plan, reader, reading, record
 from farmd.kubernetes.progressive.ground import Ground
 from farmd.kubernetes.progressive.items import ServiceItems, Where
-from farmd.kubernetes.progressive.model import Knative, Plan, Turn
+from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, Turn
 from farmd.kubernetes.progressive.objects import CLAIM
 from farmd.kubernetes.progressive.record import BY_PERSON
 from farmd.kubernetes.progressive.traffic import actual
@@ -142,8 +142,15 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         return plan.decide(snapshot.knative)
 
     async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
-        """The fences, the audit record, then the turn or the writes, in this order."""
+        """The fences, the audit record, then the turn or the writes, in this order.
+
+        Bounds on an object where this version of Knative does not read them would restart pods, so the
+        version is read anew.
+        """
         knative = snapshot.knative
+        bounded = any(isinstance(each, RevisionBounds) for each in plan.writes)
+        if bounded and not await self._shared.ground.confirmed():
+            return Outcome("after", 0.0)
         if knative.orchestrator is not None:
             knative = await self._fence(knative, plan)
         await self.writer.commit(self._account(knative, plan))

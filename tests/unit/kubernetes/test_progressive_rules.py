@@ -232,6 +232,31 @@ def test_final_bounds_are_those_of_whoever_owns_them() -> None:
     assert MANAGER == "farmd-progressive"
 
 
+MIN = "autoscaling.knative.dev/min-scale"
+
+
+@pytest.mark.parametrize(
+    ("editor", "least"),
+    [
+        pytest.param("controller", 10, id="what Knative copied from a stage is a stage's"),
+        pytest.param("kubectl", 2, id="what a person wrote is final"),
+    ],
+)
+def test_after_a_downgrade_a_stage_s_bound_is_no_final_one(editor: str, least: int) -> None:
+    found = _rests(bounds=Bounds(2), own=[MIN])
+    listed = replace(found.record.spec, target_revisions=(target("web-00001", bounds=(10, None)),))
+    maker, owner = owned("controller", "spec"), owned(editor, "metadata", "annotations", MIN)
+    scale = autoscaler("web-00001", 2)
+    meta = replace(scale.metadata, annotations={MIN: "2"}, managed_fields=(maker, owner))
+    found = dataclasses.replace(
+        found,
+        autoscalers=named(replace(scale, metadata=meta)),
+        orchestrator=replace(found.record, spec=listed),
+        bounds_on_revisions=False,
+    )
+    assert bounds.final(found, "web-00001") == Bounds(least, None)
+
+
 def test_revisions_of_the_class_hpa_have_one_pod_at_least() -> None:
     found = _rests(bounds=Bounds(4, 8))
     scaled = found.revisions["web-00001"]
