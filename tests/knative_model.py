@@ -24,6 +24,7 @@ from farmd.kubernetes.progressive.model import (
     StageBounds,
     Traffic,
     Turn,
+    Write,
 )
 from farmd.kubernetes.progressive.objects import (
     FINAL,
@@ -133,13 +134,17 @@ class World:
     def cycle(self) -> Plan:
         """One cycle of a worker."""
         plan = decide(self.snapshot())
-        if plan.turn is not None:
-            self.written.append(plan.turn)
-            self._turn(plan.turn)
-        for write in plan.writes:
-            self.written.append(write)
-            self._write(write)
+        for each in filter(None, (plan.turn, *plan.writes)):
+            self.carry_out(each)
         return plan
+
+    def carry_out(self, change: Turn | Write) -> None:
+        """What the API server does of a turn or a write."""
+        self.written.append(change)
+        if isinstance(change, Turn):
+            self._turn(change)
+        else:
+            self._write(change)
 
     def _turn(self, turn: Turn) -> None:
         record = self.record or Orchestrator(metadata=Meta(name="web", namespace="shop", uid="record"))
@@ -153,7 +158,7 @@ class World:
             record = replace(record, spec=turn.spec)
         self.record = replace(record, metadata=meta, status=turn.status or record.status)
 
-    def _write(self, write: object) -> None:
+    def _write(self, write: Write) -> None:
         match write:
             case Traffic():
                 self.traffic, self.manager = write.entries, MANAGER

@@ -15,6 +15,8 @@ from farmd.kubernetes.access import access
 from farmd.kubernetes.install import install
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.clock import SystemClock
+from tests import forked
+from tests.fault.farm_process import Nursery
 from tests.fleet import cluster_on
 from tests.kubernetes.apps import Apps
 from tests.kubernetes.farmjobs import Jobs
@@ -74,6 +76,14 @@ def api(request: pytest.FixtureRequest) -> Iterator[Api]:
     gangs = "--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true"
     with ApiServer(request.getfixturevalue("etcd"), *gangs) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Forks farm processes, which end with it."""
+    forked.ready()
+    with Nursery(tmp_path_factory.mktemp("farms")) as made:
+        yield made
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from hypothesis import Phase, assume, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from farmd.kubernetes.progressive import bounds, reading, traffic
-from farmd.kubernetes.progressive.model import Bounds, RevisionBounds, Traffic
+from farmd.kubernetes.progressive import bounds, reading, record, traffic
+from farmd.kubernetes.progressive.model import Bounds, RevisionBounds, Traffic, Turn, Write
 from farmd.kubernetes.progressive.settings import Settings
 from tests.knative_model import Scale, World
 from tests.knative_worlds import FREE
@@ -36,7 +36,12 @@ class Checked(World):
         self.final[name] = bounds
         return name
 
-    def _write(self, write: object) -> None:
+    def _turn(self, turn: Turn) -> None:
+        super()._turn(turn)
+        snapshot = self.snapshot()
+        assert not reading.names(snapshot.record.spec.target_revisions) & set(record.refused(snapshot))  # K6
+
+    def _write(self, write: Write) -> None:
         if isinstance(write, Traffic):  # K1
             shares = [each.percent or 0 for each in write.entries if not each.tag]
             assert sum(shares) == 100
