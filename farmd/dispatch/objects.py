@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from farmd.dispatch.scopes import SCOPES, scopes_of
 from farmd.dispatch.treatment import Treatment, checked
 from store import codec
 from store.apps import Entry, TypedReference
@@ -118,6 +119,10 @@ def parse(
     )
     left = {key: value for key, value in annotations.items() if key not in _ANNOTATIONS}
     document = _stated(data, metadata, left, ref.namespace)
+    try:
+        scopes_of(document)
+    except InputInvalid as error:
+        raise InputInvalid(f"{where}: {error.message}", **error.fields) from error
     said = {key: value for key, value in annotations.items() if key in _ANNOTATIONS}
     treatment = _said(said, _implied(left, identity, where), where)
     return Entry(ref=ref, document=document, **checked(treatment, where, OURS))
@@ -164,8 +169,8 @@ def _annotations(metadata: dict[str, Any], where: str) -> dict[str, str]:
         place = f"{where}: metadata.annotations.{key}"
         if not isinstance(value, str):
             refuse(place, shown(value), "text", field=key)
-        if key.startswith(OURS) and key not in _ANNOTATIONS:
-            near = nearest(key, sorted(_ANNOTATIONS))
+        if key.startswith(OURS) and key not in (*_ANNOTATIONS, SCOPES):
+            near = nearest(key, sorted((*_ANNOTATIONS, SCOPES)))
             raise InputInvalid(f"{place}: no such annotation{near}", field=key)
     return found
 

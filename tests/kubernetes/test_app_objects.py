@@ -19,6 +19,7 @@ from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.clock import SystemClock
 from store.apps import Entry, TypedReference
 from store.errors import OutcomeUnknown
+from tests.fleet import eventually
 from tests.kubernetes_server import ApiServer
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
@@ -48,6 +49,15 @@ class World:
         self, app: Applicator, verb: Verb, *entries: Entry, seq: int = 1, **said: Any
     ) -> dict[str, str]:
         return dict(await app.act([Act(verb, entry.ref, entry, **said) for entry in entries], seq))
+
+    async def made(self, app: Applicator, *documents: dict[str, Any]) -> None:
+        """Make these objects, whose kinds the server may serve in a moment."""
+        for entry in self.entries(*documents).values():
+
+            async def done(entry: Entry = entry) -> bool:
+                return await self.does(app, "create", entry) == {}
+
+            await eventually(done, what=str(entry.ref))
 
     def there(self, path: str) -> Any:
         return self.api.ask("GET", path)
@@ -340,6 +350,94 @@ async def test_a_definition_and_its_objects_in_one_step(world: World) -> None:
     assert {each.ref.kind for each in (await app.read(entries, False)).values()} <= {
         "CustomResourceDefinition"
     }
+
+
+async def test_what_leaves_the_file_goes_back_to_its_default_and_without_one_is_gone(world: World) -> None:
+    app = world.app()
+    await world.made(app, definition("unset.example", "Row"))
+
+    def row(**spec: Any) -> dict[str, Any]:
+        return {"apiVersion": "unset.example/v1beta1", "kind": "Row", "metadata": {"name": "r"}, "spec": spec}
+
+    def with_volumes(replicas: int | None, *names: str) -> dict[str, Any]:
+        made = deployment(replicas)
+        made["spec"]["template"]["spec"] |= {"volumes": volumes(*names)} if names else {}
+        return made
+
+    def volumes(*names: str) -> list[dict[str, Any]]:
+        return [{"name": name, "emptyDir": {}} for name in names]
+
+    of_row = f"/apis/unset.example/v1beta1/namespaces/{world.namespace}/rows/r"
+    await world.made(app, with_volumes(3, "a"), row(replicas=3, volumes=volumes("a")))
+    for replicas, names, found in ((5, ("a", "b"), (5, 2)), (None, (), (1, 0))):
+        said = {"replicas": replicas, "volumes": volumes(*names)} if names else {}
+        for document in (with_volumes(replicas, *names), row(**said)):
+            assert await world.does(app, "update", await one(world, document)) == {}
+        spec = world.there(of_deployment(world))["spec"]
+        assert (spec["replicas"], len(spec["template"]["spec"].get("volumes", []))) == found
+        custom = world.there(of_row)["spec"] or {}
+        assert (custom.get("replicas"), len(custom.get("volumes", []))) == (found if names else (None, 0))
+
+
+async def test_what_another_applier_sets_beside_the_file_survives_the_next_apply(world: World) -> None:
+    app, entry = world.app(), await one(world, deployment(3))
+    await world.does(app, "create", entry)
+    volume = {"name": "theirs", "emptyDir": {}}
+    side = {"name": "side", "image": "side:1"}
+    theirs = {"minReadySeconds": 10, "progressDeadlineSeconds": 20}
+    pods = {"template": {"spec": {"volumes": [volume], "containers": [side]}}}
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {**theirs, **pods}}
+    query = "?fieldManager=other"
+    world.api.ask("PATCH", of_deployment(world) + query, body, "application/apply-patch+yaml")
+    assert await world.does(app, "update", entry) == {}
+    spec = world.there(of_deployment(world))["spec"]
+    assert (spec["minReadySeconds"], spec["progressDeadlineSeconds"]) == (10, 20)
+    assert spec["template"]["spec"]["volumes"] == [volume]
+    assert {each["name"] for each in spec["template"]["spec"]["containers"]} == {"proxy", "side"}
+
+
+def definition(group: str, kind: str) -> dict[str, Any]:
+    """A definition of a kind whose objects have any fields."""
+    plural = f"{kind.lower()}s"
+    return {
+        **CRD,
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            **CRD["spec"],
+            "group": group,
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "versions": [{**CRD["spec"]["versions"][0], "name": "v1beta1"}],
+        },
+    }
+
+
+async def test_an_object_is_listed_in_the_scopes_that_it_names_as_long_as_it_names_them(world: World) -> None:
+    app, group = world.app(), "core.oam.dev/v1beta1"
+    kinds = ("HealthScope", "ScopeDefinition")
+    await world.made(app, *(definition("core.oam.dev", kind) for kind in kinds))
+    health = {"apiVersion": group, "kind": "HealthScope", "metadata": {"name": "health"}}
+    path_of = {"spec": {"workloadRefsPath": "spec.workloadRefs"}}
+    meta = {"name": "healthscopes.core.oam.dev"}
+    kind = {"apiVersion": group, "kind": "ScopeDefinition", "metadata": meta, **path_of}
+    named = await one(world, config(annotations={"farmd.io/scopes": f"{group}/HealthScope/health"}, a="1"))
+
+    def listed() -> Any:
+        place = f"/apis/{group}/namespaces/{world.namespace}/healthscopes/health"
+        return [each["name"] for each in world.there(place).get("spec", {}).get("workloadRefs", [])]
+
+    await world.made(app, health, kind)
+    assert await world.does(app, "create", named) == {}
+    assert listed() == ["settings"]
+    world.api.patch(f"/apis/{group}/namespaces/{world.namespace}/healthscopes/health", {"spec": None})
+    live = await world.look(world.app(), named)
+    assert live is not None
+    assert live.differs == ("scopes",)
+    for verb in ("update", "remove"):
+        await world.does(app, "update", named)
+        assert listed() == ["settings"]
+        await world.does(app, verb, await one(world, config(a="1")))
+        assert listed() == []
+    assert await world.look(app, named) is None
 
 
 async def test_an_object_whose_kind_is_defined_and_not_served_is_unknown_and_not_gone(world: World) -> None:

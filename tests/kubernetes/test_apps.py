@@ -74,13 +74,17 @@ async def test_an_object_that_belongs_to_another_app_is_refused_and_handed_over_
     await apps.apply("shop", config("a", x="1"), config("b", x="1"))
     await apps.reached("shop", 1)
     uid = apps.config("a")["metadata"]["uid"]
+    configs = f"/api/v1/namespaces/{apps.namespace}/configmaps"
+    apps.api.ask("POST", configs, {"metadata": {"name": "c"}, "data": {"x": "people's"}})
+    await apps.apply("other", config("c", x="1"))
+    await apps.blocked("other", f"configmap.core/{apps.namespace}/c: exists and differs: data.x; --adopt")
     ref = f"configmap.core/{apps.namespace}/a"
     await apps.apply("other", config("a", x="1"))
     await apps.blocked("other", "belongs to app shop")
     await apps.apply("other", config("a", x="1"), adopt=(ref,))
     await apps.until("other", "waits", lambda now: now.state.waits == [ref])
     await apps.apply("shop", config("b", x="1"), prune=True)
-    await apps.reached("other", 2)
+    await apps.reached("other", 3)
     found = apps.config("a")["metadata"]
     assert (found["uid"], found["annotations"][APPLIED].split("/")[1]) == (uid, "other")
 

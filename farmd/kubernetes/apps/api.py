@@ -118,7 +118,11 @@ class Api:
 
     async def mark(self, ref: TypedReference, found: Object, labels: Any, annotations: Any) -> Object:
         """Change labels and annotations of an object of this very version."""
-        patch = {"metadata": {**_version(found), "labels": labels, "annotations": annotations}}
+        return await self.patch(ref, found, {"metadata": {"labels": labels, "annotations": annotations}})
+
+    async def patch(self, ref: TypedReference, found: Object, body: Mapping[str, Any]) -> Object:
+        """Change fields of an object of this very version."""
+        patch = {**body, "metadata": {**body.get("metadata", {}), **_version(found)}}
         resource = await self._served(ref)
         params = [("fieldManager", MANAGER)]
         return await self._send("PATCH", resource.path(ref.namespace, ref.name), patch, MERGE_PATCH, params)

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from farmd.dispatch.model import Act, Live, Ref, Rehearsal, owner_of
+from farmd.dispatch.scopes import scopes_of
 from farmd.jobs.objects import seconds_since_epoch
 from farmd.kubernetes.apps import compare, marks
 from farmd.kubernetes.apps.api import Api, Object, taken_over, user_of
 from farmd.kubernetes.apps.marks import Mark, mark_in, mark_of, marked
 from farmd.kubernetes.apps.order import FOUNDATIONS, ordered
+from farmd.kubernetes.apps.scopes import dereference_scopes, reference_scopes, unreferenced
 from farmd.kubernetes.apps.verdicts import READY, judge
 from farmd.kubernetes.apps.watching import Watching
 from farmd.kubernetes.errors import (
@@ -152,6 +155,8 @@ class Applicator:
             differs, fixed, refused = await self._differs(entry, found)
             why = refused or (compare.writer(found, marks.MANAGER) if differs else why)
             busy = refused
+            if owner and not differs and await unreferenced(self._api, entry.ref, scopes_of(entry.document)):
+                differs = ("scopes",)
         live = Live(
             ref=entry.ref,
             owner=owner,
@@ -239,6 +244,7 @@ class Applicator:
         found = known.found if known is not None else await self._api.get(act.ref)
         match act.verb:
             case "remove" | "replace" if found is not None:
+                await dereference_scopes(self._api, act.ref, scopes_of(found))
                 await self._api.delete(act.ref, found)
             case "release" if found is not None:
                 await self._api.mark(act.ref, found, {marks.LABEL: None}, {marks.APPLIED: None})
@@ -256,15 +262,27 @@ class Applicator:
         entry = act.entry
         assert entry is not None
         assert entry.document is not None
+        scopes = scopes_of(entry.document)
         if found is None:
             try:
                 await self._api.apply(act.ref, marked(entry.document, mark), None, force=False, dry=dry)
             except Conflict as error:
                 raise Conflict("it was made meanwhile by somebody else", status=error.status) from error
-            return
+        else:
+            if not dry:
+                left = [scope for scope in scopes_of(found) if scope not in scopes]
+                await dereference_scopes(self._api, act.ref, left)
+            await self._change(act, entry.document, found, mark, dry=dry)
+        if not dry:
+            await reference_scopes(self._api, act.ref, scopes)
+
+    async def _change(
+        self, act: Act, document: Mapping[str, Any], found: Object, mark: Mark, *, dry: bool
+    ) -> None:
         if act.verb == "adopt" and not dry:
             found = await self._api.take_over(act.ref, found)
-        body = marked(compare.with_live(entry.document, found, entry.ignore), mark)
+        assert act.entry is not None
+        body = marked(compare.with_live(document, found, act.entry.ignore), mark)
         try:
             await self._api.apply(act.ref, body, found, force=act.verb != "adopt" or act.force, dry=dry)
         except FieldsTaken as error:
