@@ -14,7 +14,7 @@ import msgspec
 from alerting.errors import AlertInvalid
 
 Urgency = Literal["high", "low"]
-State = Literal["firing", "resolved"]
+State = Literal["firing", "acknowledged", "resolved"]
 
 PREEMPTIVE_DS_CONTENTION = "preemptive_ds_contention"
 
@@ -24,7 +24,8 @@ MAX_DESCRIPTION = 16 * 1024
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """One alert. ``summary`` is one line, ``description`` the long text, ``details`` are for machines.
+    """One alert. ``summary`` is one line, ``description`` the long text, ``details`` are for machines, and
+    ``labels``, by which alerts are routed, are those of the item that it is about.
 
     ``urgency`` high must be read at once; low can wait for the morning. Summary and incident key are
     mandatory.
@@ -38,6 +39,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     urgency: Urgency = "low"
     details: dict[str, str] = {}
+    labels: dict[str, str] = {}
     state: State = "firing"
 
     def __post_init__(self) -> None:

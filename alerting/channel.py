@@ -11,10 +11,11 @@ import math
 
 import structlog
 
-from alerting.alert import Alert, Urgency
+from alerting.alert import Alert
 from alerting.alerter import Sink
-from alerting.errors import AlertingError
+from alerting.errors import AlertingError, DeliveryFailed
 from alerting.outbox import Incident, Outbox
+from alerting.route import Route
 from store.ports import Clock, Recorder
 
 METRIC = "farmd_alerts_sent_total"
@@ -30,15 +31,13 @@ class Channel:
 
     def __init__(
         self,
-        sink: Sink,
-        urgencies: frozenset[Urgency],
+        route: Route,
         outbox: Outbox,
         clock: Clock,
         recorder: Recorder,
         limit: float,
     ) -> None:
-        self.sink = sink
-        self.urgencies = urgencies
+        self.route = route
         self.outbox = outbox
         self.leaving = False
         self.idle = asyncio.Event()
@@ -52,7 +51,7 @@ class Channel:
         """Deliver the alert, if the sink takes alerts of this urgency."""
         if self.leaving:
             self.outbox.recall(alert.incident_key)
-        elif alert.urgency not in self.urgencies:
+        elif not self.route.takes(alert):
             return
         elif not self.outbox.fire(alert):
             self._count("duplicate")
@@ -69,12 +68,17 @@ class Channel:
 
     def adopt(self, alert: Alert) -> None:
         """Treat the alert as delivered: another process sent it to the sink."""
-        if alert.urgency in self.urgencies and not self.leaving:
+        if self.route.takes(alert) and not self.leaving:
             self.outbox.adopt(alert)
 
-    def use(self, sink: Sink, urgencies: frozenset[Urgency]) -> Sink:
-        """Deliver to the same receiver through another sink; returns the former sink."""
-        former, self.sink, self.urgencies, self.leaving = self.sink, sink, urgencies, False
+    @property
+    def sink(self) -> Sink:
+        """Where it delivers."""
+        return self.route.sink
+
+    def use(self, route: Route) -> Sink:
+        """Deliver to the same receiver by another route; returns the former sink."""
+        former, self.route, self.leaving = self.sink, route, False
         return former
 
     def leave(self) -> None:
@@ -119,6 +123,8 @@ class Channel:
             self._failed(message, "delivery_timeout", f"not delivered within {self._limit:g} s")
         except AlertingError as error:
             self.outbox.failed(incident, refused=not error.retry)
+            if isinstance(error, DeliveryFailed) and error.after:
+                self.outbox.quiet(error.after)
             self._failed(message, error.code, error.message)
         except Exception as error:  # noqa: BLE001 - a broken sink must not end its channel, nor another
             self.outbox.failed(incident, refused=False)

@@ -30,7 +30,14 @@ class DeliveryRefused(AlertingError):
 
 
 class DeliveryFailed(AlertingError):
-    """The receiver could not be reached, timed out or failed (5xx, 429): a later try may succeed."""
+    """The receiver could not be reached, timed out or failed (5xx, 429): a later try may succeed.
+
+    ``after`` is how many seconds it asks to be left alone; 0: it does not say.
+    """
 
     code = "delivery_failed"
     retry = True
+
+    def __init__(self, message: str, *, after: float = 0.0, **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.after = after

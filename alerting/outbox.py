@@ -1,16 +1,18 @@
 """The messages that one sink must still get: of each incident its beginning, reminders and its end. No I/O.
 
 A worker fires an alert in every cycle in which the trouble stands (p2 re-sent every 30 s and relied on the
-receiver: W22). An alert is sent if its key is new, if its urgency rose, or if the re-send interval is over.
-Only a fired incident can be resolved. A failed delivery is repeated without limit, with growing pauses. The
-messages of one incident keep their order; a message that a later one replaces is left out. The number of
-incidents is bounded: the one whose last alert is oldest is forgotten first.
+receiver: W22). An alert is sent if its key is new, if its urgency rose, if it was acknowledged, or if the
+re-send interval is over. Only a fired incident can be resolved. A failed delivery is repeated without limit,
+with growing pauses. The messages of one incident keep their order; a message that a later one replaces is
+left out, and what waits is as the incident is now. One incident has a few messages a minute: of a flapping
+one the last word comes later. The number of incidents is bounded: the one whose last alert is oldest is
+forgotten first.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 from alerting.alert import Alert
@@ -18,6 +20,8 @@ from store.ports import Clock
 
 FIRST_PAUSE = 5.0
 LONGEST_PAUSE = 300.0
+MOST_A_MINUTE = 6
+MINUTE = 60.0
 
 
 @dataclass(slots=True)
@@ -43,12 +47,20 @@ class Incident:
 
 
 class Outbox:
-    """The incidents of one sink. ``resend`` is in seconds, ``capacity`` a number of incidents."""
+    """The incidents of one sink. ``resend`` is in seconds, ``capacity`` a number of incidents. ``keep``: the
+    sink forgets an incident that it is not told again after so many seconds; 0: it does not.
+    """
 
-    def __init__(self, clock: Clock, *, resend: float = 3600.0, capacity: int = 10_000) -> None:
+    def __init__(
+        self, clock: Clock, *, resend: float = 3600.0, keep: float = 0.0, capacity: int = 10_000
+    ) -> None:
         self._clock = clock
         self._resend = resend
+        self._keep = keep
         self._capacity = capacity
+        self._quiet_until = -math.inf
+        self._kept: OrderedDict[str, Incident] = OrderedDict()
+        self._told: OrderedDict[str, deque[float]] = OrderedDict()
         self._incidents: OrderedDict[str, Incident] = OrderedDict()
         self._due: dict[str, Incident] = {}
 
@@ -60,12 +72,14 @@ class Outbox:
         key = alert.incident_key
         known = self._incidents.get(key)
         if known is None:
-            self._incidents[key] = self._due[key] = Incident(alert, begins=True)
+            self._incidents[key] = self._due[key] = Incident(alert, begins=True, due=self._allowed(key))
             return True
         self._incidents.move_to_end(key)
-        if _risen(known.alert, alert):
-            known.due = -math.inf
+        if _news(known.alert, alert):
+            known.due = self._allowed(key)
         elif not known.ends and (known.begins or self._clock.mono() - known.told_at < self._resend):
+            if known.begins or self._keep:
+                known.alert = alert
             return False
         known.alert, known.begins, known.ends = alert, True, False
         self._due.setdefault(key, known)
@@ -77,10 +91,15 @@ class Outbox:
         if known is None:
             return
         known.ends = True
+        self._kept.pop(incident_key, None)
         if known.failures == 0 and not known.heard and not known.sending:
+            if known.due > self._clock.mono():
+                self.forget(incident_key)  # it flaps: the last that the sink got is an end
             return  # no delivery was tried yet: the sink gets the beginning, then the end
         known.begins = False
-        self._due.setdefault(incident_key, known)
+        if incident_key not in self._due:
+            known.due = self._allowed(incident_key)
+            self._due[incident_key] = known
         self._spare(known)
 
     def _spare(self, incident: Incident) -> None:
@@ -94,11 +113,13 @@ class Outbox:
             self._incidents[alert.incident_key] = Incident(
                 alert, begins=False, heard=True, told_at=self._clock.mono()
             )
+            self._keep_on(self._incidents[alert.incident_key])
 
     def forget(self, incident_key: str) -> None:
         """Forget an incident; nothing is sent."""
         self._incidents.pop(incident_key, None)
         self._due.pop(incident_key, None)
+        self._kept.pop(incident_key, None)
 
     def overflow(self) -> Alert | None:
         """Forget one incident if there are too many, and return it."""
@@ -111,6 +132,9 @@ class Outbox:
     def take(self) -> Incident | None:
         """The incident whose message is to be sent now, the longest due first; None if none is due."""
         now = self._clock.mono()
+        if now < self._quiet_until:
+            return None
+        self._repeat(now)
         found = next((incident for incident in self._due.values() if incident.due <= now), None)
         if found is not None:
             found.sending = True
@@ -118,27 +142,36 @@ class Outbox:
 
     def wait(self) -> float:
         """Seconds until a message is due; infinity if there is none."""
-        return min((incident.due for incident in self._due.values()), default=math.inf) - self._clock.mono()
+        due = min((incident.due for incident in self._due.values()), default=math.inf)
+        if self._kept:
+            due = min(due, next(iter(self._kept.values())).told_at + self._keep)
+        return max(due, self._quiet_until) - self._clock.mono()
+
+    def quiet(self, seconds: float) -> None:
+        """Send nothing for so many seconds, because the receiver asked for that."""
+        self._quiet_until = self._clock.mono() + seconds
 
     def delivered(self, incident: Incident, message: Alert) -> None:
         """Note that a message arrived. The receiver works again, so all delayed messages become due."""
-        for other in self._due.values():
-            if not other.refused:
-                other.due = -math.inf
-        key = message.incident_key
+        key, now = message.incident_key, self._clock.mono()
+        self._tell(key, now)
+        for name, other in self._due.items():
+            if other.failures and not other.refused:
+                other.due = self._allowed(name)
         if self._incidents.get(key) is not incident:
             return
-        incident.failures, incident.refused, incident.due = 0, False, -math.inf
+        incident.failures, incident.refused, incident.due = 0, False, self._allowed(key)
         incident.sending, incident.heard = False, True
-        if message.state == "firing":
-            incident.told_at = self._clock.mono()
-            incident.begins = _risen(message, incident.alert)
+        if message.state != "resolved":
+            incident.told_at = now
+            incident.begins = _news(message, incident.alert)
         elif incident.ends and not incident.begins:
             self.forget(key)
             return
         self._due.pop(key, None)
         if incident.begins or incident.ends:
             self._due[key] = incident
+        self._keep_on(incident)
 
     def failed(self, incident: Incident, *, refused: bool) -> None:
         """Note that a message may not have arrived: it is due again after a pause, and after all others.
@@ -159,6 +192,7 @@ class Outbox:
 
     def hurry(self) -> None:
         """Make every message due now, because the process stops."""
+        self._quiet_until = -math.inf
         for incident in self._due.values():
             incident.due = -math.inf
 
@@ -177,6 +211,8 @@ class Outbox:
 
     def leave(self) -> None:
         """Drop all beginnings; keep the incidents that the sink may have heard of, for their ends."""
+        self._keep = 0.0
+        self._kept.clear()
         for key, incident in list(self._due.items()):
             incident.begins = False
             if not incident.heard and not incident.sending:
@@ -188,6 +224,7 @@ class Outbox:
         """Forget everything."""
         self._incidents.clear()
         self._due.clear()
+        self._kept.clear()
 
     def recall(self, incident_key: str) -> None:
         """Take back the end of an incident that goes on."""
@@ -196,6 +233,38 @@ class Outbox:
             known.ends = False
             del self._due[incident_key]
 
+    # -- what a sink must be told again, and how often it may be told ------------------------------
+    def _keep_on(self, incident: Incident) -> None:
+        """Tell the sink again in time, if it would forget the incident."""
+        if self._keep and not incident.ends:
+            self._kept[incident.alert.incident_key] = incident
+            self._kept.move_to_end(incident.alert.incident_key)
 
-def _risen(before: Alert, after: Alert) -> bool:
-    return after.urgency == "high" and before.urgency == "low"
+    def _repeat(self, now: float) -> None:
+        """Make the incidents due that the sink was told last; those that it was told first come first."""
+        while self._kept:
+            key, incident = next(iter(self._kept.items()))
+            if incident.told_at + self._keep > now:
+                return
+            del self._kept[key]
+            if key not in self._due:
+                incident.begins, incident.due = True, -math.inf
+                self._due[key] = incident
+
+    def _tell(self, key: str, now: float) -> None:
+        """Note when the sink got a message of the incident, also beyond its end."""
+        self._told.setdefault(key, deque(maxlen=MOST_A_MINUTE)).append(now)
+        self._told.move_to_end(key)
+        while self._told and next(iter(self._told.values()))[-1] <= now - MINUTE:
+            self._told.popitem(last=False)
+
+    def _allowed(self, key: str) -> float:
+        """When the next message of the incident may be sent."""
+        told = self._told.get(key)
+        return told[0] + MINUTE if told is not None and len(told) == MOST_A_MINUTE else -math.inf
+
+
+def _news(before: Alert, after: Alert) -> bool:
+    """Whether a sink that was told the one must be told the other at once."""
+    acknowledged = after.state == "acknowledged" != before.state
+    return acknowledged or (after.urgency == "high" and before.urgency == "low")

@@ -1,4 +1,4 @@
-"""Routes alerts to sinks by urgency. Each sink has its own channel: an outbox, and a task that delivers it.
+"""Routes alerts to sinks. Each sink has its own channel: an outbox, and a task that delivers it.
 
 ``fire`` returns at once and waits for no delivery. Messages are kept until they are delivered, most of all
 the ends of incidents, also while the set of sinks is exchanged.
@@ -8,29 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import structlog
 
-from alerting.alert import Alert, Urgency
+from alerting.alert import Alert
 from alerting.alerter import Sink
 from alerting.channel import Channel
 from alerting.outbox import Outbox
+from alerting.route import Route
 from store.ports import Clock, Recorder
 
 DELIVERY_LIMIT = 300.0  # seconds; more than all retries of a sink, so that no channel hangs for ever
 LEAVING_KEPT = 8
+WAITING = "farmd_alerts_waiting"
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One sink and the urgencies of its alerts. ``receiver`` identifies its receiver across exchanges."""
-
-    sink: Sink
-    urgencies: frozenset[Urgency] = frozenset({"high", "low"})
-    receiver: str = ""
 
 
 class Router:
@@ -97,7 +89,7 @@ class Router:
             stays = next((entry for entry in former if entry[0] == route.receiver), None)
             if stays is not None:
                 former.remove(stays)
-                self._replaced.append(stays[1].use(route.sink, route.urgencies))
+                self._replaced.append(stays[1].use(route))
             receiver, channel = stays or (route.receiver, self._channel(route))
             for alert in going_on.values():
                 channel.fire(alert)
@@ -109,6 +101,14 @@ class Router:
                 channel.outbox.clear()
         self._channels += former
         self._changed.set()
+
+    def publish(self) -> None:
+        """Write how many incidents have a message that a sink has not got."""
+        waiting: dict[str, int] = {}
+        for _, channel in self._channels:
+            waiting[channel.sink.name] = waiting.get(channel.sink.name, 0) + channel.outbox.undelivered()
+        for name, count in waiting.items():
+            self._recorder.set(WAITING, count, sink=name)
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -149,5 +149,5 @@ class Router:
             await sink.close()
 
     def _channel(self, route: Route) -> Channel:
-        outbox = Outbox(self._clock, resend=self._resend, capacity=self._capacity)
-        return Channel(route.sink, route.urgencies, outbox, self._clock, self._recorder, self._limit)
+        outbox = Outbox(self._clock, resend=self._resend, keep=route.keep, capacity=self._capacity)
+        return Channel(route, outbox, self._clock, self._recorder, self._limit)

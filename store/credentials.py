@@ -7,7 +7,7 @@ A bad file ends no process: its last good content stays in use, and before there
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -89,6 +89,18 @@ def content(field: str, path: str) -> bytes:
         much = "nothing" if not found else f"more than {LIMIT_BYTES} bytes"
         raise invalid(field, f"{much} in {path!r}", "a credential")
     return found
+
+
+def variable(field: str, name: str, environ: Mapping[str, str]) -> bytes:
+    """The content of a variable of the environment.
+
+    Raises:
+        CredentialInvalid: it is not set, or empty.
+    """
+    found = environ.get(name, "").strip()
+    if not found:
+        raise invalid(field, f"nothing in the variable {name}", "a credential")
+    return found.encode()
 
 
 def token(field: str, path: str) -> str:

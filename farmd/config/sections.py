@@ -16,7 +16,8 @@ from typing import Annotated, Literal
 from msgspec import field, structs
 
 from farmd.config.agent import AgentSection
-from farmd.config.fields import Key, Secret, Section, extended_url, http_url, key, keys, shown, this_host
+from farmd.config.alerts import SinkSection, complete
+from farmd.config.fields import Key, Section, extended_url, key, keys, this_host
 from farmd.config.kubernetes import KubernetesSection
 from farmd.kinds import KINDS
 from store.consul.environment import FORMS, Address
@@ -182,31 +183,12 @@ class WebSection(Section, frozen=True):
     port_file: Annotated[str, key("File that gets the chosen port once the process listens.")] = ""
 
 
-class SinkSection(Section, frozen=True):
-    """One receiver of alerts."""
-
-    type: Annotated[Literal["log", "webhook"], key("")]
-    url: Annotated[str, key("Address that a webhook posts to.")] = ""
-    secret: Annotated[Secret, key("Key that signs a webhook's messages.")] = Secret()
-    secret_file: Annotated[str, key("File with that key.")] = ""
-    timeout: Annotated[float, key("Seconds for one delivery.", gt=0, le=120)] = 10.0
-
-
-def _complete(value: list[SinkSection]) -> None:
-    for place, sink in enumerate(value):
-        try:
-            if sink.type == "webhook":
-                http_url(sink.url)
-        except ValueError as error:
-            raise ValueError(f"sinks[{place}].url: found {shown(sink.url)}, {error}") from error
-
-
 class AlertsSection(Section, frozen=True):
     """The receivers of alerts."""
 
     sinks: Annotated[
         list[SinkSection],
-        key("Receivers of alerts.", form="a list of tables", reloadable=True, check=_complete),
+        key("Receivers of alerts.", form="a list of tables", reloadable=True, check=complete),
     ] = field(default_factory=lambda: [SinkSection(type="log")])
 
 

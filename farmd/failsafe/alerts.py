@@ -20,6 +20,8 @@ from store.failsafe import Failsafe
 
 LACKS_SENTINEL = "the answer lacks the sentinel"
 KEY_LIMIT = 120
+# A freeze is of no single kind of work.
+LABELS = {"kind": "failsafe"}
 
 
 def incident_key(evidence: str) -> str:
@@ -112,6 +114,7 @@ class FreezeAlerts:
             incident_key=key,
             urgency="high",
             details={"kinds": " ".join(kinds), "farm": self._me.partition("/")[2], "evidence": evidence},
+            labels=LABELS,
         )
         self._told.add(key)
         news = not speaker or (speaker == self._me and key in self._tried)
@@ -119,7 +122,8 @@ class FreezeAlerts:
 
     async def _end(self, key: str) -> None:
         if key not in self._told:
-            await self._alerter.adopt(Alert(summary="removals were frozen", incident_key=key, urgency="high"))
+            told = Alert(summary="removals were frozen", incident_key=key, urgency="high", labels=LABELS)
+            await self._alerter.adopt(told)
         for known in (self._told, self._cleared, self._tried, self._recorded):
             known.discard(key)
         await self._alerter.resolve(key)

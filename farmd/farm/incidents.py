@@ -9,6 +9,9 @@ delivered yet counts as open, because this farm may end before the delivery.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
 
 from alerting.alert import Alert, Urgency
 from alerting.alerter import Alerter
@@ -17,15 +20,25 @@ from alerting.alerter import Alerter
 _NONE: frozenset[str] = frozenset()
 
 
+class Labelled(Protocol):
+    """What alerts are about."""
+
+    def labels(self) -> dict[str, str]:
+        """The labels by which they are routed."""
+
+
 class Incidents:
     """Fires and resolves the alerts of one item. ``inherited`` are incident keys that an earlier owner left
     open.
     """
 
-    __slots__ = ("_alerter", "_ended", "_inherited", "_open")
+    __slots__ = ("_about", "_alerter", "_ended", "_inherited", "_open")
 
-    def __init__(self, alerter: Alerter, inherited: Iterable[str] = ()) -> None:
+    def __init__(
+        self, alerter: Alerter, inherited: Iterable[str] = (), about: Labelled | None = None
+    ) -> None:
         self._alerter = alerter
+        self._about = about
         self._open = self._inherited = frozenset(inherited) or _NONE
         self._ended = _NONE
 
@@ -50,7 +63,7 @@ class Incidents:
 
     async def tell(self, alert: Alert) -> None:
         """Fire the alert, or keep it open; a repetition sends nothing."""
-        key = alert.incident_key
+        key, alert = alert.incident_key, self._labelled(alert)
         if key not in self._open:
             self._open |= {key}
             # Another process ended what this process fired under the key earlier.
@@ -72,7 +85,8 @@ class Incidents:
         if key in self._inherited:
             self._inherited -= {key}
             summary = f"{key}: an earlier owner told of it"
-            await self._alerter.adopt(Alert(summary=summary, incident_key=key, urgency=urgency))
+            told = Alert(summary=summary, incident_key=key, urgency=urgency)
+            await self._alerter.adopt(self._labelled(told))
         self._open -= {key}
         self._ended |= {key}
         await self._alerter.resolve(key)
@@ -81,3 +95,7 @@ class Incidents:
         """Resolve all alerts, because the item is gone."""
         for key in sorted(self._open):
             await self.end(key)
+
+    def _labelled(self, alert: Alert) -> Alert:
+        labels = {} if self._about is None else self._about.labels()
+        return msgspec.structs.replace(alert, labels={**alert.labels, **labels})

@@ -87,4 +87,10 @@ class Troubles:
     def _alert_of(self, code: str) -> Alert:
         summary = f"Kubernetes {self._name!r}: {ALERTED[code]}: {self._said[code]}"
         details = {"cluster": self._name, "farm": self._context.farm}
-        return Alert(summary=summary[:500], incident_key=self._key(code), urgency="high", details=details)
+        return Alert(
+            summary=summary[:500],
+            incident_key=self._key(code),
+            urgency="high",
+            details=details,
+            labels={"kind": "kubernetes"},
+        )

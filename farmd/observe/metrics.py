@@ -53,7 +53,7 @@ LOOPS: Values = (
     "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
     "watch", "cache", "worker", "intent", "reality", "health", "supervisor", "alerts", "dev",
 )  # fmt: skip
-SINKS: Values = ("log", "webhook")
+SINKS: Values = ("log", "webhook", "pagerduty", "slack", "alertmanager")
 KUBERNETES_VERBS: Values = ("get", "post", "put", "patch", "delete")
 KNATIVE_RESOURCES: Values = (
     *("ksvcs", "configurations", "routes", "revisions", "podautoscalers"),
@@ -174,6 +174,12 @@ def table() -> tuple[Metric, ...]:
             "counter",
             "Alerts handed to a sink.",
             {"sink": SINKS, "result": ("sent", "failed", "duplicate", "resolved")},
+        ),
+        Metric(
+            "farmd_alerts_waiting",
+            "gauge",
+            "Incidents with a message that a sink has not got yet.",
+            {"sink": SINKS},
         ),
         Metric(
             "farmd_pods",

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from typing import cast
 
 import aiohttp
 import structlog
 
-from alerting.alert import Alert
+from alerting.alert import Alert, Urgency
 from alerting.alerter import Sink
 from alerting.errors import DeliveryFailed
-from alerting.router import Route, Router
+from alerting.route import Route
+from alerting.router import Router
+from alerting.sinks.alertmanager import KEEP_SECONDS, AlertmanagerSink
 from alerting.sinks.log import LogSink
+from alerting.sinks.pagerduty import URL as PAGERDUTY
+from alerting.sinks.pagerduty import PagerDutySink
+from alerting.sinks.posting import Poster
+from alerting.sinks.slack import SlackSink
 from alerting.sinks.webhook import WebhookSink
-from farmd.config.sections import Config, SinkSection
-from store.credentials import CredentialFiles, content
+from farmd.config.alerts import SECRET, SinkSection
+from farmd.config.sections import Config
+from store import selectors
+from store.credentials import CredentialFiles, content, variable
 from store.errors import CredentialInvalid
 from store.ports import Clock, Recorder, Rng
 
@@ -34,8 +44,12 @@ class Alerting:
         clock: Clock,
         rng: Rng,
         recorder: Recorder,
+        *,
+        source: str = "",
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._sections = sinks
+        self._source, self._environ = source, environ
         self._http = http
         self._clock = clock
         self._rng = rng
@@ -75,9 +89,22 @@ class Alerting:
         self._task.cancel()
         await asyncio.wait([self._task])
 
+    def publish(self) -> None:
+        """Write the metrics that only a scrape needs."""
+        self._router.publish()
+
     def _routes(self) -> list[Route]:
         return [
-            Route(self._sink(section), receiver=f"{section.type} {section.url}") for section in self._sections
+            Route(
+                sink_of(
+                    section, self._http, self._clock, self._rng, source=self._source, environ=self._environ
+                ),
+                urgencies=frozenset(cast("list[Urgency]", section.urgencies)),
+                receiver=_receiver(section),
+                selector=selectors.parse(section.selector),
+                keep=KEEP_SECONDS if section.type == "alertmanager" else 0.0,
+            )
+            for section in self._sections
         ]
 
     async def _deliver(self) -> None:
@@ -89,22 +116,46 @@ class Alerting:
                 log.exception("alerts.router_failed")
                 await self._clock.sleep(RESTART_SECONDS)
 
-    def _sink(self, section: SinkSection) -> Sink:
-        if section.type == "log":
+
+def sink_of(
+    section: SinkSection,
+    http: aiohttp.ClientSession,
+    clock: Clock,
+    rng: Rng,
+    *,
+    source: str,
+    environ: Mapping[str, str],
+    attempts: int = 5,
+) -> Sink:
+    """The sink that a section describes; ``source`` is the process that tells."""
+    poster = Poster(http, clock, rng, timeout=section.timeout, attempts=attempts)
+    secret = _secret_of(section, environ)
+    match section.type:
+        case "log":
             return LogSink()
-        return WebhookSink(
-            self._http,
-            section.url,
-            self._clock,
-            self._rng,
-            secret=_secret_of(section),
-            timeout=section.timeout,
-        )
+        case "webhook":
+            return WebhookSink(poster, section.url, clock, secret=secret)
+        case "pagerduty":
+            return PagerDutySink(poster, secret, source, clock, url=section.url or PAGERDUTY)
+        case "slack":
+            return SlackSink(poster, secret, clock)
+        case "alertmanager":
+            return AlertmanagerSink(poster, section.url, source, clock)
 
 
-def _secret_of(section: SinkSection) -> Callable[[], bytes]:
-    """The signing key of a webhook; while its file is invalid, each delivery fails and is retried."""
-    path = section.secret_file
+def _receiver(section: SinkSection) -> str:
+    """What tells receivers apart across reloads; the key that signs for one may change."""
+    place = f"{section.type} {section.url}"
+    if section.type not in SECRET:
+        return place
+    return f"{place} {section.secret.text} {section.secret_file} {section.secret_env}"
+
+
+def _secret_of(section: SinkSection, environ: Mapping[str, str]) -> Callable[[], bytes]:
+    """The secret of a sink; while its file is invalid, each delivery fails and is retried."""
+    path, name = section.secret_file, section.secret_env
+    if name:
+        return lambda: _of_variable(environ, name)
     if not path:
         return section.secret.text.encode
     files = CredentialFiles([path], lambda: content("alerts.sinks.secret_file", path))
@@ -116,3 +167,10 @@ def _secret_of(section: SinkSection) -> Callable[[], bytes]:
             raise DeliveryFailed(error.message) from error
 
     return read
+
+
+def _of_variable(environ: Mapping[str, str], name: str) -> bytes:
+    try:
+        return variable("alerts.sinks.secret_env", name, environ)
+    except CredentialInvalid as error:
+        raise DeliveryFailed(error.message) from error

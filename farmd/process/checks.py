@@ -43,6 +43,11 @@ def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
         for place, sink in enumerate(config.alerts.sinks)
         if sink.secret_file
     ]
+    checks += [
+        partial(credentials.variable, f"alerts.sinks[{place}].secret_env", sink.secret_env, env)
+        for place, sink in enumerate(config.alerts.sinks)
+        if sink.secret_env
+    ]
     checks.append(partial(_can_listen, config.web.bind))
     if config.web.port_file:
         checks.append(partial(_folder, "web.port_file", Path(config.web.port_file).parent))

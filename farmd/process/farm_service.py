@@ -54,6 +54,7 @@ class FarmService:
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
         self._farm: Farm | None = None
+        self._alerter: Alerting | None = None
         self.board: Board | None = None
         """The endpoints of services; None before the farm is built."""
 
@@ -74,6 +75,8 @@ class FarmService:
 
     def publish(self) -> None:
         """Write the metrics that are computed only for a scrape."""
+        if self._alerter is not None:
+            self._alerter.publish()
         if self._farm is not None:
             self._farm.publish()
 
@@ -90,7 +93,9 @@ class FarmService:
                 dependencies.clock,
                 dependencies.rng,
                 dependencies.recorder,
+                source=dependencies.config.farm.name,
             )
+            self._alerter = alerter
             dependencies.life.on_reload.append(alerter.reload)
             try:
                 scheduler = choose_scheduler(dependencies.config.scheduler, dependencies.clock, http)

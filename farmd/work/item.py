@@ -44,7 +44,8 @@ class ClaimedItem:
         self.claim = claim
         self.wake = wake
         self.writer = Writer(claim, session, context.client)
-        self.status = StatusWriter(context, kind.status, kind.recollection.take(claim.item), self.writer)
+        known = kind.recollection.take(claim.item)
+        self.status = StatusWriter(context, kind.status, known, self.writer, self)
         # ModifyIndex of the record that was read last, decoded or not; 0: there is none.
         self.index = 0
 
@@ -57,6 +58,11 @@ class ClaimedItem:
     def key(self) -> str:
         """The key of the item's record."""
         return self.context.keys.record(self.kind.name, self.claim.item)
+
+    def labels(self) -> dict[str, str]:
+        """The labels by which its alerts are routed: those of its record, and ``kind``, its kind of work."""
+        item = self.kind.items().get(self.claim.item)
+        return {**({} if item is None else item.labels), "kind": self.kind.name}
 
     def stands(self) -> Sequence[Operation]:
         """Checks that the record is still the version that was read."""

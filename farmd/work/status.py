@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from farmd.farm.incidents import Incidents
+from farmd.farm.incidents import Incidents, Labelled
 from farmd.farm.writer import Write, Writer
 from farmd.work.context import Context
 from store import codec
@@ -103,7 +103,12 @@ class StatusWriter:
     )
 
     def __init__(
-        self, context: Context, model: type[ItemStatus], known: ItemStatus | None, writer: Writer
+        self,
+        context: Context,
+        model: type[ItemStatus],
+        known: ItemStatus | None,
+        writer: Writer,
+        about: Labelled,
     ) -> None:
         self._context = context
         self._model = model
@@ -112,7 +117,7 @@ class StatusWriter:
         self._index: int | None = None
         self._owing = STATUS_PAUSE
         self.known = known
-        self.incidents = Incidents(context.alerter, () if known is None else known.alerts)
+        self.incidents = Incidents(context.alerter, () if known is None else known.alerts, about)
 
     @property
     def _key(self) -> str:

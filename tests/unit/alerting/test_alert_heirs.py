@@ -10,7 +10,8 @@ import pytest
 
 from alerting.alert import Alert
 from alerting.errors import DeliveryFailed
-from alerting.router import Route, Router
+from alerting.route import Route
+from alerting.router import Router
 from farmd.farm.incidents import Incidents
 from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock

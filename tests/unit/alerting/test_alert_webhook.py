@@ -17,6 +17,7 @@ from aiohttp.test_utils import TestServer
 from alerting.alert import Alert
 from alerting.errors import DeliveryFailed, DeliveryRefused
 from alerting.signature import SIGNATURE_HEADER, TIMESTAMP_HEADER, sign, verify
+from alerting.sinks.posting import Poster
 from alerting.sinks.webhook import WebhookSink
 from tests.still_clock import StillClock
 
@@ -50,14 +51,8 @@ async def sink_to(
     await server.start_server()
     try:
         async with aiohttp.ClientSession() as session:
-            yield WebhookSink(
-                session,
-                str(server.make_url("/hook")),
-                clock,
-                random.Random(1),
-                secret=secret,
-                timeout=timeout,
-            )
+            poster = Poster(session, clock, random.Random(1), timeout=timeout)
+            yield WebhookSink(poster, str(server.make_url("/hook")), clock, secret=secret)
     finally:
         receiver.release.set()
         await server.close()
@@ -77,6 +72,7 @@ async def test_the_body_is_version_1_and_signed_over_the_time() -> None:
         "urgency": "low",
         "details": {"rc_id": "rc1"},
         "at": "1970-01-01T01:23:20.000Z",
+        "labels": {},
     }
     stamp, signature = headers[TIMESTAMP_HEADER], headers[SIGNATURE_HEADER]
     assert verify(SECRET, stamp, body, signature, now=5_010.0)
@@ -143,7 +139,8 @@ async def test_a_receiver_that_never_answers_costs_one_timeout_an_attempt() -> N
 
 async def test_an_unreachable_receiver_is_a_failed_delivery_without_its_address() -> None:
     async with aiohttp.ClientSession() as session:
-        sink = WebhookSink(session, "http://127.0.0.1:1/secret-path", StillClock(), random.Random(1))
+        poster = Poster(session, StillClock(), random.Random(1))
+        sink = WebhookSink(poster, "http://127.0.0.1:1/secret-path", StillClock())
         with pytest.raises(DeliveryFailed) as failed:
             await sink.deliver(ALERT)
     assert "secret-path" not in failed.value.message

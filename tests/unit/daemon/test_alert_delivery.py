@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 
 from alerting.alert import Alert
 from alerting.signature import SIGNATURE_HEADER
-from farmd.config.sections import AlertsSection, Config, SinkSection
+from farmd.config.alerts import SinkSection
+from farmd.config.sections import AlertsSection, Config
 from farmd.process.alerts import Alerting
 from tests.credentials import mend, spoil
 from tests.fleet import eventually

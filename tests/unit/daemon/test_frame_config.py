@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -19,6 +20,12 @@ DOCS = Path(__file__).resolve().parents[3] / "docs/configuration.md"
 @pytest.fixture(autouse=True)
 def _no_file_of_this_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(config_sources, "DEFAULT_PATH", tmp_path / "none/farmd.toml")
+
+
+def sinks(kind: str, **keys: object) -> str:
+    """A sink of a type, with these keys."""
+    lines = [f"{name} = {json.dumps(value)}" for name, value in keys.items()]
+    return "\n".join(["[[alerts.sinks]]", f"type = '{kind}'", *lines, ""])
 
 
 def written(folder: Path, text: str, name: str = "farmd.toml") -> Path:
@@ -157,12 +164,34 @@ def test_farmd_may_be_a_workload_of_an_agent():
         ("[web]\nfarm_port = 70000\n", "web.farm_port: found 70000, expected a whole number from 0 to 65535"),
         (
             "[[alerts.sinks]]\ntype = 'fax'\n",
-            'alerts.sinks[0].type: found "fax", expected one of log, webhook',
+            'alerts.sinks[0].type: found "fax", expected one of log, webhook, pagerduty, slack, alertmanager',
         ),
         (
             "[[alerts.sinks]]\ntype = 'log'\nurll = ''\n",
             "alerts.sinks[0].urll: unknown key, did you mean 'url'?",
         ),
+        (sinks("webhook", url="x"), 'alerts.sinks[0].url: found "x", expected http:// or https://, a host'),
+        (sinks("alertmanager"), 'alerts.sinks[0].url: found "", expected http:// or https://, and a host'),
+        (
+            sinks("pagerduty"),
+            "alerts.sinks[0].secret_file: found nothing, expected a file with the routing key",
+        ),
+        (
+            sinks("slack"),
+            "alerts.sinks[0].secret_file: found nothing, expected a file with the webhook's address",
+        ),
+        (
+            sinks("slack", url="https://hooks.slack.com/hunter2"),
+            "alerts.sinks[0].url: found an address, expected none: it is a secret",
+        ),
+        (
+            sinks("pagerduty", secret="a", secret_env="B"),
+            "alerts.sinks[0].secret_env: found a value beside secret, expected one of",
+        ),
+        (sinks("log", urgencies=["urgent"]), "alerts.sinks[0].urgencies: found "),
+        (sinks("log", selector="a in"), "alerts.sinks[0].selector: "),
+        (sinks("log", name="A b"), "alerts.sinks[0].name: "),
+        (sinks("log", name="a") * 2, 'alerts.sinks: found the name "a" twice, expected each once'),
         ("[alerts]\nsinks = ['x']\n", "alerts.sinks[0]: found [hidden], expected a table"),
         ("[[alerts.sinks]]\n", "alerts.sinks[0].type: found nothing, expected a value"),
         ("[farm\n", "at line 1"),
