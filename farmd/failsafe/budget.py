@@ -34,8 +34,8 @@ class RemovalBudget:
     def allows(self, nodes: Collection[str], population: int) -> bool:
         """Whether one removal on each of these nodes stays within the budget; if so, it is spent.
 
-        ``population`` is how many pods this farm owns: each farm has its own budget and does not know the
-        others'.
+        ``population`` is how many pods this farm owns now: each farm has its own budget and does not know the
+        others'. What it hands over lowers its limit, whatever it has spent.
         """
         now = self._clock.mono()
         while self._spent and now - self._spent[0][0] >= 60:

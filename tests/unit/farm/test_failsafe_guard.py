@@ -346,6 +346,19 @@ def test_r19_a_removal_budget_counts_a_minute() -> None:
     assert budget.allows(spread(300), 1000)
 
 
+def test_r19_what_is_handed_over_counts_for_both_farms_in_that_minute_and_no_more() -> None:
+    """A farm hands half of its pods to one that joins, after it has spent its whole budget."""
+    clock, farms = VirtualClock(), 2
+    giver, receiver = [RemovalBudget(clock, lambda: farms) for _ in range(2)]
+    nodes = iter(spread(2000))
+    spent = sum(giver.allows([next(nodes)], 300) for _ in range(300))
+    assert spent == 90
+    spent += sum(budget.allows([next(nodes)], 150) for budget in (giver, receiver) for _ in range(300))
+    assert spent == 0.3 * (300 + 150)
+    clock._seconds += 61
+    assert sum(budget.allows([next(nodes)], 150) for budget in (giver, receiver) for _ in range(300)) == 90
+
+
 def test_r19_one_node_may_be_emptied_whatever_share_of_the_fleet_that_is() -> None:
     clock = VirtualClock()
     budget = RemovalBudget(clock, alone)
