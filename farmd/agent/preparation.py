@@ -10,8 +10,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
+from farmd.agent.errors import AgentError
 from farmd.agent.plan import backoff
-from store.manifests import Restart
+from farmd.agent.runtimes.port import Runtime
+from farmd.agent.shim import trouble
+from store.manifests import Manifest, Restart
+from store.ports import Clock
+
+log = structlog.get_logger()
 
 
 @dataclass(slots=True, eq=False)
@@ -40,8 +48,26 @@ class Preparation:
         if self.task is not None:
             self.task.cancel()
 
-    def failed(self, problem: str, restart: Restart, now: float) -> None:
-        """Count a failure."""
+    async def run(self, runtime: Runtime, instance: str, manifest: Manifest, clock: Clock) -> None:
+        """One try, and its error boundary: the former workload stays, and the pod says why."""
+        try:
+            await runtime.prepare(instance, manifest, self.tell)
+        except AgentError as error:
+            self._failed(error.message, manifest.restart, clock.mono())
+        except OSError as error:
+            self._failed(f"state_dir: {trouble(error)}", manifest.restart, clock.mono())
+        except Exception as error:
+            log.exception("pod.crashed", instance=instance)
+            self._failed(f"internal error: {error!r}", manifest.restart, clock.mono())
+        else:
+            self.done, self.problem = True, ""
+        finally:
+            self.task = None
+            self.tell("")
+        if self.problem:
+            log.warning("pod.not_prepared", instance=instance, reason=self.problem)
+
+    def _failed(self, problem: str, restart: Restart, now: float) -> None:
         self.problem = problem
         self.failures += 1
         self.not_before = now + backoff(restart, self.failures)

@@ -165,9 +165,7 @@ class Supervisor:
         needed = [each for pod in pods for each in (pod.target, pod.manifest) if each is not None]
         healthy = [pod.manifest for pod in pods if pod.manifest and pod.damper.published.state == "passing"]
         for runtime in self.runtimes:
-            task = asyncio.create_task(self._tidied(runtime, needed, healthy))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._tidied(runtime, needed, healthy))
 
     async def _tidied(self, runtime: Runtime, needed: list[Manifest], healthy: list[Manifest]) -> None:
         """The error boundary of one runtime's tidying; the next one tries again."""
@@ -188,9 +186,7 @@ class Supervisor:
                     self._adopt(stray.instance, stray)
                 elif stray.instance not in self._clearing:
                     self._clearing.add(stray.instance)
-                    task = asyncio.create_task(self._clear(runtime, stray.instance))
-                    self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
+                    self._begin(self._clear(runtime, stray.instance))
 
     async def _clear(self, runtime: Runtime, instance: str) -> None:
         try:
@@ -256,36 +252,19 @@ class Supervisor:
         if before is None or before.sha != pod.record.manifest:
             pod.preparation = Preparation(pod.record.manifest, self.wake.set)
         assert pod.preparation is not None
-        task = asyncio.create_task(self._prepared(pod, pod.preparation, pod.target))
-        pod.preparation.task = task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _prepared(self, pod: Pod, preparation: Preparation, manifest: Manifest | None) -> None:
-        """The error boundary of one preparation: the former workload stays, and the pod says why."""
-        assert manifest is not None
-        try:
-            await self.runtimes.of(manifest.runtime).prepare(pod.instance, manifest, preparation.tell)
-        except AgentError as error:
-            preparation.failed(error.message, manifest.restart, self.clock.mono())
-        except OSError as error:
-            preparation.failed(f"state_dir: {trouble(error)}", manifest.restart, self.clock.mono())
-        except Exception as error:
-            log.exception("pod.crashed", instance=pod.instance)
-            preparation.failed(f"internal error: {error!r}", manifest.restart, self.clock.mono())
-        else:
-            preparation.done, preparation.problem = True, ""
-        finally:
-            preparation.task = None
-            preparation.tell("")
-        if preparation.problem:
-            log.warning("pod.not_prepared", instance=pod.instance, reason=preparation.problem)
+        assert pod.target is not None
+        runtime = self.runtimes.of(pod.target.runtime)
+        pod.preparation.task = self._begin(pod.preparation.run(runtime, pod.instance, pod.target, self.clock))
 
     def _spawn(self, pod: Pod, work: Coroutine[Any, Any, None]) -> None:
         pod.busy = True
-        task = asyncio.create_task(self._guarded(pod, work))
+        self._begin(self._guarded(pod, work))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _guarded(self, pod: Pod, work: Coroutine[Any, Any, None]) -> None:
         """The error boundary of one pod: an error becomes that pod's reason."""
