@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from farmd.commands.mutation import Call, Guard, holder_told
 from farmd.commands.remains import pods_left
-from farmd.commands.specs import changed
-from farmd.deploy import goals, owners
+from farmd.deploy import goals, owners, records
 from farmd.deploy.noun import owner_noun
 from farmd.deploy.sights import Reading, Sight, turned
 from farmd.farm.writer import Write
@@ -24,10 +23,8 @@ from store.deployments import KIND, Deployment, DeploymentState, Goal, GoalState
 from store.entry import Stored
 from store.families import FAMILIES
 from store.locks import Holder
-from store.manifests import Manifest
-from store.named import NamedRecords, decode_named
 from store.operations import Operation
-from store.services import Revision, Service, ServiceStore, Version
+from store.services import Revision, Service, Version
 from store.work import Work
 
 KEPT_REVISIONS = 10
@@ -56,22 +53,22 @@ def noted_goal(context: Context, item: str, service: str, state: GoalState, **fi
 async def take(context: Context, reading: Reading, sight: Sight) -> Writes | str:
     """Take the owner of a service, or make it; a text says what stands in the way."""
     record, goal = reading.stored.record, sight.said
-    service = await _services(context).get(goal.service)
+    service = await records.services(context).get(goal.service)
     joining = await _joining(context, record.id, service.record)
     if joining is None:
         return f"service {goal.name} is held by deployment {service.record.deployment or 'none'}"
-    standing = await owner(context, sight)
+    standing = await records.owner(context, sight)
     available = sum(pod.available for pod in sight.pods.values())
     state = GoalState(phase="taken", started=available, since=context.clock.now())
     writes: Writes = [noted_goal(context, record.id, goal.service, state), *joining]
     joined = goals.joined(service.record, record, goal, sight.manifest, context.clock.now())
     if sight.version is None or sight.manifest is None:
         if joining:
-            writes.append(_services(context).replace(service, joined))
+            writes.append(records.services(context).replace(service, joined))
         return writes if standing is None else await _taken(context, reading, sight, standing, {}, writes)
     fields = owners.wishes(goal, sight.version, sight.manifest)
-    named = replace(joined, active=[goal.owner], port=_port(service.record, sight.manifest))
-    writes.append(_services(context).replace(service, named))
+    named = replace(joined, active=[goal.owner], port=records.port_of(service.record, sight.manifest))
+    writes.append(records.services(context).replace(service, named))
     if standing is not None:
         return await _taken(context, reading, sight, standing, fields, writes)
     new = owners.made(goal, fields, record.labels, context.clock.now())
@@ -108,17 +105,17 @@ async def _taken(
         return f"{sight.said.owner} is locked by {holder_told(Holder.parse(entry.value))}"
     needs = [*found.needs, *(need for need in owners.NEEDS if need not in found.needs)]
     fields = {**fields, **owners.taken(found, record.id), "needs": needs}
-    return [*writes, operations.check_not_exists(lock), rewritten(context, sight, standing, **fields)]
+    return [*writes, operations.check_not_exists(lock), records.rewritten(context, sight, standing, **fields)]
 
 
 async def _made(context: Context, sight: Sight, record: Any) -> Writes | str:
     """A new owner with its name; that of an owner that is gone is taken over."""
-    named, index = await records(context, sight).named(record.name)
+    named, index = await records.of_owner(context, sight).named(record.name)
     if named is not None:
         return f"{title(sight.family, record.name)} exists ({named.record.id}), and is not of this service"
     key = context.keys.record(sight.family, record.id)
     tree = context.caches.tree(FAMILIES[sight.family])
-    _, name = records(context, sight).create(record, name_index=index)
+    _, name = records.of_owner(context, sight).create(record, name_index=index)
     return [Write.over(key, record, None, tree), name]
 
 
@@ -137,11 +134,11 @@ async def back(context: Context, reading: Reading, sight: Sight, why: str, faile
     item, goal = reading.stored.record.id, sight.said
     state = replace(sight.state, back=True, failure=why, failed=failed, since=context.clock.now())
     writes: Writes = [noted_goal(context, item, goal.service, state, halted="", failed="")]
-    standing, version = await owner(context, sight), turned(goal, state)
+    standing, version = await records.owner(context, sight), turned(goal, state)
     if standing is None:
         return writes
     fields = await _wishes(context, goal, version)
-    return [*writes, rewritten(context, sight, standing, **fields)]
+    return [*writes, records.rewritten(context, sight, standing, **fields)]
 
 
 async def take_back(context: Context, reading: Reading, sight: Sight, why: str) -> Writes | str:
@@ -150,19 +147,19 @@ async def take_back(context: Context, reading: Reading, sight: Sight, why: str) 
     """
     record, goal = reading.stored.record, sight.said
     assert sight.state is not None
-    service = await _services(context).get(goal.service)
+    service = await records.services(context).get(goal.service)
     state = replace(sight.state, back=True, failure=why, since=context.clock.now())
     if service.record.deployment or service.record.version != goal.wanted:
         return [noted_goal(context, record.id, goal.service, replace(state, failure="it was changed since"))]
     joined = replace(service.record, deployment=record.id)
     taken = replace(state, phase="taken", started=sum(pod.available for pod in sight.pods.values()))
-    version, standing = turned(goal, taken), await owner(context, sight)
+    version, standing = turned(goal, taken), await records.owner(context, sight)
     if standing is None:
         return f"{goal.owner} is gone"
     fields = await _wishes(context, goal, version)
     writes: Writes = [
         noted_goal(context, record.id, goal.service, taken, halted="", failed=""),
-        _services(context).replace(service, joined),
+        records.services(context).replace(service, joined),
     ]
     return await _taken(context, reading, sight, standing, fields, writes)
 
@@ -179,16 +176,16 @@ async def release(context: Context, reading: Reading, sight: Sight) -> Writes | 
     """Hand the owner back, and let the service be what it has become; or take all of it away."""
     assert sight.state is not None
     record, goal = reading.stored.record, sight.said
-    service, standing = await _services(context).get(goal.service), await owner(context, sight)
+    service, standing = await records.services(context).get(goal.service), await records.owner(context, sight)
     state = replace(sight.state, phase="released", since=context.clock.now())
     writes: Writes = [noted_goal(context, record.id, goal.service, state)]
     if sight.version is None:
         return await _removed(context, sight, service, standing, writes)
     if standing is None:
         return f"{goal.owner} is gone"
-    writes.append(rewritten(context, sight, standing, **owners.handed_back(standing.record)))
+    writes.append(records.rewritten(context, sight, standing, **owners.handed_back(standing.record)))
     after = revised(service.record, record, goal.wanted, sight, context.clock.now())
-    return [*writes, _services(context).replace(service, after)]
+    return [*writes, records.services(context).replace(service, after)]
 
 
 def revised(
@@ -199,7 +196,7 @@ def revised(
     number = max([service.revision, *(each.number for each in service.history)]) + 1
     after = replace(service, deployment="", active=[sight.said.owner])
     if sight.manifest is not None:
-        after = replace(after, port=_port(service, sight.manifest))
+        after = replace(after, port=records.port_of(service, sight.manifest))
     if wanted is None:
         return after
     failed = sight.state.back
@@ -226,7 +223,7 @@ async def _removed(
 ) -> Writes | str:  # fmt: skip
     """Take the service and its owner away, once no node runs anything of it (R15)."""
     call = Call(context.client, context.keys, context.clock, context.ids, context.actor, "its service goes")
-    writes += _services(context).delete(service)
+    writes += records.services(context).delete(service)
     if standing is None:
         return writes
     await context.caches.reality.barrier()
@@ -242,8 +239,8 @@ async def _removed(
 # -- the end ------------------------------------------------------------------------------------
 async def handed_over(context: Context, deployment: str, goal: Goal) -> Writes:
     """Let a service join the deployment that took it over, unless it did; one that is gone takes nothing."""
-    services, heir = _services(context), context.keys.record(KIND, goal.superseded)
-    service = await _standing(context, services.family, goal.service)
+    services, heir = records.services(context), context.keys.record(KIND, goal.superseded)
+    service = await records.standing(context, services.family, goal.service)
     if service is None or (joining := await _joining(context, deployment, service.record)) is None:
         return []
     entry = await context.client.read(heir)
@@ -258,12 +255,12 @@ async def freed(context: Context, deployment: str, goal: Goal) -> Writes:
 
     Its owner goes back to its own worker where a deployment had taken it whose goal this one superseded.
     """
-    services = _services(context)
-    service = await _standing(context, services.family, goal.service)
+    services = records.services(context)
+    service = await records.standing(context, services.family, goal.service)
     if service is None or (joining := await _joining(context, deployment, service.record)) is None:
         return []
     family, _, ident = goal.owner.partition("/")
-    found = await _standing(context, family, ident)
+    found = await records.standing(context, family, ident)
     if found is None and service.record.version is None:
         return list(services.delete(service))
     writes: Writes = [*joining, services.replace(service, replace(service.record, deployment=""))]
@@ -271,38 +268,3 @@ async def freed(context: Context, deployment: str, goal: Goal) -> Writes:
         record = replace(found.record, **owners.handed_back(found.record))
         writes.append(Write.over(found.key, record, found, context.caches.tree(FAMILIES[family])))
     return writes
-
-
-# -- records ------------------------------------------------------------------------------------
-def records(context: Context, sight: Sight) -> NamedRecords[Any]:
-    """The records of the family that its owner is of."""
-    return owner_noun(sight.family).records(context.client, context.keys)
-
-
-async def owner(context: Context, sight: Sight) -> Stored[Any] | None:
-    """The owner as it is now, with the fields that this version does not know."""
-    return await _standing(context, sight.family, sight.owner_id)
-
-
-async def _standing(context: Context, family: str, ident: str) -> Stored[Any] | None:
-    """A record as it is now; None: there is none."""
-    entry = await context.client.read(context.keys.record(family, ident))
-    record = FAMILIES[family].record
-    return None if entry is None or record is None else decode_named(record, context.keys, entry)
-
-
-def rewritten(context: Context, sight: Sight, standing: Stored[Any], **fields: Any) -> Write:
-    """An owner with other fields, in place of the very version that was read."""
-    tree = context.caches.tree(FAMILIES[sight.family])
-    return Write.over(standing.key, changed(standing.record, **fields), standing, tree)
-
-
-def _services(context: Context) -> ServiceStore:
-    return ServiceStore(context.client, context.keys)
-
-
-def _port(service: Service, manifest: Manifest) -> str:
-    """The port under which it is found: the one that it has, else the first of its pods."""
-    if service.port in manifest.ports:
-        return service.port
-    return next(iter(manifest.ports), "")
