@@ -12,6 +12,7 @@ from store.history import Ended
 from store.rcs import NUMBERED
 from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
 from tests.people import hello
+from tests.stateful import falling
 from tests.stateful.farms import OWN_TREES_PAUSE
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene
@@ -107,8 +108,4 @@ class Rolling:
 
 def worker(rolling: Rolling) -> str:
     """The farm that works on the rollout now."""
-    for name, process in rolling.scene.farms.items():
-        for loop in process.farm.loops if process.farm is not None else []:
-            if loop.kind.name == KIND and loop.supervisor.owned:
-                return name
-    return ""
+    return falling.worker(rolling.scene, KIND)

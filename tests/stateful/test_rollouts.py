@@ -12,6 +12,7 @@ from farmd.nodes import commands as node_commands
 from farmd.replication.commands import RC
 from farmd.rollout import commands, scaling
 from store.rollouts import KIND, Rollout
+from tests.stateful.falling import FATES, Fall
 from tests.stateful.fleet import KEYS
 from tests.stateful.rolling import Rolling, worker
 from tests.stateful.scene import Scene
@@ -93,16 +94,6 @@ def test_a_scale_of_a_held_canary_survives_the_farm_that_carries_it_out(rolling:
 
 
 # -- farms that die, stop and hand over ---------------------------------------------------------
-def count_of(rolling: Rolling) -> int:
-    """How many transactions of rollouts there were."""
-    return sum(
-        audit.kind == KIND and audit.actor.startswith("farm/") for _, audit in rolling.scene.sight.dump.audits
-    )
-
-
-FATES = ("killed", "killed unanswered", "stopped", "handed over", "late")
-
-
 @pytest.mark.parametrize("back", [False, True], ids=["forward", "back"])
 @pytest.mark.parametrize("fate", FATES)
 def test_r12_a_worker_that_falls_away_after_any_transaction_changes_nothing_about_the_end(
@@ -125,41 +116,14 @@ def fallen(fate: str, back: bool, k: int) -> bool:
             assert rolling.ask(lambda: commands.revert(made.call, "web"))
         else:
             rolling.begin()
-        before = count_of(rolling)
-        name = worker(rolling)
-        came = [False]
-        rolling.until(lambda: rolling.ended or fall(rolling, fate, before + k, came), step=0.02)
+        fall = Fall(made, KIND, fate, k)
+        rolling.until(lambda: rolling.ended or fall(), step=0.02)
         rolling.whole("reverted" if back else "done")
-        return came[0]
     except AssertionError as error:
-        raise AssertionError(f"{fate}, k={k}, {name}: {error}") from error
+        raise AssertionError(f"{fate}, k={k}: {error}") from error
     finally:
         made.close()
-
-
-def fall(rolling: Rolling, fate: str, count: int, came: list[bool]) -> bool:
-    """Whether it has just fallen away, after so many transactions."""
-    name = worker(rolling)
-    if not name or count_of(rolling) < count:
-        return False
-    process, scene = rolling.scene.farms[name], rolling.scene
-    came[0] = True
-    if fate == "stopped":
-        process.freeze()
-        scene.advance(25.0)
-        process.thaw()
-    elif fate == "handed over":
-        scene.run(process.stop())
-        scene.run(process.start())
-    elif fate == "late":
-        process.line.spoil(0, "late")
-    elif fate == "killed unanswered":
-        process.line.spoil(0, "unanswered")
-        scene.advance(3.0)
-        scene.run(process.kill())
-    else:
-        scene.run(process.kill())
-    return True
+    return fall.came
 
 
 def test_r15_before_serving_pods_leave_it_is_read_how_all_pods_are(rolling: Rolling) -> None:

@@ -12,11 +12,11 @@ from farmd.housekeeping.model import DEFAULTS
 from farmd.nodes import commands as node_commands
 from farmd.rollout import commands
 from farmd.services import commands as service_commands
-from store.rollouts import Rollout
+from store.rollouts import KIND, Rollout
+from tests.stateful.falling import Fall
 from tests.stateful.fleet import KEYS
 from tests.stateful.rolling import Rolling
 from tests.stateful.scene import Scene
-from tests.stateful.test_rollouts import count_of, fall
 
 POLICIES: list[dict[str, Any]] = [
     {"strategy": "rolling", "stages": [], "ratio": 30},
@@ -82,6 +82,8 @@ def test_each_strategy_comes_to_its_end(scene: Scene, policy: dict[str, Any], ba
 
 FALLS = [
     (POLICIES[2], "killed", False),
+    (POLICIES[2], "late", True),
+    (POLICIES[4], "stopped", False),
     (POLICIES[4], "killed unanswered", True),
     (POLICIES[5], "killed", False),
     (POLICIES[5], "killed unanswered", True),
@@ -102,19 +104,19 @@ def fallen(policy: dict[str, Any], fate: str, back: bool, k: int) -> bool:
     """One case; False if the rollout ended before its k-th transaction."""
     made = Scene(DEFAULTS)
     try:
-        rolling, came = served(made), [False]
+        rolling = served(made)
         rollout = rolling.begin(**policy)
         if back:
             rolling.until(lambda: halfway(rolling, rollout))
             assert rolling.ask(lambda: commands.revert(made.call, "web"))
-        before = count_of(rolling)
-        rolling.until(lambda: rolling.ended or fall(rolling, fate, before + k, came), step=0.05)
+        fall = Fall(made, KIND, fate, k)
+        rolling.until(lambda: rolling.ended or fall(), step=0.05)
         rolling.whole("reverted" if back else "done")
-        return came[0]
     except AssertionError as error:
         raise AssertionError(f"{fate}, k={k}: {error}") from error
     finally:
         made.close()
+    return fall.came
 
 
 @pytest.mark.parametrize("policy", POLICIES[1:], ids=lambda policy: policy["strategy"])
