@@ -165,7 +165,7 @@ class JobWorker(NamedWorker[Reading, Plan]):
                 break
             snapshot = self._backend.again(snapshot, changed, self.kind.guard.frozen() or "")
             following = self.decide(snapshot)
-            if isinstance(following, Ask) or following.run is None:
+            if isinstance(following, Ask) or following.empty or following.remove:
                 break
             plan = following
         return Outcome("after", 0.0)
