@@ -79,6 +79,7 @@ class KubernetesTransport:
         self.denials = Denials(clock)
         self._clock, self._rng, self._metrics = clock, rng, metrics
         self._ahead: float | None = None
+        self._dated = ""
         self._session = aiohttp.ClientSession(
             connector=connector(0),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -233,8 +234,9 @@ class KubernetesTransport:
         return seconds + self._rng.uniform(0, 0.5)
 
     def _learn_time(self, headers: Mapping[str, str]) -> None:
-        stamp = email.utils.parsedate_tz(headers.get("Date", ""))
-        if stamp is not None:
+        """Set the server's clock by the first answer of each of its seconds."""
+        dated, self._dated = self._dated, headers.get("Date", "")
+        if self._dated != dated and (stamp := email.utils.parsedate_tz(self._dated)) is not None:
             self._ahead = email.utils.mktime_tz(stamp) - self._clock.mono()
 
     def _cannot_connect(self, error: Exception) -> Unavailable:

@@ -34,6 +34,7 @@ class Metrics:
         self.registry = registry
         self._rows = {row.name: row for row in table()}
         self._made = {name: _make(row, registry) for name, row in self._rows.items()}
+        self._known: dict[tuple[object, ...], Counter | Gauge | Histogram] = {}
         for row in self._rows.values():
             combinations = math.prod(map(len, row.labels.values()))
             if row.kind == "counter" and combinations <= _EXPORTED_FROM_THE_START:
@@ -59,6 +60,13 @@ class Metrics:
         found.set(value)
 
     def _labelled(self, name: str, kind: Kind, labels: dict[str, str]) -> Counter | Gauge | Histogram:
+        key = (name, kind, *labels.items())
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._checked(name, kind, labels)
+        return found
+
+    def _checked(self, name: str, kind: Kind, labels: dict[str, str]) -> Counter | Gauge | Histogram:
         row = self._rows.get(name)
         if row is None or row.kind != kind:
             raise UnknownMetric(f"{name}: no such {kind} in the table of metrics")
