@@ -6,7 +6,7 @@ CODE := store scheduler alerting farmd monitoring tests bench .ci hatch_build.py
 # pytest exits with 5 for a folder without tests, so only folders with tests are run.
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
 
-SERVERS := consul nginx prometheus promtool docker-registry
+SERVERS := consul nginx prometheus promtool prometheus-alertmanager docker-registry
 BUILT := etcd kube-apiserver kustomize helm
 bench soak: SERVERS := consul
 bench: BUILT := etcd kube-apiserver

@@ -19,6 +19,7 @@ from pathlib import Path
 from tests import debian, kubernetes_programs
 
 FOLDER = debian.CACHE / "bin"
+SHARE = debian.CACHE / "share"
 IMAGE = os.environ.get("FARMD_TEST_CONSUL_IMAGE", "hashicorp/consul:1.8.7")
 
 
@@ -30,13 +31,15 @@ class NotToBeHad(Exception):
 class Packaged:
     """A program in a Debian package; ``proof`` is the argument with which it only tells its version.
 
-    ``suite`` is the Debian release whose package is taken; None: this machine's own.
+    ``suite`` is the Debian release whose package is taken; None: this machine's own. ``share`` is a folder of
+    ``usr/share`` that the program reads; it comes into ``SHARE``.
     """
 
     package: str
     path: str
     proof: str
     suite: str | None = None
+    share: str = ""
 
 
 PACKAGED = {
@@ -44,6 +47,9 @@ PACKAGED = {
     "nginx": Packaged("nginx", "usr/sbin/nginx", "-v"),
     "prometheus": Packaged("prometheus", "usr/bin/prometheus", "--version"),
     "docker-registry": Packaged("docker-registry", "usr/bin/docker-registry", "--version"),
+    "prometheus-alertmanager": Packaged(
+        "prometheus-alertmanager", "usr/bin/prometheus-alertmanager", "--version", share="prometheus"
+    ),
     "promtool": Packaged("prometheus", "usr/bin/promtool", "--version"),
 }
 
@@ -112,6 +118,8 @@ def _from_debian(package: str) -> None:
     with tempfile.TemporaryDirectory(prefix=f"farmd-{package}-") as folder:
         debian.unpack([package], suite, Path(folder))
         for name, each in programs.items():
+            if each.share:
+                shutil.copytree(Path(folder, "usr/share", each.share), SHARE / each.share, dirs_exist_ok=True)
             _install(name, Path(folder) / each.path)
 
 

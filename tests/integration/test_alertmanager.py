@@ -1,0 +1,136 @@
+"""A real Alertmanager: it has the incidents that are open, as long as they are, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+
+from alerting import outbox
+from alerting.alert import Alert
+from alerting.sinks import alertmanager as sink
+from farmd.config.alerts import SinkSection
+from farmd.process import alerts as process
+from farmd.process.alerts import Alerting
+from farmd.runtime.clock import SystemClock
+from tests.alertmanager import Alertmanager
+from tests.fleet import eventually
+from tests.recorders import CountingRecorder
+
+pytestmark = pytest.mark.slow
+
+LOW = Alert(summary="not enough nodes", incident_key="rc1", labels={"team": "web", "kind": "rcs"})
+HIGH = Alert(summary="no leader", incident_key="freeze", urgency="high", labels={"kind": "failsafe"})
+
+
+@pytest.fixture
+async def manager(tmp_path: Path) -> AsyncIterator[Alertmanager]:
+    server = Alertmanager(tmp_path)
+    await server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@asynccontextmanager
+async def alerting(manager: Alertmanager) -> AsyncIterator[Alerting]:
+    section = SinkSection(type="alertmanager", url=manager.url)
+    async with aiohttp.ClientSession() as http:
+        made = Alerting([section], http, SystemClock(), random.Random(1), CountingRecorder(), source="farm-1")
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+async def has(manager: Alertmanager, *wanted: str) -> None:
+    async def so() -> bool:
+        return set(await manager.alerts()) == set(wanted)
+
+    await eventually(so, what=f"the alerts {wanted}")
+
+
+async def test_it_has_what_is_open_and_nothing_else(manager: Alertmanager) -> None:
+    async with alerting(manager) as alerter:
+        await alerter.fire(LOW)
+        await alerter.fire(HIGH)
+        await has(manager, "rc1 warning", "freeze critical")
+        found = await manager.alerts()
+        assert found["rc1 warning"]["labels"]["team"] == "web"
+        assert found["freeze critical"]["annotations"]["summary"] == "no leader"
+        await alerter.fire(msgspec.structs.replace(LOW, urgency="high"))
+        await has(manager, "rc1 warning", "rc1 critical", "freeze critical")
+        await alerter.resolve("rc1")
+        await has(manager, "freeze critical")
+        await alerter.resolve("freeze")
+        await has(manager)
+
+
+async def test_it_is_told_again_before_it_forgets_and_forgets_what_nobody_tells(
+    manager: Alertmanager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "KEEP_SECONDS", 1.0)
+    monkeypatch.setattr(sink, "LASTS_SECONDS", 3.0)
+
+    async def later_than(before: str) -> str:
+        async def so() -> bool:
+            found = await manager.alerts()
+            return found["rc1 warning"]["endsAt"] > before
+
+        await eventually(so, what="another end")
+        told: str = (await manager.alerts())["rc1 warning"]["endsAt"]
+        return told
+
+    async with alerting(manager) as alerter:
+        await alerter.fire(LOW)
+        await has(manager, "rc1 warning")
+        ends = ""
+        for _ in range(4):  # for longer than it would keep one message
+            ends = await later_than(ends)
+    await has(manager)
+
+
+async def test_it_gets_the_state_of_now_after_it_was_away(
+    manager: Alertmanager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "LONGEST_PAUSE", 1.0)
+    failed = Failed(process.Poster)
+    monkeypatch.setattr(process, "Poster", failed)
+    async with alerting(manager) as alerter:
+        await alerter.fire(LOW)
+        await has(manager, "rc1 warning")
+        manager.kill()
+        await alerter.fire(HIGH)
+        await alerter.resolve("rc1")
+        await asyncio.wait_for(failed.seen.wait(), 60)
+        await manager.start()
+        await has(manager, "freeze critical")
+
+
+class Failed:
+    """Makes posters that try once, and tells of a post that failed."""
+
+    def __init__(self, poster: Callable[..., process.Poster]) -> None:
+        self._poster = poster
+        self.seen = asyncio.Event()
+
+    def __call__(self, *words: object, **options: object) -> process.Poster:
+        made = self._poster(*words, **{**options, "attempts": 1})
+        post = made.post
+
+        async def told(message: Callable[[], sink.Message]) -> None:
+            try:
+                await post(message)
+            except Exception:
+                self.seen.set()
+                raise
+
+        made.post = told  # type: ignore[method-assign]
+        return made
