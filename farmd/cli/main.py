@@ -31,6 +31,7 @@ _COMMANDS: dict[str, tuple[Source, str]] = {
     "service": ("farmd.cli.service:service", "Services: names for the pods that serve."),
     "volume": ("farmd.cli.volume:volume", "Volumes: which node has the data of which."),
     "audit": ("farmd.cli.audit:audit", "Who changed what, when and why."),
+    "alert": ("farmd.cli.alert:alert", "Alerts: what is open, and whether sinks work."),
     "failsafe": ("farmd.cli.failsafe:failsafe", "Freezes of removals: show or acknowledge them."),
     "kubernetes": ("farmd.cli.kubernetes:kubernetes", "Kubernetes: what farms need in a cluster."),
     "doctor": ("farmd.cli.doctor:doctor", "What is wrong in the store, why, and what to do."),

@@ -1,0 +1,100 @@
+"""``farmctl alert``: the incidents that are open, and a test of a sink."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import click
+
+from alerting.alert import Alert
+from alerting.errors import AlertingError
+from farmd import overview
+from farmd.cli.invocation import Invocation
+from farmd.cli.lazy import LazyGroup
+from farmd.cli.options import command
+from farmd.cli.output import show
+from farmd.config.alerts import SinkSection, named
+from farmd.config.fields import this_host
+from farmd.config.sources import ConfigInvalid, load
+from farmd.process.alerts import sink_of
+from farmd.runtime.clock import SystemClock, system_rng
+from farmd.runtime.errors import EndedOtherwise
+from farmd.tables import incidents
+from farmd.tables.model import Table
+from store.errors import InputInvalid, NotFound
+
+
+@click.group("alert", cls=LazyGroup)
+def alert() -> None:
+    """Alerts: what farms have told people, and whether their sinks work."""
+
+
+@command("list", lists=True)
+async def list_(invocation: Invocation) -> None:
+    """Incidents that are open, with what they are about."""
+
+    async def read() -> Table:
+        rows = await overview.incidents(invocation.client, invocation.keys)
+        return incidents.table(rows, invocation.call.clock.now())
+
+    await show(invocation, read)
+
+
+def _sinks(config: str) -> dict[str, SinkSection]:
+    """The sinks of a configuration, by name.
+
+    Raises:
+        InputInvalid: it cannot be used.
+    """
+    try:
+        return named(load(Path(config) if config else None, os.environ).config.alerts.sinks)
+    except ConfigInvalid as error:
+        raise InputInvalid(error.lines[0], field="config") from error
+
+
+def _names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    with suppress(InputInvalid):
+        known = _sinks(str(ctx.params.get("config") or ""))
+        return [name for name, sink in known.items() if sink.type != "log" and name.startswith(incomplete)]
+    return []
+
+
+@command("test")
+@click.argument("sink", shell_complete=_names)
+@click.option(
+    "--config", default="", metavar="FILE", help="Of a farm; else FARMD_CONFIG, else /etc/farmd/farmd.toml."
+)
+async def test(invocation: Invocation, sink: str, config: str) -> None:
+    """Send a test incident and its end through a sink of this machine's configuration, from this machine."""
+    known = _sinks(config)
+    if sink not in known:
+        raise NotFound(
+            f"sink {sink!r} is not configured", hint=f"known: {', '.join(known)}", kind="sinks", id=sink
+        )
+    section, host = known[sink], this_host()
+    if section.type == "log":
+        raise InputInvalid("sink: found a log, expected one that tells somebody else", field="sink")
+    message = Alert(
+        summary=f"test of the sink {sink} from {host}: nothing is wrong",
+        incident_key=f"farmd_test_{host}",
+        urgency="high" if section.urgencies == ["high"] else "low",
+        labels={"kind": "test"},
+    )
+    clock, rng = SystemClock(), system_rng()
+    async with aiohttp.ClientSession() as http:
+        made = sink_of(section, http, clock, rng, source=host, environ=os.environ, attempts=1)
+        for each in (message, message.resolved()):
+            try:
+                await made.deliver(each)
+            except AlertingError as error:
+                text = f"sink {sink!r} did not take {each.incident_key} ({each.state}): {error.message}"
+                raise EndedOtherwise(text) from error
+            if not invocation.settings.quiet:
+                click.echo(f"incident/{each.incident_key} {each.state} at {sink}")
+
+
+for each in (list_, test):
+    alert.add_command(each)
