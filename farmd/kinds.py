@@ -34,6 +34,7 @@ class KindOfWork:
         gradual: the kind that brings a new manifest to its items step by step; empty: it comes at once.
         begins: what begins an item of a kind that does so.
         bundled: how bundles hold its items (``farmd.commands.bundled``); empty: they hold none.
+        listed: its list on the page, where it has no ``asked``.
         ended: what waits for the end of one, where an item is something that ends by itself.
         features: what farms of this version know of this kind, and records may need of their owner (R11).
         names: trees whose keys end in its items' names, for completion; for a family of named records none.
@@ -64,6 +65,7 @@ class KindOfWork:
     gradual: str = ""
     begins: str = ""
     bundled: str = ""
+    listed: str = ""
     ended: str = ""
     features: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -140,6 +142,7 @@ KINDS: dict[str, KindOfWork] = {
             noun="node",
             group="farmd.cli.node:node",
             title="Nodes: list, label, cordon, drain.",
+            listed="farmd.web.nodes:NodeList",
             guarded=True,
             health_matters=False,  # that a node is lost has nothing to do with the health of pods elsewhere
             names=("nodes", "agents"),
@@ -185,6 +188,7 @@ KINDS: dict[str, KindOfWork] = {
             title="Apps: bundles of objects, their revisions, and how they stand.",
             names=("apps",),
             metrics="farmd.dispatch.metrics:METRICS",
+            listed="farmd.web.apps:AppList",
             selectable=True,
             guarded=True,
             health_matters=False,  # each wave looks at the health of its own objects

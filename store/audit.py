@@ -66,7 +66,8 @@ class AuditLogStore:
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which audit records to read; an empty field matches all records. ``item`` is an id or a name.
+    """Which audit records to read; an empty field matches all records. ``item`` is an id or a name, ``text``
+    are words in lower case that all must occur.
 
     ``since`` and ``until`` are seconds since the epoch; hours outside of them are not read.
     """
@@ -75,6 +76,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     item: str = ""
     actor: str = ""
     action: str = ""
+    text: str = ""
     since: float = 0.0
     until: float = float("inf")
 
@@ -86,7 +88,15 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             and self.actor in {"", record.actor}
             and self.action in {"", record.action}
             and self.since <= record.at <= self.until
+            and (not self.text or self._says(record))
         )
+
+    def _says(self, record: Audit) -> bool:
+        told = (record.actor, record.action, record.kind, record.id, record.name, record.reason)
+        fields = (f"{name}={value}" for each in (record.before, record.after) for name, value in each.items())
+        pods = (*record.placed, *record.removed, *record.relabelled, record.manifest)
+        text = " ".join((*told, *fields, *pods)).lower()
+        return all(word in text for word in self.text.split())
 
 
 class AuditReader:

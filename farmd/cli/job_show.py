@@ -22,15 +22,15 @@ from farmd.kinds import load
 from farmd.overview import Row
 from farmd.tables import manifests as manifest_facts
 from farmd.tables import nouns as noun_tables
+from farmd.tables.jobs import progress
 from farmd.tables.model import Table, clean
 from scheduler import explain as words
 from scheduler.decide import explanation
 from store import manifests, selectors
 from store.audit import AuditReader, Filter
 from store.errors import StoreError
-from store.jobs import KIND, Job, Run
+from store.jobs import KIND, Job
 from store.times import plain
-from store.words import listed
 
 _HISTORY = 8
 
@@ -120,23 +120,7 @@ async def describe(invocation: Invocation, name: str) -> None:
         for each in row.record.types:
             _, runs = await manifest_facts.read(invocation.call, each.manifest)
             told += [(f"Runs {each.name}", text) for _, text in runs[:1]]
-        described.describe(invocation, [*told, *_progress(run)], found, history)
-
-
-def _progress(run: Run) -> list[tuple[str, str]]:
-    """What is durable of a job, for people."""
-    found = [(f"Done {name}", text) for name, text in run.done.items() if text]
-    found += [(f"Given up {name}", text) for name, text in run.given_up.items() if text]
-    tried = [
-        f"{name}/{index} attempt {slot.attempt}"
-        for name, slots in run.slots.items()
-        for index, slot in slots.items()
-    ]
-    if tried:
-        found.append(("Tried again", listed(tried)))
-    if run.outcome:
-        found.append(("Outcome", ": ".join(filter(None, (run.outcome, run.reason, run.message)))))
-    return found
+        described.describe(invocation, [*told, *progress(run)], found, history)
 
 
 @command("explain")

@@ -36,6 +36,7 @@ _COMMANDS: dict[str, tuple[Source, str]] = {
     "kubernetes": ("farmd.cli.kubernetes:kubernetes", "Kubernetes: what farms need in a cluster."),
     "doctor": ("farmd.cli.doctor:doctor", "What is wrong in the store, why, and what to do."),
     "top": ("farmd.cli.top:top", "The fleet at a glance, live."),
+    "token": ("farmd.cli.token:token", "Tokens for the farm's page and its API."),
     "completion": ("farmd.cli.completion:completion", "Completion for bash, zsh and fish."),
 }
 # The errors of a write to a full disk or to a terminal that is gone.

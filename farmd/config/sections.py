@@ -168,7 +168,7 @@ class LogSection(Section, frozen=True):
 
 
 class WebSection(Section, frozen=True):
-    """HTTP of the farm and the agent: metrics, health, status."""
+    """HTTP of the farm and the agent: metrics, health, status; of the farm also the page."""
 
     bind: Annotated[str, key("Address to listen on.", min_length=1)] = "127.0.0.1"
     farm_port: Annotated[int, key("Port of `farmd run`; 0 takes a free one.", ge=0, le=65535)] = FARM_PORT
@@ -181,6 +181,20 @@ class WebSection(Section, frozen=True):
         ),
     ] = ""
     port_file: Annotated[str, key("File that gets the chosen port once the process listens.")] = ""
+    tokens: Annotated[
+        str,
+        key(
+            "File of tokens for the farm's page and API, one line `name role hash` each"
+            " (`farmctl token create`); read again when it changes."
+        ),
+    ] = ""
+    read: Annotated[
+        Literal["auto", "open", "token"],
+        key(
+            "Whether reading the page and its API needs a token; auto: none on loopback, asked for by"
+            " such a name."
+        ),
+    ] = "auto"
 
 
 class AlertsSection(Section, frozen=True):

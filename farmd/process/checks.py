@@ -48,6 +48,8 @@ def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
         for place, sink in enumerate(config.alerts.sinks)
         if sink.secret_env
     ]
+    if config.web.tokens:
+        checks.append(partial(_tokens, config.web.tokens))
     checks.append(partial(_can_listen, config.web.bind))
     if config.web.port_file:
         checks.append(partial(_folder, "web.port_file", Path(config.web.port_file).parent))
@@ -71,6 +73,12 @@ def _failing(checks: Iterable[Check]) -> Iterator[str]:
             check()
         except (InputInvalid, CredentialInvalid) as error:
             yield error.message
+
+
+def _tokens(path: str) -> None:
+    from farmd.web import tokens  # which few processes need
+
+    tokens.read(path)
 
 
 def _can_listen(bind: str) -> None:

@@ -65,7 +65,7 @@ class FarmService:
     def mount(self, app: web.Application) -> None:
         """Add the routes of services and of the page."""
         web_services.add_routes(app, lambda: self.board)
-        page.Door(lambda: self._farm, self._dependencies.config.web.bind).add_routes(app)
+        page.Door(lambda: self._farm, self._dependencies.config.web).add_routes(app)
 
     def status(self) -> Mapping[str, Any]:
         """The farm's name, and how many items of each kind it owns."""

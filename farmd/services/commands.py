@@ -145,7 +145,7 @@ async def rows(call: Call) -> tuple[list[ServiceRow], list[str]]:
         call.client, call.keys, DEPLOYMENTS.name, Deployment, DEPLOYMENTS.name
     ).list()
     names = {each.record.id: each.record.name for each in deployments.items}
-    found = [_row(stored.record, owners, names) for stored in listing.items]
+    found = [row_of(stored.record, owners, names) for stored in listing.items]
     return found, [error.message for error in listing.broken]
 
 
@@ -164,7 +164,7 @@ async def row(call: Call, target: str) -> ServiceRow:
         owners[ref] = (title(family, owner.name), found)
     entry = await call.client.read(call.keys.record(DEPLOYMENTS.name, record.deployment or "-"))
     names = {record.deployment: codec.decode(Deployment, entry.value, entry.key).name} if entry else {}
-    return _row(record, owners, names)
+    return row_of(record, owners, names)
 
 
 class Watch:
@@ -275,9 +275,10 @@ def _change(record: Service, action: str, **fields: Any) -> Change:
     return Change(KIND, record.id, record.name, f"{NOUN}.{action}", **fields)
 
 
-def _row(
+def row_of(
     record: Service, owners: Mapping[str, tuple[str, overview.Row[Any]]], deployments: Mapping[str, str]
 ) -> ServiceRow:
+    """A service among owners by reference, each with its title, and names of deployments by id."""
     there = [owners[ref] for ref in record.active if ref in owners]
     return ServiceRow(
         record=record,

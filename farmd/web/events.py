@@ -15,6 +15,7 @@ from aiohttp import web
 from farmd.runtime.wake import Wake, wait
 from farmd.web.html import HEADERS
 from farmd.web.site import Site, Topic
+from farmd.web.visit import Visit
 
 MOST_STREAMS = 200
 HEARTBEAT_SECONDS = 15.0
@@ -22,8 +23,9 @@ APART_SECONDS = 0.5
 WRITE_SECONDS = 20.0
 
 
-async def stream(site: Site, request: web.Request) -> web.StreamResponse:
+async def stream(visit: Visit) -> web.StreamResponse:
     """Tell of changes until the browser leaves, reads nothing, or the farm stops."""
+    site, request = visit.site, visit.request
     topic = site.topic(request.query.get("of", ""))
     if topic is None:
         raise web.HTTPNotFound(text="of: expected the path of a page that changes")

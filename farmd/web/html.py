@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Mapping
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
+import msgspec
 from aiohttp import web
 
-from farmd.web.site import Site
 from store.version import VERSION
 
 POLICY = "; ".join(
@@ -37,15 +39,28 @@ HEADERS = {
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-def page(template: str, *, status: int = 200, **values: Any) -> web.Response:
+def rendered(template: str, values: Mapping[str, Any], status: int = 200) -> web.Response:
     """A page from a template."""
     text = _environment().get_template(template).render(version=VERSION, **values)
     return web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
 
 
-async def static(_: Site, request: web.Request) -> web.StreamResponse:
-    """``/static/NAME``: a file of the page, named with its digest, so that browsers may keep it."""
-    name = request.match_info["name"]
+def as_json(body: Any, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})) -> web.Response:
+    """An answer for programs."""
+    return web.Response(
+        body=msgspec.json.encode(body),
+        status=status,
+        content_type="application/json",
+        headers={**HEADERS, **headers},
+    )
+
+
+def static(name: str) -> web.Response:
+    """A file of the page; its address has its digest, so that browsers may keep it.
+
+    Raises:
+        HTTPNotFound: there is no such file.
+    """
     if name not in _names():
         raise web.HTTPNotFound(text=f"/static/{name} does not exist")
     headers = {**HEADERS, "Cache-Control": "public, max-age=86400"}

@@ -7,22 +7,25 @@ from typing import Any
 
 import msgspec
 
+from farmd import overview
+from farmd.commands.mutation import Call
 from farmd.commands.noun import Noun
 from farmd.farm.farm import Farm
-from farmd.kinds import KindOfWork, load, title
+from farmd.kinds import KINDS, KindOfWork, load, title
 from farmd.overview import Row
 from farmd.overview.members import why_unowned
-from farmd.tables import nouns
+from farmd.tables import manifests, nouns
 from farmd.tables.model import Table
-from farmd.web.lists import ItemList, Line, text_of
+from farmd.tables.pods import pod_table
+from farmd.web.lists import Described, ItemList, Line, text_of
 from store.families import FAMILIES
 
 
 class NamedList(ItemList):
     """All records of one noun, with their statuses and the farms that own them."""
 
-    def __init__(self, farm: Farm, kind: KindOfWork, path: str, lists: Mapping[str, ItemList]) -> None:
-        super().__init__(farm, kind.family, path, kind.one, kind.many)
+    def __init__(self, farm: Farm, kind: KindOfWork, lists: Mapping[str, ItemList]) -> None:
+        super().__init__(farm, kind.family, kind.one, kind.many)
         self.noun: Noun[Any, Any] = load(kind.asked)
         self._tree = farm.caches.tree(FAMILIES[kind.family])
         self._lists = lists
@@ -83,3 +86,14 @@ class NamedList(ItemList):
             return by
         progress = f": {row.status.progress}" if row.status is not None and row.status.progress else ""
         return f"{title(family, row.record.name)}{progress}"
+
+    async def described(self, call: Call, name: str) -> Described:
+        row = await self.noun.row(call, name)
+        now, record, tables = call.clock.now(), row.record, dict[str, Table]()
+        sha = "" if self.noun.pods is None else record.manifest
+        _, runs = await manifests.read(call, sha)
+        if self.noun.pods is not None or KINDS[self.family].owns_pods:
+            found = await overview.pods(call.client, call.keys, record)
+            tables[f"Pods ({len(found.rows)})"] = pod_table(found.rows, found.broken, now, same="OWNER")
+        facts = nouns.facts(self.noun, row, now, runs)
+        return Described(record.id, record.name, row.state, row.reason, facts, tables, row, self.family)

@@ -7,10 +7,11 @@ when something of its item changed, so that ten thousand items cost a request no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
+from farmd.commands.mutation import Call
 from farmd.farm.farm import Farm
 from farmd.runtime.wake import Wake
 from farmd.tables.model import Table
@@ -32,18 +33,38 @@ class Line(NamedTuple):
     row: Any
 
 
+class Described(NamedTuple):
+    """One item as a page of its own shows it; ``tables`` are by title, ``audited`` the kind in the audit."""
+
+    id: str
+    name: str
+    state: str
+    reason: str
+    facts: Sequence[tuple[str, str]]
+    tables: Mapping[str, Table]
+    row: Any
+    audited: str = ""
+
+
 class Bell:
     """A version that only grows, and who wants to be woken when it does."""
 
     def __init__(self, first: int) -> None:
         self.version = first
         self._listening: set[Wake] = set()
+        self._telling: list[Callable[[], None]] = []
 
     def ring(self) -> None:
         """Something changed."""
         self.version += 1
+        for tell in self._telling:
+            tell()
         for wake in self._listening:
             wake.set()
+
+    def tell(self, callback: Callable[[], None]) -> None:
+        """Call somebody at each ring."""
+        self._telling.append(callback)
 
     @contextmanager
     def listening(self, wake: Wake) -> Iterator[None]:
@@ -55,7 +76,34 @@ class Bell:
             self._listening.discard(wake)
 
 
-class ItemList:
+class Source:
+    """Something that is followed while somebody looks, with a bell that rings when it changed."""
+
+    def __init__(self, farm: Farm) -> None:
+        self.farm = farm
+        self.bell = Bell(int(farm.clock.now() * 1000))
+        self._while = WhileLooked(self._run, farm.clock)
+
+    def _run(self) -> Iterator[asyncio.Task[None]]:
+        """Tasks that follow it."""
+        raise NotImplementedError
+
+    def version_of(self, _: str) -> int:
+        """The version at which an item of it changed last."""
+        return self.bell.version
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Follow it for the length of a ``with`` block, and a while longer."""
+        with self._while.looking():
+            yield
+
+    async def close(self) -> None:
+        """Follow nothing any more."""
+        await self._while.close()
+
+
+class ItemList(Source):
     """All items of one family. A list of its own makes its lines in ``made`` and its table in ``table``.
 
     Attributes:
@@ -66,17 +114,15 @@ class ItemList:
 
     states = True
 
-    def __init__(self, farm: Farm, family: str, path: str, one: str, many: str) -> None:
-        self.farm = farm
+    def __init__(self, farm: Farm, family: str, one: str, many: str) -> None:
+        super().__init__(farm)
         self.family = family
-        self.path, self.one, self.many = path, one, many
-        self.bell = Bell(int(farm.clock.now() * 1000))
+        self.one, self.many, self.path = one, many, many.replace(" ", "")
         self._changed_at: dict[str, int] = {}
         self._lines: tuple[Line, ...] = ()
         self._made_at = 0
         self._followed: list[Followed[Any]] = []
         self._needs: list[ItemList] = []
-        self._while = WhileLooked(self._run, farm.clock)
 
     # -- what a list of its own says ------------------------------------------------------------
     def made(self) -> Sequence[Line]:
@@ -85,6 +131,14 @@ class ItemList:
 
     def table(self, rows: Sequence[Any]) -> Table:
         """The table of the rows that are shown."""
+        raise NotImplementedError
+
+    async def described(self, call: Call, name: str) -> Described:
+        """One item by its name, or its id.
+
+        Raises:
+            NotFound: there is none.
+        """
         raise NotImplementedError
 
     # -- for requests ---------------------------------------------------------------------------
@@ -96,14 +150,13 @@ class ItemList:
         return self._lines
 
     def version_of(self, item: str) -> int:
-        """The version at which an item changed last, as far as this list saw it."""
+        """The version at which an item changed last; 0: none of those that this list saw."""
         return self._changed_at.get(item, 0)
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Follow what the list is made of for the length of a ``with`` block, and a while longer."""
         with ExitStack() as stack:
-            stack.enter_context(self._while.looking())
+            stack.enter_context(super().looking())
             for needed in self._needs:
                 stack.enter_context(needed.looking())
             yield
@@ -119,10 +172,6 @@ class ItemList:
                 await each.ready.wait()
             for needed in self._needs:
                 await needed.ready()
-
-    async def close(self) -> None:
-        """Follow nothing any more."""
-        await self._while.close()
 
     # -- what the list is made of ---------------------------------------------------------------
     def subscribe(self, *families: str) -> None:

@@ -5,52 +5,66 @@ A farm that nobody looks at imports and keeps nothing of them.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from farmd.config.sections import WebSection
 from farmd.kinds import load
 
 if TYPE_CHECKING:
     from farmd.farm.farm import Farm
     from farmd.web.site import Site
 
-Handler = Callable[["Site", web.Request], Awaitable[web.StreamResponse]]
+FREE = (
+    ("GET", "/static/{name}", "farmd.web.signing:static"),
+    ("GET", "/signin", "farmd.web.signing:form"),
+    ("POST", "/signin", "farmd.web.signing:sign_in"),
+    ("POST", "/signout", "farmd.web.signing:sign_out"),
+)
+"""Routes for everybody."""
 
-ROUTES = (
-    ("GET", "/static/{name}", "farmd.web.html:static"),
+READING = (
+    ("GET", "/", "farmd.web.pages:fleet"),
+    ("GET", "/audit", "farmd.web.pages:audited"),
     ("GET", "/events", "farmd.web.events:stream"),
     ("GET", "/{list}", "farmd.web.pages:listed"),
+    ("GET", "/{list}/{name}", "farmd.web.pages:item"),
+    ("GET", "/{list}/{name}/explain", "farmd.web.pages:explained"),
+    ("POST", "/rollouts/{name}/{word}", "farmd.web.actions:by_form"),
+    ("POST", "/v1/rollouts/{name}/{word}", "farmd.web.actions:by_program"),
 )
+"""Routes for whom may read; those that change something ask for more by themselves."""
 
 
 class Door:
     """Lets requests in: builds the site at the first one, and calls their handlers."""
 
-    def __init__(self, farm: Callable[[], Farm | None], bind: str) -> None:
+    def __init__(self, farm: Callable[[], Farm | None], section: WebSection) -> None:
         self._farm = farm
-        self._open = _loopback(bind)
+        self._section = section
         self._site: Site | None = None
 
     def add_routes(self, app: web.Application) -> None:
         """Mount all routes."""
-        for method, path, handler in ROUTES:
-            app.router.add_route(method, path, self._entering(handler))
+        for routes, free in ((FREE, True), (READING, False)):
+            for method, path, handler in routes:
+                app.router.add_route(method, path, self._entering(handler, free=free))
         app.on_shutdown.append(self._close)
 
-    def _entering(self, name: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _entering(
+        self, handler: str, *, free: bool
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def enter(request: web.Request) -> web.StreamResponse:
-            if not self._open:
-                raise web.HTTPForbidden(text="the page is served on loopback only")
             farm = self._farm()
             if farm is None:
                 raise web.HTTPServiceUnavailable(text="this farm has not reached Consul yet")
-            if self._site is None or self._site.farm is not farm:
-                self._site = load("farmd.web.site:Site")(farm)
-            handler: Any = load(name)
-            answer: web.StreamResponse = await handler(self._site, request)
+            if self._site is None:
+                self._site = load("farmd.web.site:Site")(farm, self._section)
+            answer: web.StreamResponse = await load("farmd.web.visit:answered")(
+                self._site, request, handler, free=free
+            )
             return answer
 
         return enter
@@ -58,11 +72,3 @@ class Door:
     async def _close(self, _: web.Application) -> None:
         if self._site is not None:
             await self._site.close()
-
-
-def _loopback(bind: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(bind).is_loopback
-    except ValueError:
-        return bind == "localhost"

@@ -1,47 +1,80 @@
-"""The views of the page."""
+"""The views of the page: lists, items, explanations, the audit log, and all of it at a glance."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
 from aiohttp import web
 
-from farmd.tables.model import clean, colour_of
-from farmd.web import html, paging
-from farmd.web.site import Site
+from farmd import overview
+from farmd.tables import changes
+from farmd.tables.model import Table, clean, colour_of
+from farmd.web import audit, explaining, paging, rollouts
+from farmd.web.lists import ItemList, Line
+from farmd.web.visit import Visit
+from store.audit import AuditReader, Filter
+from store.rollouts import KIND as ROLLOUTS
+
+HISTORY = 10
+MOST_TROUBLED = 20
 
 
-async def listed(site: Site, request: web.Request) -> web.StreamResponse:
-    """``/controllers`` and the other lists: searched, sorted, one page."""
-    found = site.lists.get(request.match_info["list"])
+class Cell(NamedTuple):
+    """One cell as it is shown; ``colour`` is a class of the style sheet."""
+
+    title: str
+    text: str
+    colour: str
+
+
+def cells(table: Table) -> list[list[Cell]]:
+    """The rows of a table without its wide columns."""
+    columns = [column for column in table.columns if not column.wide]
+    return [
+        [
+            Cell(column.title, text, colour_of(column.title, text))
+            for column in columns
+            for text in [clean(column.text(row))]
+        ]
+        for row in table.rows
+    ]
+
+
+def list_of(visit: Visit) -> ItemList:
+    """The list that an address names.
+
+    Raises:
+        HTTPNotFound: there is none.
+    """
+    found = visit.site.lists.get(visit.request.match_info["list"])
     if found is None:
-        raise web.HTTPNotFound(text=f"{request.path} does not exist")
-    asked = paging.query(request.query)
+        raise web.HTTPNotFound(text=f"{visit.request.path} does not exist")
+    return found
+
+
+async def listed(visit: Visit) -> web.StreamResponse:
+    """``/controllers`` and the other lists: searched, sorted, one page."""
+    found = list_of(visit)
+    asked = paging.query(visit.request.query)
     with found.looking():
         await found.ready()
         version = found.bell.version
         shown = paging.selected(found.lines(), asked, found.table([]).columns)
         table = found.table([line.row for line in shown.lines])
-    columns = [column for column in table.columns if not column.wide]
-    rows = [
-        (
-            line,
-            [(c.title, text, colour_of(c.title, text)) for c in columns for text in [clean(c.text(row))]],
-        )
-        for line, row in zip(shown.lines, table.rows, strict=True)
-    ]
-    return html.page(
+    return visit.page(
         "list.html",
-        site=site,
-        list=found,
         title=found.many.capitalize(),
+        list=found,
         path=found.path,
         asked=asked,
         shown=shown,
         table=table,
-        columns=columns,
-        rows=rows,
+        columns=[column for column in table.columns if not column.wide],
+        rows=list(zip([line.name for line in shown.lines], cells(table), strict=True)),
         live=f"/{found.path}",
         at=version,
         address=_address,
@@ -54,3 +87,125 @@ def _address(asked: paging.Query, **changed: str) -> str:
     said = {"q": now.text, "state": now.state, "sort": now.sort, "cursor": now.cursor}
     said["limit"] = "" if now.limit == paging.PAGE else str(now.limit)
     return "?" + urlencode({name: value for name, value in said.items() if value})
+
+
+async def item(visit: Visit) -> web.StreamResponse:
+    """One item: its facts, its pods, and what happened to it last."""
+    found, site, name = list_of(visit), visit.site, visit.request.match_info["name"]
+    with found.looking():
+        await found.ready()
+        call = site.call()
+        described = await found.described(call, name)
+        version = found.version_of(described.id)
+    wanted = Filter(kind=described.audited, item=described.id)
+    history = await AuditReader(call.client, call.keys).read(wanted, HISTORY) if described.audited else ()
+    shown = [
+        (title, table, [column for column in table.columns if not column.wide], cells(table))
+        for title, table in described.tables.items()
+    ]
+    panel = await rollouts.panel(visit, described.row) if found.family == ROLLOUTS else None
+    return visit.page(
+        "item.html",
+        title=described.name,
+        list=found,
+        path=found.path,
+        item=described,
+        colour=colour_of("STATE", described.state),
+        facts=[(title, clean(text)) for title, text in described.facts],
+        tables=[
+            (title, table, columns, [("", row) for row in rows]) for title, table, columns, rows in shown
+        ],
+        history=_changes(history),
+        panel=panel,
+        explained=explaining.explains(found),
+        live=f"/{found.path}/{described.id}",
+        at=version,
+    )
+
+
+async def explained(visit: Visit) -> web.StreamResponse:
+    """Why each node does or does not get one more pod of an item, or each pod of a rollout stays or goes."""
+    found, name = list_of(visit), visit.request.match_info["name"]
+    described = await found.described(visit.site.call(), name)
+    tables = await explaining.explained(visit.site, found, described.row)
+    return visit.page(
+        "explain.html",
+        title=f"Why: {described.name}",
+        path=found.path,
+        list=found,
+        item=described,
+        colour=colour_of("STATE", described.state),
+        tables=[
+            (title, table, list(table.columns), [("", row) for row in cells(table)])
+            for title, table in tables
+        ],
+    )
+
+
+async def audited(visit: Visit) -> web.StreamResponse:
+    """``/audit``: what happened, newest first, searched."""
+    query, version = visit.request.query, visit.site.audit.bell.version
+    found = await audit.read(visit.site.farm, query)
+    return visit.page(
+        "audit.html",
+        title="Audit",
+        path="audit",
+        asked={name: query.get(name, "") for name in audit.FIELDS},
+        changes=_changes(found.records),
+        broken=found.broken,
+        until=found.until,
+        older="?" + urlencode({**{k: v for k, v in query.items() if v}, "cursor": found.next}),
+        more=bool(found.next),
+        live="/audit",
+        at=version,
+    )
+
+
+def _changes(records: Sequence[Any]) -> list[dict[str, Any]]:
+    """Audit records with one more field: the change in one line."""
+    table = changes.table(records, ())
+    shown = []
+    for record in table.rows:
+        texts = {column.title.lower(): clean(column.text(record)) for column in table.columns}
+        shown.append({**texts, "kind": record.kind})
+    return shown
+
+
+async def fleet(visit: Visit) -> web.StreamResponse:
+    """``/``: the fleet at a glance."""
+    site, call = visit.site, visit.site.call()
+    lists = list(site.lists.values())
+    with ExitStack() as stack:
+        for each in lists:
+            stack.enter_context(each.looking())
+        for each in lists:
+            await each.ready()
+        topic = site.topic("/")
+        assert topic is not None
+        version = topic.version
+        summary = [(each, paging.selected(each.lines(), paging.Query(limit=1), ())) for each in lists]
+        red = [
+            (each, line) for each in lists for line in each.lines() if colour_of("STATE", line.state) == "red"
+        ]
+        moving = [(line, line.row.status) for line in site.by_family[ROLLOUTS].lines()]
+    frozen = await overview.freezes(call.client, call.keys, call.clock.now())
+    recent = await AuditReader(call.client, call.keys).read(Filter(), HISTORY)
+    return visit.page(
+        "fleet.html",
+        title="Fleet",
+        summary=summary,
+        colour_of=colour_of,
+        troubled=[(each, line, _reason(each, line)) for each, line in red[:MOST_TROUBLED]],
+        more=max(0, len(red) - MOST_TROUBLED),
+        moving=moving[:MOST_TROUBLED],
+        frozen=sorted(frozen.items()),
+        history=_changes(recent),
+        live="/",
+        at=version,
+    )
+
+
+def _reason(found: ItemList, line: Line) -> str:
+    table = found.table([line.row])
+    column = next((each for each in table.columns if each.title == "REASON"), None)
+    return clean(column.text(table.rows[0])) if column is not None else ""

@@ -6,18 +6,24 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from farmd.commands.mutation import Call
+from farmd.config.sections import WebSection
 from farmd.farm.farm import Farm
-from farmd.kinds import KINDS
+from farmd.kinds import KINDS, load
 from farmd.runtime.wake import Wake
+from farmd.web.access import Access
+from farmd.web.audit import AuditBell
+from farmd.web.farms import FarmList
 from farmd.web.items import NamedList
-from farmd.web.lists import ItemList
+from farmd.web.lists import ItemList, Source
+from farmd.web.services_list import ServiceList
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
     """What a page shows: lists as a whole, or one item of a list by its id."""
 
-    lists: tuple[ItemList, ...]
+    lists: tuple[Source, ...]
     item: str = ""
 
     @property
@@ -47,20 +53,33 @@ class Topic:
 class Site:
     """The page of one farm."""
 
-    def __init__(self, farm: Farm) -> None:
+    def __init__(self, farm: Farm, section: WebSection) -> None:
         self.farm = farm
+        self.access = Access(section, farm.clock)
         self.by_family: dict[str, ItemList] = {}
         for kind in KINDS.values():
             if kind.asked:
-                path = kind.many.replace(" ", "")
-                self.by_family[kind.family] = NamedList(farm, kind, path, self.by_family)
+                self.by_family[kind.family] = NamedList(farm, kind, self.by_family)
+            elif kind.listed:
+                self.by_family[kind.family] = load(kind.listed)(farm, kind)
+        self.by_family["services"] = ServiceList(farm, self.by_family)
+        self.by_family["farms"] = FarmList(farm)
         self.lists = {each.path: each for each in self.by_family.values()}
+        self.audit = AuditBell(farm)
         self.streams: set[Wake] = set()
         self.closed = False
+
+    def call(self, person: str = "", reason: str = "") -> Call:
+        """The means of a command, for the audit as that person's."""
+        farm = self.farm
+        actor = f"user/{person or 'nobody'}@{farm.settings.name}"
+        return Call(farm.client, farm.keys, farm.clock, farm.ids, actor, reason)
 
     def topic(self, path: str) -> Topic | None:
         """What a page of that address shows; None where nothing of it changes by itself."""
         _, found, item = (*path.split("/"), "")[:3]
+        if path == "/audit":
+            return Topic((self.audit,))
         if path == "/":
             return Topic(tuple(self.lists.values()))
         return Topic((self.lists[found],), item) if found in self.lists else None
@@ -70,5 +89,5 @@ class Site:
         self.closed = True
         for wake in self.streams:
             wake.set()
-        for each in self.lists.values():
+        for each in (*self.lists.values(), self.audit):
             await each.close()

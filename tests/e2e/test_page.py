@@ -1,33 +1,204 @@
-"""The page in a real browser, on a real Consul."""
+"""The page in a real browser, on a real Consul: each view, live, acted on, by keyboard, on a phone."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, expect
 
+from farmd.commands.mutation import commit
+from farmd.jobs.commands import JOB
+from store import codec, operations
+from store.audit import Audit, AuditLogStore
+from store.rcs import ReplicationController
 from tests.browsing import Shown, shown_on
+from tests.fleet import CLOCK, eventually
+from tests.rolling import FIRST, QUICK, Stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{7*7}}"
+CROWD = 10_000
+CAREFUL = msgspec.structs.replace(
+    QUICK,
+    stages=[Stage(to=1), Stage(to=2, approve=True), Stage(to="100%", approve=True)],
+    progress_deadline=600.0,
+)
+VIEWS = {
+    "/": "Fleet",
+    "/controllers": "Controllers",
+    "/daemonsets": "Daemon sets",
+    "/rollouts": "Rollouts",
+    "/deployments": "Deployments",
+    "/services": "Services",
+    "/jobs": "Jobs",
+    "/apps": "Apps",
+    "/nodes": "Nodes",
+    "/farms": "Farms",
+    "/audit": "Audit",
+    "/controllers/web": "Controller web",
+    "/controllers/web/explain": "Why: controller web",
+    "/jobs/bert": "Job bert",
+    "/jobs/bert/explain": "Why: job bert",
+    "/nodes/n0": "Node n0",
+    "/farms/farm-1": "Farm farm-1",
+    "/signin": "Sign in",
+    "/nothing": "Not Found",
+}
+
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def shown(consul_dev: str) -> AsyncIterator[Shown]:
-    async with shown_on(consul_dev) as made:
-        await made.rolling.prepare(3)
+async def shown(consul_dev: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shown]:
+    async with shown_on(consul_dev, tmp_path_factory.mktemp("page")) as made:
+        await made.rolling.prepare(3, labels={"note": "first"})
+        types = [{"name": "worker", "replicas": 2, "pod": {"id": "bert", "command": ["/bin/true"]}}]
+        spec = JOB.file.parse({"name": "bert", "types": types}, "bert.yaml")
+        await commit(made.rolling.call, await JOB.create(made.rolling.call, spec))
         yield made
+        assert made.troubles == []
+
+
+def row_of(page: Page, name: str) -> Locator:
+    return page.locator("tr", has=page.get_by_role("link", name=name, exact=True))
+
+
+async def wide(page: Page) -> int:
+    """By how much a page is wider than its window."""
+    width: int = await page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    return width
+
+
+async def test_each_view_has_its_heading_and_fits_a_phone(shown: Shown) -> None:
+    async with shown.page("/", viewport={"width": 360, "height": 740}) as page:
+        for path, heading in VIEWS.items():
+            await page.goto(path)
+            await expect(page.locator("h1")).to_have_text(heading)
+            assert await wide(page) <= 0, path
+            assert await page.locator("main, nav, header, footer").count() == 4
+    shown.troubles = [each for each in shown.troubles if "404" not in each]
 
 
 async def test_a_change_is_shown_without_a_reload(shown: Shown) -> None:
     assert shown.rolling.rc is not None
     async with shown.page("/controllers") as page:
-        row = page.locator("tr", has=page.get_by_role("link", name="web", exact=True))
-        await expect(row.locator("td[data-label=Healthy]")).to_have_text("3")
+        healthy = row_of(page, "web").locator("td[data-label=Healthy]")
+        await expect(healthy).to_have_text("3")
         await expect(page.locator("#live")).to_have_text("live")
         await page.evaluate("window.same = true")
-        await shown.rolling.cluster.change_rc(shown.rolling.rc, replicas_desired=2)
-        await expect(row.locator("td[data-label=Healthy]")).to_have_text("2")
+        shown.rolling.rc = await shown.rolling.cluster.change_rc(shown.rolling.rc, replicas_desired=4)
+        await expect(healthy).to_have_text("4")
         assert await page.evaluate("window.same")
-    assert shown.troubles == []
+
+
+async def test_without_javascript_everything_but_the_live_update_works(shown: Shown) -> None:
+    async with shown.page("/controllers", java_script_enabled=False) as page:
+        await page.get_by_label("Search").fill("note=first")
+        await page.get_by_role("button", name="Search").click()
+        await expect(page.locator("tbody tr")).to_have_count(1)
+        await page.get_by_role("link", name="web", exact=True).click()
+        await page.get_by_role("link", name=re.compile("Explain")).click()
+        await expect(page.locator("h1")).to_have_text("Why: controller web")
+
+
+async def test_people_act_on_a_rollout_by_click_and_are_audited_with_their_reason(shown: Shown) -> None:
+    await shown.rolling.update(msgspec.structs.replace(FIRST, args=["2"]), CAREFUL)
+    async with shown.page("/rollouts/web") as page:
+        words = page.locator("[data-part=words]")
+        await expect(words.get_by_role("button")).to_have_count(0)
+        await shown.sign_in(page, "eve")
+        await expect(words).to_contain_text("eve is a viewer")
+        await page.get_by_role("button", name="Sign out").click()
+        await page.goto("/rollouts/web")
+        await shown.sign_in(page, "ada")
+        await expect(words.get_by_role("button", name="Approve")).to_be_visible()
+        await page.get_by_label("Reason").fill(HOSTILE)
+        await words.get_by_role("button", name="Approve").click()
+        await expect(page.locator("[data-part=progress]")).to_contain_text("stage 2 of 3")
+        await words.get_by_role("button", name="Pause").click()
+        await expect(words.get_by_role("button", name="Resume")).to_be_visible()
+        await words.get_by_role("button", name="Resume").click()
+        await expect(words.get_by_role("button", name="Pause")).to_be_visible()
+        await words.get_by_text("Revert…").click()
+        await words.get_by_role("button", name="Revert web").click()
+        await page.wait_for_url("**/rollouts/web")
+    said = {
+        each.action: each for each in await shown.rolling.cluster.audits() if each.actor != "user/ada@test"
+    }
+    for word in ("approve", "pause", "resume", "revert"):
+        assert said[f"rollout.{word}"].actor == "user/ada@farm-1"
+    assert said["rollout.approve"].reason == HOSTILE
+
+    async def over() -> bool:
+        return not await shown.rolling.cluster.entries(shown.rolling.call.keys.tree("rollouts"))
+
+    await eventually(over, what="the end of the rollout")
+
+
+async def test_hostile_texts_are_shown_as_they_are(shown: Shown) -> None:
+    call = shown.rolling.call
+    log = AuditLogStore(call.keys, CLOCK, call.ids)
+    record = Audit(
+        at=CLOCK.now(), actor=HOSTILE, action=HOSTILE, kind="rcs", id=HOSTILE, name=HOSTILE, reason=HOSTILE
+    )
+    await call.client.transaction([log.operation(record)])
+    async with shown.page("/audit") as page:
+        await expect(page.locator(".history li").first).to_contain_text(HOSTILE)
+        await expect(page.locator(".history li").first.locator(".said")).to_have_text(HOSTILE)
+        assert await page.locator("main img, main script").count() == 0
+        await page.goto("/controllers?" + "q=%3Cscript%3Ealert(1)%3C/script%3E&state=%22%3E%3Cb%3E")
+        await expect(page.get_by_label("Search")).to_have_value("<script>alert(1)</script>")
+        assert await page.locator("main b, main script").count() == 0
+
+
+async def test_the_keyboard_reaches_everything_and_shows_where_it_is(shown: Shown) -> None:
+    async with shown.page("/controllers") as page:
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_text("Skip to the content")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_label("Search")).to_be_focused()
+        outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid"
+        while not await page.evaluate("document.activeElement.closest('tbody') !== null"):
+            await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("h1")).to_have_text("Controller web")
+
+
+async def test_the_dark_theme_is_dark(shown: Shown) -> None:
+    async with shown.page("/", color_scheme="dark") as page:
+        back = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert max(map(int, re.findall(r"\d+", back)[:3])) < 60
+
+
+async def test_ten_thousand_controllers_are_paged_and_searched_on_the_server(shown: Shown) -> None:
+    keys, ids = shown.rolling.call.keys, shown.rolling.call.ids
+    crowd = [
+        ReplicationController(
+            id=ids.new(),
+            name=f"crowd-{number:05}",
+            manifest="0" * 64,
+            pod_id="web",
+            replicas_desired=0,
+            labels={"crowd": "yes"},
+        )
+        for number in range(CROWD)
+    ]
+    await shown.rolling.cluster.write(
+        [operations.put(keys.record("rcs", rc.id), codec.encode(rc)) for rc in crowd]
+    )
+    async with shown.page("/controllers") as page:
+        await expect(page.locator(".count")).to_contain_text(f"unowned {CROWD}")
+        await expect(page.locator("tbody tr")).to_have_count(100)
+        await page.get_by_role("link", name="Next 100").click()
+        await expect(row_of(page, "crowd-00100")).to_be_visible()
+        await page.get_by_label("Search").fill("crowd-07777")
+        await page.get_by_role("button", name="Search").click()
+        await expect(page.locator("tbody tr")).to_have_count(1)
+        await expect(row_of(page, "crowd-07777").locator(".yellow")).to_have_text("unowned")

@@ -75,7 +75,7 @@ def test_the_promised_commands_exist() -> None:
         rc logs, daemonset logs,
         rc update, rc describe, rc explain, node list, node describe, node register, node label,
         node cordon, node uncordon, pod list, pod logs,
-        audit list, failsafe status, failsafe clear, top, completion"""
+        audit list, failsafe status, failsafe clear, top, token create, completion"""
     assert {name.strip() for name in promised.split(",")} <= {" ".join(path) for path, _ in COMMANDS}
 
 

@@ -1,0 +1,55 @@
+"""``farmctl token create``: tokens for the farm's page and its API. It needs no Consul."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal, get_args
+
+import click
+
+from farmd.cli.lazy import LazyGroup
+from farmd.web import tokens
+from store.errors import Conflict, InputInvalid
+
+
+@click.group("token", cls=LazyGroup)
+def token() -> None:
+    """Tokens of people and programs for the farm's page and API."""
+
+
+@click.command("create")
+@click.argument("name")
+@click.option(
+    "--role", required=True, type=click.Choice(get_args(tokens.Role)), help="An operator may also act."
+)
+@click.option(
+    "--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="Add the line to this file."
+)
+def create(name: str, role: Literal["viewer", "operator"], path: Path | None) -> None:
+    """Make a token for NAME; it is shown once, and only its hash is kept.
+
+    The line goes into the file that web.tokens names; with --file it is added there.
+    """
+    made, line = tokens.made(name, role)
+    if path is not None:
+        _add(path, name, line)
+        click.echo(made)
+        return
+    click.echo(f"token: {made}")
+    click.echo(f"line:  {line}")
+
+
+def _add(path: Path, name: str, line: str) -> None:
+    try:
+        if path.exists() and path.stat().st_size and name in tokens.read(str(path)):
+            hint = "delete its line first to replace the token"
+            raise Conflict(f"{path} has a token of {name!r} already", hint=hint)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "a") as file:
+            file.write(f"{line}\n")
+    except OSError as error:
+        raise InputInvalid(f"--file: {path}: {error.strerror or error}", field="file") from error
+
+
+token.add_command(create)

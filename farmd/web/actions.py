@@ -1,0 +1,81 @@
+"""What a person may say to a rollout on the page or by its API, audited as that person."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from aiohttp import web
+
+from farmd.commands.mutation import Call, Mutation, commit
+from farmd.rollout import commands
+from farmd.web import html
+from farmd.web.tokens import Person
+from farmd.web.visit import Visit
+from store.errors import InputInvalid
+from store.times import plain
+
+WORDS: dict[str, Callable[[Call, str], Awaitable[Mutation]]] = {
+    "pause": commands.pause,
+    "resume": commands.resume,
+    "approve": commands.approve,
+    "revert": commands.revert,
+}
+LONGEST_REASON = 500
+
+
+async def by_form(visit: Visit) -> web.StreamResponse:
+    """``POST /rollouts/NAME/WORD`` from the page: back to the rollout."""
+    said = await visit.request.post()
+    visit.site.access.of_form(visit.request, str(said.get("key", "")))
+    person = _operator(visit)
+    mutation = await _say(visit, person, str(said.get("reason", "")))
+    headers = {**html.HEADERS, "Location": f"/rollouts/{quote(mutation.change.name)}"}
+    return web.Response(status=303, headers=headers)
+
+
+async def by_program(visit: Visit) -> web.StreamResponse:
+    """``POST /v1/rollouts/NAME/WORD`` with a bearer token."""
+    if "Authorization" not in visit.request.headers:  # a cookie may come from elsewhere
+        raise web.HTTPUnauthorized(text="acting needs a token: Authorization: Bearer")
+    person = _operator(visit)
+    body = await visit.request.read()
+    try:
+        said = msgspec.json.decode(body) if body else {}
+    except msgspec.DecodeError as error:
+        raise InputInvalid("body: found no JSON, expected an object", field="body") from error
+    reason = said.get("reason", "") if isinstance(said, dict) else None
+    if not isinstance(reason, str):
+        raise InputInvalid("reason: expected a text", field="reason")
+    mutation = await _say(visit, person, reason)
+    change: dict[str, Any] = {
+        name: getattr(mutation.change, name) for name in ("kind", "id", "name", "action")
+    }
+    change |= {"before": plain(mutation.change.before), "after": plain(mutation.change.after)}
+    return html.as_json({"apiVersion": "farmd/v1", "kind": "Change", **change, "changed": mutation.needed})
+
+
+def _operator(visit: Visit) -> Person:
+    if visit.person is None:
+        raise web.HTTPUnauthorized(text="acting needs a token: sign in first")
+    if not visit.acts:
+        raise web.HTTPForbidden(
+            text=f"{visit.person.name} is a {visit.person.role}, acting needs an operator"
+        )
+    return visit.person
+
+
+async def _say(visit: Visit, person: Person, reason: str) -> Mutation:
+    reason = " ".join(reason.split())
+    if len(reason) > LONGEST_REASON:
+        expected = f"at most {LONGEST_REASON}"
+        raise InputInvalid(f"reason: found {len(reason)} characters, expected {expected}", field="reason")
+    word = WORDS.get(visit.request.match_info["word"])
+    if word is None:
+        raise web.HTTPNotFound(text=f"{visit.request.path} does not exist")
+    call = visit.site.call(person.name, reason)
+    mutation = await word(call, visit.request.match_info["name"])
+    await commit(call, mutation)
+    return mutation

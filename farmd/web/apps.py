@@ -1,0 +1,65 @@
+"""The list of apps, and how far each is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from farmd.commands.mutation import Call
+from farmd.dispatch.revision import found
+from farmd.dispatch.standing import Standing
+from farmd.farm.farm import Farm
+from farmd.kinds import KindOfWork
+from farmd.tables import apps
+from farmd.tables.model import Column, Table
+from farmd.web.lists import Described, ItemList, Line, text_of
+from store.apps import AppStore, DispatchState
+from store.families import APPS
+from store.times import plain
+
+
+class AppList(ItemList):
+    """All apps."""
+
+    def __init__(self, farm: Farm, kind: KindOfWork) -> None:
+        super().__init__(farm, kind.family, kind.one, kind.many)
+        self._tree = farm.caches.tree(APPS)
+        self._said = self.statuses()
+        self.subscribe(kind.family)
+
+    def made(self) -> Sequence[Line]:
+        keys, rows = self.farm.keys, list[Standing]()
+        for key, stored in self._tree.entries.items():
+            name = keys.last_part(key)
+            work = self.farm.caches.work.get(keys.work(self.family, name))
+            state = work.record.dispatch if work is not None else None
+            status = self._said.values.get(keys.status(self.family, name))
+            rows.append(Standing(name=name, stored=stored, state=state or DispatchState(), status=status))
+        return [Line(row.name, apps.state(row), _text(row), row) for row in rows]
+
+    def table(self, rows: Sequence[Any]) -> Table:
+        return apps.table(rows, [error.message for error in self._tree.broken.values()])
+
+    async def described(self, call: Call, name: str) -> Described:
+        now = await found(call, name)
+        assert now.stored is not None
+        tracker = await AppStore(call.client, call.keys).tracker(name, now.stored.record.revision)
+        facts, reason = apps.facts(now, tracker, call.clock.now()), now.status.reason if now.status else ""
+        waiting = now.status.waiting if now.status is not None else ()
+        columns = (Column("OBJECT", lambda row: row.ref), Column("STATE", lambda row: row.state))
+        table = Table(
+            kind="AppObject",
+            rows=waiting,
+            columns=(*columns, Column("REASON", lambda row: row.why)),
+            name=lambda row: str(row.ref),
+            plain=plain,
+            empty="nothing is waited for",
+        )
+        state = apps.state(now)
+        return Described(name, name, state, reason, facts, {"Waited for": table}, now, self.family)
+
+
+def _text(row: Standing) -> str:
+    assert row.stored is not None
+    reason = row.status.reason if row.status is not None else ""
+    return text_of(row.stored.record, row.name, apps.state(row), reason)

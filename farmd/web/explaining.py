@@ -1,0 +1,81 @@
+"""Why nodes get a pod of an item or not, by the scheduler's own judgement over the farm's own copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farmd.jobs.nodes.placing import request_of
+from farmd.rollout import explaining
+from farmd.tables.model import Column, Table
+from farmd.web.items import NamedList
+from farmd.web.lists import ItemList
+from farmd.web.site import Site
+from scheduler import explain as words
+from scheduler.decide import explanation
+from scheduler.model import Request
+from store import jobs, manifests, rollouts
+from store.times import plain
+
+
+def explains(found: ItemList) -> bool:
+    """Whether there is anything to explain of the items of a list."""
+    if found.family in {jobs.KIND, rollouts.KIND}:
+        return True
+    return isinstance(found, NamedList) and found.noun.pods is not None
+
+
+async def explained(site: Site, found: ItemList, row: Any) -> list[tuple[str, Table]]:
+    """Tables by title."""
+    assert isinstance(found, NamedList)
+    farm, record = site.farm, row.record
+    if found.family == rollouts.KIND:
+        return [("Pods", _pods(await explaining.explain(site.call(), record.id)))]
+    wanted: list[tuple[str, Request]] = []
+    if found.family == jobs.KIND:
+        for kind in record.types:
+            manifest = await manifests.read(farm.client, farm.keys, kind.manifest)
+            wanted.append((f"One more {kind.name}", request_of(record, kind, manifest)))
+    elif found.noun.pods is not None:
+        manifest = await manifests.read(farm.client, farm.keys, record.manifest)
+        wanted.append(("One more pod", found.noun.pods.request(record, manifest)))
+    view = farm.fleet.view()
+    return [(title, _nodes(words.rows(explanation(request, view)))) for title, request in wanted]
+
+
+def _nodes(rows: list[words.Row]) -> Table:
+    return Table(
+        kind="Explanation",
+        rows=rows,
+        columns=(
+            Column("NODE", lambda row: row.node),
+            Column("STATE", lambda row: row.state),
+            Column("RANK", lambda row: str(row.rank or "-")),
+            Column("SCORE", lambda row: f"{row.score:.2f}" if row.rank else "-"),
+            Column("REASON", lambda row: "; ".join(row.reasons) or _parts(row)),
+        ),
+        name=lambda row: f"node/{row.node}",
+        plain=plain,
+        empty="no nodes",
+    )
+
+
+def _parts(row: words.Row) -> str:
+    return ", ".join(f"{name} {points:+.2f}" for name, points in row.parts.items())
+
+
+def _pods(rows: list[explaining.PodRow]) -> Table:
+    return Table(
+        kind="RolloutExplanation",
+        rows=rows,
+        columns=(
+            Column("POD", lambda row: row.pod),
+            Column("SIDE", lambda row: row.side),
+            Column("FATE", lambda row: row.fate),
+            Column("CLASS", lambda row: row.kind),
+            Column("STATE", lambda row: row.state),
+            Column("REASON", lambda row: row.reason),
+        ),
+        name=lambda row: f"pod/{row.pod}",
+        plain=plain,
+        empty="no pods",
+    )

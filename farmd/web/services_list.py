@@ -1,0 +1,98 @@
+"""The list of services, whose pods serve, and what their deployments made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from farmd.commands.mutation import Call
+from farmd.farm.farm import Farm
+from farmd.kinds import OTHER_NOUNS, title
+from farmd.overview import Row
+from farmd.services import commands
+from farmd.services.commands import ServiceRow
+from farmd.services.endpoints import Endpoint, serving
+from farmd.tables import services
+from farmd.tables.model import Column, Table
+from farmd.web.items import NamedList
+from farmd.web.lists import Described, ItemList, Line, text_of
+from store import families
+from store.entry import Entry
+from store.families import DEPLOYMENTS, SERVICES
+from store.keys import is_sentinel
+from store.named import decode_named
+from store.services import Service
+from store.times import plain
+
+
+class ServiceList(ItemList):
+    """All services; how many pods serve comes from the lists of their owners."""
+
+    states = False
+
+    def __init__(self, farm: Farm, lists: Mapping[str, ItemList]) -> None:
+        super().__init__(farm, SERVICES.name, OTHER_NOUNS[SERVICES.name], SERVICES.name)
+        keys = farm.keys
+        self._records = self.follow(
+            keys.tree(SERVICES.name),
+            lambda raw: None if is_sentinel(raw.key) else decode_named(Service, keys, Entry.of(raw)).record,
+        )
+        self._owners: dict[str, NamedList] = {}
+        for family in families.owners():
+            found = lists.get(family.name)
+            if isinstance(found, NamedList):
+                self._owners[family.name] = found
+                found.bell.tell(self.bell.ring)
+        self.need(*self._owners.values())
+
+    def made(self) -> Sequence[Line]:
+        tree = self.farm.caches.tree(DEPLOYMENTS)
+        deployments = {stored.record.id: stored.record.name for stored in tree.entries.values()}
+        found = []
+        for record in self._records.values.values():
+            owners = {ref: owner for ref in record.active if (owner := self._owner(ref)) is not None}
+            row = commands.row_of(record, owners, deployments)
+            found.append(Line(record.name, "", text_of(record, record.project, services.active(row)), row))
+        return found
+
+    def _owner(self, ref: str) -> tuple[str, Row[Any]] | None:
+        family, _, item = ref.partition("/")
+        row = self._owners[family].row(item) if family in self._owners else None
+        return (title(family, row.record.name), row) if row is not None else None
+
+    def table(self, rows: Sequence[Any]) -> Table:
+        return services.table(rows, [], self.farm.clock.now())
+
+    async def described(self, call: Call, name: str) -> Described:
+        row: ServiceRow = await commands.row(call, name)
+        record = row.record
+        _, sightings = await commands.Watch(call, record.id).look()
+        found = serving(sightings, ())
+        facts = [
+            ("Name", record.name),
+            ("Id", record.id),
+            ("Project", record.project or "none"),
+            ("Mode", record.mode or "none"),
+            ("Image", services.image(record.version)),
+            ("Deployment", row.deployment or "none"),
+            ("Port", record.port),
+            ("Active", services.active(row)),
+            ("Healthy", f"{row.healthy} of {row.desired}"),
+        ]
+        tables = {f"Endpoints ({len(found)} of {len(sightings)} pods)": _endpoints(found, record.name)}
+        return Described(record.id, record.name, "", "", facts, tables, row, SERVICES.name)
+
+
+def _endpoints(found: Sequence[Endpoint], name: str) -> Table:
+    return Table(
+        kind="Endpoint",
+        rows=found,
+        columns=(
+            Column("ENDPOINT", lambda row: f"{row.address}:{row.port}"),
+            Column("POD", lambda row: f"{row.node}/{row.instance}"),
+            Column("OWNER", lambda row: row.owner),
+        ),
+        name=lambda row: f"{row.address}:{row.port}",
+        plain=plain,
+        empty=f"no pod of {name} is available",
+    )

@@ -1,0 +1,100 @@
+"""One request for the page or its API: who asks, whether that one may, and its errors as a page or JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+import structlog
+from aiohttp import web
+
+from farmd.kinds import load
+from farmd.web import html
+from farmd.web.access import SignInNeeded
+from farmd.web.site import Site
+from farmd.web.tokens import Person
+from store.errors import AccessDenied, Ambiguous, Conflict, InputInvalid, Locked, NotFound, StoreError
+
+log = structlog.get_logger()
+
+API = "/v1/"
+STATUSES: dict[type[StoreError], int] = {
+    InputInvalid: 400,
+    Ambiguous: 400,
+    AccessDenied: 403,
+    NotFound: 404,
+    Locked: 409,
+    Conflict: 409,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request, and who asks; None: somebody without a token, who may read."""
+
+    site: Site
+    request: web.Request
+    person: Person | None
+
+    @property
+    def acts(self) -> bool:
+        """Whether that one may act."""
+        return self.person is not None and self.person.role == "operator"
+
+    def page(self, template: str, *, status: int = 200, title: str, **values: Any) -> web.Response:
+        """A page that says where it is, and who looks at it."""
+        known = {"path": "", "live": "", "at": "", "visit": self, "site": self.site, "title": title}
+        return html.rendered(template, known | values, status)
+
+    def form_key(self) -> str:
+        """What a form on this page must bring back."""
+        return self.site.access.form_key(self.request)
+
+
+async def answered(site: Site, request: web.Request, handler: str, *, free: bool) -> web.StreamResponse:
+    """Let a handler answer; ``free``: also to whom may read nothing."""
+    person: Person | None = None
+    try:
+        if not free:
+            person = await site.access.person(request)
+            site.access.reader(request, person)
+        made: web.StreamResponse = await load(handler)(Visit(site, request, person))
+    except SignInNeeded:
+        return _sign_in(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        return refusal(Visit(site, request, person), error.status, error.text or error.reason)
+    except TimeoutError:
+        return refusal(Visit(site, request, person), 503, "Consul does not answer this farm")
+    except StoreError as error:
+        status = next((code for kind, code in STATUSES.items() if isinstance(error, kind)), 503)
+        return refusal(Visit(site, request, person), status, error.message, error.fields.get("hint", ""))
+    except Exception:  # the HTTP boundary
+        log.exception("web.request_failed", method=request.method, path=request.path)
+        return refusal(Visit(site, request, person), 500, "this farm made a mistake: see its log")
+    return made
+
+
+def refusal(visit: Visit, status: int, message: str, hint: str = "") -> web.Response:
+    """An error as people or programs read it."""
+    if not visit.request.path.startswith(API):
+        return visit.page("error.html", status=status, title=_title(status), message=message, hint=hint)
+    body: dict[str, Any] = {"code": _title(status).lower().replace(" ", "_"), "message": message}
+    return html.as_json({"error": body | ({"hint": hint} if hint else {})}, status=status)
+
+
+def _sign_in(request: web.Request) -> web.Response:
+    if request.path.startswith(API) or request.path == "/events":
+        body = {"error": {"code": "unauthorized", "message": "reading needs a token: Authorization: Bearer"}}
+        answer = html.as_json(body, status=401)
+        answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
+    headers = {**html.HEADERS, "Location": f"/signin?{urlencode({'next': request.path_qs})}"}
+    return web.Response(status=303, headers=headers)
+
+
+def _title(status: int) -> str:
+    return HTTPStatus(status).phrase
