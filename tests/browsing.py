@@ -21,7 +21,7 @@ from tests.obedient import Obedient, obedient
 from tests.rolling import Rolling
 from tests.web_servers import serving_app
 
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=120_000)
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-first-run", "--disable-dev-shm-usage"),
@@ -44,7 +44,7 @@ class Shown:
     async def page(self, path: str = "/", **options: object) -> AsyncIterator[Page]:
         """A page in a browser context of its own."""
         context: BrowserContext = await self.browser.new_context(base_url=self.address, **options)  # type: ignore[arg-type]
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(120_000)
         page = await context.new_page()
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.troubles.append(str(error)))

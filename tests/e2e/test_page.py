@@ -19,7 +19,8 @@ from tests.browsing import Shown, shown_on
 from tests.fleet import CLOCK, eventually
 from tests.rolling import FIRST, QUICK, Stage
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+# One worker runs all, with one farm and one browser.
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{7*7}}"
 CROWD = 10_000
@@ -59,7 +60,7 @@ async def shown(consul_dev: str, tmp_path_factory: pytest.TempPathFactory) -> As
         spec = JOB.file.parse({"name": "bert", "types": types}, "bert.yaml")
         await commit(made.rolling.call, await JOB.create(made.rolling.call, spec))
         yield made
-        assert made.troubles == []
+    assert made.troubles == []
 
 
 def row_of(page: Page, name: str) -> Locator:

@@ -54,6 +54,7 @@ EXCEPTIONS = {
         "scheduler/versions.py": FOREIGN,
     },
     "rollouts": {
+        "farmd/web/": "people follow rollouts on the page, and act on them",
         "farmd/kubernetes/": OUTSIDE,
         "farmd/cli/kubernetes.py": OUTSIDE,
         "farmd/replication/": "the file of a controller holds the policy of its rollouts",
@@ -71,6 +72,7 @@ EXCEPTIONS = {
         "farmd/compose/": MANAGES,
         "farmd/services/": "a service names the deployment that changes it (R13)",
         "farmd/tables/services.py": "a service names the deployment that changes it (R13)",
+        "farmd/web/services_list.py": "a service names the deployment that changes it (R13)",
         "farmd/dispatch/": "nobody watches services; their deployments tell of them",
         "farmd/doctor/": "a service may name a deployment that is over",
         "farmd/nodes/": "a deployment holds manifests before its owners do",
@@ -79,6 +81,7 @@ EXCEPTIONS = {
     },
     "daemonsets": {"farmd/kubernetes/": FOREIGN},
     "jobs": {
+        "farmd/web/explaining.py": "a job has members of several types, each of which is explained",
         "farmd/kubernetes/": OUTSIDE,
         "farmd/cli/kubernetes.py": OUTSIDE,
         "farmd/config/": SECTION,
@@ -91,6 +94,7 @@ EXCEPTIONS = {
         "store/variables.py": "what a member is told of its job",
     },
     "apps": {
+        "farmd/web/apps.py": "the registry names it as the list of apps on the page",
         "farmd/kubernetes/": OUTSIDE,
         "farmd/process/farm_service.py": OUTSIDE,
         "farmd/cli/top.py": "apps own no pods, so top asks for their table by itself",
