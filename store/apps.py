@@ -123,7 +123,8 @@ class App(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class ResourceTracker(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One revision of an app. ``of``: the revision whose documents it repeats; 0: none. ``digest`` is that of
-    the entries, which are ``packed``; ``at`` is in seconds since the epoch.
+    the entries, which are ``packed``; ``at`` is in seconds since the epoch. One that was altered by hand does
+    not decode.
     """
 
     revision: Annotated[int, msgspec.Meta(ge=1)]
@@ -134,6 +135,23 @@ class ResourceTracker(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     at: Time = 0.0
     reason: str = ""
     packed: bytes
+
+    def __post_init__(self) -> None:
+        """Check the entries.
+
+        Raises:
+            ValueError: they are not those that were recorded.
+        """
+        digest = hashlib.sha256(_unpacked(self.packed)).hexdigest()
+        if digest != self.digest:
+            raise ValueError(f"digest: found {digest[:12]} of the entries, expected {self.digest[:12]}")
+
+
+def _unpacked(packed: bytes) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(packed, MAX_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"packed: {error}, expected packed entries") from error
 
 
 class DispatchState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -216,18 +234,9 @@ def entries(found: ResourceTracker, key: str) -> tuple[Entry, ...]:
     """The entries of a tracker.
 
     Raises:
-        RecordInvalid: they are not those that were recorded.
+        RecordInvalid: one does not decode.
     """
-    inflate = zlib.decompressobj()
-    try:
-        body = inflate.decompress(found.packed, MAX_BYTES)
-    except zlib.error as error:
-        raise RecordInvalid(f"{key}: packed: {error}, expected packed entries", key=key) from error
-    digest = hashlib.sha256(body).hexdigest()
-    if digest != found.digest:
-        text = f"{key}: digest: found {digest[:12]} of the entries, expected {found.digest[:12]}"
-        raise RecordInvalid(text, key=key)
-    return tuple(codec.decode(list[Entry], body, key))
+    return tuple(codec.decode(list[Entry], _unpacked(found.packed), key))
 
 
 class AppStore:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import click
@@ -23,7 +24,7 @@ from farmd.tables.apps import table as apps_table
 from farmd.tables.model import Column, Table, clean
 from store import selectors
 from store.apps import KIND, AppStore, Entry
-from store.errors import NotFound
+from store.errors import NotFound, RecordInvalid
 
 APP = target("app", objects(KIND))
 
@@ -58,7 +59,10 @@ async def describe(invocation: Invocation, name: str) -> None:
     now = await owned(invocation.call, await found(invocation.call, name))
     assert now.stored is not None
     record, store = now.stored.record, AppStore(invocation.client, invocation.keys)
-    tracker = await store.tracker(name, record.revision)
+    try:
+        tracker = await store.tracker(name, record.revision)
+    except NotFound:
+        tracker = None
     rows = await _objects(invocation, now)
     if invocation.settings.output in {"json", "yaml"}:
         items = [_plain_object(row) for row in rows]
@@ -79,7 +83,9 @@ async def _objects(invocation: Invocation, now: Standing) -> list[_Object]:
     assert now.stored is not None
     store = AppStore(invocation.client, invocation.keys)
     entries: dict[Ref, Entry] = dict(await former(invocation.call, now))
-    entries |= {str(each.ref): each for each in await store.entries(now.name, now.stored.record.revision)}
+    with suppress(NotFound):
+        wanted = await store.entries(now.name, now.stored.record.revision)
+        entries |= {str(each.ref): each for each in wanted}
     async with looking(invocation, now.name, entries.values()) as outside:
         live = await lives(_asking(invocation, now), entries, outside, judged=True)
     shown = [_Object(entry, live.get(ref), _of(now, entry, live.get(ref))) for ref, entry in entries.items()]
@@ -178,7 +184,12 @@ async def _explain_object(invocation: Invocation, ref: str) -> None:
     apps, _ = await store.list()
     shown = 0
     for name, stored in apps.items():
-        entries = {str(each.ref): each for each in await store.entries(name, stored.record.revision)}
+        try:
+            wanted = await store.entries(name, stored.record.revision)
+        except (NotFound, RecordInvalid) as error:
+            invocation.say(error.message)
+            continue
+        entries = {str(each.ref): each for each in wanted}
         if (entry := entries.get(ref)) is None:
             continue
         shown += 1

@@ -23,15 +23,15 @@ SIGNS = {
     "release": "o",
     "hand": ">",
 }
-_DONE = {
-    "create": "created",
-    "update": "changed",
-    "repair": "repaired",
-    "adopt": "adopted",
-    "replace": "replaced",
-    "remove": "removed",
-    "release": "released",
-    "hand": "handed over",
+_DUE = {
+    "create": "to create",
+    "update": "to change",
+    "repair": "to repair",
+    "adopt": "to adopt",
+    "replace": "to replace",
+    "remove": "to remove",
+    "release": "to release",
+    "hand": "to hand over",
 }
 _WIDEST = 40
 
@@ -138,8 +138,8 @@ def _sum(found: Application) -> str:
         return "nothing to change"
     counts: dict[str, int] = {}
     for _, act in found.preview.acts:
-        counts[_DONE[act.verb]] = counts.get(_DONE[act.verb], 0) + 1
+        counts[_DUE[act.verb]] = counts.get(_DUE[act.verb], 0) + 1
     told = [f"{number} {word}" for word, number in counts.items()]
     if found.preview.refused:
         told.append(f"{len(found.preview.refused)} refused")
-    return f"{', '.join(told) or 'settings changed'}."
+    return f"{', '.join(told) or 'settings to change'}."

@@ -38,10 +38,10 @@ class Fleet(NamedTuple):
     farms: list[FarmRow]
     nodes: list[NodeRow]
     owners: dict[str, list[Row[Any]]]
-    apps: list[Standing]
     frozen: dict[str, Failsafe]
     recent: tuple[Audit, ...]
     broken: list[str]
+    apps: Sequence[Standing] = ()
 
 
 @command("top")

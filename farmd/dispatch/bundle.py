@@ -19,7 +19,7 @@ from farmd.commands import documents
 from farmd.dispatch import native, objects
 from farmd.dispatch.treatment import check_order
 from store import codec, selectors
-from store.apps import API_VERSION, MAX_ENTRIES, Entry
+from store.apps import API_VERSION, MAX_ENTRIES, App, Entry
 from store.errors import InputInvalid, refuse
 from store.keys import valid_name
 from store.mistakes import shown
@@ -122,6 +122,14 @@ def foreign_kinds(files: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
 def render(entry: Entry) -> dict[str, Any]:
     """An entry as the document that a person would write; parsing it gives the same entry."""
     return native.render(entry) if entry.ref.own else objects.render(entry)
+
+
+def render_settings(name: str, app: App) -> dict[str, Any]:
+    """The document of an app's settings, as a person would write it; parsing it gives the same settings."""
+    usual = App(revision=1)
+    fields = [field for field in AppSpec.__struct_fields__ if field != "name"]
+    said = {field: getattr(app, field) for field in fields if getattr(app, field) != getattr(usual, field)}
+    return {"apiVersion": API_VERSION, "kind": "app", "name": name, **said}
 
 
 def _items(data: Any, where: str) -> list[tuple[str, dict[str, Any]]]:

@@ -85,7 +85,7 @@ async def apply(
     if foreign:
         app = replace(app, needs=await _needs(call, app, cluster, foreign[0]))
     if not (bundle.entries or (mass and known)):
-        gone = f"; the app has {listed(sorted(known))}" if known else ""
+        gone = f"; --mass-removal --prune removes {listed(sorted(known))}" if known else ""
         raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")
     entries = carried(bundle.entries, known, prune=app.prune)
     return await _prepared(call, now, app, entries, known, bundle.places, outside)

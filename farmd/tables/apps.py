@@ -62,21 +62,24 @@ def plain_row(now: Standing) -> dict[str, Any]:
     }
 
 
-def facts(now: Standing, tracker: ResourceTracker, at: float) -> list[tuple[str, str]]:
-    """The lines of ``describe`` for an app; ``tracker`` is that of its wanted revision."""
+def facts(now: Standing, tracker: ResourceTracker | None, at: float) -> list[tuple[str, str]]:
+    """The lines of ``describe`` for an app; ``tracker`` is that of its wanted revision, if it is there."""
     assert now.stored is not None
     record, progress = now.stored.record, now.state
-    told_of = f"{record.revision}, by {tracker.by} {ago(at, tracker.at)} ago"
+    told_of = f"{record.revision}, which somebody removed"
+    if tracker is not None:
+        told_of = f"{record.revision}, by {tracker.by} {ago(at, tracker.at)} ago"
+        told_of += f", as revision {tracker.of}" if tracker.of else ""
     found = [
         ("Name", now.name),
         ("State", state(now)),
         ("Progress", told(now)),
-        ("Revision", told_of + (f", as revision {tracker.of}" if tracker.of else "")),
+        ("Revision", told_of),
         ("Reached", str(progress.reached or "none")),
         ("On failure", f"{record.on_failure}, a wave has {record.deadline:g} s"),
         ("Prune", "what left the files goes" if record.prune else "what left the files stays"),
     ]
-    found += [("Reason", tracker.reason)] if tracker.reason else []
+    found += [("Reason", tracker.reason)] if tracker is not None and tracker.reason else []
     found += [("Failed", f"revision {progress.refused}: {progress.failure}")] if progress.refused else []
     found += [("Paused", f"farmctl app resume {now.name} goes on")] if record.paused else []
     return found

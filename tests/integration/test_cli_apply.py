@@ -84,16 +84,23 @@ def test_an_empty_folder_with_prune_and_yes_exits_with_2_and_records_nothing(
     empty.mkdir()
     refused = farmctl("apply", "-f", str(empty), "--app", "shop", "--prune", "-y")
     assert refused.code == 2
-    assert "app 'shop': found no object in the files; the app has rc/db, rc/web" in refused.err
+    assert (
+        "app 'shop': found no object in the files; --mass-removal --prune removes rc/db, rc/web"
+        in refused.err
+    )
     assert [row["revision"] for row in farmctl.ok("app", "history", "shop", "-o", "json").json["items"]] == [
         1
     ]
 
 
 def test_what_get_prints_is_what_apply_accepts(farmctl: Farmctl, shop: Path) -> None:
-    farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
+    settings = (
+        "apiVersion: farmd/v1\nkind: app\nname: shop\non_failure: rollback\ndeadline: 90s\nlabels: {a: b}\n"
+    )
+    (shop / "app.yaml").write_text(settings)
+    farmctl.ok("apply", "-f", str(shop), "-y", "--no-wait")
     printed = farmctl.ok("app", "get", "shop").out
-    again = farmctl.ok("apply", "-f", "-", "--app", "shop", "-y", stdin=printed)
+    again = farmctl.ok("apply", "-f", "-", "-y", stdin=printed)
     assert again.out == "app/shop unchanged\n"
 
 

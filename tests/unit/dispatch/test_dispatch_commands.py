@@ -161,7 +161,8 @@ async def test_a8_an_empty_bundle_is_refused_and_nothing_is_recorded(prune: bool
         await reach(call)
         before = await snapshot(call)
         with pytest.raises(
-            InputInvalid, match=r"app 'shop': found no object in the files; the app has rc/web"
+            InputInvalid,
+            match="app 'shop': found no object in the files; --mass-removal --prune removes rc/web",
         ):
             await commands.apply(call, bundle(prune=prune))
         assert await snapshot(call) == before

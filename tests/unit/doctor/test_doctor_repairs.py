@@ -9,6 +9,7 @@ from farmd.doctor import fixes
 from farmd.doctor.examine import examine
 from farmd.replication.commands import RC
 from store import codec
+from store.apps import App, Entry, TypedReference, tracker
 from store.audit import AuditReader, Filter
 from store.errors import Conflict
 from store.families import FAMILIES
@@ -80,6 +81,15 @@ async def test_every_family_has_a_way_out_that_leaves_nothing_undecodable(family
         assert [finding.object for finding in report.findings if finding.code == "record-invalid"] == []
         (audit, *_) = await AuditReader(call.client, KEYS).read(Filter(), 1)
         assert (audit.action in {fixes.ACTION, fixes.RESTORE}, audit.reason) == (True, "a slip")
+
+
+async def test_a_tracker_whose_entries_were_altered_is_found_and_removed() -> None:
+    async with person(reason="a slip") as call:
+        good = codec.encode(tracker(1, [Entry(ref=TypedReference(kind="rc", name="web"))]))
+        await call.client.put(KEYS.record("apps", "shop"), codec.encode(App(revision=1)))
+        await call.client.put(key := KEYS.tracker("shop", 1), good.replace(b'"digest":"', b'"digest":"0'))
+        await fix(call, key)
+        assert await value(call, key) is None
 
 
 async def test_what_other_records_tell_is_restored_as_it_was() -> None:
