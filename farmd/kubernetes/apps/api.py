@@ -50,6 +50,10 @@ class Api:
         self._transport, self._discovery, self._validity = transport, discovery, validity
         self._user = user_of(app) if impersonate else ""
 
+    def now(self) -> float:
+        """Seconds since the epoch by the server's clock, up to one less."""
+        return self._transport.now()
+
     async def resource(self, ref: TypedReference) -> Resource | None:
         """The resource of an object's kind; None: the server has no such kind.
 

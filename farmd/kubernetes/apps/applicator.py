@@ -105,7 +105,7 @@ class Applicator:
                 owner=owner_of(mark.app),
                 busy="is being deleted" if meta.terminating else "",
                 seq=mark.seq,
-                created=seconds_since_epoch(meta.creation_timestamp) or 0.0,
+                created=self._created(meta.creation_timestamp),
                 version=meta.resource_version,
             )
         return found
@@ -166,11 +166,18 @@ class Applicator:
             why=why,
             busy=busy,
             seq=mark.seq if mark is not None and mark.cluster == self._cluster else 0,
-            created=seconds_since_epoch(meta.get("creationTimestamp")) or 0.0,
+            created=self._created(meta.get("creationTimestamp")),
             version=meta["resourceVersion"],
         )
         self._known[ref] = _Known(entry, found, live)
         return live
+
+    def _created(self, told: str | None) -> float:
+        """The last moment, by this farm's clock, at which an object can have been made: the server tells
+        whole seconds by its own clock.
+        """
+        ahead = self._api.now() - self._clock.now()
+        return seconds_since_epoch(told) + 1.0 - ahead
 
     async def _differs(self, entry: Entry, found: Object) -> tuple[tuple[str, ...], bool, str]:
         """The stated fields that are otherwise, whether they need a new object, and why that may not be."""
