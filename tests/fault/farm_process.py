@@ -18,6 +18,7 @@ from typing import Any, Self
 import structlog
 
 from farmd.config.kubernetes import KubernetesSection
+from farmd.kubernetes.apps import elsewhere
 from farmd.kubernetes.settings import opened
 from store.keys import Keys
 from tests import logs
@@ -98,7 +99,9 @@ async def _farm(address: str, prefix: str, settings: dict[str, Any]) -> None:
         stack.push_async_callback(client.close)
         if section := settings.pop("kubernetes", None):
             where = opened(KubernetesSection(**section), {}, CLOCK, random.Random(), CountingRecorder())
-            settings["outside"] = {"kubernetes": await stack.enter_async_context(where)}
+            cluster = await stack.enter_async_context(where)
+            apps = await stack.enter_async_context(elsewhere.opened(cluster, CLOCK, random.Random()))
+            settings["sections"] = {"kubernetes": cluster, "apps": apps}
         chosen = {"kinds": ("rcs",), "thaw_after": 1.0} | settings
         farm = await begin_farm(client, keys=Keys(prefix), **chosen)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, farm.stop.set)

@@ -35,7 +35,7 @@ _OWN = {
     "test_watches.py": "it stops, restores and doubles the server's etcd",
     "test_a_throttled_farm": "it starts a second server with narrow limits",
     "test_a_bad_token": "its users have tokens, and are not impersonated",
-    "test_every_step.py": "its proxy answers with the server's own certificate",
+    "every_step.py": "its proxy answers with the server's own certificate",
     "test_knative.py": "it plays Knative's controllers, which a cluster may have",
     "kubernetes/test_rollout": "it plays Knative's controllers, which a cluster may have",
     "test_ksvc_commands.py": "it plays Knative's controllers, which a cluster may have",

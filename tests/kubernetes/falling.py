@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tests.fault import falling
 from tests.fault.farm_process import FarmProcess, Nursery
@@ -54,7 +55,7 @@ class Front(ABC):
     consul: Proxy
     api: Proxy
 
-    kind = ""
+    kinds: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def begin(self) -> None:
@@ -81,7 +82,7 @@ class Front(ABC):
         path.write_text(json.dumps(config))
         section = {"kubeconfig": str(path), "name": self.namespace, "namespaces": [self.namespace]}
         keys = self.cluster.keys
-        return self.nursery.farm(self.consul.address, name, keys, kinds=(self.kind,), kubernetes=section)
+        return self.nursery.farm(self.consul.address, name, keys, kinds=self.kinds, kubernetes=section)
 
     async def present(self, name: str) -> None:
         """Return when a farm is a member, and no session of a former one of its name is left."""
@@ -100,6 +101,14 @@ class Front(ABC):
         return self.consul if point == "consul" else self.api
 
 
+def sampled(counts: Mapping[Point, int], seed: int) -> Iterator[tuple[Point, int]]:
+    """Of the packets of each sort the first, the last and a tenth by chance."""
+    rng = random.Random(seed)
+    for point, count in counts.items():
+        some = rng.sample(range(1, count + 1), -(-count // 10))
+        yield from ((point, k) for k in sorted({1, *some, count}))
+
+
 @asynccontextmanager
 async def proxies(api: Api, consul: str) -> AsyncIterator[tuple[Cluster, Proxy, Proxy]]:
     """A cluster of its own, and a way to Consul and to the API server."""
@@ -114,16 +123,17 @@ async def proxies(api: Api, consul: str) -> AsyncIterator[tuple[Cluster, Proxy, 
 
 @dataclass(frozen=True)
 class Fall:
-    """What happens at the k-th packet of a sort."""
+    """What happens at the k-th packet of a sort, or of those of it that ``match``."""
 
     point: Point
     k: int
     fate: Fate
+    match: Match | None = None
 
     def hold(self, front: Front) -> Hold:
         """Hold that packet, or its answer."""
         answer = self.fate.endswith(("answered", "answered late"))
-        return front.way(self.point).hold(MATCHES[self.point], self.k, answer=answer)
+        return front.way(self.point).hold(self.match or MATCHES[self.point], self.k, answer=answer)
 
 
 async def tried(front: Front, fall: Fall) -> dict[Point, int]:

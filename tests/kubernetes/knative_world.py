@@ -42,6 +42,7 @@ class Thing(msgspec.Struct, frozen=True):
     metadata: Meta
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
+    data: dict[str, str] = {}
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Every version of every object that a rollout touches, in the API server's own order.
+"""Every version of every object of some kinds in a namespace, in the API server's own order.
 
     async with recording(transport, namespace) as recorded:
         ...
@@ -10,7 +10,7 @@ All kinds lie in one etcd, so versions of different kinds are in one order.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -150,13 +150,15 @@ def ours(bearer: Thing) -> bool:
 
 
 @asynccontextmanager
-async def recording(transport: KubernetesTransport, namespace: str) -> AsyncIterator[Recording]:
-    """Watch all kinds in a namespace that holds none of their objects yet."""
+async def recording(
+    transport: KubernetesTransport, namespace: str, kinds: Sequence[Resource] = WATCHED
+) -> AsyncIterator[Recording]:
+    """Watch these kinds in a namespace that holds none of their objects yet."""
     found = Recording()
-    starts = [await _start(transport, kind, namespace) for kind in WATCHED]
+    starts = [await _start(transport, kind, namespace) for kind in kinds]
     tasks = [
         asyncio.create_task(_watch(transport, kind, namespace, start, found))
-        for kind, start in zip(WATCHED, starts, strict=True)
+        for kind, start in zip(kinds, starts, strict=True)
     ]
     try:
         yield found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -523,28 +522,6 @@ async def test_r12_an_answer_that_is_lost_is_unknown(world: World, monkeypatch: 
     monkeypatch.setattr(world.transport, "send", only_reads)
     with pytest.raises(OutcomeUnknown):
         await world.does(app, "create", entry)
-
-
-async def test_r16_a_create_of_a_former_owner_that_comes_late_changes_nothing(world: World) -> None:
-    """The farm looked while the object was missing; since then its heir has made and changed it."""
-    late, heir = world.app(), world.app()
-    old, new = await one(world, config(a="1")), await one(world, config(a="2"))
-    send, gate, held = world.transport.send, asyncio.Event(), asyncio.Event()
-
-    async def delayed(request: Any, timeout: float = 10.0) -> bytes:
-        if request.method == "PATCH" and b'"a": "1"' in request.body:
-            held.set()
-            await gate.wait()
-        return await send(request, timeout)
-
-    world.transport.send = delayed  # type: ignore[method-assign]
-    creating = asyncio.create_task(world.does(late, "create", old, seq=1))
-    await held.wait()
-    assert await world.does(heir, "create", new, seq=2) == {}
-    made = world.there(path(world))
-    gate.set()
-    assert "modified" in (await creating)[str(old.ref)]
-    assert world.there(path(world)) == made
 
 
 async def test_an_object_is_never_older_than_the_moment_at_which_it_was_made(world: World) -> None:

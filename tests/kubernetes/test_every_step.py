@@ -51,7 +51,7 @@ class Case(Front):
     server: ApiServer
     kubelet: Kubelet
 
-    kind = "kubejobs"
+    kinds = ("kubejobs",)
 
     def begin(self) -> None:
         """The job: all its pods are cleaned away at its end."""

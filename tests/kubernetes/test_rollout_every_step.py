@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import random
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from farmd.runtime.clock import SystemClock
 from tests.fault import falling
 from tests.fault.farm_process import Nursery
 from tests.fault.rig import NEVER
-from tests.kubernetes.falling import Fall, Fate, Front, Point, proxies, tried
+from tests.kubernetes.falling import Fall, Fate, Front, Point, proxies, sampled, tried
 from tests.kubernetes.knative import define, playing
 from tests.kubernetes.recording import recording
 from tests.kubernetes.rollouts import Rollouts
@@ -49,7 +48,7 @@ class Case(Front):
     rollouts: Rollouts
     people: asyncio.Task[None] | None = field(default=None)
 
-    kind = "progressive"
+    kinds = ("progressive",)
 
     def begin(self) -> None:
         """People go on as far as the rollout does."""
@@ -83,11 +82,9 @@ def falls(counts: dict[Point, int]) -> Iterator[Fall]:
             for k, fate in itertools.product(range(1, count + 1), FATES):
                 yield Fall(point, k, fate)
         return
-    rng, fates = random.Random(SEED), itertools.cycle(FATES)
-    for point, count in counts.items():
-        some = rng.sample(range(1, count + 1), -(-count // 10))
-        for k in sorted({1, *some, count}):
-            yield Fall(point, k, next(fates))
+    fates = itertools.cycle(FATES)
+    for point, k in sampled(counts, SEED):
+        yield Fall(point, k, next(fates))
 
 
 async def test_whoever_takes_a_rollout_over_at_any_packet_comes_to_the_same_end(
