@@ -6,6 +6,7 @@ Farms and agents are processes; Consul denies by default and also asks for the r
 from __future__ import annotations
 
 import itertools
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -153,6 +154,50 @@ def test_a_whole_life_each_under_its_own_token(guarded: Guarded, start: Start) -
         assert term(program) == 0
     for program in (*farms, *agents):
         assert "access_denied" not in program.text
+        assert "ermission denied" not in program.text
+
+
+def document(kind: str, name: str, *, seconds: int = 1000) -> str:
+    """One owner of pods of a bundle."""
+    pod = {"id": name, "command": ["sleep", str(seconds)], "stop": {"grace": 1}}
+    fields = {"replicas": 1} if kind == "rc" else {}
+    said = {"apiVersion": "farmd/v1", "kind": kind, "name": name, "min_healthy_time": 0, "pod": pod}
+    return f"---\n{json.dumps(said | fields)}\n"
+
+
+def test_a_farm_keeps_an_app_whole_and_hands_an_object_of_it_over(guarded: Guarded, start: Start) -> None:
+    farm = start("run", "f1", "farm")
+    farm.wait_for("process.ready")
+    agent = start("agent", "node-1", "agent-node-1")
+    agent.wait_for("process.ready")
+    operator = guarded.farmctl("operator")
+
+    def apply(app: str, bundle: str, *more: str) -> str:
+        words = ("apply", "-f", "-", "--app", app, "-y", "--timeout", "60s", *more)
+        return operator.ok(*words, stdin=bundle).out
+
+    def parts() -> dict[str, str]:
+        found = operator.ok("rc", "list", "-o", "json").json["items"]
+        return {row["name"]: row.get("part_of", "") for row in found}
+
+    node = "---\n{apiVersion: farmd/v1, kind: node, name: node-1, labels: {rack: a}}\n"
+    web, changed = document("rc", "web"), document("rc", "web", seconds=999)
+    made = apply("shop", web + node + document("rc", "old") + document("daemonset", "logs"))
+    assert made.startswith("app/shop reached revision 1 in ")
+    assert apply("shop", changed + node, "--prune").startswith("app/shop reached revision 2 in ")
+    assert parts() == {"web": "apps/shop"}
+    apply("next", changed, "--adopt", "rc/web", "--no-wait")
+    assert apply("shop", node, "--prune", "--mass-removal").startswith("app/shop reached revision 3 in ")
+    eventually("the hand-over", lambda: parts() == {"web": "apps/next"})
+    reader = guarded.farmctl("reader")
+    reader.ok("app", "list")
+    reader.ok("app", "describe", "next")
+    for app in ("next", "shop"):
+        operator.ok("app", "delete", app, "-y", "--timeout", "60s")
+    assert parts() == {}
+    assert not [key for key in world(guarded) if key.startswith(tuple(map(KEYS.trackers, ("shop", "next"))))]
+    for program in (agent, farm):
+        assert term(program) == 0
         assert "ermission denied" not in program.text
 
 
