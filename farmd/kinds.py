@@ -35,6 +35,7 @@ class KindOfWork:
         begins: what begins an item of a kind that does so.
         bundled: how bundles hold its items (``farmd.commands.bundled``); empty: they hold none.
         listed: its list on the page, where it has no ``asked``.
+        exported: how its items are written as files, where bundles hold none of them (``Exported``).
         ended: what waits for the end of one, where an item is something that ends by itself.
         features: what farms of this version know of this kind, and records may need of their owner (R11).
         names: trees whose keys end in its items' names, for completion; for a family of named records none.
@@ -66,6 +67,7 @@ class KindOfWork:
     begins: str = ""
     bundled: str = ""
     listed: str = ""
+    exported: str = ""
     ended: str = ""
     features: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -181,6 +183,7 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="apps",
             runs="farmd.dispatch.kind:Apps",
+            exported="farmd.dispatch.exporting:EXPORTED",
             one="app",
             many="apps",
             noun="app",
@@ -250,6 +253,11 @@ def load(path: str) -> Any:
 def bundled() -> dict[str, str]:
     """What bundles may hold, by noun, with the path of how they do (``farmd.commands.bundled``)."""
     return {kind.noun: kind.bundled for kind in KINDS.values() if kind.bundled} | _OTHERS_BUNDLED
+
+
+def exported() -> dict[str, str]:
+    """What can be written as files, by noun, with the path of how it is (``farmd.commands.bundled``)."""
+    return bundled() | {kind.noun: kind.exported for kind in KINDS.values() if kind.exported}
 
 
 def unbundled() -> dict[str, str]:

@@ -26,6 +26,8 @@ _COMMANDS: dict[str, tuple[Source, str]] = {
     "deploy": ("farmd.cli.deploy:deploy", "Compose files: what they would change, machine by machine."),
     "apply": ("farmd.cli.apply:apply", "Bundles of objects: bring an app to what files say."),
     "diff": ("farmd.cli.apply:diff", "What apply would change."),
+    "export": ("farmd.cli.export:export", "What people said of the fleet, as files."),
+    "import": ("farmd.cli.export:import_", "The records of files that export wrote."),
     "farm": ("farmd.cli.farm:farm", "Farms: who works, and on how much."),
     "pod": ("farmd.cli.pod:pod", "Pods: list them, read their logs, restart them."),
     "service": ("farmd.cli.service:service", "Services: names for the pods that serve."),

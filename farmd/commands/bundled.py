@@ -17,6 +17,7 @@ from farmd.commands.noun import Noun
 from farmd.commands.placing import T
 from farmd.commands.specs import changed
 from farmd.commands.waiting import Spells
+from store import manifests
 from store.entry import Stored
 from store.errors import NotFound
 from store.locks import Holder
@@ -47,7 +48,24 @@ class Found(NamedTuple):
     busy: str = ""
 
 
-class Bundled(Protocol):
+class Written(NamedTuple):
+    """Records as people would write them: documents by the file that they belong in, the commands that say
+    what no document can, and what neither says, in one line each.
+    """
+
+    files: dict[str, list[dict[str, Any]]]
+    commands: list[list[str]]
+    left: list[str]
+
+
+class Exported(Protocol):
+    """One noun whose records can be written as files."""
+
+    async def written(self, call: Call) -> Written:
+        """All of its records, save what is a part of something else; see ``farmd.commands.exporting``."""
+
+
+class Bundled(Exported, Protocol):
     """One noun in bundles; ``order`` is its place among the nouns of one wave.
 
     Mutations bear ``call.part_of``. ``replaces``: a record that differs is deleted and made anew.
@@ -116,6 +134,8 @@ class BundledNoun(Generic[S, T]):
     order: int
     judge: Callable[[Call, Found, Spells], Awaitable[Verdict]] | None = None
     replaces: bool = False
+    document: Callable[[Call, T], Awaitable[dict[str, Any] | str]] | None = None
+    """A record as its file says it, where ``as_file`` cannot; or why it is not written."""
 
     @property
     def noun(self) -> str:
@@ -170,6 +190,27 @@ class BundledNoun(Generic[S, T]):
         verb = "adopt" if to else "release"
         made = self.of.edit(call, found, wanted, held, verb)
         return replace(made, change=marked(made.change, getattr(found.record, "part_of", ""), to))
+
+    async def written(self, call: Call) -> Written:
+        listing = await self.of.records(call.client, call.keys).list()
+        made: list[dict[str, Any]] = []
+        left = [error.message for error in listing.broken]
+        for record in (stored.record for stored in listing.items):
+            if getattr(record, "part_of", ""):
+                continue
+            told = "is being deleted" if record.deleting else await self._document(call, record)
+            if isinstance(told, str):
+                left.append(f"{self.noun}/{record.name}: {told}")
+            else:
+                made.append(told)
+        return Written({self.noun: made}, [], left)
+
+    async def _document(self, call: Call, record: T) -> dict[str, Any] | str:
+        if self.document is not None:
+            return await self.document(call, record)
+        sha = bodies.manifest_of(record)
+        pod = await manifests.read(call.client, call.keys, sha) if sha else None
+        return self.of.file.as_file(record, pod)
 
     async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
         if self.judge is not None:

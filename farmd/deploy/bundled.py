@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from farmd.commands import difference, waiting
-from farmd.commands.bundled import Found, Verdict, Wish, marked
+from farmd.commands.bundled import Found, Verdict, Wish, Written, marked
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, holder_told
 from farmd.commands.waiting import Spells
 from farmd.deploy import resolver, spec_files
@@ -19,6 +20,7 @@ from farmd.deploy.model import ServiceSpec
 from farmd.deploy.noun import owner_noun
 from farmd.deploy.project import Wanted
 from farmd.deploy.reader import holding
+from farmd.kinds import title
 from store import manifests
 from store.deployments import halted
 from store.entry import Stored
@@ -98,6 +100,22 @@ class BundledService:
         change = marked(Change(KIND, service.id, name, f"{NOUN}.{verb}"), service.part_of, to)
         return Mutation(change, (*held.operations, store.replace(stored, wanted)))
 
+    async def written(self, call: Call) -> Written:
+        listing = await ServiceStore(call.client, call.keys).list()
+        found = Written({NOUN: []}, [], [error.message for error in listing.broken])
+        for service in (stored.record for stored in listing.items if not stored.record.part_of):
+            name = f"{NOUN}/{service.name}"
+            if not service.mode:
+                owners = [await _title(call, reference) for reference in service.active]
+                found.commands.append(
+                    ["farmctl", NOUN, "create", service.name, "--port", service.port, *owners]
+                )
+            elif service.version is None or (spec := await _released(call, service.version)) is None:
+                found.left.append(f"{name}: its first version is not released yet")
+            else:
+                found.files[NOUN].append(msgspec.to_builtins(replace(spec, name=service.name)))
+        return found
+
     async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
         service: Service = found.stored.record
         for held in (await holding(call, {service.deployment})).values():
@@ -116,6 +134,13 @@ class BundledService:
         family, _, owner = service.active[0].partition("/")
         now = await waiting.look(call, owner_noun(family), owner, spells)
         return Verdict("ready" if now.converged else "progressing", waiting.describe(now))
+
+
+async def _title(call: Call, reference: str) -> str:
+    """An owner of pods as people write it."""
+    family, _, record_id = reference.partition("/")
+    stored = await owner_noun(family).records(call.client, call.keys).get(record_id)
+    return title(family, stored.record.name)
 
 
 def _stated(wish: Wish, released: ServiceSpec) -> ServiceSpec:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from farmd.commands.bundled import BundledNoun, Found, Verdict
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Spells
 from farmd.jobs.commands import JOB, run_of
-from farmd.jobs.spec import JobSpec
+from farmd.jobs.spec import FILE, JobSpec
+from store import manifests
 from store.jobs import Job
 
 
@@ -17,4 +20,14 @@ async def _verdict(call: Call, found: Found, spells: Spells) -> Verdict:  # noqa
     return Verdict("failed" if run.outcome else "progressing", run.reason)
 
 
-BUNDLED: BundledNoun[JobSpec, Job] = BundledNoun(of=JOB, order=3, judge=_verdict, replaces=True)
+async def _document(call: Call, job: Job) -> dict[str, Any] | str:
+    """A job as its file; one that is over would run again where the file is read."""
+    if outcome := (await run_of(call, job.id)).outcome:
+        return f"is over: {outcome}"
+    pods = {sha: await manifests.read(call.client, call.keys, sha) for sha in job.manifests}
+    return FILE.document(job, pods)
+
+
+BUNDLED: BundledNoun[JobSpec, Job] = BundledNoun(
+    of=JOB, order=3, judge=_verdict, replaces=True, document=_document
+)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from farmd.commands.bundled import Found, Verdict, Wish
+from farmd.commands.bundled import Found, Verdict, Wish, Written
 from farmd.commands.mutation import Call, Mutation, Scalar
 from farmd.commands.waiting import Spells
 from farmd.nodes.commands import KIND, difference, edit
@@ -23,6 +23,7 @@ from store.keys import valid_segment
 from store.nodes import Node, NodeRecords, NodeStore, Taint
 from store.quantities import Amount
 from store.selectors import valid_key, valid_labels, valid_value
+from store.words import count_of
 
 
 class NodeSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -69,14 +70,14 @@ class BundledNode:
 
     async def differs(
         self,
-        call: Call,  # noqa: ARG002
+        call: Call,
         found: Found,
         wish: Wish,
     ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
-        """Of a node that is not the caller's yet: what somebody else said otherwise."""
+        """Of a node that is not yet the app's that asks: what somebody else said otherwise."""
         node: Node = found.stored.record
         before, after = difference(node, _said(node, wish))
-        if found.part_of:
+        if found.part_of or not call.part_of:
             return before, after
         return before, {field: value for field, value in after.items() if field in before}
 
@@ -107,6 +108,23 @@ class BundledNode:
         others = {field: owner for field, owner in view.record.parts.items() if field not in mine}
         parts = others | (dict.fromkeys(sorted(mine), to) if to else {})
         return await edit(call, view, replace(view.record, parts=parts), "node.release")
+
+    async def written(self, call: Call) -> Written:
+        listing = await NodeStore(call.client, call.keys).list()
+        found = Written({self.noun: []}, [], [error.message for error in listing.broken])
+        for name, view in sorted(listing.items.items()):
+            said = _without(view.record, view.record.parts.keys())
+            spec = NodeSpec(name=name, labels=said.labels, taints=said.taints, capacity=said.capacity)
+            if (document := msgspec.to_builtins(spec)).keys() != {"name"}:
+                found.files[self.noun].append(document)
+            if said.drain is not None:
+                found.left.append(f"node/{name}: is being drained")
+            elif said.cordoned:
+                why = ["--reason", said.cordon_reason] if said.cordon_reason else []
+                found.commands.append(["farmctl", "node", "cordon", name, *why])
+            if said.volumes:
+                found.left.append(f"node/{name}: has {count_of(len(said.volumes), 'volume')}")
+        return found
 
     async def verdict(
         self,

@@ -1,0 +1,115 @@
+"""farmctl export and import, as people see them: a folder that changes where somebody changed something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.farmctl import Farmctl, in_cluster, put
+
+WEB = "name: web\nreplicas: 2\npod: {id: web, command: [/srv/web], env: {PASSWORD: hunter2}}\n"
+DB = "name: db\nreplicas: 1\npod: {id: db, command: [/srv/db]}\n"
+
+
+@pytest.fixture
+def farmctl(address: str) -> Farmctl:
+    made = in_cluster(address, "n1")
+    made.inside = True
+    return made
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(each.relative_to(folder)): each.read_text() for each in folder.rglob("*") if each.is_file()}
+
+
+def test_an_export_is_repeated_byte_for_byte_and_only_its_owner_can_read_it(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    farmctl.ok("rc", "create", "-f", "-", stdin=f"{WEB}---\n{DB}")
+    farmctl.ok("node", "label", "n1", "rack=r1")
+    folder = tmp_path / "fleet"
+    assert farmctl.ok("export", str(folder)).out == f"{folder}: 2 rcs, 1 node, 0 apps\n"
+    first = contents(folder)
+    assert sorted(first) == ["node.yaml", "rc.yaml"]
+    assert first["rc.yaml"].index("name: db") < first["rc.yaml"].index("name: web")
+    assert {oct(each.stat().st_mode & 0o777) for each in folder.iterdir()} == {"0o600"}
+    farmctl.ok("export", str(folder))
+    assert contents(folder) == first
+
+
+def test_files_of_what_is_gone_go_and_files_of_others_stay(farmctl: Farmctl, tmp_path: Path) -> None:
+    farmctl.ok("rc", "create", "-f", "-", stdin=DB.replace("replicas: 1", "replicas: 0"))
+    farmctl.ok("export", str(tmp_path))
+    (tmp_path / "notes.yaml").write_text("mine: 1\n")
+    farmctl.ok("rc", "delete", "db", "-y")
+    farmctl.ok("export", str(tmp_path))
+    assert list(contents(tmp_path)) == ["notes.yaml"]
+    (tmp_path / "rc.yaml").write_text("mine: 2\n")
+    farmctl.ok("rc", "create", "-f", "-", stdin=WEB)
+    refused = farmctl("export", str(tmp_path))
+    assert refused.code == 2
+    assert (
+        refused.err == f"farmctl: {tmp_path}/rc.yaml: found a file that export did not write, expected none\n"
+    )
+    assert (tmp_path / "rc.yaml").read_text() == "mine: 2\n"
+
+
+def test_an_import_creates_what_is_missing_refuses_what_differs_and_may_be_repeated(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    farmctl.ok("rc", "create", "-f", "-", stdin=f"{WEB}---\n{DB}")
+    farmctl.ok("export", str(tmp_path))
+    farmctl.ok("rc", "set-replicas", "db", "0", "-y")
+    farmctl.ok("rc", "delete", "db", "-y")
+    farmctl.ok("rc", "set-replicas", "web", "5", "-y")
+    done = farmctl("import", str(tmp_path))
+    assert (done.code, done.out.split(" (")[0]) == (5, "rc/db created")
+    assert "farmctl: rc/web: differs: replicas 5 -> 2\n" in done.err
+    assert done.err.endswith("hint: --overwrite takes what the files say\n")
+    assert farmctl.ok("rc", "get", "web", "-o", "json").json["replicas_desired"] == 5
+    farmctl.ok("import", str(tmp_path), "--overwrite", "-y")
+    assert farmctl.ok("rc", "get", "web", "-o", "json").json["replicas_desired"] == 2
+    again = farmctl.ok("import", str(tmp_path))
+    assert (again.out, again.err) == ("", "2 objects as the files say: rc/db, rc/web\n")
+
+
+def test_a_dry_run_of_an_import_writes_nothing(farmctl: Farmctl, tmp_path: Path) -> None:
+    (tmp_path / "rc.yaml").write_text(f"apiVersion: farmd/v1\nkind: rc\n{WEB}")
+    assert farmctl.ok("import", str(tmp_path), "--dry-run").out.startswith("rc/web: create: replicas 2")
+    assert farmctl.ok("rc", "list", "-o", "name").out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "kind: rc\nname: web\n",
+            "1: apiVersion: missing, expected farmd/v1, or that of a Kubernetes object",
+        ),
+        ("apiVersion: farmd/v1\nkind: rollout\nname: web\n", "kind: found 'rollout'"),
+        ("apiVersion: farmd/v1\nkind: rc\nname: web\nreplica: 2\n", "replica"),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b}\n", "farmctl apply -f FILE"),
+    ],
+)
+def test_a_file_that_does_not_fit_stops_all_before_anything_is_written(
+    farmctl: Farmctl, tmp_path: Path, text: str, told: str
+) -> None:
+    (tmp_path / "a.yaml").write_text(f"apiVersion: farmd/v1\nkind: rc\n{WEB}")
+    (tmp_path / "b.yaml").write_text(text)
+    done = farmctl("import", str(tmp_path))
+    assert done.code == 2
+    assert told in done.err
+    assert done.err.startswith(f"farmctl: {tmp_path}/b.yaml:")
+    assert farmctl.ok("rc", "list", "-o", "name").out == ""
+
+
+def test_a_record_that_does_not_decode_is_named_and_the_others_are_written(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    farmctl.ok("rc", "create", "-f", "-", stdin=WEB)
+    put(farmctl, "rcs/broken", "{")
+    done = farmctl.ok("export", str(tmp_path))
+    assert "not written: " in done.err
+    assert "rcs/broken" in done.err
+    assert "name: web" in (tmp_path / "rc.yaml").read_text()
