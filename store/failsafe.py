@@ -40,7 +40,12 @@ def frozen(record: Failsafe | None, now: float) -> bool:
     if record is None:
         return False
     word = record.acknowledgement
-    return word is None or word.evidence != record.evidence or word.until <= now
+    return word is None or not acknowledged(record) or word.until <= now
+
+
+def acknowledged(record: Failsafe) -> bool:
+    """Whether a person acknowledged this very evidence, now or earlier."""
+    return record.acknowledgement is not None and record.acknowledgement.evidence == record.evidence
 
 
 class FailsafeStore:

@@ -4,7 +4,7 @@ One cause, such as the absence of most agents, freezes several kinds of work on 
 recorded the freeze first fires and resolves the alert. When that farm is gone, a farm that has the same
 evidence, or clears the record, takes its place: it does not fire the alert again, and resolves it when no
 record and no evidence of its own names the incident any more. A farm that cannot record its freeze fires the
-alert itself.
+alert itself. A person's acknowledgement is told as one of the alert.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Set
 
+import msgspec
+
 from alerting.alert import Alert
 from alerting.alerter import Alerter
 from farmd.kinds import KINDS
 from store.cache import PrefixCache
-from store.failsafe import Failsafe
+from store.failsafe import Acknowledgement, Failsafe, acknowledged
 
 LACKS_SENTINEL = "the answer lacks the sentinel"
 KEY_LIMIT = 120
@@ -59,6 +61,7 @@ class FreezeAlerts:
         self._recorded: set[str] = set()
         self._told: set[str] = set()
         self._cleared: set[str] = set()
+        self._words: dict[str, tuple[Acknowledgement | None, ...]] = {}
 
     def recording(self, evidence: str) -> None:
         """Note that this process is about to record a freeze; the answer may be lost."""
@@ -82,6 +85,7 @@ class FreezeAlerts:
         self._listen(standing | doubted.keys())
         for key in sorted(doubted.keys() - self._told):
             await self._begin(key, doubted[key])
+        await self._acknowledge()
         for key in self._over(kind, (self._told | self._cleared) - standing - doubted.keys()):
             await self._end(key)
 
@@ -108,17 +112,33 @@ class FreezeAlerts:
         speaker = self._speakers.get(key) or (first.by if first is not None else "")
         if self._present_other(speaker):
             return
+        alert = self._alert(key, evidence)
+        self._told.add(key)
+        news = not speaker or (speaker == self._me and key in self._tried)
+        await (self._alerter.fire(alert) if news else self._alerter.adopt(alert))
+
+    def _alert(self, key: str, evidence: str) -> Alert:
         kinds = sorted(kind for kind, doubts in self._doubts.items() if evidence in doubts)
-        alert = Alert(
+        return Alert(
             summary=f"removals are frozen: {evidence}",
             incident_key=key,
             urgency="high",
             details={"kinds": " ".join(kinds), "farm": self._me.partition("/")[2], "evidence": evidence},
             labels=LABELS,
         )
-        self._told.add(key)
-        news = not speaker or (speaker == self._me and key in self._tried)
-        await (self._alerter.fire(alert) if news else self._alerter.adopt(alert))
+
+    async def _acknowledge(self) -> None:
+        """Tell, once for each word, that a person acknowledged the evidence of all freezes of an incident."""
+        for key in sorted(self._told):
+            records = self._records(key)
+            words = tuple(record.acknowledgement for record in records if acknowledged(record))
+            if not words or len(words) < len(records) or self._words.get(key) == words:
+                continue
+            self._words[key] = words
+            told = {"acknowledged_by": ", ".join(sorted({word.by for word in words if word is not None}))}
+            alert = self._alert(key, records[0].evidence)
+            details = {**alert.details, **told}
+            await self._alerter.fire(msgspec.structs.replace(alert, state="acknowledged", details=details))
 
     async def _end(self, key: str) -> None:
         if key not in self._told:
@@ -126,14 +146,19 @@ class FreezeAlerts:
             await self._alerter.adopt(told)
         for known in (self._told, self._cleared, self._tried, self._recorded):
             known.discard(key)
+        self._words.pop(key, None)
         await self._alerter.resolve(key)
 
     def _first(self, key: str) -> Failsafe | None:
         """The oldest record of an incident, of any kind of work."""
-        found = [
-            stored for stored in self._cache.entries.values() if incident_key(stored.record.evidence) == key
-        ]
-        return min(found, key=lambda stored: (stored.create_index, stored.key)).record if found else None
+        return next(iter(self._records(key)), None)
+
+    def _records(self, key: str) -> list[Failsafe]:
+        """All records of an incident, the oldest first."""
+        entries = self._cache.entries.values()
+        found = [stored for stored in entries if incident_key(stored.record.evidence) == key]
+        ordered = sorted(found, key=lambda stored: (stored.create_index, stored.key))
+        return [stored.record for stored in ordered]
 
     def _present_other(self, by: str) -> bool:
         kind, _, farm = by.partition("/")

@@ -233,6 +233,9 @@ def test_the_check_names_what_a_process_would_wait_for_or_end_at(tmp_path):
         type = "webhook"
         url = "http://h/"
         secret_file = "{tmp_path}/none"
+        [[alerts.sinks]]
+        type = "pagerduty"
+        secret_env = "PAGER_KEY"
     """)
     with Program("check-config", "--config", str(config), folder=tmp_path, CONSUL_CACERT="/none") as check:
         assert check.ends() == 78
@@ -244,6 +247,7 @@ def test_the_check_names_what_a_process_would_wait_for_or_end_at(tmp_path):
         "farmd: store.token_file: found 2 lines in '…/token', expected a token alone on one line",
         "farmd: alerts.sinks[0].secret_file: found '…/none' (No such file or directory),"
         " expected a readable file",
+        "farmd: alerts.sinks[1].secret_env: found nothing in the variable PAGER_KEY, expected a credential",
         "farmd: web.bind: cannot listen on 203.0.113.7:0: Cannot assign requested address",
         "farmd: web.port_file: found '…/none', expected a folder that exists",
         "farmd: agent.state_dir: …/token: Not a directory, expected a directory that the agent can use",

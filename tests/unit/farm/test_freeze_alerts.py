@@ -16,7 +16,7 @@ from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
 from store.errors import OutcomeUnknown, StoreUnavailable, TransactionRejected
-from store.failsafe import Failsafe
+from store.failsafe import Acknowledgement, Failsafe, FailsafeStore
 from store.keys import Keys
 from store.ports import Request, Response
 from store.registration import register_cluster
@@ -130,6 +130,29 @@ async def test_one_cause_that_freezes_all_kinds_of_all_farms_is_told_once_and_en
     await fleet.doubt(None, a, b)
     await fleet.clock.advance(THAW + 8)
     assert not any(guard.frozen() for farm in (a, b) for guard in farm.guards)
+    assert (a.told, b.told) == (([KEY], [KEY]), ([], []))
+
+
+async def test_a_word_of_a_person_on_all_freezes_of_an_incident_acknowledges_it_once(fleet: Fleet) -> None:
+    a, b = await fleet.farm("a"), await fleet.farm("b")
+    await fleet.doubt(LOST, a, b)
+    store = FailsafeStore(fleet.client, KEYS)
+    until = fleet.clock.now() + 600
+
+    async def acknowledge(*kinds: str) -> None:
+        records = await store.list()
+        words = [store.acknowledge(records[kind], Acknowledgement(LOST, "user/ada", until)) for kind in kinds]
+        await fleet.client.transaction(words)
+        await fleet.clock.advance(3.0)
+
+    await acknowledge("rcs")
+    assert a.inbox.firing[KEY].state == "firing"
+    await acknowledge("nodes", "daemonsets")
+    said = a.inbox.firing[KEY]
+    assert (said.state, said.details["acknowledged_by"]) == ("acknowledged", "user/ada")
+    assert KEY not in b.inbox.firing
+    await fleet.doubt(None, a, b)
+    await fleet.clock.advance(THAW + 8)
     assert (a.told, b.told) == (([KEY], [KEY]), ([], []))
 
 
