@@ -1,4 +1,4 @@
-"""A real Prometheus for tests, which scrapes one number of the test's once a second."""
+"""A real Prometheus for tests, which scrapes what a test says once a second."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ scrape_configs:
 """
 
 
-class Scraped:
-    """Prometheus, and what it scrapes: ``values`` are the samples of the metric ``errors``."""
+class Server:
+    """Prometheus with its data and its configuration, ``prometheus.yml``, in one folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.values: dict[str, float] = {}
         self._folder = folder
         (self._port,) = free_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
@@ -65,6 +64,27 @@ class Scraped:
             process.wait()
             reaper.reaped(process.pid)
 
+    async def _ready(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise AssertionError((self._folder / "prometheus.log").read_text()[-2000:])
+        try:
+            return "Ready" in await self._get("/-/ready")
+        except aiohttp.ClientError:
+            return False
+
+    async def _get(self, path: str) -> str:
+        async with aiohttp.ClientSession() as http, http.get(f"{self.url}{path}") as response:
+            return await response.text()
+
+
+class Scraped(Server):
+    """Prometheus, and what it scrapes: ``values`` are the samples of the metric ``errors``."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.values: dict[str, float] = {}
+
     async def scrapes(self, value: float) -> None:
         """Have it scrape this number alone, and wait until it did."""
         self.values = {"one": value}
@@ -78,19 +98,6 @@ class Scraped:
         """What it scrapes."""
         lines = [f'errors{{which="{name}"}} {value}\n' for name, value in self.values.items()]
         return web.Response(text="".join(lines))
-
-    async def _ready(self) -> bool:
-        assert self._process is not None
-        if self._process.poll() is not None:
-            raise AssertionError((self._folder / "prometheus.log").read_text()[-2000:])
-        try:
-            return "Ready" in await self._get("/-/ready")
-        except aiohttp.ClientError:
-            return False
-
-    async def _get(self, path: str) -> str:
-        async with aiohttp.ClientSession() as http, http.get(f"{self.url}{path}") as response:
-            return await response.text()
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from farmd.observe.metrics import Kind, Metric, table
 
 # Only ``farmd_build_info`` has a label without a closed set: the version, which is one in each process.
 _OPEN_LABELS = {"version"}
-# The requests to Consul have some 500 combinations of labels: only those that occur are exported.
+# The requests to Consul would be some 500 series: only those that occur are exported.
 _EXPORTED_FROM_THE_START = 100
 
 
@@ -22,7 +22,7 @@ class UnknownMetric(Exception):
 class Metrics:
     """Records into one registry; satisfies ``store.ports.Recorder``.
 
-    Metrics without labels and counters of few combinations of labels are exported from the start: "never
+    Metrics without labels, and counters and histograms of few series, are exported from the start: "never
     happened" is 0, and Prometheus sees the first increase.
 
     Raises:
@@ -36,10 +36,11 @@ class Metrics:
         self._made = {name: _make(row, registry) for name, row in self._rows.items()}
         self._known: dict[tuple[object, ...], Counter | Gauge | Histogram] = {}
         for row in self._rows.values():
-            combinations = math.prod(map(len, row.labels.values()))
-            if row.kind == "counter" and combinations <= _EXPORTED_FROM_THE_START:
+            parts = len(row.buckets) if row.kind == "histogram" else 1
+            series = math.prod(map(len, row.labels.values())) * parts
+            if row.kind != "gauge" and row.labels and series <= _EXPORTED_FROM_THE_START:
                 for values in itertools.product(*row.labels.values()):
-                    self.count(row.name, 0, **dict(zip(row.labels, values, strict=True)))
+                    self._labelled(row.name, row.kind, dict(zip(row.labels, values, strict=True)))
 
     def count(self, name: str, value: float = 1, /, **labels: str) -> None:
         """Add to a counter."""

@@ -89,7 +89,7 @@ def _alerts() -> Json:
     return table(
         "Alerts that fire",
         "What should I do first? Each alert has a runbook under docs/runbooks.",
-        'ALERTS{alertname=~"Farmd.+", alertstate="firing"} or label_replace(vector(0), "alertname", '
+        'ALERTS{alertname=~"Farmd.+", alertstate="firing"} or on () label_replace(vector(0), "alertname", '
         '"none", "", "")',
         hidden=("alertstate", "job"),
     )
