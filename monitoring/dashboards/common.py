@@ -34,6 +34,11 @@ def increase(metric: str, by: str, chosen: str = INSTANCE) -> str:
     return f"sum by ({by}) (increase({metric}{{{chosen}}}[$__rate_interval]))"
 
 
+def some(expr: str, label: str) -> str:
+    """Only the series above 0, where there are many; one 0 while there are none."""
+    return f'{expr} > 0 or on () label_replace(vector(0), "{label}", "none", "", "")'
+
+
 def blocked() -> Json:
     return graph(
         "Blocked items, by kind",

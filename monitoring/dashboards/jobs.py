@@ -114,7 +114,10 @@ def _objects() -> Json:
     return graph(
         "Changes of apps' objects",
         "What changed? Much `repair`: somebody else writes the same fields.",
-        query(common.increase("farmd_app_objects_total", "backend, act"), "{{backend}} {{act}}"),
+        query(
+            common.some(common.increase("farmd_app_objects_total", "backend, act"), "act"),
+            "{{backend}} {{act}}",
+        ),
         runbook="FarmdAppFailed",
     )
 

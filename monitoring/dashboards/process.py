@@ -22,6 +22,7 @@ from monitoring.dashboards.panels import (
 
 KINDS = ("housekeeping",)
 JOBS = f'job=~"farmd-.+", {INSTANCE}'
+FAULTS = 'code!~"200|404|409|cancelled"'
 # A watch waits for a change on purpose.
 ASKED = f'{INSTANCE}, op!="watch"'
 
@@ -57,8 +58,10 @@ def _codes() -> Json:
         "`throttled`: its limits. "
         "`outcome_unknown`: the connection broke amid a write.",
         query(
-            f'sum by (code) (rate(farmd_store_requests_total{{{INSTANCE}, code!~"200|404|409|cancelled"}}'
-            "[$__rate_interval])) or sum(farmd_store_reachable) * 0",
+            common.some(
+                f"sum by (code) (rate(farmd_store_requests_total{{{INSTANCE}, {FAULTS}}}[$__rate_interval]))",
+                "code",
+            ),
             "{{code}}",
         ),
         unit=REQUESTS,
@@ -117,7 +120,10 @@ def _sessions() -> Json:
     return graph(
         "Events of sessions, by process",
         "Who loses its session? All work of a farm moves each time.",
-        query(common.increase("farmd_session_events_total", "instance, event"), "{{instance}} {{event}}"),
+        query(
+            common.some(common.increase("farmd_session_events_total", "instance, event"), "event"),
+            "{{instance}} {{event}}",
+        ),
         runbook="FarmdSessionLost",
     )
 
@@ -151,7 +157,10 @@ def _locks() -> Json:
     return graph(
         "Events of locks, by farm",
         "Does work move between farms, and why?",
-        query(common.increase("farmd_lock_events_total", "instance, event"), "{{instance}} {{event}}"),
+        query(
+            common.some(common.increase("farmd_lock_events_total", "instance, event"), "event"),
+            "{{instance}} {{event}}",
+        ),
         runbook="FarmdFailoverSlow",
     )
 

@@ -20,6 +20,7 @@ from monitoring.dashboards.panels import (
     timeline,
 )
 
+ENDS = f'{INSTANCE}, event=~"exited|restarted|killed"'
 KINDS = ("rcs", "daemonsets", "nodes")
 
 
@@ -80,7 +81,9 @@ def _pods() -> Json:
         "Pods that are not running, by agent and state",
         "Which node is it? Choose it above; `farmctl node describe NODE` shows its pods.",
         query(
-            f'sum by (instance, state) (farmd_pods{{{INSTANCE}, state!~"running|done"}})',
+            common.some(
+                f'sum by (instance, state) (farmd_pods{{{INSTANCE}, state!~"running|done"}})', "state"
+            ),
             "{{instance}} {{state}}",
         ),
         runbook="FarmdPodsCrash",
@@ -93,9 +96,7 @@ def _events() -> Json:
         "What changed on the nodes? One node alone: look there. All nodes: a bad version, or something "
         "that pods share.",
         query(
-            common.increase(
-                "farmd_pod_events_total", "instance, event", f'{INSTANCE}, event=~"exited|restarted|killed"'
-            ),
+            common.some(common.increase("farmd_pod_events_total", "instance, event", ENDS), "event"),
             "{{instance}} {{event}}",
         ),
         runbook="FarmdPodsCrash",
@@ -134,7 +135,7 @@ def _runtimes() -> Json:
 
 def _pulls() -> Json:
     return graph(
-        "Pulls of images that take longest, and removed images",
+        "Pulls and removals of images",
         "Does a pod wait for its image? Empty where agents run no containers.",
         query(
             f"sum by (result) "
@@ -151,10 +152,7 @@ def _records() -> Json:
         "Records that do not decode",
         "Did somebody write into Consul by hand, or does a newer version? The log names each key, "
         "`farmctl doctor` the way out.",
-        query(
-            f"max by (family) (farmd_invalid_records{{{INSTANCE}}}) > 0 or max(farmd_invalid_records) * 0",
-            "{{family}}",
-        ),
+        query(common.some(f"max by (family) (farmd_invalid_records{{{INSTANCE}}})", "family"), "{{family}}"),
         marks=True,
         thresholds=NONE_IS_GOOD,
         runbook="FarmdInvalidRecords",

@@ -92,7 +92,10 @@ def _phases() -> Json:
         "Rollouts, by target and phase",
         "Where are they? `rc`: of controllers, `ksvc`: of Knative Services. `farmctl rollout list` "
         "names each.",
-        query(f"sum by (target, phase) (farmd_rollouts{{{INSTANCE}}})", "{{target}} {{phase}}"),
+        query(
+            common.some(f"sum by (target, phase) (farmd_rollouts{{{INSTANCE}}})", "phase"),
+            "{{target}} {{phase}}",
+        ),
         stacked=True,
         runbook="FarmdRolloutHalted",
     )
@@ -122,7 +125,10 @@ def _operations() -> Json:
     return graph(
         "Steps of deployments",
         "Do deployments get on? `refused`: planned anew, because somebody changed something meanwhile.",
-        query(common.increase("farmd_deployment_operations_total", "op, result"), "{{op}} {{result}}"),
+        query(
+            common.some(common.increase("farmd_deployment_operations_total", "op, result"), "op"),
+            "{{op}} {{result}}",
+        ),
         runbook="FarmdDeploymentHalted",
     )
 
