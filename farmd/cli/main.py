@@ -37,6 +37,7 @@ _COMMANDS: dict[str, tuple[Source, str]] = {
     "failsafe": ("farmd.cli.failsafe:failsafe", "Freezes of removals: show or acknowledge them."),
     "kubernetes": ("farmd.cli.kubernetes:kubernetes", "Kubernetes: what farms need in a cluster."),
     "doctor": ("farmd.cli.doctor:doctor", "What is wrong in the store, why, and what to do."),
+    "debug": ("farmd.cli.debug:debug", "An archive for somebody who helps, without secrets."),
     "top": ("farmd.cli.top:top", "The fleet at a glance, live."),
     "token": ("farmd.cli.token:token", "Tokens for the farm's page and its API."),
     "completion": ("farmd.cli.completion:completion", "Completion for bash, zsh and fish."),
