@@ -189,7 +189,8 @@ class ObjectStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class AppStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     """What people are told of an app: ``ready`` of ``objects`` are as the ``effective`` revision says,
-    ``left`` are in no file any more; ``waiting`` are the first that are not ready.
+    ``left`` are in no file any more; ``waiting`` are the first that are not ready. ``mark`` is the highest of
+    Kubernetes' objects, where it is above all that are recorded; 0: none is.
     """
 
     phase: str = ""
@@ -201,6 +202,7 @@ class AppStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     ready: int = 0
     left: int = 0
     waiting: tuple[ObjectStatus, ...] = ()
+    mark: int = 0
 
     @property
     def progress(self) -> str:

@@ -86,7 +86,7 @@ async def _objects(invocation: Invocation, now: Standing) -> list[_Object]:
     with suppress(NotFound):
         wanted = await store.entries(now.name, now.stored.record.revision)
         entries |= {str(each.ref): each for each in wanted}
-    async with looking(invocation, now.name, entries.values()) as outside:
+    async with looking(invocation, now) as outside:
         live = await lives(_asking(invocation, now), entries, outside, judged=True)
     shown = [_Object(entry, live.get(ref), _of(now, entry, live.get(ref))) for ref, entry in entries.items()]
     return sorted(
@@ -194,7 +194,7 @@ async def _explain_object(invocation: Invocation, ref: str) -> None:
             continue
         shown += 1
         now = await standing(invocation.call, name)
-        async with looking(invocation, name, [entry]) as outside:
+        async with looking(invocation, now) as outside:
             live = (await lives(_asking(invocation, now), {ref: entry}, outside, judged=True)).get(ref)
         row = _Object(entry, live, _of(now, entry, live))
         if invocation.settings.output in {"json", "yaml"}:

@@ -16,7 +16,7 @@ from farmd.cli.options import command
 from farmd.cli.progress import progress
 from farmd.commands.mutation import Call, Mutation
 from farmd.dispatch import commands, waiting, words
-from farmd.dispatch.standing import entries_of
+from farmd.dispatch.standing import standing
 from farmd.tables.model import clean
 from store.apps import KIND
 
@@ -28,7 +28,7 @@ APP = target("app", objects(KIND))
 @APP
 async def rollback(invocation: Invocation, name: str, revision: int | None) -> None:
     """Go back to an earlier revision of an app: a new one with that one's documents."""
-    async with looking(invocation, name, await entries_of(invocation.call, name)) as outside:
+    async with looking(invocation, await standing(invocation.call, name)) as outside:
         await carry_out(invocation, lambda: commands.rollback(invocation.call, name, revision, outside))
 
 
@@ -57,7 +57,7 @@ async def release(invocation: Invocation, name: str, refs: tuple[str, ...]) -> N
 @APP
 async def delete(invocation: Invocation, name: str, keep_objects: bool) -> None:
     """Delete an app with its objects; waits until a farm has done it, unless --no-wait."""
-    async with looking(invocation, name, await entries_of(invocation.call, name)) as outside:
+    async with looking(invocation, await standing(invocation.call, name)) as outside:
         mutation, preview = await words.delete(invocation.call, name, keep=keep_objects, outside=outside)
     for line in apply_lines.acts(preview, {}):
         invocation.say(clean(line))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,9 +14,9 @@ from store.registration import cluster_id
 
 if TYPE_CHECKING:
     from farmd.dispatch.ports import Outside
+    from farmd.dispatch.standing import Standing
     from farmd.kubernetes.apps.discovery import Discovery
     from farmd.kubernetes.transport import KubernetesTransport
-    from store.apps import Entry
 
 # A dry run of a person's takes no longer than a request may.
 SECONDS = 10.0
@@ -62,17 +62,15 @@ async def login(invocation: Invocation, place: Place) -> AsyncIterator[Login]:
 
 
 @asynccontextmanager
-async def looking(
-    invocation: Invocation, app: str, entries: Iterable[Entry]
-) -> AsyncIterator[Outside | None]:
+async def looking(invocation: Invocation, now: Standing) -> AsyncIterator[Outside | None]:
     """An app's objects in Kubernetes; None: it has none, or no kubeconfig says where they are.
 
     Raises:
         InputInvalid, StoreError: as ``login``.
     """
     place = Place()
-    if all(entry.ref.own for entry in entries) or not place.configured(os.environ):
+    if not (now.outside and place.configured(os.environ)):
         yield None
         return
     async with login(invocation, place) as found:
-        yield found.objects(app)
+        yield found.objects(now.name)

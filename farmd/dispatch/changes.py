@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from farmd.commands.bundled import Bundled, Wish
 from farmd.commands.mutation import Call, Mutation
-from farmd.dispatch.looking import noun_of
+from farmd.dispatch.looking import noun_of, speaking
 from farmd.dispatch.model import Act, Ref, owner_of
 from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview
@@ -28,12 +28,6 @@ def over_one_transaction(written: Sequence[Operation]) -> str:
     count, size = len(written) + BESIDE, sum(each.size() for each in written)
     fits = count <= MAX_OPERATIONS and size <= ROUTINE_BYTES
     return "" if fits else f"{count_of(count, 'operation')} of {size} bytes"
-
-
-def speaking(call: Call, app: str, wish: Wish | None) -> Call:
-    """The caller as an app, which leaves to people the fields that an object's file does not state."""
-    fields = set(wish.spec.__struct_fields__) - wish.stated - {"name"} if wish is not None else ()
-    return replace(call, part_of=owner_of(app), open=tuple(sorted(fields)))
 
 
 async def mutation(part: Bundled, call: Call, act: Act, wish: Wish | None) -> Mutation:
@@ -86,7 +80,7 @@ async def _foreseen(call: Call, app: str, act: Act) -> Mutation:
     entry = act.entry or Entry(ref=act.ref)
     part = noun_of(entry)
     wish = part.wish(entry.document, entry.ignore) if entry.document is not None else None
-    return await mutation(part, speaking(call, app, wish), act, wish)
+    return await mutation(part, speaking(call, owner_of(app), wish), act, wish)
 
 
 async def rehearsed(outside: Outside, preview: Preview) -> None:

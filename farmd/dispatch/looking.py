@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from farmd.commands.bundled import Bundled, Found, Verdict
+from dataclasses import replace
+
+from farmd.commands.bundled import Bundled, Found, Verdict, Wish
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Spells
 from farmd.dispatch.model import Live
@@ -14,6 +16,27 @@ def noun_of(entry: Entry) -> Bundled:
     """How bundles hold the records of an entry's noun."""
     found: Bundled = load(bundled()[entry.ref.kind])
     return found
+
+
+def speaking(call: Call, app: str, wish: Wish | None) -> Call:
+    """The caller as an app (``apps/<name>``), which leaves to people the fields that no file states."""
+    fields = set(wish.spec.__struct_fields__) - wish.stated - {"name"} if wish is not None else ()
+    return replace(call, part_of=app, open=tuple(sorted(fields)))
+
+
+async def differing(
+    part: Bundled, call: Call, found: Found, wish: Wish, *, steady: bool = False
+) -> tuple[str, ...]:
+    """The stated fields of a record that are otherwise; ``call`` is its app, speaking of its file.
+
+    ``steady``: its revision was reached, so that people may disable it.
+    """
+    before, after = await part.differs(call, found, wish)
+    names = {*before, *after} - ({"disabled"} if steady else set())
+    said = getattr(found.stored.record, "open", None)
+    own = found.part_of == call.part_of and not part.replaces
+    moved = own and said is not None and tuple(said) != call.open
+    return (*sorted(names), *(("open",) if moved else ()))
 
 
 async def look(call: Call, entry: Entry, spells: Spells, *, judged: bool = True) -> Live | None:
@@ -31,8 +54,7 @@ async def look(call: Call, entry: Entry, spells: Spells, *, judged: bool = True)
     differs: tuple[str, ...] = ()
     wish = part.wish(entry.document, entry.ignore) if entry.document is not None else None
     if wish is not None:
-        _, after = await part.differs(call, found, wish)
-        differs = tuple(after)
+        differs = await differing(part, speaking(call, call.part_of, wish), found, wish)
     verdict = await part.verdict(call, found, spells, wish) if judged else Verdict("unknown")
     return live(part, entry, found, differs, verdict)
 

@@ -134,8 +134,8 @@ class Plan:
 
     ``acts`` may be done in any order. ``note`` is the app's next state, written before them; ``action`` is
     its name in the audit. ``refused`` are the objects that it may not take, ``waiting`` those that are not
-    ready, each with the reason. ``ends``: nothing of a deleted app is left. ``after``: seconds until time
-    alone changes the plan.
+    ready, each with the reason. ``ends``: nothing of a deleted app is left. ``mark``: an object's, above all
+    that are recorded. ``after``: seconds until time alone changes the plan.
     """
 
     acts: tuple[Act, ...] = ()
@@ -146,6 +146,7 @@ class Plan:
     waiting: Mapping[Ref, str] = field(default_factory=dict)
     phase: str = ""
     ends: bool = False
+    mark: int = 0
     blocked: Blocked | None = None
     after: float | None = None
 

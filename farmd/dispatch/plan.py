@@ -40,8 +40,8 @@ def revisions(app: App, state: DispatchState) -> set[int]:
 def decide(shot: Snapshot) -> Plan:
     """The next plan, from what stands and what people want."""
     app, state = shot.app, shot.state
-    if why := _restored(shot):
-        return Plan(blocked=Blocked("restored", why), phase="blocked")
+    if restored := _restored(shot):
+        return restored
     if app.deleting:
         return _ending(shot)
     if app.paused:
@@ -59,14 +59,17 @@ def decide(shot: Snapshot) -> Plan:
     return _go_on(shot)
 
 
-def _restored(shot: Snapshot) -> str:
-    """Why nothing may be done: a mark of a later target than is recorded, so Consul was restored."""
+def _restored(shot: Snapshot) -> Plan | None:
+    """That nothing may be done, where an object bears the mark of a later target than is recorded."""
     own, known = owner_of(shot.name), max(shot.state.seq, shot.app.resumed)
     later = {ref: live.seq for ref, live in shot.live.items() if live.owner == own and live.seq > known}
     if not later:
-        return ""
-    text = f"{min(later)} bears the mark {later[min(later)]}, and Consul knows none above {known}"
-    return f"{text}: was it restored? farmctl app resume --reason TEXT goes on above that mark"
+        return None
+    mark = max(later.values())
+    ref = min(ref for ref in later if later[ref] == mark)
+    text = f"{ref} bears the mark {mark}, and Consul knows none above {known}: was it restored?"
+    text = f"{text} farmctl app resume --reason TEXT goes on above that mark"
+    return Plan(blocked=Blocked("restored", text), phase="blocked", mark=mark)
 
 
 def _failure(state: DispatchState) -> Blocked:

@@ -16,7 +16,7 @@ from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
 from farmd.dispatch import changes, looking
 from farmd.dispatch.index import Index
-from farmd.dispatch.model import Act, Live, Ref
+from farmd.dispatch.model import Act, Live, Ref, owner_of
 from farmd.pods.state import observed, settling
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -80,7 +80,7 @@ class Records:
         wish = self._wish(entry) if entry is not None and entry.document is not None else None
         why = reason or f"app {self.app}"
         call = Call(context.client, context.keys, context.clock, context.ids, context.actor, why)
-        return changes.speaking(call, self.app, wish)
+        return looking.speaking(call, owner_of(self.app), wish)
 
     # -- reading -------------------------------------------------------------------------------
     async def read(self, entries: Mapping[Ref, Entry], steady: bool) -> Mapping[Ref, Live]:
@@ -126,11 +126,7 @@ class Records:
         own, differs = there.part_of == call.part_of, tuple[str, ...]()
         wish = self._wish(entry) if entry.document is not None else None
         if wish is not None:
-            before, after = await part.differs(call, there, wish)
-            differs = tuple(sorted({*before, *after} - ({"disabled"} if steady else set())))
-            open_ = getattr(there.stored.record, "open", None)
-            if own and open_ is not None and tuple(open_) != call.open and not part.replaces:
-                differs = (*differs, "open")
+            differs = await looking.differing(part, call, there, wish, steady=steady)
         verdict, settles = Verdict("unknown"), None
         if own and not steady and wish is not None:
             verdict, settles = await self._verdict(part, call, there, wish)

@@ -47,6 +47,7 @@ def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> AppStatus:
         ready=ready,
         left=len(unwanted(shot)),
         waiting=tuple(islice(told, TOLD)),
+        mark=plan.mark,
     )
 
 

@@ -17,6 +17,7 @@ from farmd.overview.members import why_unowned
 from farmd.overview.owners import holders
 from store import codec
 from store.apps import KIND, App, AppStatus, AppStore, DispatchState, Entry
+from store.clusters import CLUSTERS
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
 from store.keys import is_sentinel
@@ -38,6 +39,11 @@ class Standing:
     state: DispatchState = field(default_factory=DispatchState)
     status: AppStatus | None = None
     unowned: str = ""
+
+    @property
+    def outside(self) -> bool:
+        """Whether it has objects in Kubernetes, because its farm must reach a cluster."""
+        return self.stored is not None and any(need.startswith(CLUSTERS) for need in self.stored.record.needs)
 
     @property
     def reported(self) -> bool:
@@ -122,11 +128,6 @@ async def former(call: Call, now: Standing) -> dict[Ref, Entry]:
         except NotFound:
             continue  # its worker trimmed it since
     return found
-
-
-async def entries_of(call: Call, name: str) -> list[Entry]:
-    """The entries of all revisions of an app that count; none of an app that does not exist."""
-    return list((await former(call, await standing(call, name))).values())
 
 
 async def snapshot(

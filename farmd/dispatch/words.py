@@ -10,7 +10,7 @@ from farmd.commands.mutation import Call, Mutation
 from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview, play
 from farmd.dispatch.revision import existing, recorded, said, wanted
-from farmd.dispatch.standing import Standing, former, snapshot
+from farmd.dispatch.standing import former, snapshot
 from store.apps import AppStore
 from store.errors import InputInvalid, refuse
 from store.words import listed
@@ -32,20 +32,11 @@ async def resume(call: Call, name: str) -> Mutation:
         NotFound: there is none. InputInvalid: marks are to be passed, and no reason is given.
     """
     now = await existing(call, name)
-    later = _later_mark(now)
+    later = now.status.mark if now.status is not None else 0
     if later and not call.reason:
         text = "reason: missing, expected why objects with later marks belong to this app (--reason)"
         raise InputInvalid(text, field="reason")
     return await said(call, now, "resume", paused=False, resumed=max(wanted(now).resumed, later))
-
-
-def _later_mark(now: Standing) -> int:
-    """The mark above which the app waits for a word to go on, as its status tells it; 0: none."""
-    if now.status is None or now.status.state != "blocked":
-        return 0
-    _, found, rest = now.status.reason.partition(" bears the mark ")
-    number = rest.partition(",")[0]
-    return int(number) if found and number.isdigit() else 0
 
 
 async def release(call: Call, name: str, refs: Collection[str]) -> Mutation:

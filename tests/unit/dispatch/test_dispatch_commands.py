@@ -11,7 +11,7 @@ from farmd.commands.mutation import Call, commit
 from farmd.dispatch import commands, words
 from farmd.dispatch.bundle import AppSpec, Bundle, parse
 from farmd.dispatch.commands import Application
-from farmd.dispatch.looking import noun_of
+from farmd.dispatch.looking import noun_of, speaking
 from farmd.dispatch.revision import wanted
 from farmd.dispatch.standing import standing
 from farmd.replication.commands import RC
@@ -46,12 +46,12 @@ async def reach(call: Call, *entries: Any) -> None:
     """A farm reaches the wanted revision."""
     store = AppStore(call.client, KEYS)
     app = wanted(await standing(call, "shop"))
-    asking = replace(call, part_of="apps/shop")
     for entry in await store.entries("shop", app.revision):
         part = noun_of(entry)
         if entry.document is None:
             continue
         wish = part.wish(entry.document, entry.ignore)
+        asking = speaking(call, "apps/shop", wish)
         found = await part.find(asking, entry.ref.name)
         await commit(
             asking, await (part.create(asking, wish) if found is None else part.update(asking, wish))
