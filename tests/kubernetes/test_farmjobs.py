@@ -116,8 +116,10 @@ async def test_the_end_of_a_member_is_told_with_the_other_counters_and_not_at_on
             return (await jobs.runs()).get(uid, Run()).done == done
 
         await eventually(noted, what="the end of one member")
+        if number == 0:
+            await jobs.until("a job that runs", lambda: "Running" in jobs.states("many"))
     await jobs.until("a job that succeeded", lambda: "Succeeded" in jobs.states("many"))
-    assert writes == ["PATCH", *["POST"] * 4, "PATCH"]
+    assert writes == ["PATCH", *["POST"] * 4, "PATCH", "PATCH"], "it begins, it runs, it succeeded"
 
 
 async def test_a_suspended_job_has_no_pods_until_it_is_resumed(jobs: Jobs) -> None:
