@@ -28,6 +28,7 @@ from farmd.runtime.clock import SystemClock, SystemIds
 from store.consul.connect import connect
 from store.keys import Keys
 from store.registration import register_cluster, register_node
+from tests import earlier_calls
 from tests.forked import Forked, forked_module, piped_module
 
 ROOT = Path(__file__).parents[1]
@@ -92,16 +93,10 @@ class Farmctl:
                 process.kill()
             return Result(code, *(os.pread(each, 2**30, 0).decode() for each in streams[1:]))
 
-    def _run(
-        self, arguments: tuple[str, ...], streams: tuple[int, int, int]
-    ) -> Forked | subprocess.Popen[bytes]:
+    def _run(self, arguments: tuple[str, ...], streams: tuple[int, int, int]) -> Forked | earlier_calls.Call:
         if self.tree == ROOT:
             return forked_module("farmd.cli", *arguments, streams=streams, environ=self.env)
-        command = [sys.executable, "-m", "farmd.cli", *arguments]
-        stdin, stdout, stderr = streams
-        return subprocess.Popen(
-            command, stdin=stdin, stdout=stdout, stderr=stderr, env=self.env, cwd=self.tree
-        )
+        return earlier_calls.call(self.tree, arguments, streams=streams, environ=self.env)
 
     def _inside(self, arguments: tuple[str, ...], stdin: str) -> Result:
         out, err = io.StringIO(), io.StringIO()
