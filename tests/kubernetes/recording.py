@@ -97,6 +97,10 @@ class Recording:
             if (each.kind, each.name) == (kind, name) and each.after is not None:
                 yield each.after
 
+    def last(self) -> int:
+        """The newest version of all."""
+        return max(each.at for each in self.versions)
+
     def stages(self, name: str) -> list[str]:
         """The stages of a rollout as its record had them: ``75/3→25/1``, in percent and pods."""
         told = (each.spec.get("stageTargetRevisions") or () for each in self.of(ORCHESTRATORS, name))

@@ -1,7 +1,7 @@
 """What must hold of each version of each object while a Knative Service is rolled: K1 to K6.
 
-K7 (a freeze), K8 (the most pods at once), K9 (a rollout ends) and K10 (no pod restarts) are of whole
-histories: the tests that make them assert them.
+K5 (at rest nothing is written), K7 (a freeze), K8 (the most pods at once), K9 (a rollout ends) and K10 (no
+pod restarts) are of whole histories: the tests that make them assert them.
 """
 
 from __future__ import annotations
@@ -119,6 +119,31 @@ def k6_what_was_refused_is_no_target(version: Version) -> Iterator[str]:
         for each in after.spec.get("targetRevisions") or ():
             if each["revisionName"] in refused:
                 yield f"{each['revisionName']} is refused: {refused}"
+
+
+def k7_mistakes(recorded: Recording, since: int, until: int) -> list[str]:
+    """What farmd let fall or move between two versions, while it was frozen; newcomers are held back yet."""
+    found = []
+    for version in recorded.history():
+        before, after = version.before, version.after
+        if not since < version.at <= until or before is None or after is None:
+            continue
+        named = _named(version.world)
+        if version.kind in BEARERS and version.name in named and _fell(version):
+            found.append(f"{version.at}: bounds of {version.name} fell to {_bounds(after)}")
+        if version.kind == SERVICES and before.spec.get("traffic") != after.spec.get("traffic"):
+            found.append(f"{version.at}: the traffic moved to {after.spec.get('traffic')}")
+    return found
+
+
+def _named(world: World) -> set[str]:
+    """The revisions that a record names."""
+    return {
+        each["revisionName"]
+        for (kind, _), record in world.items()
+        if kind == ORCHESTRATORS
+        for each in (*record.spec.get("initialRevisions", ()), *record.spec.get("targetRevisions", ()))
+    }
 
 
 RULES = (

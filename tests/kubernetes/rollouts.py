@@ -34,7 +34,7 @@ T = TypeVar("T")
 class Rollouts:
     """What a test sees and does in its namespace; ``play`` is the stand-in for Knative.
 
-    ``recorded`` is every version of every object.
+    ``recorded`` is every version of every object, ``settings`` are those of farms to come.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Rollouts:
         self.cluster, self._address, self._connect = cluster, consul, connect
         self._farms: dict[str, AsyncExitStack] = {}
         self.running: dict[str, RunningFarm] = {}
+        self.settings: dict[str, Any] = {}
 
     # -- farms -----------------------------------------------------------------------------------
     async def farm(self, name: str, user: str = "admin") -> None:

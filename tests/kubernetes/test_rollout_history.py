@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from farmd.kubernetes.install import documents
-from farmd.kubernetes.progressive.objects import AUTOSCALERS, REVISIONS, UNREACHABLE
-from tests.kubernetes.rollout_rules import mistakes
+from farmd.kubernetes.progressive.objects import AUTOSCALERS, REVISIONS, SERVICES, UNREACHABLE
+from farmd.kubernetes.transport import KubernetesTransport, Request
+from store import codec
+from store.failsafe import Failsafe
+from tests.fleet import CLOCK
+from tests.kubernetes.rollout_rules import k7_mistakes, mistakes
 from tests.kubernetes.rollouts import Rollouts
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
@@ -70,6 +74,64 @@ async def test_the_stages_are_those_of_the_extension_and_no_version_breaks_a_rul
 def unrepeated(found: list[Any]) -> list[Any]:
     """Without what equals the one before."""
     return [each for number, each in enumerate(found) if each not in found[number - 1 : number]]
+
+
+class Counted:
+    """Counts what a farm's transport writes."""
+
+    def __init__(self, transport: KubernetesTransport) -> None:
+        self.writes: list[Request] = []
+        self._send = transport.send
+        transport.send = self.send  # type: ignore[method-assign]
+
+    async def send(self, request: Request, timeout: float = 10.0) -> bytes:
+        """In place of the transport's."""
+        if request.write:
+            self.writes.append(request)
+        return await self._send(request, timeout)
+
+
+async def test_k5_at_rest_nothing_is_written_whatever_else_changes(idle: Rollouts) -> None:
+    sent = await idle.changed("first", Counted)
+    await rolled(idle, 2, 2, 50)
+    final = [("2", "2")] * 2
+    await idle.until("final bounds", lambda: [idle.bounds(OLD), idle.bounds(NEW)] == final)
+    await idle.until("rest", lambda: idle.rests(NEW, 2))
+    written, audits = len(sent.writes), len(await idle.audit())
+    for number in range(10):
+        note = {"metadata": {"annotations": {"example.com/note": str(number)}}}
+        idle.server.patch(SERVICES.path(idle.namespace, "web"), note)
+    await idle.play.evict(NEW)
+    await idle.until("another pod", lambda: idle.pods(NEW) == 2)
+    idle.say("paused")
+    await idle.told("paused; farmctl rollout resume ksvc")
+    assert sent.writes[written:] == []
+    assert len(await idle.audit()) == audits
+
+
+async def test_k7_frozen_no_bounds_fall_and_no_traffic_moves_whoever_owns_it(idle: Rollouts) -> None:
+    idle.settings["thaw_after"] = 3600.0
+    await idle.farm("first")
+    await pushed(idle, 1, 4)
+    await idle.until("the first revision", lambda: idle.rests(OLD, 4))
+    await pushed(idle, 2, 4, 25)
+    await idle.until("a stage", lambda: idle.traffic().get(NEW) == 25)
+    key = idle.cluster.keys.failsafe("progressive")
+    freeze = Failsafe(evidence="a test doubts it", by="test", since=CLOCK.now())
+    await idle.cluster.client.put(key, codec.encode(freeze))
+    await idle.told("frozen: a test doubts it")
+    began = idle.recorded.last()
+    await idle.play.evict(OLD)
+    await idle.stop("first")
+    await idle.farm("second")
+    await pushed(idle, 3, 4, 25)
+    await idle.until("a hold", lambda: (1, 4) in idle.recorded.bounds(THIRD))
+    ended = idle.recorded.last()
+    await idle.cluster.client.delete(key)
+    await idle.until("the third revision", lambda: idle.rests(THIRD, 4))
+    assert k7_mistakes(idle.recorded, began, ended) == []
+    assert k7_mistakes(idle.recorded, ended, idle.recorded.last()) != []
+    kept(idle)
 
 
 @pytest.mark.parametrize(("version", "bearer"), [("1.20.3", AUTOSCALERS), ("1.21.0", REVISIONS)])

@@ -2,7 +2,7 @@
 
 A step's bounds go on the StagePodAutoscaler, the record of them, and then on what Knative's autoscaler reads.
 What must never break: final bounds are on record before the first change of them; bounds of what shrinks fall
-only once the route shows the shares of the stage.
+only once the route shows the shares of the stage, and no bounds fall of what bears more traffic than is due.
 """
 
 from __future__ import annotations
@@ -111,10 +111,24 @@ def reconciled(knative: Knative) -> tuple[RolloutOrchestrator, bool, tuple[Write
     tight = found.rollout_strategy == RESOURCE_UTIL_STRATEGY and not record.back(knative)
     strategy = Rollout((shrink, grow, shift) if tight else (grow, shift, shrink))
     found, done = strategy.reconcile(found, up, down)
-    writes = [*_shifted(knative), *target.planned]
+    early = [] if tight else [each for each in target.planned if _early(knative, each)]
+    writes = [*_shifted(knative), *(each for each in target.planned if each not in early)]
     if not done:
         writes += [Reap(pod) for name in down for pod in _reaped(knative, name, up)]
-    return found, done and not writes, tuple(writes)
+    return found, done and not (writes or early), tuple(writes)
+
+
+def _early(knative: Knative, write: Write) -> bool:
+    """Whether bounds would fall of a revision that bears more of the traffic than is due: somebody else sent
+    it there, and the route has not followed farmd yet.
+    """
+    return isinstance(write, BOUNDS) and _laden(knative, write.revision) and falls(knative, write)
+
+
+def _laden(knative: Knative, name: str) -> bool:
+    shows = knative.route.status.traffic if knative.route is not None else ()
+    due = traffic.routed(traffic.pinned(knative)) if knative.orchestrator is not None else {}
+    return traffic.routed(shows).get(name, 0) > due.get(name, 0)
 
 
 def stands(knative: Knative) -> bool:
@@ -156,14 +170,17 @@ def reaps_at(knative: Knative) -> float | None:
 
 
 def holds(knative: Knative) -> tuple[Write, ...]:
-    """Bounds of a revision that came beside one that serves: one pod at most, until the record names it."""
+    """Bounds of a revision that came beside one that serves: one pod at most, until the record names it.
+
+    One that bears traffic, because nobody held it back in time, keeps its pods until that is taken from it.
+    """
     if knative.route is None or not knative.route.status.traffic:
         return ()
     found: list[Write] = []
     for name in record.newcomers(knative):
         least, most = bounds.final(knative, name)
         tight = knative.settings.strategy == RESOURCE_UTIL_STRATEGY
-        if tight or (least or 0) > 1:
+        if (tight or (least or 0) > 1) and not _laden(knative, name):
             found += lacking(knative, name, MARKER if tight else Bounds(1, most))
     return tuple(found)
 
@@ -188,7 +205,7 @@ def drained(knative: Knative, kept: set[str]) -> tuple[Write, ...]:
             final = bounds.final(knative, name)
             if bounds.standing(knative, name) != final:
                 found.append(RevisionBounds(name, final))
-        else:
+        elif not _laden(knative, name):
             found += lacking(knative, name, DRAINED)
     return tuple(found)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
+from typing import Literal
 
 from hypothesis import Phase, assume, given
 from hypothesis import settings as examples
@@ -11,9 +13,11 @@ from hypothesis import strategies as st
 
 from farmd.kubernetes.progressive import bounds, reading, record, traffic
 from farmd.kubernetes.progressive.model import Bounds, RevisionBounds, Traffic, Turn, Write
+from farmd.kubernetes.progressive.objects import PAUSED, RESUMED
+from farmd.kubernetes.progressive.plan import decide
 from farmd.kubernetes.progressive.settings import Settings
-from tests.knative_model import Scale, World
-from tests.knative_worlds import FREE
+from tests.knative_model import LATEST, Scale, World
+from tests.knative_worlds import FREE, entry
 
 OLD, NEW = "web-00001", "web-00002"
 # A world is as large as its failure shows it: to shrink one takes minutes.
@@ -58,8 +62,11 @@ class Checked(World):
         assert not final.most or (write.bounds.most or math.inf) <= final.most
         before = self.revisions[write.revision].bounds
         falls = (write.bounds.least or 0) < (before.least or 0)
-        if self.settings.strategy == "availability" and falls and write.revision in self.shares:
-            assert self.shares == dict(traffic.routed(self.traffic))
+        if self.settings.strategy == "availability" and falls and self.shares.get(write.revision):
+            shown, due = self.shares, traffic.routed(self.traffic)
+            assert {name: each for name, each in shown.items() if each} == {
+                name: each for name, each in due.items() if each
+            }
 
     def rests(self, name: str) -> None:
         """Everything is as people asked, and nothing of a stage is left (K4, K5)."""
@@ -165,9 +172,68 @@ def test_a_broken_newcomer_ends_with_the_old_one_and_is_refused(
 
 def _until_quiet(world: World) -> None:
     for _ in range(400):
-        world.step()
-        world.cycle()
+        moved, plan = world.step(), world.cycle()
         world.check()
+        if not moved and plan.empty:
+            return
+
+
+ACTS = ["push", "broken push", "pin", "follow", "revert", "promote", "retry", "pause", "break", "fill"]
+
+
+def _act(world: Checked, act: str, size: int) -> None:
+    """Something that people or machines do; the worst of each."""
+    serving = sorted(name for name, each in world.revisions.items() if each.ready)
+    match act:
+        case "push" | "broken push":
+            world.push(Bounds(size, size), broken=act != "push")
+        case "pin":
+            world.pin(entry(world.rng.choice(serving), 100))
+        case "follow":
+            world.pin(*LATEST)
+        case "revert" | "promote" | "retry":
+            world.say(f"rollout.farmd.io/{act}", f"{world.now}")
+        case "pause":
+            world.say(PAUSED, "true")
+        case "break":
+            world.revisions[world.rng.choice(serving)].broken = True
+        case "fill":
+            world.room = sum(each.pods for each in world.revisions.values())
+
+
+@examples(phases=PHASES, max_examples=60, deadline=None)
+@given(
+    seeds,
+    paces,
+    st.sampled_from(["revert", "pause"]),
+    st.integers(1, 5),
+    st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 30)), min_size=1, max_size=6),
+)
+def test_k9_every_stage_ends_by_its_goal_a_fault_or_a_person(
+    seed: int, pace: Settings, on_failure: Literal["revert", "pause"], size: int, story: list[tuple[str, int]]
+) -> None:
+    world = Checked(seed, replace(pace, on_failure=on_failure), Bounds(size, size))
+    world.settle()
+    for act, later in story:
+        _act(world, act, size)
+        for _ in range(later):
+            world.step()
+            world.cycle()
+    for _ in range(4):
+        _until_quiet(world)
+        world.now += 700.0
+    plan = decide(world.snapshot())
+    assert plan.empty, world.seen()
+    assert plan.blocked is not None or reading.rollout(world.snapshot()).ready is True, world.seen()
+    world.room = 10_000
+    for each in world.revisions.values():
+        each.broken = False
+    world.say(PAUSED, None)
+    world.now += 700.0
+    world.pin(*LATEST, by="kubectl")
+    world.say(RESUMED, "at last")
+    world.settle()
+    assert reading.rollout(world.snapshot()).ready is True, world.seen()
 
 
 @examples(phases=PHASES, max_examples=30, deadline=None)

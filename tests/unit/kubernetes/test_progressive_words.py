@@ -150,6 +150,18 @@ def test_traffic_that_a_person_pins_goes_there_in_stages(world: World) -> None:
     assert world.shares == {NEWER: 100}
 
 
+def test_pods_of_a_revision_stay_while_it_bears_traffic_that_a_person_sent_there(world: World) -> None:
+    pushed(world, {NEW: 100})
+    world.settle()
+    world.pin(entry(OLD, 100))
+    world.shares = {OLD: 100}  # the route follows the person, and farmd only later
+    for _ in range(20):
+        world.cycle()
+    assert world.revisions[OLD].bounds == Bounds(10, 30)
+    world.settle()
+    assert world.shares == {OLD: 100}
+
+
 def test_traffic_that_a_person_splits_is_reached_in_one_jump(world: World) -> None:
     pushed(world, {NEW: 100})
     world.settle()
