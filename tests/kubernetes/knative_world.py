@@ -139,15 +139,15 @@ class World:
         )
 
     async def upgrade(self, version: str) -> None:
-        """Let Knative be of another version; its controllers know at once."""
-        self.version = version
-        self.templates.clear()  # whatever that changes is Knative's own doing
+        """Let Knative be of another version: its definitions first, as its files are applied."""
         label = {"metadata": {"labels": {VERSION_LABEL: version or None}}}
         for kind in rules.KINDS:
             path, body = CRDS.path(name=str(kind)), msgspec.json.encode(label)
             await self.transport.send(
                 Request("PATCH", path, body=body, content_type="application/merge-patch+json")
             )
+        self.version = version
+        self.templates.clear()  # whatever that changes is Knative's own doing
 
     async def evict(self, revision: str) -> None:
         """Delete a pod as an eviction does."""

@@ -21,7 +21,7 @@ from farmd.kubernetes.progressive.items import ServiceItems, Where
 from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, Turn
 from farmd.kubernetes.progressive.objects import CLAIM
 from farmd.kubernetes.progressive.record import BY_PERSON
-from farmd.kubernetes.progressive.traffic import actual
+from farmd.kubernetes.progressive.traffic import actual, routed
 from farmd.kubernetes.progressive.writing import Writing, told_of
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.wake import Wake, earliest
@@ -144,19 +144,18 @@ class ProgressiveWorker(Worker[Reading, Plan]):
     async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
         """The fences, the audit record, then the turn or the writes, in this order.
 
-        Bounds on an object where this version of Knative does not read them would restart pods, so the
-        version is read anew.
+        Bounds on an object where this version of Knative does not read them would restart pods that serve,
+        so the version is read once more, as late as can be.
         """
         knative = snapshot.knative
-        bounded = any(isinstance(each, RevisionBounds) for each in plan.writes)
-        if bounded and not await self._shared.ground.confirmed():
-            return Outcome("after", 0.0)
         if knative.orchestrator is not None:
             knative = await self._fence(knative, plan)
         await self.writer.commit(self._account(knative, plan))
         if plan.turn is not None:
             await self._writing.turn(knative, plan.turn)
             self._time(knative, plan.turn)
+        if _bounded(knative, plan) and not await self._shared.ground.confirmed():
+            return Outcome("after", 0.0)
         for each in plan.writes:
             await self._writing.write(knative, each)
         again, self._done = plan == self._done, plan
@@ -279,3 +278,9 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             await self.block(error.message)
             return Outcome("blocked", delay, error.message)
         return Outcome("backoff", delay, error.message)
+
+
+def _bounded(knative: Knative, plan: Plan) -> bool:
+    """Whether a plan changes bounds of a revision that a route reaches; to hold a newcomer is urgent."""
+    reached = routed(knative.route.status.traffic) if knative.route is not None else {}
+    return any(isinstance(each, RevisionBounds) and each.revision in reached for each in plan.writes)
