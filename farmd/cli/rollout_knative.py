@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import click
 
+from farmd import overview
 from farmd.cli.changes import apply
 from farmd.cli.cluster import Cluster, Place, connected
 from farmd.cli.invocation import Invocation
@@ -22,8 +23,11 @@ from farmd.kubernetes.progressive.people import planning, view, waiting, words
 from farmd.kubernetes.progressive.people.found import Seen, Services
 from farmd.kubernetes.progressive.people.view import RolloutRow
 from farmd.overview.owners import holders
+from farmd.rollout.noun import ROLLOUT
 from farmd.runtime.clock import SystemClock
 from farmd.tables.model import Column, Table, clean
+from store import selectors
+from store.rollouts import Rollout, RolloutStatus
 from store.times import plain
 
 NOUN = "ksvc/"
@@ -48,30 +52,60 @@ async def _there(place: Place) -> AsyncIterator[_There]:
         yield _There(Services(cluster.transport, SystemClock()), cluster)
 
 
-async def listed(invocation: Invocation, place: Place, *, everywhere: bool) -> None:
-    """``rollout list``: the services of a namespace, or of all."""
+async def listed(invocation: Invocation, place: Place, *, everywhere: bool, selector: str) -> None:
+    """``rollout list``: the services of a namespace, or of all, and controllers of farmd's own cluster."""
+    wanted = selectors.parse(selector)
     async with _there(place) as there:
 
         async def read() -> Table:
             found = await there.services.list("" if everywhere else there.cluster.namespace)
             for line in dict.fromkeys(there.services.misfits):
                 invocation.say(f"farmctl: {clean(line)}")
-            owners = await holders(invocation.client, invocation.keys, words.KIND)
-            return _table([view.row(each.held_by(owners)) for each in found])
+            client, keys = invocation.client, invocation.keys
+            owners = await holders(client, keys, words.KIND)
+            own = await overview.rows(client, keys, ROLLOUT.records(client, keys))
+            rows = [_of_controller(each) for each in own.rows if wanted.matches(each.record.labels)]
+            rows += [view.row(each.held_by(owners)) for each in found]
+            return _table(rows, own.broken)
 
         await show(invocation, read)
 
 
-def _table(rows: list[RolloutRow]) -> Table:
+def _of_controller(row: overview.Row[Rollout]) -> RolloutRow:
+    """A rollout of a controller, in the words of those of services."""
+    status = row.status or RolloutStatus(state="")
+    return RolloutRow(
+        target="rc",
+        name=row.record.name,
+        id=row.record.id,
+        phase=status.phase,
+        stage=status.stage,
+        stages=status.stages,
+        owner=row.owner,
+        reason=row.reason,
+    )
+
+
+def _name(row: RolloutRow) -> str:
+    """As commands take it."""
+    return f"{NOUN}{row.name}" if row.target == "ksvc" else row.name
+
+
+def _table(rows: list[RolloutRow], broken: Sequence[str]) -> Table:
     columns = (
-        Column("NAME", lambda row: f"{NOUN}{row.name}"),
+        Column("TARGET", lambda row: row.target),
+        Column("NAME", _name),
         Column("PHASE", lambda row: row.phase),
         Column("STAGE", lambda row: f"{row.stage}/{row.stages}" if row.stages else "-"),
         Column("TRAFFIC", lambda row: row.shares or "-"),
         Column("OWNER", lambda row: row.owner or "-"),
         Column("REASON", lambda row: row.reason),
     )
-    return Table("Rollout", rows, columns, name=lambda row: f"{NOUN}{row.name}", plain=plain)
+    return Table("Rollout", rows, columns, name=_named, plain=plain, broken=broken)
+
+
+def _named(row: RolloutRow) -> str:
+    return _name(row) if row.target == "ksvc" else f"rollout/{row.name}"
 
 
 async def status(invocation: Invocation, place: Place, name: str) -> None:

@@ -21,16 +21,16 @@ _THERE = "farmd.cli.rollout_knative"
 @command("list", lists=True)
 @click.option("-l", "--selector", default="", help="Only controllers' rollouts whose own labels match.")
 @click.option(
-    "-A", "--all-namespaces", "everywhere", is_flag=True, help="Of Knative Services in all namespaces."
+    "-A", "--all-namespaces", "everywhere", is_flag=True, help="And of Knative Services in all namespaces."
 )
 @namespace_options
 async def list_(
     invocation: Invocation, selector: str, everywhere: bool, kubeconfig: str, context: str, namespace: str
 ) -> None:
-    """All rollouts of controllers; with -A, -n or another option of a cluster those of Knative Services."""
+    """All rollouts of controllers; with -A, -n or another option of a cluster Knative Services, too."""
     place = Place(kubeconfig, context, namespace)
     if everywhere or place.named:
-        await load(f"{_THERE}:listed")(invocation, place, everywhere=everywhere)
+        await load(f"{_THERE}:listed")(invocation, place, everywhere=everywhere, selector=selector)
         return
     made = listing(ROLLOUT)
     assert isinstance(made, Command)

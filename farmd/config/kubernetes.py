@@ -20,6 +20,9 @@ def _known(value: list[str]) -> None:
             raise ValueError(f"found {plural!r}{nearest(plural, list(JOBS))}")
 
 
+KNATIVE_NAMESPACE = "knative-serving"
+
+
 class KubernetesSection(Section, frozen=True):
     """The cluster that farms run jobs in: that of `kubeconfig`, of KUBECONFIG, or of farmd's own pod."""
 
@@ -52,6 +55,11 @@ class KubernetesSection(Section, frozen=True):
             form="native, pdb, scheduler-plugins, volcano or nothing",
         ),
     ] = ""
+
+    knative_namespace: Annotated[
+        str,
+        key("Namespace of Knative's controllers, where the settings of rollouts lie.", check=valid_name),
+    ] = KNATIVE_NAMESPACE
 
     def configured(self, env: Mapping[str, str]) -> bool:
         """Whether anything says where an API server is. ``~/.kube/config`` does not: see ``access``."""

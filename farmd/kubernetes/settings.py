@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from farmd.config.kubernetes import KubernetesSection
+from farmd.config.kubernetes import KNATIVE_NAMESPACE, KubernetesSection
 from farmd.kubernetes.access import access
 from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.transport import KubernetesTransport
@@ -17,7 +17,8 @@ from store.ports import Clock, Recorder, Rng
 class KubernetesSettings:
     """``name`` stands for the cluster and the ``namespaces`` (none: all); farms that share it share both.
     ``jobs`` are the kinds of jobs that farms run there, by plural, and ``gang`` is the flavour of the
-    scheduler that admits their members together; empty: none does. The caller closes ``transport`` after
+    scheduler that admits their members together; empty: none does. ``knative_namespace`` is where Knative's
+    controllers run. The caller closes ``transport`` after
     the farm has ended. ``contact`` is the farm's, for all its kinds of work there.
     """
 
@@ -26,7 +27,7 @@ class KubernetesSettings:
     namespaces: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ("farmjobs",)
     gang: str = ""
-    knative_namespace: str = "knative-serving"
+    knative_namespace: str = KNATIVE_NAMESPACE
 
     contact: Contact = field(init=False)
 
@@ -46,5 +47,10 @@ async def opened(
     where = access(env, clock, kubeconfig=section.kubeconfig, context=section.context)
     async with KubernetesTransport(where, clock=clock, rng=rng, metrics=metrics) as transport:
         yield KubernetesSettings(
-            transport, section.name, tuple(section.namespaces), tuple(section.jobs), section.gang
+            transport,
+            section.name,
+            tuple(section.namespaces),
+            tuple(section.jobs),
+            section.gang,
+            section.knative_namespace,
         )

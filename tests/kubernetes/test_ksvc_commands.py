@@ -24,13 +24,16 @@ from farmd.kubernetes.progressive.objects import (
     RETRY,
     REVERT,
     REVISIONS,
+    SERVICES,
     STAGE_AUTOSCALERS,
 )
 from farmd.rollout.revisions import SERVICE_LABEL
 from farmd.runtime.clock import SystemClock
+from store.rollouts import Rollout
 from tests.farmctl import Farmctl, Result
 from tests.fleet import cluster_on
 from tests.kubernetes.knative import Knative, playing
+from tests.kubernetes.knative_world import owned
 from tests.kubernetes.test_knative import MIN, NEW, OLD, serves, until
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
@@ -70,16 +73,17 @@ async def recorded(knative: Knative) -> None:
         "stageTargetRevisions": stage,
         "rolloutStrategy": "availability",
     }
-    body = {"metadata": {"name": "web", "labels": {SERVICE_LABEL: "web"}}, "spec": spec}
-    await knative.objects[ORCHESTRATORS].create(knative.namespace, body)
+    service = knative.stores[SERVICES].get(knative.namespace, "web")
+    body = {"metadata": owned(SERVICES, service, "web", labels={SERVICE_LABEL: "web"}), "spec": spec}
+    record = await knative.objects[ORCHESTRATORS].create(knative.namespace, body)
     kinds = ("LastStageReady", "Ready", "StageReady")
     conditions = [
         {"type": each, "status": "Unknown", "lastTransitionTime": "2026-01-01T00:00:00Z"} for each in kinds
     ]
     status = {"status": {"observedGeneration": 1, "conditions": conditions}}
     await knative.objects[ORCHESTRATORS].patch(knative.namespace, "web", status, subresource="status")
-    meta = {"name": NEW, "labels": {SERVICE_LABEL: "web"}, "annotations": {FINAL: "2/"}}
-    spa = {"metadata": meta, "spec": {"stageMinScale": 1}}
+    more = {"labels": {SERVICE_LABEL: "web"}, "annotations": {FINAL: "2/"}}
+    spa = {"metadata": owned(ORCHESTRATORS, record, NEW, **more), "spec": {"stageMinScale": 1}}
     await knative.objects[STAGE_AUTOSCALERS].create(knative.namespace, spa)
 
 
@@ -89,6 +93,9 @@ async def farmctl(api, knative, consul_dev, tmp_path: Path) -> AsyncIterator[Run
     path = tmp_path / "kubeconfig"
     path.write_text(api.kubeconfig())
     async with cluster_on(consul_dev) as cluster:
+        counts = {"replicas": 3, "started_from": 3, "started_to": 0}
+        begun = Rollout(id="r1", name="api", old="c1", new="c2", from_manifest="a", to_manifest="b", **counts)
+        await cluster.put(cluster.keys.record("rollouts", begun.id), begun)
         run = Farmctl(consul_dev, cluster.keys.prefix, variables={"KUBECONFIG": str(path)}, inside=True)
 
         async def ran(*words: str, stdin: Any = "") -> Result:
@@ -129,14 +136,18 @@ async def test_the_status_and_the_explanation_name_the_pod_that_has_no_room(knat
         assert f"{pending}: Pending, Insufficient cpu" in told.out
 
 
-async def test_the_list_has_the_services_of_a_namespace_with_their_traffic(knative, farmctl):
-    (row,) = (await farmctl("list", "-n", knative.namespace, "-o", "json")).json["items"]
+async def test_the_list_has_the_services_of_a_namespace_beside_the_controllers(knative, farmctl):
+    own, row = (await farmctl("list", "-n", knative.namespace, "-o", "json")).json["items"]
+    assert (own["target"], own["name"], row["target"]) == ("rc", "api", "ksvc")
     assert (row["name"], row["phase"], row["shares"]) == (
         f"{knative.namespace}/web",
         "moving",
         f"{OLD} 100 %",
     )
-    assert f"ksvc/{knative.namespace}/web" in (await farmctl("list", "-A", "-o", "name")).out
+    names = (await farmctl("list", "-A", "-o", "name")).out.splitlines()
+    assert {"rollout/api", f"ksvc/{knative.namespace}/web"} <= set(names)
+    titles, *_ = (await farmctl("list", "-A")).out.splitlines()
+    assert titles.split() == ["TARGET", "NAME", "PHASE", "STAGE", "TRAFFIC", "OWNER", "REASON"]
     assert (await farmctl("list")).code == 0
 
 

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from farmd.config.kubernetes import KNATIVE_NAMESPACE
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import NotFound
+from farmd.kubernetes.progressive.assembly import Parts, assembled, named
 from farmd.kubernetes.progressive.ground import Ground
 from farmd.kubernetes.progressive.model import Knative
 from farmd.kubernetes.progressive.objects import (
@@ -35,12 +37,11 @@ from farmd.kubernetes.progressive.settings import Settings, load_config_from_ser
 from farmd.kubernetes.resources import PODS, Resource
 from farmd.kubernetes.store import Object
 from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Request
-from farmd.rollout.revisions import REVISION_LABEL, SERVICE_LABEL
+from farmd.rollout.revisions import SERVICE_LABEL
 from store import errors
 from store.ports import Clock
 
 T = TypeVar("T", bound=Object)
-KNATIVE_NAMESPACE = "knative-serving"
 
 
 class Seen(NamedTuple):
@@ -132,28 +133,28 @@ class Services:
             self.of(STAGE_AUTOSCALERS, StageAutoscaler).list(namespace, selector),
             self.of(PODS, Pod).list(namespace, selector),
         )
-        settings, wrong = load_config_from_service(self._ground.settings, service)
-        found = Knative(
-            service=service,
+        ground = self._ground
+        settings, wrong = load_config_from_service(ground.settings, service)
+        parts = Parts(
+            named([configuration] if configuration is not None else []),
+            named([route] if route is not None else []),
+            named(revisions),
+            named(autoscalers),
+            named(spas),
+            named(pods),
+            record,
+        )
+        found = assembled(
+            service,
+            service.metadata.uid,
+            parts,
             settings=settings,
-            configuration=configuration,
-            route=route,
-            revisions={each.metadata.name: each for each in revisions},
-            autoscalers={each.metadata.name: each for each in autoscalers},
-            spas={each.metadata.name: each for each in spas},
-            pods={name: tuple(_of(pods, name)) for name in (each.metadata.name for each in revisions)},
-            orchestrator=record,
-            bounds_on_revisions=self._ground.bounds_on_revisions,
+            bounds_on_revisions=ground.bounds_on_revisions,
             now=self._clock.now(),
         )
-        return Seen(found, self._ground.problem or "; ".join(wrong))
+        return Seen(found, ground.problem or "; ".join(wrong))
 
     async def _look(self) -> None:
         """Knative's version and settings, once; a person may lack the right to read them."""
         if not self._ground.found.is_set():
             await self._ground.look()
-
-
-def _of(pods: Sequence[Pod], revision: str) -> list[Pod]:
-    found = [each for each in pods if each.metadata.labels.get(REVISION_LABEL) == revision]
-    return sorted(found, key=lambda pod: pod.metadata.name)

@@ -21,8 +21,9 @@ SERVES = "Ready"
 
 
 class RolloutRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The rollout of one service in a list."""
+    """The rollout of one service in a list, or of one controller beside it; ``target``: ksvc or rc."""
 
+    target: str = "ksvc"
     name: str
     id: str
     phase: str
