@@ -11,7 +11,6 @@ import click
 
 from alerting.alert import Alert
 from alerting.errors import AlertingError
-from farmd import overview
 from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.options import command
@@ -19,10 +18,11 @@ from farmd.cli.output import show
 from farmd.config.alerts import SinkSection, named
 from farmd.config.fields import this_host
 from farmd.config.sources import ConfigInvalid, load
+from farmd.overview import incidents
 from farmd.process.alerts import sink_of
 from farmd.runtime.clock import SystemClock, system_rng
 from farmd.runtime.errors import EndedOtherwise
-from farmd.tables import incidents
+from farmd.tables import incidents as table
 from farmd.tables.model import Table
 from store.errors import InputInvalid, NotFound
 
@@ -37,8 +37,8 @@ async def list_(invocation: Invocation) -> None:
     """Incidents that are open, with what they are about."""
 
     async def read() -> Table:
-        rows = await overview.incidents(invocation.client, invocation.keys)
-        return incidents.table(rows, invocation.call.clock.now())
+        rows = await incidents.incidents(invocation.client, invocation.keys)
+        return table.table(rows, invocation.call.clock.now())
 
     await show(invocation, read)
 

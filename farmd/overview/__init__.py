@@ -4,7 +4,6 @@ It only reads, and no decision uses these rows. A record that does not decode is
 others and hides none of them.
 """
 
-from farmd.overview.incidents import Incident, incidents
 from farmd.overview.members import farms
 from farmd.overview.nodes import NodeRow, Nodes, node_row, node_state, nodes
 from farmd.overview.owners import Row, Rows, owners, records_of, row, rows, titled
@@ -13,7 +12,6 @@ from farmd.overview.processes import FarmRow, farm_rows, freezes
 
 __all__ = [
     "FarmRow",
-    "Incident",
     "NodeRow",
     "Nodes",
     "PodRow",
@@ -23,7 +21,6 @@ __all__ = [
     "farm_rows",
     "farms",
     "freezes",
-    "incidents",
     "lost",
     "node_row",
     "node_state",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.overview import Incident
+from farmd.overview.incidents import Incident
 from farmd.tables.model import Column, Table
 from farmd.tables.words import ago
 from store.times import plain

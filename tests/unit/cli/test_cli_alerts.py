@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from farmd import overview
+from farmd.overview import incidents
 from store import codec
 from store.clusters import PinnedCluster
 from store.failsafe import Acknowledgement, Failsafe
@@ -46,7 +46,7 @@ async def test_incidents_of_items_freezes_and_clusters_are_listed_with_what_they
     for key, record in records.items():
         await client.put(key, codec.encode(record))
     await client.put(KEYS.status("rcs", "00cc"), b"[]")
-    found = await overview.incidents(client, KEYS)
+    found = await incidents.incidents(client, KEYS)
     assert [(each.key, each.kind, each.name, each.state) for each in found] == [
         ("00aa", "rcs", "web", "blocked"),
         ("failsafe_more_than_half_are_absent", "failsafe", "jobs, rcs", "frozen"),
