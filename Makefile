@@ -15,7 +15,7 @@ bench: BUILT := etcd kube-apiserver
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv servers kubernetes demo dev test test-fast test-stateful test-parts soak lint format bench package clean
+.PHONY: help venv servers kubernetes demo dev test test-fast test-stateful test-parts soak lint format bench audit package clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ format: venv ## Format the code
 bench: servers kubernetes ## The performance budget, one JSON line each, on a real Consul with fsync
 	@$(PYTHON) .ci/venv.py bench
 	@$(BIN)/python -m bench
+
+audit: venv ## Known weaknesses of what the package asks for; needs PyPI itself, not a mirror
+	@$(PYTHON) .ci/venv.py audit
+	@$(BIN)/pip-audit --strict --progress-spinner off .
 
 package: venv ## Wheel, sdist, and farmctl as one file, in dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .
