@@ -31,6 +31,8 @@ from store.work import Work
 
 T = TypeVar("T")
 Place = tuple[str, str]
+# How a document of peers begins, which lies among the manifests.
+PEERS = b'{"members"'
 """(node, instance)."""
 
 
@@ -59,6 +61,15 @@ class Dump:
     def intents(self) -> dict[Place, tuple[Entry, Intent]]:
         """Intents by place."""
         return {self.keys.intent_parts(key): found for key, found in self.tree("intent", Intent).items()}
+
+    @cached_property
+    def manifests(self) -> dict[str, Manifest]:
+        """Manifests by their digest, without the documents of peers beside them (R29)."""
+        return {
+            self.keys.last_part(key): codec.decode(Manifest, entry.value, key)
+            for key, entry in self.entries.items()
+            if key.startswith(self.keys.manifest("")) and not entry.value.startswith(PEERS)
+        }
 
     @cached_property
     def rcs(self) -> dict[str, ReplicationController]:
@@ -236,9 +247,11 @@ def reservations_fit(dump: Dump) -> Iterable[str]:
         for key, (_, book) in dump.tree("reserved", Reserved).items()
         for instance in book.instances
     }
-    asking = {key.rpartition("/")[2] for key, (_, m) in dump.tree("manifests", Manifest).items() if asked(m)}
+    asking = {sha for sha, manifest in dump.manifests.items() if asked(manifest)}
     places = {
-        (node, instance) for (_, node, instance), (_, pod) in dump.pods.items() if pod.manifest in asking
+        (node, instance)
+        for (_, node, instance), (_, pod) in dump.pods.items()
+        if pod.manifest in asking and not pod.done  # one that ended for good gave its room back (R29)
     }
     moves = {work.transfer.new for _, work in dump.tree("work", Work).values() if work.transfer is not None}
     yield from (f"{place} is reserved for nobody" for place in sorted(reserved - places - moves))

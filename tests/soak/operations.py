@@ -22,7 +22,7 @@ from store.errors import StoreError
 from store.manifests import Manifest
 from store.nodes import Node, NodeStore, Taint
 from tests.fault.invariants import Dump
-from tests.soak import processes, words
+from tests.soak import jobs, processes, words
 from tests.soak.fleet import Fleet
 from tests.soak.rollouts import live
 
@@ -62,6 +62,7 @@ class People:
             self.roll: 6,
             self.say: 6,
             self.serve: 3,
+            self.job: 5,
         }
 
     async def act(self) -> None:
@@ -94,6 +95,8 @@ class People:
         for rc in dump.rcs.values():
             if rc.name not in (*CONTROLLERS, MANY) and not rc.managed_by:
                 await self._commit(RC.delete(fleet.call, rc.name, cascade=True))
+        for mutation in await jobs.gone(fleet.call, dump):
+            await commit(fleet.call, mutation)
         await words.tend(fleet)
 
     # -- rollouts ------------------------------------------------------------------------------
@@ -145,6 +148,13 @@ class People:
         if names:
             await self._commit(words.served(self._fleet.call, self._rng.choice(names), dump))
         return bool(names)
+
+    async def job(self, dump: Dump) -> bool:
+        """Something of a job; its members end by themselves."""
+        pod = self._pod("member", str(self._rng.randint(1, 6)))
+        del pod["restart"]
+        await self._commit(jobs.asked(self._fleet.call, dump, pod, self._rng))
+        return True
 
     # -- owners of pods ------------------------------------------------------------------------
     async def create(self, dump: Dump) -> bool:

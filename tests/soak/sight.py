@@ -58,8 +58,7 @@ class Sight:
     @cached_property
     def manifests(self) -> dict[str, Manifest]:
         """Manifests by their digest."""
-        found = self.dump.tree("manifests", Manifest)
-        return {self.dump.keys.last_part(key): manifest for key, (_, manifest) in found.items()}
+        return self.dump.manifests
 
     def intent(self, place: Place) -> tuple[Entry, Intent] | None:
         return self.dump.intents.get(place)

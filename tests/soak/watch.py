@@ -11,7 +11,7 @@ from store import codec
 from store.audit import Audit
 from store.errors import StoreError
 from tests.fault.invariants import Dump, violations
-from tests.soak import causes, continuity, processes, rollouts
+from tests.soak import causes, continuity, jobs, processes, rollouts
 from tests.soak.fleet import Fleet
 from tests.soak.floors import Floors
 from tests.soak.sight import Sight
@@ -71,6 +71,7 @@ class Watch:
         sight = Sight(time.time(), _slim(dump), running, self._fleet.zones, well_for)
         self._tell(await asyncio.to_thread(violations, dump))
         self._tell(rollouts.twice_over(dump))
+        self._tell(jobs.judged_once(dump))
         self._judge(sight, dump)
         self._seen.append(sight)
         while self._seen[0].at < sight.at - REMEMBERED:
@@ -84,6 +85,8 @@ class Watch:
         if time.monotonic() < self._blind_until:
             return
         self.audits += len(new)
+        self._tell(jobs.twice(sight))
+        self._tell(jobs.revived(self._seen[-1], sight))
         for index, _, audit in new:
             self._tell(causes.groundless(audit, [*self._seen, sight]))
             self._tell(self._floors.judge(index, audit, self._seen[-1], sight))
