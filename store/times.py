@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 LATEST = 253402300799.0  # the year 9999 ends
-Time = Annotated[float, msgspec.Meta(extra={"time": True})]
+Time = Annotated[float, msgspec.Meta(extra={"time": True}, extra_json_schema={"format": "date-time"})]
 """Seconds since the epoch; 0 stands for no time."""
 
 

@@ -12,8 +12,8 @@ from farmd.farm.farm import Farm
 from farmd.kinds import KindOfWork
 from farmd.tables import apps
 from farmd.tables.model import Column, Table
-from farmd.web.lists import Described, ItemList, Line, text_of
-from store.apps import AppStore, DispatchState
+from farmd.web.lists import Described, ItemList, Line, Shape, text_of
+from store.apps import App, AppStatus, AppStore, DispatchState
 from store.families import APPS
 from store.times import plain
 
@@ -39,6 +39,11 @@ class AppList(ItemList):
 
     def table(self, rows: Sequence[Any]) -> Table:
         return apps.table(rows, [error.message for error in self._tree.broken.values()])
+
+    def shape(self) -> Shape:
+        known = {"name": str, "state": str, "status_outdated": bool}
+        told = {"record": App, "progress": DispatchState, "status": AppStatus | None}
+        return Shape(None, {**known, **told})
 
     async def described(self, call: Call, name: str) -> Described:
         now = await found(call, name)

@@ -14,10 +14,9 @@ from aiohttp import web
 
 from farmd.runtime.wake import Wake, wait
 from farmd.web.html import HEADERS
-from farmd.web.site import Site, Topic
+from farmd.web.site import MOST_STREAMS, Site, Topic
 from farmd.web.visit import Visit
 
-MOST_STREAMS = 200
 HEARTBEAT_SECONDS = 15.0
 APART_SECONDS = 0.5
 WRITE_SECONDS = 20.0

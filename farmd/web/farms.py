@@ -12,10 +12,11 @@ from farmd.overview import FarmRow
 from farmd.tables import farms
 from farmd.tables.model import Table
 from farmd.tables.words import ago, pairs
-from farmd.web.lists import Described, ItemList, Line
+from farmd.web.lists import Described, ItemList, Line, Shape
 from store.entry import RawEntry
 from store.errors import NotFound
 from store.families import FARMS
+from store.farms import Member
 from store.locks import Holder
 from store.times import rfc3339
 
@@ -52,6 +53,9 @@ class FarmList(ItemList):
     def table(self, rows: Sequence[Any]) -> Table:
         broken = [error.message for error in self._tree.broken.values()]
         return farms.table(rows, self.farm.clock.now())._replace(broken=broken)
+
+    def shape(self) -> Shape:
+        return Shape(Member, {"items": dict[str, int]})
 
     async def described(self, call: Call, name: str) -> Described:
         row = next((row for row in self.rows() if row.member.id == name), None)

@@ -17,7 +17,7 @@ from farmd.overview.members import why_unowned
 from farmd.tables import manifests, nouns
 from farmd.tables.model import Table
 from farmd.tables.pods import pod_table
-from farmd.web.lists import Described, ItemList, Line, text_of
+from farmd.web.lists import Described, ItemList, Line, Shape, text_of
 from store.families import FAMILIES
 
 
@@ -86,6 +86,11 @@ class NamedList(ItemList):
             return by
         progress = f": {row.status.progress}" if row.status is not None and row.status.progress else ""
         return f"{title(family, row.record.name)}{progress}"
+
+    def shape(self) -> Shape:
+        family = FAMILIES[self.family]
+        known = {"state": str, "owner": str, "modify_index": int, "status_outdated": bool}
+        return Shape(family.record, {**known, "status": family.status | None})
 
     async def described(self, call: Call, name: str) -> Described:
         row = await self.noun.row(call, name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from farmd.commands.mutation import Call
@@ -44,6 +45,13 @@ class Described(NamedTuple):
     tables: Mapping[str, Table]
     row: Any
     audited: str = ""
+
+
+class Shape(NamedTuple):
+    """What JSON has of an item: the fields of the type ``base``, and ``more`` with their types."""
+
+    base: Any
+    more: Mapping[str, Any] = MappingProxyType({})
 
 
 class Bell:
@@ -131,6 +139,10 @@ class ItemList(Source):
 
     def table(self, rows: Sequence[Any]) -> Table:
         """The table of the rows that are shown."""
+        raise NotImplementedError
+
+    def shape(self) -> Shape:
+        """What ``table`` tells of an item as plain data."""
         raise NotImplementedError
 
     async def described(self, call: Call, name: str) -> Described:

@@ -13,7 +13,7 @@ from farmd.overview import NodeRow
 from farmd.tables import nodes
 from farmd.tables.model import Table
 from farmd.tables.pods import pod_table
-from farmd.web.lists import Described, ItemList, Line
+from farmd.web.lists import Described, ItemList, Line, Shape
 from store import codec
 from store.entry import RawEntry
 from store.keys import valid_segment
@@ -63,6 +63,9 @@ class NodeList(ItemList):
         caches = self.farm.caches
         broken = [error.message for tree in (caches.nodes, caches.agents) for error in tree.broken.values()]
         return nodes.table(rows, broken, self.farm.clock.now())
+
+    def shape(self) -> Shape:
+        return Shape(NodeRow)
 
     async def described(self, call: Call, name: str) -> Described:
         store, now = NodeStore(call.client, call.keys), call.clock.now()

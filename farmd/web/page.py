@@ -32,6 +32,11 @@ READING = (
     ("GET", "/{list}", "farmd.web.pages:listed"),
     ("GET", "/{list}/{name}", "farmd.web.pages:item"),
     ("GET", "/{list}/{name}/explain", "farmd.web.pages:explained"),
+    ("GET", "/v1/openapi.json", "farmd.web.api:described"),
+    ("GET", "/v1/audit", "farmd.web.api:audited"),
+    ("GET", "/v1/{list}", "farmd.web.api:listed"),
+    ("GET", "/v1/{list}/{name}", "farmd.web.api:item"),
+    ("GET", "/v1/{list}/{name}/explain", "farmd.web.api:explained"),
     ("POST", "/rollouts/{name}/{word}", "farmd.web.actions:by_form"),
     ("POST", "/v1/rollouts/{name}/{word}", "farmd.web.actions:by_program"),
 )

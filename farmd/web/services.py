@@ -27,8 +27,8 @@ def add_routes(app: web.Application, board: Callable[[], Board | None]) -> None:
         there = board()
         if there is None:
             raise web.HTTPServiceUnavailable(text="this farm has not reached Consul yet")
-        index = _index(request.query.get("index", "0"))
-        longest = _wait(request.query.get("wait", f"{WAIT_SECONDS:g}")) if index else 0.0
+        index = asked_index(request.query.get("index", "0"))
+        longest = asked_wait(request.query.get("wait", f"{WAIT_SECONDS:g}")) if index else 0.0
         try:
             found = await there.answer(request.match_info["name"], index, longest)
         except NotFound as error:
@@ -55,13 +55,23 @@ def add_routes(app: web.Application, board: Callable[[], Board | None]) -> None:
     app.on_shutdown.append(close)
 
 
-def _index(text: str) -> int:
+def asked_index(text: str) -> int:
+    """The index of an earlier answer, or 0.
+
+    Raises:
+        HTTPBadRequest: it can be none.
+    """
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise web.HTTPBadRequest(text=f"index: found {text!r}, expected the index of an earlier answer, or 0")
     return int(text)
 
 
-def _wait(text: str) -> float:
+def asked_wait(text: str) -> float:
+    """How long a request waits at most, in seconds.
+
+    Raises:
+        HTTPBadRequest: it is no time, or too long.
+    """
     expected = f"a time up to {LONGEST_WAIT_SECONDS:g} seconds, such as 30s"
     try:
         found = seconds(text)

@@ -15,7 +15,7 @@ from farmd.services.endpoints import Endpoint, serving
 from farmd.tables import services
 from farmd.tables.model import Column, Table
 from farmd.web.items import NamedList
-from farmd.web.lists import Described, ItemList, Line, text_of
+from farmd.web.lists import Described, ItemList, Line, Shape, text_of
 from store import families
 from store.entry import Entry
 from store.families import DEPLOYMENTS, SERVICES
@@ -62,6 +62,10 @@ class ServiceList(ItemList):
 
     def table(self, rows: Sequence[Any]) -> Table:
         return services.table(rows, [], self.farm.clock.now())
+
+    def shape(self) -> Shape:
+        owners = {"serving": list[str], "gone": list[str]}
+        return Shape(Service, {**owners, "desired": int, "healthy": int, "deploying": str})
 
     async def described(self, call: Call, name: str) -> Described:
         row: ServiceRow = await commands.row(call, name)

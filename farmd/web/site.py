@@ -18,6 +18,8 @@ from farmd.web.items import NamedList
 from farmd.web.lists import ItemList, Source
 from farmd.web.services_list import ServiceList
 
+MOST_STREAMS = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:

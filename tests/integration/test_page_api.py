@@ -1,0 +1,195 @@
+"""The JSON API and the streams of the page: as described, waiting for changes, bounded, for whom they are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import jsonschema
+import pytest
+from aiohttp import web
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from farmd.commands.mutation import commit
+from farmd.config.sections import WebSection
+from farmd.jobs.commands import JOB
+from farmd.kinds import KINDS
+from farmd.services import commands as services
+from farmd.web import events, following, page, tokens
+from farmd.web.app import errors_as_json
+from tests.fleet import RunningFarm, cluster_on, farm_on, in_time
+from tests.obedient import obedient
+from tests.rolling import SECOND, STAGED, Rolling
+from tests.web_servers import serving_app
+
+LISTS = ("controllers", "rollouts", "deployments", "nodes", "daemonsets", "jobs", "apps", "services", "farms")
+
+
+@dataclass
+class Rig:
+    """A farm whose page is served, asked as a program does."""
+
+    rolling: Rolling
+    farm: RunningFarm
+    http: aiohttp.ClientSession
+    address: str
+    operator: str
+    viewer: str
+
+    async def get(self, path: str, status: int = 200, **headers: str) -> Any:
+        async with self.http.get(self.address + path, headers=headers) as answer:
+            assert answer.status == status, (path, await answer.text())
+            return await answer.json()
+
+    async def say(self, path: str, token: str, body: Any = None) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with self.http.post(self.address + path, json=body, headers=headers) as answer:
+            return answer.status, await answer.json()
+
+
+@pytest.fixture
+async def rig(address: str, tmp_path: Path) -> AsyncIterator[Rig]:
+    made = {role: tokens.made(role, role) for role in ("operator", "viewer")}  # type: ignore[arg-type]
+    file = tmp_path / "tokens"
+    file.touch(0o600)
+    file.write_text("\n".join(line for _, line in made.values()))
+    kinds = tuple(kind.family for kind in KINDS.values() if not kind.outside)
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(cluster_on(address))
+        await stack.enter_async_context(obedient(cluster))
+        farm = await stack.enter_async_context(
+            farm_on(cluster.client, "farm-1", keys=cluster.keys, kinds=kinds)
+        )
+        app = web.Application(middlewares=[errors_as_json])
+        page.Door(lambda: farm.farm, WebSection(tokens=str(file))).add_routes(app)
+        served = await stack.enter_async_context(serving_app(app))
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        rolling = Rolling(cluster, address)
+        await rolling.prepare(2, labels={"team": "web"})
+        yield Rig(rolling, farm, http, served, made["operator"][0], made["viewer"][0])
+
+
+async def test_the_description_is_valid_and_every_answer_fits_it(rig: Rig) -> None:
+    call = rig.rolling.call
+    types = [{"name": "worker", "replicas": 1, "pod": {"id": "bert", "command": ["/bin/true"]}}]
+    await commit(call, await JOB.create(call, JOB.file.parse({"name": "bert", "types": types}, "bert.yaml")))
+    await commit(call, await services.create(call, "front", "http", ["rc/web"]))
+    ident = await rig.rolling.update(SECOND, STAGED)
+    await rig.rolling.status(ident, "waits for farmctl rollout approve web")
+    described = await rig.get("/v1/openapi.json")
+    OpenAPIV31SpecValidator(described).validate()
+
+    def fits(answer: Any, path: str) -> None:
+        operation = described["paths"][path]["get"]
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        jsonschema.Draft202012Validator({**schema, "components": described["components"]}).validate(answer)
+
+    for name in LISTS:
+        found = await rig.get(f"/v1/{name}")
+        fits(found, f"/v1/{name}")
+        for each in found["items"]:
+            fits(await rig.get(f"/v1/{name}/{each.get('name') or each['id']}"), f"/v1/{name}/{{name}}")
+    for name, item in (("controllers", "web"), ("rollouts", "web"), ("jobs", "bert")):
+        fits(await rig.get(f"/v1/{name}/{item}/explain"), f"/v1/{name}/{{name}}/explain")
+    found = await rig.get("/v1/audit?q=rollout&limit=2")
+    fits(found, "/v1/audit")
+    assert len(found["items"]) == 2
+    older = await rig.get(f"/v1/audit?q=rollout&limit=2&cursor={found['next']}")
+    assert [each for each in older["items"] if each in found["items"]] == []
+
+
+async def test_a_list_waits_for_a_change(rig: Rig) -> None:
+    first = await rig.get("/v1/controllers?q=team=web")
+    assert [each["name"] for each in first["items"]] == ["web"]
+    waiting = asyncio.create_task(rig.get(f"/v1/controllers?q=team=web&index={first['index']}&wait=300s"))
+    assert rig.rolling.rc is not None
+    await rig.rolling.cluster.change_rc(rig.rolling.rc, replicas_desired=3, labels={"team": "web"})
+    changed = await in_time(waiting)
+    assert changed["index"] > first["index"]
+    assert (await rig.get("/v1/controllers?sort=colour", 400))["error"]["code"] == "bad_request"
+    assert "does not exist" in (await rig.get("/v1/controllers/none", 404))["error"]["message"]
+
+
+async def test_only_an_operator_acts_and_is_audited_by_name(rig: Rig) -> None:
+    await rig.rolling.status(await rig.rolling.update(SECOND, STAGED), "waits for farmctl")
+    path, body = "/v1/rollouts/web/pause", {"reason": "look first"}
+    assert (await rig.say(path, ""))[0] == 401
+    assert (await rig.say(path, "operator.wrong"))[0] == 401
+    assert (await rig.say(path, rig.viewer, body))[0] == 403
+    assert (await rig.say("/v1/rollouts/web/destroy", rig.operator))[0] == 404
+    assert (await rig.say("/v1/rollouts/none/pause", rig.operator))[0] == 404
+    assert (await rig.say(path, rig.operator, {"reason": "x" * 501}))[0] == 400
+    status, answer = await rig.say(path, rig.operator, body)
+    assert (status, answer["action"], answer["changed"]) == (200, "rollout.pause", True)
+    (said,) = [each for each in await rig.rolling.cluster.audits() if each.action == "rollout.pause"]
+    assert (said.actor, said.reason) == ("user/operator@farm-1", "look first")
+
+
+async def test_a_stream_tells_of_changes_and_of_what_was_missed(rig: Rig) -> None:
+    found = await rig.get("/v1/controllers")
+    url = f"{rig.address}/events?of=/controllers&since={found['index']}"
+    assert rig.rolling.rc is not None
+    async with rig.http.get(url) as stream:
+        assert stream.headers["Content-Type"].startswith("text/event-stream")
+        await rig.rolling.cluster.change_rc(rig.rolling.rc, replicas_desired=3)
+        seen = await in_time(told(stream))
+    assert seen != str(found["index"])
+    async with rig.http.get(url, headers={"Last-Event-ID": "1"}) as again:  # the id of a farm before
+        assert await in_time(told(again)) >= seen
+    async with rig.http.get(f"{rig.address}/events?of=/nothing") as nothing:
+        assert nothing.status == 404
+
+
+async def told(stream: aiohttp.ClientResponse) -> str:
+    """The id of the next event that tells of a change."""
+    async for line in stream.content:
+        if line.startswith(b"id: "):
+            return line[4:].decode().strip()
+    raise AssertionError("the stream ended")
+
+
+async def test_streams_are_bounded_alive_and_end_with_the_farm(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MOST_STREAMS", 2)
+    monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.05)
+    index = (await rig.get("/v1/farms"))["index"]
+    url = f"{rig.address}/events?of=/farms&since={index}"
+    async with rig.http.get(url) as one, rig.http.get(url) as two, rig.http.get(url) as three:
+        assert (one.status, two.status, three.status) == (200, 200, 503)
+        while b"nothing new" not in await in_time(one.content.readline()):
+            pass
+
+
+async def test_nothing_is_followed_once_nobody_looks(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "LINGER_SECONDS", 0.1)
+
+    def followed() -> list[str]:
+        return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("web-")]
+
+    await rig.get("/v1/controllers")
+    assert followed()
+    async with asyncio.timeout(60):
+        while followed():
+            await asyncio.sleep(0.02)
+    assert (await rig.get("/v1/controllers"))["total"] == 1
+
+
+async def test_every_answer_of_the_page_forbids_other_sites_and_caches(rig: Rig) -> None:
+    for path in ("/", "/controllers", "/audit", "/signin", "/v1/farms", "/none", "/controllers/none"):
+        async with rig.http.get(rig.address + path) as answer:
+            policy = answer.headers["Content-Security-Policy"]
+            assert "default-src 'none'" in policy
+            assert "frame-ancestors 'none'" in policy
+            assert "unsafe" not in policy
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["Cache-Control"] == "no-store"
+            assert answer.headers["Referrer-Policy"] == "same-origin"
+    host = {"Host": "evil.example"}
+    async with rig.http.get(f"{rig.address}/controllers", headers=host, allow_redirects=False) as answer:
+        assert (answer.status, answer.headers["Location"]) == (303, "/signin?next=%2Fcontrollers")
