@@ -97,7 +97,9 @@ async def _follow(invocation: Invocation, found: Application) -> None:
 
 
 def _reached(now: Standing, seconds: float) -> str:
-    count = f": {now.status.ready} of {now.status.objects} objects ready" if now.status is not None else ""
+    status = now.status
+    newest = status is not None and status.reached == now.state.reached  # it may be of a moment before
+    count = f": {status.ready} of {status.objects} objects ready" if status is not None and newest else ""
     return f"reached revision {now.state.reached} in {seconds:.0f} s{count}"
 
 
