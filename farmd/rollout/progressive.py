@@ -178,14 +178,15 @@ def _moved(
 def overdue_shift(stage: Stage, ratio: int, scales: Scales) -> Stage:
     """A stage that is overdue with more traffic on the revision that grows: as if replicas had moved.
 
-    Traffic never flows back, however few replicas the revision has that shrinks.
+    Traffic never flows back, however few replicas the revision has that shrinks, and no more flows than it
+    has: the shares sum to what they did before.
     """
     found = gauge(stage, scales)
     up, down = retrieve_revs_up_down(stage)
     grows, shrinks = next(iter(up.values())), next(iter(down.values()))
     over = scales.replicas[shrinks.revision_name] - (shrinks.target_replicas or 0)
-    shifted = min(ratio, _up(max(0, over) * found.percent, found.replicas))
-    share, left = min(100, (grows.percent or 0) + shifted), max(0, (shrinks.percent or 0) - shifted)
+    shifted = min(ratio, _up(max(0, over) * found.percent, found.replicas), shrinks.percent or 0)
+    share, left = (grows.percent or 0) + shifted, (shrinks.percent or 0) - shifted
     moved = {
         grows.revision_name: replace(grows, percent=share),
         shrinks.revision_name: replace(shrinks, percent=left or None),

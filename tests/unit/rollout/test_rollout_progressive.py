@@ -262,6 +262,12 @@ def test_an_overdue_stage_shifts_to_the_revision_that_grows_wherever_it_stands()
     assert told(found) == "C 50/nil stay; A 26/4 down; B 24/1 up"
 
 
+def test_an_overdue_stage_shifts_no_more_than_the_revision_has_that_shrinks() -> None:
+    stage = (rev("C", 35, None, "stay"), rev("A", 5, 1, "down"), rev("B", 60, 6, "up"))
+    found = overdue_shift(stage, 20, Scales({"C": 5, "A": 10, "B": 6}, frozenset({"A", "B", "C"})))
+    assert told(found) == "C 35/nil stay; A nil/1 down; B 65/6 up"
+
+
 # -- the pieces ---------------------------------------------------------------------------------
 def test_remove_non_traffic_rev() -> None:
     assert remove_non_traffic_rev([]) == ()
