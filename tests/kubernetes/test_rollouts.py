@@ -231,14 +231,21 @@ async def test_rights_that_farms_lack_are_told_with_verb_and_resource(idle: Roll
     assert not idle.service()["spec"].get("traffic")
 
 
-async def test_a_freeze_holds_a_rollout_until_a_person_says_what_to_do(rollouts: Rollouts) -> None:
-    await staged(rollouts)
-    record = Failsafe(evidence="a test doubts it", by="test", since=CLOCK.now())
-    key = rollouts.cluster.keys.failsafe("progressive")
-    await rollouts.cluster.client.put(key, codec.encode(record))
-    await rollouts.told("frozen: a test doubts it")
-    before = (rollouts.bounds(OLD), rollouts.traffic())
+@pytest.mark.parametrize("command", ["revert", "pin"])
+async def test_a_freeze_holds_a_rollout_until_a_person_says_what_to_do(idle: Rollouts, command: str) -> None:
+    idle.settings["thaw_after"] = 3600.0
+    await idle.farm("first")
+    await staged(idle)
+    # Times of what people wrote are whole seconds.
+    record = Failsafe(evidence="a test doubts it", by="test", since=CLOCK.now() - 2.0)
+    key = idle.cluster.keys.failsafe("progressive")
+    await idle.cluster.client.put(key, codec.encode(record))
+    await idle.told("frozen: a test doubts it")
+    before = (idle.bounds(OLD), idle.traffic())
     assert before[1][OLD] >= 50
-    rollouts.say("revert", "1")
-    await rollouts.until("the first revision again", lambda: rollouts.rests(OLD, 4))
-    await rollouts.cluster.client.delete(key)
+    if command == "revert":
+        idle.say("revert", "1")
+    else:
+        await idle.play.pin("web", {"revisionName": OLD, "percent": 100, "latestRevision": False})
+    await idle.until("the first revision again", lambda: idle.rests(OLD, 4))
+    await idle.cluster.client.delete(key)

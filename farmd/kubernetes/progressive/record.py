@@ -20,6 +20,7 @@ from farmd.kubernetes.progressive.objects import (
     FOLLOW,
     GENERATION_LABEL,
     HEARD,
+    MANAGER,
     PAUSED,
     PROMOTE,
     REFUSED,
@@ -29,6 +30,7 @@ from farmd.kubernetes.progressive.objects import (
     Orchestrator,
     OrchestratorSpec,
     Revision,
+    Service,
 )
 from farmd.rollout.progressive import Scales, next_stage
 from farmd.rollout.revisions import RolloutOrchestrator, TargetRevision
@@ -45,15 +47,23 @@ def paused(knative: Knative) -> bool:
     return knative.record.metadata.annotations.get(PAUSED, "false") not in ("", "false")
 
 
-def said_at(record: Orchestrator) -> float:
-    """When a person last said something by an annotation (seconds since the epoch; 0: never)."""
-    owners = (
+def said_at(record: Orchestrator, service: Service | None = None) -> float:
+    """When a person last said something (seconds since the epoch; 0: never): by an annotation of the record,
+    or by traffic that they wrote, which is on record once farmd has taken it back. Traffic that is written
+    again and again is no person's.
+    """
+    owners = [
         each
         for word in ACTS
         for each in managers_of(record.metadata, "metadata", "annotations", word)
         if word in record.metadata.annotations
-    )
-    return max((seconds_since_epoch(each.time) for each in owners), default=0.0)
+    ]
+    if service is not None:
+        traffic = managers_of(service.metadata, "spec", "traffic")
+        owners += [each for each in traffic if each.manager != MANAGER]
+    words = _heard(record).times
+    times = (*(each.time for each in owners), *(words if len(words) == 1 else ()))
+    return max((seconds_since_epoch(each) for each in times), default=0.0)
 
 
 def refused(knative: Knative) -> tuple[str, ...]:
@@ -74,9 +84,12 @@ def back(knative: Knative) -> bool:
 
 def heard(knative: Knative) -> Heard:
     """What was said last; nothing, where it does not decode."""
-    text = knative.record.metadata.annotations.get(HEARD, "{}") if knative.orchestrator is not None else "{}"
+    return _heard(knative.orchestrator) if knative.orchestrator is not None else Heard()
+
+
+def _heard(record: Orchestrator) -> Heard:
     try:
-        return msgspec.json.decode(text, type=Heard)
+        return msgspec.json.decode(record.metadata.annotations.get(HEARD, "{}"), type=Heard)
     except msgspec.DecodeError:
         return Heard()
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from farmd.kubernetes.managed import managers_of
 from farmd.kubernetes.progressive.conditions import LAST_STAGE_READY, known
 from farmd.kubernetes.progressive.model import Knative
-from farmd.kubernetes.progressive.objects import MANAGER, TrafficTarget
+from farmd.kubernetes.progressive.objects import MANAGER, UNREACHABLE, TrafficTarget
 from farmd.kubernetes.progressive.settings import NO_DURATION
 from farmd.rollout.revisions import TargetRevision
 from farmd.rollout.steps import RESOURCE_UTIL_STRATEGY
@@ -92,10 +92,15 @@ def _held(knative: Knative) -> tuple[TargetRevision, ...]:
 
 
 def _behind(knative: Knative, target: TargetRevision) -> bool:
-    """Whether the newcomer lacks pods that this stage gives it whatever the traffic is."""
+    """Whether the newcomer lacks pods that this stage gives it whatever the traffic is.
+
+    Those of a revision that no route reaches, as its autoscaler knows, are about to go: its least is ignored.
+    """
     name, least = target.revision_name, target.min_scale
-    have = actual(knative, name)
+    have, scale = actual(knative, name), knative.autoscalers.get(name)
     if name not in knative.spas or have is None:
+        return True
+    if least and scale is not None and scale.spec.reachability == UNREACHABLE:
         return True
     goals = (
         each.target_replicas

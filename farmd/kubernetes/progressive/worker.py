@@ -122,8 +122,9 @@ class ProgressiveWorker(Worker[Reading, Plan]):
     def _frozen(self, where: Where) -> str | None:
         """The evidence of a freeze, unless a person said something of this rollout since (R18)."""
         guard = self.kind.guard
-        found = where.watches.orchestrators.store.get(where.namespace, where.name)
-        commanded = found is not None and record.said_at(found) > guard.frozen_since()
+        key, watches = (where.namespace, where.name), where.watches
+        found, service = watches.orchestrators.store.get(*key), watches.services.store.get(*key)
+        commanded = found is not None and record.said_at(found, service) > guard.frozen_since()
         return None if commanded else guard.frozen()
 
     def _seen(self, knative: Knative) -> Knative:

@@ -8,8 +8,17 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from farmd.kubernetes.progressive import record, traffic
 from farmd.kubernetes.progressive.model import Bounds, Traffic, Turn
-from farmd.kubernetes.progressive.objects import PAUSED, PROMOTE, RESUMED, RETRY, REVERT
+from farmd.kubernetes.progressive.objects import (
+    PAUSED,
+    PROMOTE,
+    RESUMED,
+    RETRY,
+    REVERT,
+    UNREACHABLE,
+    AutoscalerSpec,
+)
 from farmd.kubernetes.progressive.plan import decide
 from farmd.kubernetes.progressive.settings import Settings
 from tests.knative_model import LATEST, World
@@ -160,6 +169,31 @@ def test_pods_of_a_revision_stay_while_it_bears_traffic_that_a_person_sent_there
     assert world.revisions[OLD].bounds == Bounds(10, 30)
     world.settle()
     assert world.shares == {OLD: 100}
+
+
+def test_a_pin_is_said_when_it_was_written_also_once_it_is_on_record(world: World) -> None:
+    pushed(world, {NEW: 100})
+    world.settle()
+    snapshot = world.snapshot()
+    frozen_since = world.now + 10.0
+    assert record.said_at(snapshot.record, snapshot.service) < frozen_since
+    world.now += 20.0
+    world.pin(entry(OLD, 100))
+    snapshot = world.snapshot()
+    assert record.said_at(snapshot.record, snapshot.service) > frozen_since
+    reached(world, {NEW: 80, OLD: 20})
+    snapshot = world.snapshot()
+    assert record.said_at(snapshot.record, snapshot.service) > frozen_since
+
+
+def test_a_newcomer_gets_its_share_once_its_autoscaler_knows_of_the_route(world: World) -> None:
+    pushed(world, {OLD: 80, NEW: 20})
+    snapshot = world.snapshot()
+    assert traffic.pinned(snapshot)[0].percent == 80
+    away = AutoscalerSpec(reachability=UNREACHABLE)
+    found = {**snapshot.autoscalers, NEW: replace(snapshot.autoscalers[NEW], spec=away)}
+    held = traffic.pinned(dataclasses.replace(snapshot, autoscalers=found))
+    assert {each.revision_name: each.percent for each in held} == {OLD: 100, NEW: 0}
 
 
 def test_traffic_that_a_person_splits_is_reached_in_one_jump(world: World) -> None:
