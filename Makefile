@@ -15,7 +15,7 @@ bench: BUILT := etcd kube-apiserver
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv servers kubernetes demo dev test test-fast test-stateful test-parts soak lint format bench audit package clean
+.PHONY: help venv servers kubernetes demo dev test test-fast test-stateful test-parts soak lint format install-systemd uninstall-systemd bench audit package clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -60,6 +60,26 @@ lint: venv ## Formatting, rules, types, layers
 format: venv ## Format the code
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
+
+# Where units go: LIBDIR=/etc puts them where a machine's own units are. DESTDIR is in front of every path.
+LIBDIR ?= /usr/lib
+SYSTEMD ?= $(shell systemctl --version 2>/dev/null | sed -n '1s/^systemd \([0-9]*\).*/\1/p')
+UNITS := farmd.service farmd-agent.service
+# systemd before 253 does not know this type of service.
+RELOADS = $(if $(shell [ "$(SYSTEMD)0" -ge 2530 ] 2>/dev/null && echo yes),$(UNITS))
+NAMES := $(UNITS:.service=)
+
+install-systemd: ## Put units, users, folders and environment files in place (DESTDIR=/tmp/root LIBDIR=/etc SYSTEMD=252)
+	for unit in $(UNITS); do install -D -m 644 systemd/$$unit $(DESTDIR)$(LIBDIR)/systemd/system/$$unit || exit; done
+	for unit in $(RELOADS); do install -D -m 644 systemd/notify-reload.conf $(DESTDIR)$(LIBDIR)/systemd/system/$$unit.d/notify-reload.conf || exit; done
+	for kind in sysusers tmpfiles; do install -D -m 644 systemd/$$kind.conf $(DESTDIR)$(LIBDIR)/$$kind.d/farmd.conf || exit; done
+	for name in $(NAMES); do [ -e $(DESTDIR)/etc/default/$$name ] || install -D -m 600 systemd/$$name.default $(DESTDIR)/etc/default/$$name || exit; done
+
+uninstall-systemd: ## Take them out again; an environment file that was changed stays
+	rm -f $(UNITS:%=$(DESTDIR)$(LIBDIR)/systemd/system/%) $(UNITS:%=$(DESTDIR)$(LIBDIR)/systemd/system/%.d/notify-reload.conf)
+	rm -f $(foreach kind,sysusers tmpfiles,$(DESTDIR)$(LIBDIR)/$(kind).d/farmd.conf)
+	for unit in $(UNITS); do rmdir $(DESTDIR)$(LIBDIR)/systemd/system/$$unit.d 2>/dev/null || true; done
+	for name in $(NAMES); do cmp -s systemd/$$name.default $(DESTDIR)/etc/default/$$name && rm $(DESTDIR)/etc/default/$$name || true; done
 
 bench: servers kubernetes ## The performance budget, one JSON line each, on a real Consul with fsync
 	@$(PYTHON) .ci/venv.py bench

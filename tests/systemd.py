@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.engine import EngineMissing, PodmanEngine
@@ -34,7 +35,9 @@ OPTIONS = ("--systemd=always", "--cap-add=SYS_ADMIN,SYS_PTRACE", "--network=host
 class Machine:
     """systemd as the first process of a container of an engine; ends with the ``with`` block."""
 
-    def __init__(self, engine: PodmanEngine) -> None:
+    def __init__(self, engine: PodmanEngine, mounts: Mapping[str, str] | None = None) -> None:
+        """``mounts``: what else is seen inside, by where."""
+        self._mounts = mounts or {}
         missing = [package for path, package in PARTS.items() if not Path(path).exists()]
         if missing:
             what = f"apt-get install --no-install-recommends {' '.join(missing)}"
@@ -46,6 +49,7 @@ class Machine:
         mounted = {"/usr", sys.base_prefix, sys.prefix, str(ROOT)}
         top = [each for each in mounted if not any(Path(each).is_relative_to(o) for o in mounted - {each})]
         volumes = [f"--volume={path}:{path}:ro" for path in top]
+        volumes += [f"--volume={path}:{where}:ro" for where, path in self._mounts.items()]
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         limits = [f"--ulimit=nofile={files}:{files}", "--ulimit=nproc=4096:4096"]
         self._engine.run("run", "--detach", "--name=machine", *OPTIONS, *limits, *volumes, IMAGE, INIT)
@@ -57,6 +61,10 @@ class Machine:
 
     def __exit__(self, *_: object) -> None:
         self._engine.run("rm", "--force", "--time=0", "machine")
+
+    def put(self, folder: Path) -> None:
+        """Copy all that is in a folder to where it would be below the root folder."""
+        self._engine.run("cp", f"{folder}/.", "machine:/")
 
     def execute(self, *words: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Run a command inside; its output and errors are one text."""

@@ -17,7 +17,8 @@ import pytest
 
 from tests import debian
 
-UNITS = Path(__file__).resolve().parents[2] / "systemd"
+ROOT = Path(__file__).resolve().parents[2]
+UNITS = ROOT / "systemd"
 # systemd and the libraries that a minimal system may lack.
 PACKAGES = [
     "systemd",
@@ -147,3 +148,35 @@ def test_sysusers_and_tmpfiles_do_what_they_say(tmp_path):
     assert files.returncode == 0, files.stderr
     assert (tmp_path / "etc/credstore").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "etc/farmd/conf.d").is_dir()
+
+
+def made(target: str, folder: Path, **variables: str) -> set[str]:
+    """The files below a folder after a target of the Makefile."""
+    given = [f"{name}={value}" for name, value in {"DESTDIR": str(folder), **variables}.items()]
+    subprocess.run(["make", "-s", target, *given], cwd=ROOT, check=True, timeout=60)
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("library", "version"), [("/usr/lib", "252"), ("/usr/lib", "253"), ("/etc", "300")])
+def test_all_that_is_put_in_place_is_taken_out_again(tmp_path, library, version):
+    there = made("install-systemd", tmp_path, LIBDIR=library, SYSTEMD=version)
+    library = library.removeprefix("/")
+    files = {f"{library}/{kind}.d/farmd.conf" for kind in ("sysusers", "tmpfiles")}
+    for unit in EXPOSURE:
+        files |= {f"{library}/systemd/system/{unit}", f"etc/default/{unit.removesuffix('.service')}"}
+        files |= {f"{library}/systemd/system/{unit}.d/notify-reload.conf"} if version != "252" else set()
+    assert there == files
+    for unit in EXPOSURE:
+        assert (
+            f"EnvironmentFile=-/etc/default/{unit.removesuffix('.service')}\n" in (UNITS / unit).read_text()
+        )
+    assert made("uninstall-systemd", tmp_path, LIBDIR=f"/{library}") == set()
+
+
+def test_an_environment_file_that_a_person_changed_stays(tmp_path):
+    changed = tmp_path / "etc/default/farmd"
+    made("install-systemd", tmp_path)
+    changed.write_text("CONSUL_HTTP_ADDR=consul:8500\n")
+    made("install-systemd", tmp_path)
+    assert made("uninstall-systemd", tmp_path) == {"etc/default/farmd"}
+    assert changed.read_text() == "CONSUL_HTTP_ADDR=consul:8500\n"
