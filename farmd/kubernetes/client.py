@@ -33,9 +33,10 @@ def applying(manager: str, *, force: bool, dry_run: bool = False) -> list[tuple[
 
 
 class Objects(Generic[ObjectT]):
-    """The objects of one resource; ``store`` learns of own writes. ``validity`` returns the seconds that a
-    request may take, and raises where this process may not write now. ``misfits`` gets a line for each object
-    that a list leaves out because it does not decode.
+    """The objects of one resource, as ``user`` (none: the caller); ``store`` learns of own writes.
+
+    ``validity`` returns the seconds that a request may take, and raises where this process may not write now.
+    ``misfits`` gets a line for each object that a list leaves out because it does not decode.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class Objects(Generic[ObjectT]):
         validity: Callable[[], float],
         store: ObjectStore[ObjectT] | None = None,
         misfits: builtins.list[str] | None = None,
+        user: str = "",
     ) -> None:
         self._transport, self._resource, self._label = transport, resource, label
+        self._user = user
         self._decoder = msgspec.json.Decoder(kind)
         self._validity = validity
         self._store = store
@@ -57,7 +60,9 @@ class Objects(Generic[ObjectT]):
     async def get(self, namespace: str, name: str, key: str = "") -> ObjectT | None:
         """One object as the server has it now; None: there is none of that name."""
         path = self._resource.path(namespace, name)
-        request = Request("GET", path, resource=self._label, priority=Priority.STATUS, key=key)
+        request = Request(
+            "GET", path, resource=self._label, priority=Priority.STATUS, key=key, user=self._user
+        )
         try:
             return self._learn(await self._transport.send(request))
         except NotFound as error:
@@ -72,7 +77,9 @@ class Objects(Generic[ObjectT]):
         following = ""
         while True:
             params = pages.params(selector, following)
-            request = Request("GET", self._resource.path(namespace), params, resource=self._label)
+            request = Request(
+                "GET", self._resource.path(namespace), params, resource=self._label, user=self._user
+            )
             page = decoded(await self._transport.send(request), pages.Page, str(request))
             for each in page.items or ():
                 try:
@@ -108,18 +115,22 @@ class Objects(Generic[ObjectT]):
         self,
         namespace: str,
         name: str,
-        patch: Mapping[str, Any],
+        patch: Any,
         *,
+        uid: str = "",
         version: str = "",
         subresource: str = "",
         content_type: str = MERGE_PATCH,
+        manager: str = "",
         key: str = "",
     ) -> ObjectT:
-        """Patch an object; with ``version`` only if it is still that one."""
-        if version:
-            patch = {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": version}}
+        """Patch an object; with ``uid`` and ``version`` only if it is still that one."""
+        if there := _named(uid, version):
+            patch = {**patch, "metadata": {**patch.get("metadata", {}), **there}}
         path = self._resource.path(namespace, name, subresource)
-        return self._learn(await self._write("PATCH", path, patch, Priority.STATUS, key, content_type))
+        params = [("fieldManager", manager)] if manager else []
+        answer = await self._write("PATCH", path, patch, Priority.STATUS, key, content_type, params)
+        return self._learn(answer)
 
     async def apply(
         self,
@@ -142,8 +153,7 @@ class Objects(Generic[ObjectT]):
         Raises:
             FieldsTaken: others own the fields. Conflict: it is another object, or another version of it.
         """
-        meta = {**body.get("metadata", {}), "name": name}
-        meta |= {field: text for field, text in (("uid", uid), ("resourceVersion", version)) if text}
+        meta = {**body.get("metadata", {}), "name": name, **_named(uid, version)}
         typed = {"apiVersion": self._resource.api_version, "kind": self._resource.kind, **body}
         path, params = self._resource.path(namespace, name), applying(manager, force=force, dry_run=dry_run)
         try:
@@ -173,7 +183,7 @@ class Objects(Generic[ObjectT]):
         gets no time to end.
         """
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
-        options["preconditions"] = {"uid": uid, **({"resourceVersion": version} if version else {})}
+        options["preconditions"] = _named(uid, version)
         if at_once:
             options["gracePeriodSeconds"] = 0
         if cascade:
@@ -188,7 +198,7 @@ class Objects(Generic[ObjectT]):
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any],
+        body: Any,
         priority: Priority,
         key: str,
         content_type: str = "application/json",
@@ -203,6 +213,7 @@ class Objects(Generic[ObjectT]):
             resource=self._label,
             priority=priority,
             key=key,
+            user=self._user,
         )
         return await self._transport.send(request, min(REQUEST_SECONDS, self._validity()))
 
@@ -223,6 +234,11 @@ class Objects(Generic[ObjectT]):
         except msgspec.DecodeError as error:
             meta = decoded(body, pages.Named, str(self._resource)).metadata
             raise Misfit(f"{self._resource} {meta.namespace}/{meta.name}: {error}") from error
+
+
+def _named(uid: str, version: str) -> dict[str, str]:
+    """What a write names of an object, so that it changes that one alone."""
+    return {field: text for field, text in (("uid", uid), ("resourceVersion", version)) if text}
 
 
 def _object_is_missing(error: NotFound) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from farmd.kubernetes.apps.discovery import Discovery
 from farmd.kubernetes.apps.marks import MANAGER
-from farmd.kubernetes.client import APPLY_PATCH, MERGE_PATCH, applying
+from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import NotFound, Unavailable
-from farmd.kubernetes.pace import Priority
 from farmd.kubernetes.resources import Resource
-from farmd.kubernetes.transport import JSON, REQUEST_SECONDS, KubernetesTransport, Request
+from farmd.kubernetes.transport import KubernetesTransport
 from store.apps import TypedReference
 
 JSON_PATCH = "application/json-patch+json"
@@ -49,6 +47,7 @@ class Api:
     ) -> None:
         self._transport, self._discovery, self._validity = transport, discovery, validity
         self._user = user_of(app) if impersonate else ""
+        self._objects: dict[Resource, Objects[Any]] = {}
 
     def now(self) -> float:
         """Seconds since the epoch by the server's clock, up to one less."""
@@ -71,14 +70,13 @@ class Api:
         if (resource := await self.resource(ref)) is None:
             return None
         try:
-            return await self._send("GET", resource.path(ref.namespace, ref.name))
+            found: Object | None = await self._of(resource).get(ref.namespace, ref.name)
         except NotFound as error:
-            if error.reason:
-                return None
             self._discovery.forget(ref.api_version, ref.kind)
             if await self.resource(ref) is None:
                 return None
             raise Unavailable(f"{ref}: its kind is defined, and not served now") from error
+        return found
 
     async def apply(
         self,
@@ -96,12 +94,19 @@ class Api:
             FieldsTaken: others own some of them, without ``force``. Conflict: it is another version, or an
                 object is there now.
         """
-        there = {"resourceVersion": CREATION} if found is None else _version(found)
-        meta = {**body["metadata"], **there}
-        params = applying(MANAGER, force=force, dry_run=dry)
-        resource = await self._served(ref)
-        path = resource.path(ref.namespace, ref.name)
-        return await self._send("PATCH", path, {**body, "metadata": meta}, APPLY_PATCH, params)
+        uid, version = ("", CREATION) if found is None else _version(found)
+        objects = await self._served(ref)
+        made: Object = await objects.apply(
+            ref.namespace,
+            ref.name,
+            body,
+            manager=MANAGER,
+            force=force,
+            uid=uid,
+            version=version,
+            dry_run=dry,
+        )
+        return made
 
     async def take_over(self, ref: TypedReference, found: Object) -> Object:
         """Make what people applied before the app's own; else what their files drop would stay for ever."""
@@ -117,8 +122,9 @@ class Api:
             {"op": "test", "path": f"{path}/resourceVersion", "value": meta["resourceVersion"]},
             {"op": "replace", "path": f"{path}/managedFields", "value": [*kept, ours]},
         ]
-        resource = await self._served(ref)
-        return await self._send("PATCH", resource.path(ref.namespace, ref.name), patch, JSON_PATCH)
+        objects = await self._served(ref)
+        made: Object = await objects.patch(ref.namespace, ref.name, patch, content_type=JSON_PATCH)
+        return made
 
     async def mark(self, ref: TypedReference, found: Object, labels: Any, annotations: Any) -> Object:
         """Change labels and annotations of an object of this very version."""
@@ -126,56 +132,32 @@ class Api:
 
     async def patch(self, ref: TypedReference, found: Object, body: Mapping[str, Any]) -> Object:
         """Change fields of an object of this very version."""
-        patch = {**body, "metadata": {**body.get("metadata", {}), **_version(found)}}
-        resource = await self._served(ref)
-        params = [("fieldManager", MANAGER)]
-        return await self._send("PATCH", resource.path(ref.namespace, ref.name), patch, MERGE_PATCH, params)
+        objects, (uid, version) = await self._served(ref), _version(found)
+        made: Object = await objects.patch(
+            ref.namespace, ref.name, body, uid=uid, version=version, manager=MANAGER
+        )
+        return made
 
     async def delete(self, ref: TypedReference, found: Object) -> None:
         """Delete an object of this very version; what it owns follows."""
-        options = {
-            "kind": "DeleteOptions",
-            "apiVersion": "v1",
-            "preconditions": _version(found),
-            "propagationPolicy": "Background",
-        }
-        resource = await self._served(ref)
-        try:
-            await self._send("DELETE", resource.path(ref.namespace, ref.name), options)
-        except NotFound:
-            return
+        objects, (uid, version) = await self._served(ref), _version(found)
+        await objects.delete(ref.namespace, ref.name, uid=uid, version=version, cascade="Background")
 
-    async def _served(self, ref: TypedReference) -> Resource:
-        found = await self.resource(ref)
-        if found is None:
+    async def _served(self, ref: TypedReference) -> Objects[Any]:
+        if (found := await self.resource(ref)) is None:
             raise NotFound(f"the server has no kind {ref.kind} of {ref.api_version}", status=404)
-        return found
+        return self._of(found)
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        content_type: str = JSON,
-        params: Sequence[tuple[str, str]] = (),
-    ) -> Object:
-        request = Request(
-            method,
-            path,
-            params,
-            body=b"" if body is None else json.dumps(body).encode(),
-            content_type=content_type,
-            priority=Priority.READ if method == "GET" else Priority.STATUS,
-            user=self._user,
-        )
-        limit = REQUEST_SECONDS if method == "GET" else min(REQUEST_SECONDS, self._validity())
-        found: Object = json.loads(await self._transport.send(request, limit))
-        return found
+    def _of(self, resource: Resource) -> Objects[Any]:
+        if resource not in self._objects:
+            made = Objects[Any](self._transport, resource, dict, "other", self._validity, user=self._user)
+            self._objects[resource] = made
+        return self._objects[resource]
 
 
-def _version(found: Object) -> dict[str, str]:
+def _version(found: Object) -> tuple[str, str]:
     """What a write names of an object, so that it changes this very version."""
-    return {name: found["metadata"][name] for name in ("uid", "resourceVersion")}
+    return found["metadata"]["uid"], found["metadata"]["resourceVersion"]
 
 
 def _joined(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
