@@ -111,7 +111,7 @@ async def item(visit: Visit) -> web.StreamResponse:
         path=found.path,
         item=described,
         colour=colour_of("STATE", described.state),
-        facts=[(title, clean(text)) for title, text in described.facts],
+        facts=[(title, clean(text)) for title, text in described.facts if title != "State"],
         tables=[
             (title, table, columns, [("", row) for row in rows]) for title, table, columns, rows in shown
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 
@@ -191,9 +192,8 @@ async def test_ten_thousand_controllers_are_paged_and_searched_on_the_server(sho
         )
         for number in range(CROWD)
     ]
-    await shown.rolling.cluster.write(
-        [operations.put(keys.record("rcs", rc.id), codec.encode(rc)) for rc in crowd]
-    )
+    writes = [operations.put(keys.record("rcs", rc.id), codec.encode(rc)) for rc in crowd]
+    await asyncio.gather(*(shown.rolling.cluster.write(writes[start::8]) for start in range(8)))
     async with shown.page("/controllers") as page:
         await expect(page.locator(".count")).to_contain_text(f"unowned {CROWD}")
         await expect(page.locator("tbody tr")).to_have_count(100)

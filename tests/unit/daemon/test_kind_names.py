@@ -94,7 +94,6 @@ EXCEPTIONS = {
         "store/variables.py": "what a member is told of its job",
     },
     "apps": {
-        "farmd/web/apps.py": "the registry names it as the list of apps on the page",
         "farmd/kubernetes/": OUTSIDE,
         "farmd/process/farm_service.py": OUTSIDE,
         "farmd/cli/top.py": "apps own no pods, so top asks for their table by itself",
@@ -120,6 +119,7 @@ def own(family: str) -> tuple[str, ...]:
         f"{package}/",
         f"store/{family}.py",
         f"farmd/tables/{family}.py",
+        f"farmd/web/{family}.py",
         *([f"farmd/cli/{kind.noun}"] if kind.noun else []),
     )
 
