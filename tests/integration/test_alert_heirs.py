@@ -13,6 +13,7 @@ from store.rcs import ReplicationController
 from tests.fleet import Cluster, RunningFarm, cluster_on, eventually, start_farm
 
 GOOD, BAD = {"quality": "good"}, {"quality": "bad"}
+ROUTED = {"team": "web", "kind": "rcs"}
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ async def cluster(consul_dev: str) -> AsyncIterator[Cluster]:
 async def starved(cluster: Cluster) -> ReplicationController:
     """A controller without an eligible node."""
     await cluster.add_nodes({"node1": BAD})
-    return await cluster.create_rc("web", 1, node_selector="quality=good")
+    return await cluster.create_rc("web", 1, node_selector="quality=good", labels={"team": "web"})
 
 
 async def told(cluster: Cluster, rc: ReplicationController, *alerts: str) -> None:
@@ -57,7 +58,7 @@ async def test_an_alert_that_outlived_its_farm_is_ended_by_the_heir_and_not_fire
     rc = await starved(cluster)
     former = await start_farm(cluster.client, "former", keys=cluster.keys)
     await told(cluster, rc, rc.id)
-    assert [alert.incident_key for alert in former.alerts.fired] == [rc.id]
+    assert [(alert.incident_key, alert.labels) for alert in former.alerts.fired] == [(rc.id, ROUTED)]
     await die(cluster, former)
     heir = await start_farm(cluster.client, "heir", keys=cluster.keys, seed=2)
     try:
@@ -69,6 +70,7 @@ async def test_an_alert_that_outlived_its_farm_is_ended_by_the_heir_and_not_fire
 
         await eventually(looked, what="the heir to know of it")
         assert heir.alerts.fired == []
+        assert heir.alerts.firing[rc.id].labels == ROUTED
         await cluster.put(cluster.keys.node("node1"), Node(labels=GOOD))
         await told(cluster, rc)
         assert heir.alerts.resolved == [rc.id]
