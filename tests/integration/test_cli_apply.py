@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.farmctl import Farmctl, in_cluster
+from tests.farmctl import Farmctl, in_cluster, put
 
 WEB = """\
 apiVersion: farmd/v1
@@ -91,6 +94,37 @@ def test_an_empty_folder_with_prune_and_yes_exits_with_2_and_records_nothing(
     assert [row["revision"] for row in farmctl.ok("app", "history", "shop", "-o", "json").json["items"]] == [
         1
     ]
+
+
+def test_a_bundle_that_no_record_holds_is_refused_in_one_line(farmctl: Farmctl, shop: Path) -> None:
+    noise = "".join(hashlib.sha256(bytes([one, two])).hexdigest() for one in range(64) for two in range(200))
+    config = {"apiVersion": "farmd/v1", "kind": "rc", "name": "x", "replicas": 1, "labels": {}}
+    texts = [noise[at : at + 20_000] for at in range(0, len(noise), 20_000)]
+    for number, text in enumerate(texts):
+        pod = {"id": "x", "command": ["x"], "env": {"NOISE": text}}
+        (shop / f"{number}.json").write_text(json.dumps({**config, "name": f"x{number}", "pod": pod}))
+    refused = farmctl("apply", "-f", str(shop), "--app", "shop", "-y")
+    assert refused.code == 2
+    assert re.search(r"app: found \d+ bytes when packed, expected at most 262144\n", refused.err)
+    assert farmctl.ok("app", "list", "-o", "json").json["items"] == []
+
+
+def test_a_tracker_altered_by_hand_is_named_and_the_doctor_knows_the_way_out(
+    farmctl: Farmctl, shop: Path
+) -> None:
+    farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
+    key = "trackers/shop/00000001"
+    put(farmctl, key, '{"revision":1,"digest":"x","count":1,"packed":"AAAA"}')
+    commands = ("app", "get", "shop"), ("app", "describe", "shop"), ("diff", "-f", str(shop), "--app", "shop")
+    for words in commands:
+        refused = farmctl(*words)
+        assert refused.code == 7
+        assert f"{key}: packed: " in refused.err
+    assert f"farmctl doctor --fix {key} removes it" in farmctl("doctor").out
+    farmctl.ok("doctor", "--fix", key, "-y", "--reason", "altered by hand")
+    assert "Revision:   1, which somebody removed" in farmctl.ok("app", "describe", "shop").out
+    again = farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
+    assert again.out == "app/shop revision 2 recorded\n"
 
 
 def test_what_get_prints_is_what_apply_accepts(farmctl: Farmctl, shop: Path) -> None:

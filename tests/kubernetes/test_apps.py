@@ -16,7 +16,7 @@ from farmd.kubernetes.apps.marks import APPLIED
 from farmd.kubernetes.errors import UnknownOutcome
 from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Request
 from store import codec
-from store.apps import KIND, DispatchState
+from store.apps import KIND, AppStore, DispatchState
 from store.audit import AuditReader, Filter
 from store.work import Work
 from tests.farmctl import Farmctl, Result
@@ -158,6 +158,7 @@ async def test_farmctl_previews_with_a_persons_own_login_and_waits_for_the_farm(
     refused = await run(*apply)
     assert refused.code == 5
     assert f'configmap.core/{apps.namespace}/b: ConfigMap "b" is invalid: data[not a key]' in refused.err
+    assert list(await AppStore(apps.call.client, apps.call.keys).revisions("shop")) == [1]
     bundle.write_text(json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}))
     secret = await run(*apply)
     assert secret.code == 2

@@ -77,6 +77,16 @@ async def test_only_what_bears_the_mark_of_the_app_is_collected(owner: str, verb
     assert [act.verb for act in carried.done] == verbs
 
 
+async def test_a_revision_that_follows_itself_collects_nothing() -> None:
+    found = world((OLD,))
+    found.apply("shop", OLD, prune=True)
+    shot, carried = found.snapshot("shop"), Carried(found)
+    revision = ApplicationRevision(app="shop", number=2)
+    made = AppManifestsDispatcher(revision, shot.wanted, carried, GCHandler(shot, carried))
+    assert await made.end_and_gc(shot.former).dispatch([]) == {}
+    assert carried.done == []
+
+
 def test_a_revision_is_called_as_kubevela_calls_it() -> None:
     revision = ApplicationRevision(app="shop", number=3, namespace="prod")
     assert (revision.name, revision.tracker) == ("shop-v3", "shop-v3-prod")
