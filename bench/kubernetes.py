@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 
@@ -202,8 +203,14 @@ async def _never(namespace: str, name: str) -> None:
 
 
 async def items(setting: Setting, kind: Resource, namespace: str) -> list[dict[str, Any]]:
-    """All objects of a resource in a namespace."""
-    found: list[dict[str, Any]] = (await setting.call(Call("GET", kind.path(namespace))))["items"]
+    """All objects of a resource in a namespace, in pages: a busy server cannot list 10,000 at once."""
+    found: list[dict[str, Any]] = []
+    path = following = kind.path(namespace) + "?limit=500"
+    while following:
+        page = await setting.call(Call("GET", following))
+        found += page["items"]
+        more = page["metadata"].get("continue")
+        following = f"{path}&continue={quote(more)}" if more else ""
     return found
 
 
