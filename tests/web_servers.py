@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -24,9 +26,13 @@ async def serving_app(app: web.Application, port: int = 0) -> AsyncIterator[str]
     """A server on loopback with the routes of an application; its address."""
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port)
-    await site.start()
+    listening = socket.create_server(("127.0.0.1", port))
+    await web.SockSite(runner, listening).start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
+        # asyncio forgets a connection that it accepts right before it stops to listen.
+        asyncio.get_running_loop().remove_reader(listening)
+        for _ in range(3):
+            await asyncio.sleep(0)
         await runner.cleanup()
