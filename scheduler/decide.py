@@ -7,7 +7,7 @@ reasons that ``allocation`` acts on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from scheduler.domains import DomainRule, domain_parts, domain_reasons
 from scheduler.feasibility import room_reasons, standing_reasons
@@ -162,6 +162,11 @@ WORDS = {
 """What people are told of nodes against which there is a reason of that code."""
 
 
+def ranked(refusals: Mapping[str, int]) -> list[tuple[str, int]]:
+    """How many nodes each code of a reason refused, the most frequent one first."""
+    return sorted(refusals.items(), key=lambda item: (-item[1], item[0]))
+
+
 def _shortage(
     count: int,
     missing: int,
@@ -172,8 +177,7 @@ def _shortage(
     head = f"{share(missing, count, 'pod')} found no place"
     if not refused:
         return f"{head}: there are no nodes"
-    ranked = sorted(refusals.items(), key=lambda item: (-item[1], item[0]))
-    parts = [f"{number} {WORDS[code]}" for code, number in ranked]
+    parts = [f"{number} {WORDS[code]}" for code, number in ranked(refusals)]
     near_miss = ""
     near = [(name, reasons) for name, reasons in refused if not any(r.code == "full" for r in reasons)]
     if near:

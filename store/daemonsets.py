@@ -1,4 +1,4 @@
-"""Daemon sets, one pod on every eligible node: the record and its repository (p2 ``pkg/ds``, ``dsstore``).
+"""Daemon sets, one pod on every eligible node: the record (p2 ``pkg/ds``).
 
 There is no count: the number of eligible nodes decides. An empty fleet, or a selector that matches no
 node, must never remove a pod: the worker's plan makes sure of that (``farmd/daemonset/plan.py``).
@@ -10,9 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from store.keys import Keys
-from store.named import NamedRecords, stays
-from store.ports import KeyReader
+from store.named import stays
 from store.quantities import Share
 from store.times import Time
 
@@ -86,13 +84,3 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         if isinstance(self.min_health, int):
             return self.min_health
         return -(-desired * int(self.min_health.removesuffix("%")) // 100)
-
-
-class DaemonSetStore(NamedRecords[DaemonSet]):
-    """Reads daemon sets and builds the operations that change them (p2 ``dsstore``).
-
-    ``delete`` is safe only for a daemon set that wants no pods.
-    """
-
-    def __init__(self, client: KeyReader, keys: Keys) -> None:
-        super().__init__(client, keys, KIND, DaemonSet, "daemonset")

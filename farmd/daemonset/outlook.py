@@ -7,7 +7,7 @@ from collections import Counter
 from farmd.commands.outlook import Outlook, Standing
 from farmd.daemonset.eligibility import STAYING
 from farmd.daemonset.plan import NOWHERE
-from scheduler.decide import eligibility
+from scheduler.decide import eligibility, ranked
 from scheduler.model import EVICTING
 from store.daemonsets import DaemonSet
 from store.words import count_of
@@ -28,8 +28,7 @@ def outlook(daemonset: DaemonSet, standing: Standing) -> Outlook:
         leaving = {place for place in leaving if "draining" in codes.get(place[0], ())}
     nodes = {node for node, _ in pods}
     without = Counter(code for node in codes.keys() - nodes for code in codes[node])
-    ranked = sorted(without.items(), key=lambda item: (-item[1], item[0]))
-    why = ", ".join(f"{code} {number}" for code, number in ranked)
+    why = ", ".join(f"{code} {number}" for code, number in ranked(without))
     head = f"no pod on {count_of(len(codes.keys() - nodes), 'node')}" if found.eligible else NOWHERE
     return Outlook(
         adds=tuple((node, standing.request.manifest.id) for node in found.eligible if node not in nodes),

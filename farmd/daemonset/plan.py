@@ -19,7 +19,7 @@ from farmd.pods.state import altered, cramped, foreign, settling
 from farmd.work import owned
 from farmd.work.model import Ask, Blocked, frozen
 from farmd.work.model import blocked as told
-from scheduler.decide import WORDS
+from scheduler.decide import WORDS, ranked
 from store.pods import Place
 from store.status import Status
 from store.words import count_of, share
@@ -116,8 +116,7 @@ def _removals(snapshot: Snapshot) -> tuple[tuple[Place, ...], str]:
 
 def _refusals(snapshot: Snapshot) -> str:
     """``3 nodes: selector 2, capacity 1``."""
-    ranked = sorted(snapshot.refused.items(), key=lambda item: (-item[1], item[0]))
-    parts = ", ".join(f"{code} {number}" for code, number in ranked)
+    parts = ", ".join(f"{code} {number}" for code, number in ranked(snapshot.refused))
     return f"{count_of(snapshot.nodes, 'node')}{': ' if parts else ''}{parts}"
 
 

@@ -16,7 +16,7 @@ from farmd.replication.commands import RC
 from farmd.runtime.errors import WaitTimeout
 from store import codec, manifests
 from store.audit import AuditReader, Filter
-from store.daemonsets import DaemonSet, DaemonSetStore
+from store.daemonsets import DaemonSet
 from store.errors import Conflict, InputInvalid, Locked
 from store.locks import Holder, MutationLocker
 from store.status import Status
@@ -38,7 +38,7 @@ async def created(call: Call, **fields: Any) -> DaemonSet:
 
 
 async def found(call: Call) -> DaemonSet:
-    return (await DaemonSetStore(call.client, KEYS).find("logs")).record
+    return (await DAEMON_SET.records(call.client, KEYS).find("logs")).record
 
 
 async def tell(call: Call, daemonset: DaemonSet, status: Status) -> None:
@@ -199,7 +199,7 @@ async def test_r12_one_that_still_wants_pods_is_marked_before_it_goes_even_witho
 async def test_only_a_report_on_this_very_record_says_how_many_there_should_be() -> None:
     async with person() as call:
         daemonset = await created(call)
-        index = (await DaemonSetStore(call.client, KEYS).find("logs")).index
+        index = (await DAEMON_SET.records(call.client, KEYS).find("logs")).index
         spells = Spells(call.clock)
         assert (await waiting.look(call, DAEMON_SET, "logs", spells)).desired == -1
         await tell(call, daemonset, Status(state="converged", desired=0, record=index))
@@ -216,7 +216,7 @@ async def test_only_a_report_on_this_very_record_says_how_many_there_should_be()
 async def test_pods_on_lost_nodes_are_not_waited_for() -> None:
     async with person() as call:
         daemonset = await created(call)
-        index = (await DaemonSetStore(call.client, KEYS).find("logs")).index
+        index = (await DAEMON_SET.records(call.client, KEYS).find("logs")).index
         await place(call, daemonset.id, "n1", "logs")
         await call.client.put(KEYS.work("nodes", "n1"), codec.encode(Work(lost_since=5.0)))
         await tell(call, daemonset, Status(state="converged", desired=0, record=index))
