@@ -180,6 +180,8 @@ def _frozen(knative: Knative) -> Plan:
     """Nothing falls and no traffic moves; a newcomer that fails is left, and the former bounds rise."""
     held = frozen(knative.frozen or "")
     rollout = reading.rollout(knative)
+    if record.back(knative) and not (record.paused(knative) or knative.record.observed):
+        return Plan(turn=Turn("begin", status=statuses.under_way(knative)))
     if record.paused(knative) or rollout.stage_ready is not None or not knative.record.observed:
         return Plan(blocked=held)
     _, _, wanted = target.reconciled(knative)
