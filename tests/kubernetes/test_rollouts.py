@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from farmd.kubernetes.errors import Conflict
-from farmd.kubernetes.progressive.objects import ORCHESTRATORS, SERVICES
+from farmd.kubernetes.progressive.objects import FOLLOW, ORCHESTRATORS, SERVICES
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock
 from store import codec
@@ -249,3 +250,51 @@ async def test_a_freeze_holds_a_rollout_until_a_person_says_what_to_do(idle: Rol
         await idle.play.pin("web", {"revisionName": OLD, "percent": 100, "latestRevision": False})
     await idle.until("the first revision again", lambda: idle.rests(OLD, 4))
     await idle.cluster.client.delete(key)
+
+
+class Meddled:
+    """Lets somebody pin the traffic right before a transport's write of traffic, once, when it is told to."""
+
+    def __init__(self, transport: KubernetesTransport) -> None:
+        self.pin: Callable[[], Awaitable[None]] | None = None
+        self.conflicts = 0
+        self._send = transport.send
+        transport.send = self.send  # type: ignore[method-assign]
+
+    async def send(self, request: Request, timeout: float = 10.0) -> bytes:
+        """In place of the transport's."""
+        if self.pin is None or b'"traffic"' not in request.body or "/services/" not in request.path:
+            return await self._send(request, timeout)
+        pin, self.pin = self.pin, None
+        await pin()
+        try:
+            return await self._send(request, timeout)
+        except Conflict:
+            self.conflicts += 1
+            raise
+
+
+async def test_traffic_that_a_person_pins_right_before_a_farm_writes_it_is_a_word(idle: Rollouts) -> None:
+    meddled = await idle.changed("first", Meddled)
+    await serving(idle, 4)
+    entry = {"revisionName": OLD, "percent": 100, "latestRevision": False, "tag": "mine"}
+    meddled.pin = lambda: idle.play.pin("web", entry)
+    await idle.play.push("web", "web:2", least=4, annotations=QUARTERS)
+    await idle.until(
+        "the pin on record", lambda: idle.record()["metadata"]["annotations"][FOLLOW] != "latest"
+    )
+    assert meddled.conflicts == 1
+    await idle.until("the first revision again", lambda: idle.rests(OLD, 4))
+
+
+async def test_a_service_that_is_made_anew_under_its_name_is_another_one(rollouts: Rollouts) -> None:
+    await staged(rollouts)
+    uid = rollouts.uid()
+    rollouts.server.ask("DELETE", SERVICES.path(rollouts.namespace, "web"))
+    await rollouts.until(
+        "no service", lambda: rollouts.play.stores[SERVICES].get(rollouts.namespace, "web") is None
+    )
+    await rollouts.play.push("web", "web:3", least=2)
+    await rollouts.until("a record of its own", lambda: rollouts.uid() not in ("", uid))
+    await rollouts.until("its revision", lambda: rollouts.rests(OLD, 2))
+    await rollouts.until("one item", lambda: len(rollouts.running["first"].owned) == 1)
