@@ -23,6 +23,7 @@ from store.families import FAMILIES
 from store.locks import Holder
 
 FIRST_SECONDS = 10.0
+MOST_NOTED = 100_000
 
 
 class Line(NamedTuple):
@@ -224,6 +225,8 @@ class ItemList(Source):
             return
         self.bell.ring()
         version = self.bell.version
+        if len(self._changed_at) > MOST_NOTED:  # also of items that are gone; pages ask once too often then
+            self._changed_at.clear()
         for key in keys:
             self._changed_at[self.farm.keys.last_part(key)] = version
 

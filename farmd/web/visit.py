@@ -80,7 +80,8 @@ async def answered(site: Site, request: web.Request, handler: str, *, free: bool
 
 def refusal(visit: Visit, status: int, message: str, hint: str = "") -> web.Response:
     """An error as people or programs read it."""
-    if not visit.request.path.startswith(API):
+    reads = "text/html" in visit.request.headers.get("Accept", "")
+    if reads and not visit.request.path.startswith(API):
         return visit.page("error.html", status=status, title=_title(status), message=message, hint=hint)
     body: dict[str, Any] = {"code": _title(status).lower().replace(" ", "_"), "message": message}
     return html.as_json({"error": body | ({"hint": hint} if hint else {})}, status=status)

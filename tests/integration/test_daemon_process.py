@@ -102,6 +102,14 @@ def test_the_faces_tell_what_a_farm_does(farm):
     assert (code, json.loads(body)["error"]["code"]) == (404, "not_found")
 
 
+def test_a_farm_serves_its_page_and_stops_while_somebody_looks(farm):
+    with urllib.request.urlopen(f"{farm.url}/farms", timeout=LIMIT) as answer:
+        assert "Farms · farmd" in answer.read().decode()
+    with urllib.request.urlopen(f"{farm.url}/events?of=/farms", timeout=LIMIT) as stream:
+        assert stream.readline() == b"retry: 2000\n"
+        assert term(farm) == 0
+
+
 def test_r27_an_agent_needs_no_store_to_start_and_says_what_it_waits_for(start, free_port):
     with_nobody = start("agent", CONSUL_HTTP_ADDR=f"127.0.0.1:{free_port}")
     where = url(with_nobody)
