@@ -77,16 +77,17 @@ class Images:
 
     async def tidy(self, needed: Iterable[Manifest], healthy: Iterable[Manifest]) -> None:
         """Note what pods need and what is good; now and then remove what has not been needed for long."""
-        wanted = set[str]()
+        wanted, kept = set[str](), set[str]()
         for each in needed:
             wanted.add(each.id)
+            kept.add(_image(each))
             self.needed(_image(each))
         for each in healthy:
             self._note_good(each)
         if not self._retention or self._clock.mono() < self._look_at:
             return
         self._look_at = self._clock.mono() + LOOK_SECONDS
-        kept = {image for name in wanted for image in self._known.good.get(name, ())}
+        kept |= {image for name in wanted for image in self._known.good.get(name, ())}
         pressed = await self._pressed()
         limit = min(HOUR, self._retention) if pressed else self._retention
         for image in sorted(self._known.images.keys() - kept):

@@ -105,6 +105,21 @@ async def test_the_last_good_version_before_the_present_one_stays_and_a_bad_one_
     assert await node.after(2 * WEEK, web("web:4")) == {"web:2", "web:4"}
 
 
+async def test_what_a_pod_needs_stays_however_long_the_engine_takes_to_answer(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod that is not healthy yet has no good image; the retention is over when the engine has answered."""
+    node.pulls("web:1")
+
+    async def slow() -> dict[str, str]:
+        node.clock.seconds += 2 * WEEK
+        return {}
+
+    monkeypatch.setattr(node.shelf, "info", slow)
+    await node.images.tidy([web("web:1")], [])
+    assert node.shelf.here == {"web:1"}
+
+
 async def test_the_versions_of_a_service_that_is_gone_go_with_the_time(node: Node) -> None:
     node.pulls("web:1", "web:2")
     await node.after(DAY, web("web:1"))
