@@ -55,17 +55,13 @@ class Apps:
         kinds = ("apps", "kubejobs")
         farm = await start_farm(client, name, keys=self.cluster.keys, kinds=kinds, sections=sections)
         self._stack.push_async_callback(farm.close)
-        await self.served()
-        return farm
 
-    async def served(self) -> None:
-        """Return when a farm says that it reaches the cluster."""
-
-        async def so() -> bool:
+        async def serves() -> bool:
             found = await overview.farms(self.call.client, self.call.keys)
             return any(f"kubernetes.{self.namespace}" in each.features for each in found)
 
-        await eventually(so, what="the feature of a farm that reaches its cluster")
+        await eventually(serves, what="the feature of a farm that reaches its cluster")
+        return farm
 
     async def close(self) -> None:
         await self._stack.aclose()

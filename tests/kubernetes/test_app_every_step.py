@@ -19,6 +19,7 @@ import pytest
 from farmd.kubernetes.apps.marks import APPLIED, LABEL, mark_in
 from farmd.kubernetes.resources import Resource
 from store.apps import KIND
+from store.errors import Conflict
 from tests.fault.falling import FATES
 from tests.fault.farm_process import Nursery
 from tests.fault.rig import NEVER
@@ -74,8 +75,15 @@ class Case(Front):
         for name, labels in zip(THEIRS, ({}, {LABEL: "other"}), strict=True):
             body = {"metadata": {"name": name, "labels": labels}, "data": {"x": "theirs"}}
             self.apps.api.ask("POST", CONFIG_MAPS.path(self.namespace), body)
-        await self.apps.served()
-        await self.apps.apply("shop", *FIRST)
+
+        async def applied() -> bool:
+            try:
+                await self.apps.apply("shop", *FIRST)
+            except Conflict:  # no farm serves the cluster before the first is there, and after it fell
+                return False
+            return True
+
+        await eventually(applied, what="the first revision")
         await self.apps.reached("shop", 1)
         await self.apps.apply("shop", *SECOND, prune=True)
 
@@ -162,7 +170,11 @@ def one(
         ):
             apps = Apps(api, own, cluster, consul_dev, connect)
             case = Case(own, tmp_path, nursery, cluster, consul, front, apps=apps, recorded=recorded)
-            return await tried(case, fall)
+            try:
+                return await tried(case, fall)
+            finally:
+                if case.people is not None:
+                    case.people.cancel()
 
     return tried_alone
 
