@@ -4,7 +4,10 @@ ARG PYTHON=3.12-slim-bookworm
 FROM python:${PYTHON} AS build
 WORKDIR /src
 RUN python -m venv /opt/farmd
-COPY pyproject.toml README.md LICENSE ./
+# The version, from git, is not in the image's sources: docker build --build-arg VERSION=1.2.0
+ARG VERSION=0.0.0
+ENV FARMD_BUILD_VERSION=${VERSION}
+COPY pyproject.toml hatch_build.py README.md LICENSE CHANGELOG.md ./
 COPY store store
 COPY scheduler scheduler
 COPY alerting alerting
@@ -17,7 +20,8 @@ LABEL org.opencontainers.image.title="farmd" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/farmd /opt/farmd
 # A numeric user, so that an orchestrator can check that it is not root; an agent's pods run as this user, too.
-RUN install -d -o 10001 -g 10001 /var/lib/farmd-agent
+# Volumes at these folders get their owner.
+RUN install -d -o 10001 -g 10001 /var/lib/farmd-agent /run/tokens/admin /run/tokens/farm /run/tokens/agent
 USER 10001:10001
 ENV PATH=/opt/farmd/bin:$PATH
 EXPOSE 7520 7521

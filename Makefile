@@ -1,7 +1,7 @@
 # All commands for developers and CI; `make help` lists them. Needs python >= 3.11 and make.
 PYTHON ?= python3
 BIN := .venv/bin
-CODE := store scheduler alerting farmd monitoring tests bench .ci hatch_build.py
+CODE := store scheduler alerting farmd monitoring acl tests bench .ci hatch_build.py
 # Tiers on real parts wait more than they compute: four workers keep two cores busy.
 # pytest exits with 5 for a folder without tests, so only folders with tests are run.
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
@@ -15,7 +15,7 @@ bench: BUILT := etcd kube-apiserver
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv servers kubernetes demo dev test test-fast test-stateful test-parts soak lint format install-systemd uninstall-systemd bench audit package clean
+.PHONY: help venv servers kubernetes demo dev test test-fast test-stateful test-parts soak lint format install-systemd uninstall-systemd bench audit package clean compose-up compose-down
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -92,6 +92,13 @@ audit: venv ## Known weaknesses of what the package asks for; needs PyPI itself,
 package: venv ## Wheel, sdist, and farmctl as one file, in dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/shiv --reproducible --compressed --console-script farmctl --output-file dist/farmctl dist/farmd-*.whl
+
+compose-up: ## The fleet of docker-compose.yml, in containers; prints where everything is
+	docker compose up --detach --build --wait
+	@sed -n 's/^# | //p' docker-compose.yml
+
+compose-down: ## End it (VOLUMES=1: its data, too)
+	docker compose --profile tools down $(if $(VOLUMES),--volumes)
 
 clean: ## Remove caches and .venv, keep fetched servers
 	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

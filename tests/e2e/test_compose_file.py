@@ -1,55 +1,30 @@
-"""The compose file as a compose tool reads it, and what it tells our processes as they read it.
+"""The compose file as Compose reads it, and what it tells our processes as they read it.
 
-The tool is Debian's docker-compose 1.29, pure Python, unpacked into ``.cache``: it validates every key
-against the compose schema. No container engine is needed; nothing is started.
+Compose validates every key against its schema. No container engine is needed; nothing is started.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from farmd.config.sources import load
-from tests import debian
+from tests.composed import tool
 
 # One worker unpacks the tool and asks it for the services.
 pytestmark = pytest.mark.xdist_group("compose file")
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = [
-    "docker-compose",
-    "python3-attr",
-    "python3-certifi",
-    "python3-chardet",
-    "python3-distro",
-    "python3-docker",
-    "python3-dockerpty",
-    "python3-docopt",
-    "python3-dotenv",
-    "python3-idna",
-    "python3-jsonschema",
-    "python3-pyrsistent",
-    "python3-requests",
-    "python3-six",
-    "python3-texttable",
-    "python3-urllib3",
-    "python3-websocket",
-    "python3-yaml",
-]
 
 
 def compose(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run the tool on our file, or on ``text`` in its place."""
-    folder = debian.tree("docker-compose", PACKAGES, "bookworm") / "usr/lib/python3/dist-packages"
     where = ["-f", "-"] if text is not None else []
     return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "compose", *where, *arguments],
+        [tool(), "--profile", "tools", *where, *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(folder)},
         input=text,
         capture_output=True,
         text=True,
@@ -60,7 +35,7 @@ def compose(*arguments: str, text: str | None = None) -> subprocess.CompletedPro
 
 @pytest.fixture(scope="module")
 def services() -> dict:
-    done = compose("--profile", "observability", "config")
+    done = compose("config")
     assert done.returncode == 0, done.stderr
     return yaml.safe_load(done.stdout)["services"]
 
@@ -72,19 +47,54 @@ def test_the_tool_would_name_an_unknown_key():
     assert "cap_dropp" in done.stderr
 
 
-def test_it_is_one_consul_two_farms_and_three_agents(services):
-    assert set(services) == {"consul", "farm-1", "farm-2", "agent-1", "agent-2", "agent-3", "prometheus"}
-    for name, service in services.items():
-        if name.startswith(("farm", "agent")):
-            assert service["depends_on"]["consul"]["condition"] == "service_healthy"
-            # Each argument without a space: some engines split them there.
-            assert service["healthcheck"]["test"] == ["CMD", "farmd", "health", name.partition("-")[0]]
+def ours(services: dict) -> dict:
+    return {name: each for name, each in services.items() if name.startswith(("farm-", "agent-"))}
+
+
+def test_it_is_three_servers_two_farms_three_agents_and_what_watches_them(services):
+    assert set(services) == {
+        *("consul-1", "consul-2", "consul-3", "acl", "farm-1", "farm-2", "agent-1", "agent-2", "agent-3"),
+        *("farmctl", "prometheus", "alertmanager", "grafana"),
+    }
+
+
+def test_each_service_waits_for_the_health_of_what_it_needs(services):
+    needed = {name: each.get("depends_on", {}) for name, each in services.items()}
+    assert needed["acl"].keys() == {"consul-1", "consul-2", "consul-3"}
+    for name, each in ours(services).items():
+        assert needed[name]["acl"]["condition"] == "service_completed_successfully"
+        # Each argument without a space: some engines split them there.
+        assert each["healthcheck"]["test"] == ["CMD", "farmd", "health", name.partition("-")[0]]
+    for name, conditions in needed.items():
+        for other, condition in conditions.items():
+            assert condition["condition"] != "service_started", (name, other)
+            assert "healthcheck" in services[other] or other == "acl"
+
+
+def test_nobody_is_root_and_only_volumes_can_be_written(services):
+    for name, each in services.items():
+        assert each["read_only"], name
+        assert each["cap_drop"] == ["ALL"]
+        assert each["security_opt"] == ["no-new-privileges:true"]
+        # That of farmd is the Dockerfile's.
+        assert each["image"] == "farmd:local" or not each["user"].startswith(("0", "root"))
+        binds = [volume for volume in each.get("volumes", ()) if volume["type"] == "bind"]
+        assert all(bind["read_only"] for bind in binds), name
+
+
+def test_what_the_dashboards_need_is_mounted(services):
+    found = {volume["target"] for volume in services["grafana"]["volumes"]}
+    assert {
+        "/etc/grafana/provisioning",
+        "/var/lib/farmd-dashboards",
+        "/usr/share/grafana/public/runbooks",
+    } <= found
 
 
 def test_ports_are_published_on_loopback_only(services):
     published = [port for service in services.values() for port in service.get("ports", [])]
     assert published
-    assert all(str(port).startswith("127.0.0.1:") for port in published)
+    assert {port["host_ip"] for port in published} == {"127.0.0.1"}
 
 
 def test_every_image_has_a_fixed_version(services):
@@ -95,10 +105,9 @@ def test_every_image_has_a_fixed_version(services):
 
 def test_our_processes_accept_what_they_are_told(services):
     names = set()
-    for name, service in services.items():
-        if name.startswith(("farm", "agent")):
-            config = load(None, service["environment"]).config
-            assert config.store.address == "http://consul:8500"
-            assert config.web.advertise == name
-            names.add(config.agent.node if name.startswith("agent") else config.farm.name)
+    for name, service in ours(services).items():
+        config = load(None, service["environment"]).config
+        assert config.store.address in {f"http://consul-{number}:8500" for number in (1, 2, 3)}
+        assert config.web.advertise == name
+        names.add(config.agent.node if name.startswith("agent") else config.farm.name)
     assert names == {"farm-1", "farm-2", "node-1", "node-2", "node-3"}
