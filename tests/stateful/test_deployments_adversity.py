@@ -64,9 +64,9 @@ def test_r14_a_move_that_is_under_way_is_ended_first_and_people_are_told(deployi
     work = f"rcs/{deploying.owner().id}"
     deploying.until(lambda: work in scene.sight.work and scene.sight.work[work].transfer is not None)
     ident = deploying.deploy(spec(image=SECOND))
-    deploying.until(lambda: deploying.state(ident).goals)
+    deploying.until(lambda: deploying.state(ident).goals, step=0.02)
     assert scene.sight.work[work].transfer is not None
-    deploying.until(lambda: "waiting until a move of" in str(deploying.status(ident)))
+    deploying.until(lambda: "waiting until a move of" in str(deploying.status(ident)), step=0.02)
     deploying.ended(ident)
     deploying.whole(spec(image=SECOND))
     assert place[0] not in {node for node, _ in deploying.pods()}

@@ -82,8 +82,12 @@ def test_w9_a_node_that_becomes_ineligible_is_left_at_once(scene: Scene) -> None
     scene.advance(20.0)
     (old,) = scene.places(rc)
     assert scene.ask(lambda: node_commands.label(scene.call, old[0], {"zone": "b"}))
-    scene.advance(0.5)
-    assert len(scene.places(rc)) == 2, "the new pod stands beside the old"
+    counts = []
+    for _ in range(10):
+        scene.advance(0.05)
+        counts.append(len(scene.places(rc)))
+    assert max(counts) == 2, "the new pod stands beside the old"
+    assert min(counts) == 1
     scene.advance(3.0)
     assert scene.places(rc) not in ([], [old])
 
