@@ -18,7 +18,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-DESCRIBED = re.compile(r"(?:v(?P<tag>\d[^-]*)-(?P<behind>\d+)-g)?(?P<commit>[0-9a-f]+)(?P<dirty>-dirty)?")
+DESCRIBED = re.compile(r"(?:v(?P<tag>\d.*)-(?P<behind>\d+)-g)?(?P<commit>[0-9a-f]+)(?P<dirty>-dirty)?")
 
 
 def version(root: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -21,6 +22,8 @@ from store.errors import Conflict, InputInvalid
 from store.words import count_of, listed
 
 COMMANDS = "commands.sh"
+# Half of what a file that is read may have (farmd.commands.documents).
+MOST_BYTES, MOST_DOCUMENTS = 512 * 1024, 500
 HEAD = "# Written by farmctl export; environments and commands are in it as people wrote them.\n"
 
 
@@ -35,9 +38,10 @@ async def export(invocation: Invocation, folder: Path) -> None:
     read them: they hold the environments of pods.
     """
     found = await exporting.written(invocation.call)
-    files = {f"{path}.yaml": HEAD + "---\n".join(map(as_yaml, found.files[path])) for path in found.files}
+    files = dict(file for path in found.files for file in _files(path, list(map(as_yaml, found.files[path]))))
     if found.commands:
-        files[COMMANDS] = HEAD + "".join(f"{shlex.join(words)}\n" for words in found.commands)
+        lines = [f"{shlex.join(words)} || failed=1" for words in found.commands]
+        files[COMMANDS] = "\n".join([HEAD + "failed=0", *lines, 'exit "$failed"', ""])
     try:
         _write(folder, files)
     except OSError as error:
@@ -46,6 +50,23 @@ async def export(invocation: Invocation, folder: Path) -> None:
         invocation.say(f"not written: {clean(line)}")
     if not invocation.settings.quiet:
         click.echo(f"{folder}: {_told(found)}")
+
+
+def _files(path: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The files of some documents, each no larger than what is read again: ``rc.yaml``, ``rc-2.yaml``.
+
+    An app has a folder of its own: ``apps/shop/1.yaml``.
+    """
+    groups, size = [[texts[0]]], len(texts[0].encode())
+    for text in texts[1:]:
+        size += len(text.encode())
+        if size > MOST_BYTES or len(groups[-1]) == MOST_DOCUMENTS:
+            groups.append([])
+            size = len(text.encode())
+        groups[-1].append(text)
+    for number, group in enumerate(groups, 1):
+        name = f"{path}/{number}" if "/" in path else f"{path}-{number}" if number > 1 else path
+        yield f"{name}.yaml", HEAD + "---\n".join(group)
 
 
 def _told(found: Written) -> str:
@@ -64,20 +85,30 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         InputInvalid: a file of somebody else's bears the name of one. OSError: it cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    former = [path for path in (*folder.glob("*.*"), *folder.glob("apps/*.yaml")) if path.is_file()]
-    ours = {path for path in former if path.read_bytes().startswith(HEAD.encode())}
+    former = [path for path in (*folder.glob("[!.]*.*"), *folder.glob("apps/*/*.yaml")) if path.is_file()]
+    ours = {path for path in former if _is_ours(path)}
     for name in files:
         if (folder / name) in former and (folder / name) not in ours:
             raise InputInvalid(f"{folder / name}: found a file that export did not write, expected none")
     for name, text in files.items():
         path = folder / name
-        path.parent.mkdir(exist_ok=True, mode=0o700)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = path.with_name(f".{path.name}.part")
+        part.unlink(missing_ok=True)
         part.touch(mode=0o600)
         part.write_text(text, encoding="utf-8")
         part.replace(path)
     for path in ours - {folder / name for name in files}:
         path.unlink()
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether an export wrote a file; one that cannot be read is somebody else's."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(HEAD.encode())) == HEAD.encode()
+    except OSError:
+        return False
 
 
 @command("import", mutates=True)
@@ -87,17 +118,21 @@ async def import_(invocation: Invocation, paths: tuple[str, ...], overwrite: boo
     """Create the records of files that export wrote.
 
     All files are checked before anything is written. What is as the files say stays; what differs is refused
-    unless --overwrite, and the rest goes on. An import that was interrupted may be run again. Apps and what
-    commands.sh says come after it: cd FOLDER && sh commands.sh
+    unless --overwrite, and the rest goes on. Labels, taints and capacity are added to those that a node has.
+    An import that was interrupted may be run again. Apps and what commands.sh says come after it:
+    cd FOLDER && sh commands.sh
     """
-    bundle = parse(texts(paths, text_of))
-    documents = {}
-    for entry in bundle.entries:
-        ref = str(entry.ref)
-        if bundle.app.name or not entry.ref.own:
+    documents, places = {}, dict[str, str]()
+    for text, name in texts(paths, text_of):
+        bundle = parse([(text, name)])
+        for entry in bundle.entries:
+            ref = str(entry.ref)
             where = bundle.places[ref]
-            raise InputInvalid(f"{where}: found {ref} of an app, expected records: farmctl apply -f FILE")
-        documents[ref] = (entry.ref.kind, entry.document or {})
+            if bundle.app.name or not entry.ref.own:
+                raise InputInvalid(f"{where}: found {ref} of an app, expected records: farmctl apply -f FILE")
+            if ref in documents:
+                raise InputInvalid(f"{where}: found {ref} again, expected it once; {places[ref]} has it, too")
+            documents[ref], places[ref] = (entry.ref.kind, entry.document or {}), where
     found = await importing.prepared(invocation.call, documents, overwrite=overwrite)
     if found.same:
         invocation.say(f"{count_of(len(found.same), 'object')} as the files say: {listed(found.same, 5)}")
@@ -106,4 +141,5 @@ async def import_(invocation: Invocation, paths: tuple[str, ...], overwrite: boo
     await apply(invocation, found.mutations)
     if found.refused:
         hint = "" if overwrite else "--overwrite takes what the files say"
-        raise Conflict(f"{count_of(len(found.refused), 'object')} refused, all others done", hint=hint)
+        others = "nothing was written" if invocation.settings.dry_run else "all others done"
+        raise Conflict(f"{count_of(len(found.refused), 'object')} refused, {others}", hint=hint)

@@ -19,7 +19,7 @@ from farmd.commands.specs import changed
 from farmd.commands.waiting import Spells
 from store import manifests
 from store.entry import Stored
-from store.errors import NotFound
+from store.errors import NotFound, RecordInvalid
 from store.locks import Holder
 
 State = Literal["ready", "progressing", "failed", "unknown"]
@@ -206,10 +206,14 @@ class BundledNoun(Generic[S, T]):
         return Written({self.noun: made}, [], left)
 
     async def _document(self, call: Call, record: T) -> dict[str, Any] | str:
-        if self.document is not None:
-            return await self.document(call, record)
-        sha = bodies.manifest_of(record)
-        pod = await manifests.read(call.client, call.keys, sha) if sha else None
+        """A record as its file, or why it is not written."""
+        try:
+            if self.document is not None:
+                return await self.document(call, record)
+            sha = bodies.manifest_of(record)
+            pod = await manifests.read(call.client, call.keys, sha) if sha else None
+        except (NotFound, RecordInvalid) as error:
+            return error.message
         return self.of.file.as_file(record, pod)
 
     async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:

@@ -26,7 +26,9 @@ def scalar(value: Any) -> Scalar:
     if isinstance(value, list):
         return ",".join(str(item) for item in value)
     if isinstance(value, msgspec.Struct):
-        return msgspec.json.encode(value).decode()
+        env = getattr(value, "env", {})  # of a hook: names are told, values never
+        told = msgspec.structs.replace(value, env=dict.fromkeys(env, "…")) if env else value
+        return msgspec.json.encode(told).decode()
     return str(value)
 
 

@@ -1,7 +1,8 @@
 """Brings records to what files say that ``farmctl export`` wrote, or that people wrote like them.
 
-Each object is compared as a whole. What must never break: what somebody said otherwise is changed only where
-a person wants that, and what belongs to something else is left to that.
+Each object is compared as a whole, but for nodes, to which labels, taints and capacity are added. What must
+never break: what somebody said otherwise is changed only where a person wants that, and what belongs to
+something else is left to that.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from farmd.kinds import title
 from store import manifests
 from store.deployments import halted
 from store.entry import Stored
-from store.errors import NotFound
+from store.errors import NotFound, RecordInvalid
 from store.locks import Holder
 from store.services import KIND, NOUN, Service, ServiceStore, Version
 
@@ -104,17 +104,30 @@ class BundledService:
         listing = await ServiceStore(call.client, call.keys).list()
         found = Written({NOUN: []}, [], [error.message for error in listing.broken])
         for service in (stored.record for stored in listing.items if not stored.record.part_of):
-            name = f"{NOUN}/{service.name}"
-            if not service.mode:
-                owners = [await _title(call, reference) for reference in service.active]
-                found.commands.append(
-                    ["farmctl", NOUN, "create", service.name, "--port", service.port, *owners]
-                )
-            elif service.version is None or (spec := await _released(call, service.version)) is None:
-                found.left.append(f"{name}: its first version is not released yet")
-            else:
-                found.files[NOUN].append(msgspec.to_builtins(replace(spec, name=service.name)))
+            try:
+                await self._add(call, service, found)
+            except (NotFound, RecordInvalid) as error:
+                found.left.append(f"{NOUN}/{service.name}: {error.message}")
         return found
+
+    async def _add(self, call: Call, service: Service, to: Written) -> None:
+        """Add one service to what is written.
+
+        Raises:
+            NotFound: what it refers to is gone. RecordInvalid: that does not decode.
+        """
+        if not service.mode:
+            owners = [await _title(call, reference) for reference in service.active]
+            to.commands.append(["farmctl", NOUN, "create", service.name, "--port", service.port, *owners])
+        elif service.project:
+            told = f"comes with project {service.project}: farmctl deploy with its compose file"
+            to.left.append(f"{NOUN}/{service.name}: {told}")
+        elif service.version is None:
+            to.left.append(f"{NOUN}/{service.name}: its first version is not released yet")
+        else:
+            body = await manifests.read(call.client, call.keys, service.version.manifest)
+            spec = replace(spec_of(body, service.version), name=service.name)
+            to.files[NOUN].append(msgspec.to_builtins(spec))
 
     async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
         service: Service = found.stored.record

@@ -10,6 +10,7 @@ from farmd.commands.bundled import Written
 from farmd.commands.mutation import Call
 from farmd.dispatch.bundle import AppSpec, render
 from store.apps import API_VERSION, App, AppStore
+from store.errors import NotFound, RecordInvalid
 
 _SETTINGS = tuple(name for name in AppSpec.__struct_fields__ if name in App.__struct_fields__)
 
@@ -26,11 +27,18 @@ class ExportedApps:
             if stored.record.deleting:
                 found.left.append(f"app/{name}: is being deleted")
                 continue
-            entries = await store.entries(name, stored.record.revision)
+            try:
+                entries = await store.entries(name, stored.record.revision)
+            except (NotFound, RecordInvalid) as error:
+                found.left.append(f"app/{name}: {error.message}")
+                continue
             documents = [_settings(name, stored.record)]
             path = f"apps/{name}"
             found.files[path] = [*documents, *(render(entry) for entry in entries if not entry.left)]
-            found.commands.append(["farmctl", "apply", "-f", f"{path}.yaml", "-y"])
+            if stored.record.paused:
+                found.left.append(f"app/{name}: is paused, so commands do not apply {path}")
+            else:
+                found.commands.append(["farmctl", "apply", "-f", path, "-y"])
             found.left.extend(f"app/{name}: {entry.ref} is in no file" for entry in entries if entry.left)
         return found
 

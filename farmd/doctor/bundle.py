@@ -57,7 +57,7 @@ async def gathered(call: Call, fetch: Fetch, config: Callable[[], str]) -> Parts
     seen, parts = await survey(call.client, call.keys, call.clock), Parts()
     for name in TREES:
         parts.files[f"{name}.json"] = _json(_tree(seen, name))
-    for name, read in _asked(call, config).items():
+    for name, read in _asked(call, config, parts).items():
         await _add(parts, name, read)
     farms = sorted((each for _, each in seen.decoded("farms", Member)), key=lambda each: each.id)
     for farm in farms[MOST_FARMS:]:
@@ -74,7 +74,9 @@ async def gathered(call: Call, fetch: Fetch, config: Callable[[], str]) -> Parts
     return parts
 
 
-def _asked(call: Call, config: Callable[[], str]) -> Mapping[str, Callable[[], Awaitable[bytes]]]:
+def _asked(
+    call: Call, config: Callable[[], str], parts: Parts
+) -> Mapping[str, Callable[[], Awaitable[bytes]]]:
     """What is asked for one after the other, by the names of the files."""
 
     async def doctor() -> bytes:
@@ -83,8 +85,10 @@ def _asked(call: Call, config: Callable[[], str]) -> Mapping[str, Callable[[], A
 
     async def audit() -> bytes:
         wanted = Filter(since=call.clock.now() - AUDIT_SECONDS)
-        found = await AuditReader(call.client, call.keys).read(wanted, AUDIT_RECORDS)
-        return b"".join(msgspec.json.encode(plain(record)) + b"\n" for record in found)
+        found = await AuditReader(call.client, call.keys).read(wanted, AUDIT_RECORDS + 1)
+        if len(found) > AUDIT_RECORDS:
+            parts.missing["audit.jsonl"] = f"only the newest {AUDIT_RECORDS} records of the last hour"
+        return b"".join(msgspec.json.encode(plain(record)) + b"\n" for record in found[:AUDIT_RECORDS])
 
     async def consul() -> bytes:
         limits = msgspec.to_builtins(await call.client.limits())

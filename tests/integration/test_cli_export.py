@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from farmd.cli import export
 from tests.farmctl import Farmctl, in_cluster, put
 
 WEB = "name: web\nreplicas: 2\npod: {id: web, command: [/srv/web], env: {PASSWORD: hunter2}}\n"
@@ -113,3 +114,30 @@ def test_a_record_that_does_not_decode_is_named_and_the_others_are_written(
     assert "not written: " in done.err
     assert "rcs/broken" in done.err
     assert "name: web" in (tmp_path / "rc.yaml").read_text()
+
+
+def test_many_documents_come_in_several_files_which_are_read_again(
+    farmctl: Farmctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "MOST_DOCUMENTS", 1)
+    farmctl.ok("rc", "create", "-f", "-", stdin=f"{WEB}---\n{DB}")
+    farmctl.ok("export", str(tmp_path))
+    assert sorted(contents(tmp_path)) == ["rc-2.yaml", "rc.yaml"]
+    assert farmctl.ok("import", str(tmp_path)).err == "2 objects as the files say: rc/db, rc/web\n"
+
+
+def test_an_app_is_a_folder_that_apply_takes_and_a_paused_one_is_not_applied(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    document = f"apiVersion: farmd/v1\nkind: rc\n{DB}"
+    (tmp_path / "db.yaml").write_text(document)
+    farmctl.ok("apply", "-f", str(tmp_path / "db.yaml"), "--app", "shop", "-y", "--no-wait")
+    folder = tmp_path / "fleet"
+    farmctl.ok("export", str(folder))
+    assert "farmctl apply -f apps/shop -y || failed=1\n" in (folder / "commands.sh").read_text()
+    applied = farmctl.ok("apply", "-f", str(folder / "apps/shop"), "--no-wait", "-y")
+    assert "unchanged" in applied.out
+    farmctl.ok("app", "pause", "shop")
+    paused = farmctl.ok("export", str(folder))
+    assert "not written: app/shop: is paused, so commands do not apply apps/shop" in paused.err
+    assert sorted(contents(folder)) == ["apps/shop/1.yaml"]

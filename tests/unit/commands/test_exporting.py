@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
 from farmd import kinds
-from farmd.commands import exporting, importing
+from farmd.commands import difference, exporting, importing
 from farmd.commands.bundled import Bundled, Written
 from farmd.commands.importing import Import
 from farmd.commands.mutation import Call, commit
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.nodes.commands import cordon
+from farmd.replication.commands import RC
 from store import codec
 from store.jobs import Run
 from store.nodes import Agent
-from store.services import ServiceStore
+from store.services import Hook, ServiceStore
 from tests.people import KEYS, hello, person
 
 POD = {"id": "hello", "command": ["sleep", "9"], "env": {"A": "b"}}
@@ -152,3 +155,27 @@ async def test_a_record_that_does_not_decode_is_named_and_the_others_are_written
         written = await exporting.written(call)
         assert len(written.files["rc"]) == 1
         assert "rcs/broken" in written.left[0]
+
+
+async def test_a_record_whose_manifest_is_lost_is_named_and_the_others_are_written() -> None:
+    async with person() as call:
+        await make(call, "rc")
+        await make(call, "node")
+        [sha] = {each.record.manifest for each in (await RC.records(call.client, KEYS).list()).items}
+        await call.client.delete(KEYS.manifest(sha))
+        written = await exporting.written(call)
+        assert list(written.files) == ["node"]
+        assert written.left[0].startswith("rc/hello: ")
+
+
+def test_the_difference_of_a_hook_names_its_variables_and_no_value() -> None:
+    before, after = (Holder(hook=Hook(command=["x"], env={"PASSWORD": value})) for value in ("one", "two"))
+    told = repr(difference.fields(before, after, {}))
+    assert "PASSWORD" in told
+    assert not {"one", "two"} & set(re.findall(r"\w+", told))
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A record with a hook."""
+
+    hook: Hook

@@ -34,6 +34,11 @@ def test_a_tagged_commit_has_the_version_of_its_tag(git, tmp_path):
     assert version(tmp_path) == "1.2.0"
 
 
+def test_a_candidate_has_the_version_of_its_tag(git, tmp_path):
+    git("tag", "v1.2.0-rc1")
+    assert version(tmp_path) == "1.2.0-rc1"
+
+
 def test_a_commit_after_a_tag_says_how_far_behind_it_the_tag_is(git, tmp_path):
     git("tag", "v1.2.0")
     git("commit", "--quiet", "--allow-empty", "--message", "two")
