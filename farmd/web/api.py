@@ -19,6 +19,8 @@ from farmd.web.site import MOST_STREAMS
 from farmd.web.visit import Visit
 from store.times import plain
 
+HIDDEN = "…"
+
 
 async def listed(visit: Visit) -> web.StreamResponse:
     """``GET /v1/controllers`` and the other lists."""
@@ -94,4 +96,17 @@ async def described(visit: Visit) -> web.StreamResponse:
 
 def _answer(kind: str, body: dict[str, Any], index: int = 0) -> web.Response:
     headers = {INDEX_HEADER: str(index)} if index else {}
-    return html.as_json({"apiVersion": "farmd/v1", "kind": kind, **body}, headers=headers)
+    return html.as_json({"apiVersion": "farmd/v1", "kind": kind, **_without_values(body)}, headers=headers)
+
+
+def _without_values(told: Any) -> Any:
+    """Plain data with the names of environment variables only: values may be secrets, and readers see all.
+
+    An environment stands as ``env`` beside a ``command``, in hooks and in manifests.
+    """
+    if isinstance(told, dict):
+        found = {key: _without_values(item) for key, item in told.items()}
+        if "command" in found and isinstance(found.get("env"), dict):
+            found["env"] = dict.fromkeys(found["env"], HIDDEN)
+        return found
+    return [_without_values(item) for item in told] if isinstance(told, list | tuple) else told

@@ -22,7 +22,11 @@ from farmd.kinds import KINDS
 from farmd.services import commands as services
 from farmd.web import events, following, page, tokens
 from farmd.web.app import errors_as_json
-from tests.fleet import RunningFarm, cluster_on, farm_on, in_time
+from store.deployments import Deployment, Goal
+from store.families import DEPLOYMENTS
+from store.named import NamedRecords
+from store.services import Hook, Revision, Service, ServiceStore, Version
+from tests.fleet import RunningFarm, cluster_on, eventually, farm_on, in_time
 from tests.obedient import obedient
 from tests.rolling import SECOND, STAGED, Rolling
 from tests.web_servers import serving_app
@@ -101,6 +105,29 @@ async def test_the_description_is_valid_and_every_answer_fits_it(rig: Rig) -> No
     assert len(found["items"]) == 2
     older = await rig.get(f"/v1/audit?q=rollout&limit=2&cursor={found['next']}")
     assert [each for each in older["items"] if each in found["items"]] == []
+
+
+async def test_no_answer_tells_the_value_of_a_hook_s_variable(rig: Rig) -> None:
+    """Values may be secrets: readers get the names of variables only."""
+    call, secret = rig.rolling.call, "s3cret"
+    version = Version(manifest="m", pre_deploy=Hook(command=["migrate"], env={"TOKEN": secret}))
+    history = [Revision(number=1, version=version)]
+    store = ServiceStore(call.client, call.keys)
+    service = Service(id=call.ids.new(), name="shop", mode="replicated", version=version, history=history)
+    goal = Goal(service=service.id, name="shop", owner="rcs/00aa", wanted=version, previous=version)
+    deployment = Deployment(id=call.ids.new(), name="shop-1", goals=[goal], draft=True)
+    deployments = NamedRecords(call.client, call.keys, DEPLOYMENTS.name, Deployment, "deployment")
+    await call.client.transaction([*store.create(service), *deployments.create(deployment)])
+    await eventually(lambda: records(rig, "deployments"))
+    for path in ("services", "services/shop", "deployments", "deployments/shop-1", "audit"):
+        told = str(await rig.get(f"/v1/{path}"))
+        assert secret not in told, path
+        assert ("'TOKEN': '…'" in told) == (path != "audit"), path
+
+
+async def records(rig: Rig, name: str) -> bool:
+    """Whether the farm has seen any."""
+    return bool((await rig.get(f"/v1/{name}"))["items"])
 
 
 async def test_a_list_waits_for_a_change(rig: Rig) -> None:
