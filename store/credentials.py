@@ -1,7 +1,8 @@
 """Credentials in files: read again when a file changes, so that they rotate without a restart.
 
-A bad file ends no process: its last good content stays in use, and before there was any, each use raises
-``CredentialInvalid`` until the file is good. The content of a file must never be in a message, log or repr.
+A bad file ends no process: its last good content stays in use, unless that could let a revoked credential in.
+Without good content each use raises ``CredentialInvalid`` until the file is good. The content of a file must
+never be in a message, log or repr.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ _TOKEN = re.compile(rb"[!-~]+")
 
 
 class CredentialFiles(Generic[T]):
-    """Callable that returns the result of ``load``, which runs again when a file of ``paths`` changed."""
+    """Callable that returns the result of ``load``, which runs again when a file of ``paths`` changed.
 
-    def __init__(self, paths: Sequence[str], load: Callable[[], T]) -> None:
+    ``keeps``: the last good result stays in use while a file is bad.
+    """
+
+    def __init__(self, paths: Sequence[str], load: Callable[[], T], *, keeps: bool = True) -> None:
         self._paths = [Path(path) for path in paths if path]
         self._load = load
+        self._keeps = keeps
         self._marks: list[object] | None = None
         self._good: T | None = None
         self._trouble: CredentialInvalid | None = None
@@ -33,7 +38,7 @@ class CredentialFiles(Generic[T]):
         """The last good result.
 
         Raises:
-            CredentialInvalid: there was no good result yet.
+            CredentialInvalid: there is none.
         """
         marks = [_mark(path) for path in self._paths]
         if marks != self._marks:
@@ -48,6 +53,8 @@ class CredentialFiles(Generic[T]):
         try:
             self._good = self._load()
         except CredentialInvalid as error:
+            if not self._keeps:
+                self._good = None
             if self._trouble is None or error.message != self._trouble.message:
                 held = "waiting" if self._good is None else "the last good one stays in use"
                 _log().warning("credential.invalid", error=error.message, until_mended=held)
@@ -69,7 +76,7 @@ def invalid(field: str, found: str, expected: str) -> CredentialInvalid:
     return CredentialInvalid(f"{field}: found {found}, expected {expected}", field=field)
 
 
-def content(field: str, path: str) -> bytes:
+def content(field: str, path: str, *, may_be_empty: bool = False) -> bytes:
     """The content of a file, without white space around it.
 
     Raises:
@@ -85,7 +92,7 @@ def content(field: str, path: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise invalid(field, f"{path!r} ({reason})", "a readable file") from error
-    if not found or len(found) > LIMIT_BYTES:
+    if not (found or may_be_empty) or len(found) > LIMIT_BYTES:
         much = "nothing" if not found else f"more than {LIMIT_BYTES} bytes"
         raise invalid(field, f"{much} in {path!r}", "a credential")
     return found

@@ -89,7 +89,7 @@ async def shown_on(consul: str, folder: Path) -> AsyncIterator[Shown]:
     file = folder / "tokens"
     file.touch(mode=0o600)
     file.write_text("".join(f"{line}\n" for _, line in made.values()))
-    section = WebSection(tokens=str(file))
+    section = WebSection(tokens=str(file), read="open")
     async with cluster_on(consul) as cluster, obedient(cluster) as agents, browser() as started:
         kinds = tuple(kind.family for kind in KINDS.values() if not kind.outside)
         chosen = {"keys": cluster.keys, "kinds": kinds, "selector": "crowd!=yes"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 from typing import Literal, get_args
@@ -42,12 +43,14 @@ def create(name: str, role: Literal["viewer", "operator"], path: Path | None) ->
 
 def _add(path: Path, name: str, line: str) -> None:
     try:
-        if path.exists() and path.stat().st_size and name in tokens.read(str(path)):
-            hint = "delete its line first to replace the token"
-            raise Conflict(f"{path} has a token of {name!r} already", hint=hint)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(descriptor, "a") as file:
-            file.write(f"{line}\n")
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # another create must not add the name in between
+            if name in tokens.read(str(path)):
+                hint = "delete its line first to replace the token"
+                raise Conflict(f"{path} has a token of {name!r} already", hint=hint)
+            unended = file.read()[-1:] not in {b"", b"\n"}
+            file.write(b"\n" * unended + line.encode() + b"\n")
     except OSError as error:
         raise InputInvalid(f"--file: {path}: {error.strerror or error}", field="file") from error
 

@@ -192,7 +192,7 @@ class WebSection(Section, frozen=True):
         Literal["auto", "open", "token"],
         key(
             "Whether reading the page and its API needs a token; auto: none on loopback, asked for by"
-            " such a name."
+            " such a name and by no proxy, where web.tokens is empty."
         ),
     ] = "auto"
 

@@ -78,6 +78,8 @@ def _failing(checks: Iterable[Check]) -> Iterator[str]:
 def _tokens(path: str) -> None:
     from farmd.web import tokens  # which few processes need
 
+    if not Path(path).exists():  # for the farm nobody has a token then
+        raise credentials.invalid(tokens.FIELD, f"{path!r}, which does not exist", "a file of tokens")
     tokens.read(path)
 
 

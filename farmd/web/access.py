@@ -7,7 +7,6 @@ for a request that another site's page may have sent, and in doubt nobody may.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -25,8 +24,7 @@ from store.ports import Clock
 
 COOKIE = "farmd_session"
 SESSION_SECONDS = 12 * 3600
-MOST_KNOWN, MOST_ASKING = 1000, 8
-WRONG_SECONDS = 1.0
+FORWARDED = frozenset({"forwarded", "x-real-ip", "via"})
 
 
 class SignInNeeded(Exception):
@@ -42,11 +40,8 @@ class Access:
         self._key = os.urandom(32)
         path = section.tokens
         self._read: Callable[[], Tokens] | None = (
-            CredentialFiles([path], lambda: read(path)) if path else None
+            CredentialFiles([path], lambda: read(path), keeps=False) if path else None
         )
-        self._known: dict[bytes, Line] = {}
-        self._asking = 0
-        self._one_at_a_time = asyncio.Lock()
 
     @property
     def signs_in(self) -> bool:
@@ -62,50 +57,42 @@ class Access:
         if person is None and not self._open(request):
             raise SignInNeeded
 
-    async def person(self, request: web.Request) -> Person | None:
+    def person(self, request: web.Request) -> Person | None:
         """Whose token or session a request has; None: it has none.
 
         Raises:
             HTTPUnauthorized: it has a token that fits nobody.
         """
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and token:
-            return await self.verified(token.strip())
-        return self._session(request.cookies.get(COOKIE, ""))
+        return self.bearer(request) or self._session(request.cookies.get(COOKIE, ""))
 
-    async def verified(self, token: str) -> Person:
-        """Whose token it is.
+    def bearer(self, request: web.Request) -> Person | None:
+        """Whose token a request has in its header; None: it has none there.
 
         Raises:
-            HTTPUnauthorized: nobody's. HTTPTooManyRequests: too many ask at once.
+            HTTPUnauthorized: the token fits nobody.
         """
-        tokens = self._tokens()
-        mark = hashlib.sha256(token.encode()).digest()
-        if (known := self._known.get(mark)) is not None and tokens.get(known.person.name) == known:
-            return known.person
-        if self._asking >= MOST_ASKING:
-            raise web.HTTPTooManyRequests(text="too many tokens are being checked here, try again")
-        self._asking += 1
-        try:
-            async with self._one_at_a_time:
-                person = await asyncio.to_thread(fits, tokens, token)
-                if person is None:  # guesses are slow, however many ask
-                    await self._clock.sleep(WRONG_SECONDS)
-        finally:
-            self._asking -= 1
-        if person is None:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return None
+        return self.verified(token.strip()).person
+
+    def verified(self, token: str) -> Line:
+        """The line of a token.
+
+        Raises:
+            HTTPUnauthorized: it is nobody's.
+        """
+        line = fits(self._tokens(), token)
+        if line is None:
             raise web.HTTPUnauthorized(text="the token fits nobody in the file of web.tokens")
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[mark] = tokens[person.name]
-        return person
+        return line
 
     # -- sessions -------------------------------------------------------------------------------
-    def open_session(self, answer: web.Response, person: Person, *, secure: bool) -> None:
-        """Give a browser a session."""
+    def open_session(self, answer: web.Response, line: Line, *, secure: bool) -> None:
+        """Give a browser a session of a token's line."""
         until = int(self._clock.now()) + SESSION_SECONDS
-        body = f"{person.name}.{until}.{os.urandom(8).hex()}"
-        cookie = f"{body}.{self._mac(self._tokens()[person.name], body)}"
+        body = f"{line.person.name}.{until}.{os.urandom(8).hex()}"
+        cookie = f"{body}.{self._mac(line, body)}"
         answer.set_cookie(
             COOKIE, cookie, max_age=SESSION_SECONDS, httponly=True, samesite="Strict", secure=secure
         )
@@ -118,13 +105,13 @@ class Access:
             line = self._tokens().get(name) if body and self._read is not None else None
         except web.HTTPServiceUnavailable:
             return None
-        if line is None or not hmac.compare_digest(mac, self._mac(line, body)):
+        if line is None or not _same(mac, self._mac(line, body)):
             return None
         return line.person if int(until) > self._clock.now() else None
 
     def form_key(self, request: web.Request) -> str:
         """What a form of this session must bring, so that no other site can send it."""
-        return self._sign(f"form {request.cookies.get(COOKIE, '')}".encode())
+        return self._sign(_encoded(f"form {request.cookies.get(COOKIE, '')}"))
 
     def of_form(self, request: web.Request, key: str) -> None:
         """Refuse a form that this page did not give to this session.
@@ -133,11 +120,11 @@ class Access:
             HTTPForbidden: it comes from elsewhere.
         """
         same_origin(request)
-        if not hmac.compare_digest(key, self.form_key(request)):
+        if not _same(key, self.form_key(request)):
             raise web.HTTPForbidden(text="this form is not of this session: load the page again")
 
     def _mac(self, line: Line, body: str) -> str:
-        return self._sign(line.digest + body.encode())
+        return self._sign(line.digest + _encoded(body))
 
     def _sign(self, data: bytes) -> str:
         return hmac.new(self._key, data, hashlib.sha256).hexdigest()
@@ -153,13 +140,16 @@ class Access:
             ) from error
 
     def _open(self, request: web.Request) -> bool:
-        """Whether reading needs no token: told so, or on loopback and asked for by such a name.
+        """Whether reading needs no token: told so, or on loopback where no tokens are configured.
 
-        By another name a request came through a proxy, or from a page that turned its own name to loopback.
+        What names another host or a proxy comes from elsewhere, or from a page that turned its own name to
+        loopback. A proxy that says nothing of itself cannot be told from a program of this machine.
         """
         if self._section.read != "auto":
             return self._section.read == "open"
-        return loopback(self._section.bind) and loopback(urlsplit(f"//{request.host}").hostname or "")
+        if self._section.tokens or not loopback(self._section.bind):
+            return False
+        return loopback(_named(request)) and not any(map(_of_proxy, request.headers))
 
 
 def same_origin(request: web.Request) -> None:
@@ -168,9 +158,31 @@ def same_origin(request: web.Request) -> None:
     Raises:
         HTTPForbidden: it did, or the browser does not tell.
     """
-    origin = request.headers.get("Origin", "")
-    if urlsplit(origin).netloc.lower() != request.host.lower():
+    origin, host = request.headers.get("Origin", ""), request.headers.get("Host", "")
+    _, _, named = origin.partition("://")
+    if not host or named.lower() != host.lower():
         raise web.HTTPForbidden(text=f"Origin: found {origin[:80]!r}, expected this farm's own")
+
+
+def _named(request: web.Request) -> str:
+    """The name of the host that a request asks for; empty: it tells none."""
+    try:
+        return urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
+    except ValueError as error:
+        raise web.HTTPBadRequest(text="Host: expected the name of a host") from error
+
+
+def _of_proxy(header: str) -> bool:
+    return header.lower() in FORWARDED or header.lower().startswith("x-forwarded-")
+
+
+def _same(found: str, expected: str) -> bool:
+    return hmac.compare_digest(_encoded(found), _encoded(expected))
+
+
+def _encoded(text: str) -> bytes:
+    """Bytes of any text, also of one that a client sent as no valid UTF-8."""
+    return text.encode(errors="replace")
 
 
 def loopback(host: str) -> bool:

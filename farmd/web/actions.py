@@ -38,7 +38,7 @@ async def by_form(visit: Visit) -> web.StreamResponse:
 
 async def by_program(visit: Visit) -> web.StreamResponse:
     """``POST /v1/rollouts/NAME/WORD`` with a bearer token."""
-    if "Authorization" not in visit.request.headers:  # a cookie may come from elsewhere
+    if visit.site.access.bearer(visit.request) is None:  # a cookie may come from elsewhere
         raise web.HTTPUnauthorized(text="acting needs a token: Authorization: Bearer")
     person = _operator(visit)
     body = await visit.request.read()

@@ -25,12 +25,12 @@ async def sign_in(visit: Visit) -> web.StreamResponse:
     said = await visit.request.post()
     token, following = str(said.get("token", "")).strip(), str(said.get("next", "/"))
     try:
-        person = await visit.site.access.verified(token)
+        line = visit.site.access.verified(token)
     except web.HTTPUnauthorized as error:
         return _form(visit, following, error.text or "", status=401)
     answer = _to(following)
     secure = visit.request.headers.get("Origin", "").startswith("https:")
-    visit.site.access.open_session(answer, person, secure=secure)
+    visit.site.access.open_session(answer, line, secure=secure)
     return answer
 
 

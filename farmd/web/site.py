@@ -79,7 +79,7 @@ class Site:
 
     def topic(self, path: str) -> Topic | None:
         """What a page of that address shows; None where nothing of it changes by itself."""
-        _, found, item = (*path.split("/"), "")[:3]
+        _, found, item = (*path.split("/"), "", "")[:3]
         if path == "/audit":
             return Topic((self.audit,))
         if path == "/":

@@ -58,7 +58,7 @@ async def answered(site: Site, request: web.Request, handler: str, *, free: bool
     person: Person | None = None
     try:
         if not free:
-            person = await site.access.person(request)
+            person = site.access.person(request)
             site.access.reader(request, person)
         made: web.StreamResponse = await load(handler)(Visit(site, request, person))
     except SignInNeeded:

@@ -70,7 +70,7 @@ async def rig(address: str, tmp_path: Path) -> AsyncIterator[Rig]:
             farm_on(cluster.client, "farm-1", keys=cluster.keys, kinds=kinds)
         )
         app = web.Application(middlewares=[errors_as_json])
-        page.Door(lambda: farm.farm, WebSection(tokens=str(file))).add_routes(app)
+        page.Door(lambda: farm.farm, WebSection(tokens=str(file), read="open")).add_routes(app)
         served = await stack.enter_async_context(serving_app(app))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         rolling = Rolling(cluster, address)
@@ -170,6 +170,8 @@ async def test_a_stream_tells_of_changes_and_of_what_was_missed(rig: Rig) -> Non
         assert await in_time(told(again)) >= seen
     async with rig.http.get(f"{rig.address}/events?of=/nothing") as nothing:
         assert nothing.status == 404
+    async with rig.http.get(f"{rig.address}/events") as nothing:
+        assert nothing.status == 404
 
 
 async def told(stream: aiohttp.ClientResponse) -> str:
@@ -217,6 +219,10 @@ async def test_every_answer_of_the_page_forbids_other_sites_and_caches(rig: Rig)
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
             assert answer.headers["Cache-Control"] == "no-store"
             assert answer.headers["Referrer-Policy"] == "same-origin"
-    host = {"Host": "evil.example"}
-    async with rig.http.get(f"{rig.address}/controllers", headers=host, allow_redirects=False) as answer:
+    app, host = web.Application(), {"Host": "evil.example"}
+    page.Door(lambda: rig.farm.farm, WebSection()).add_routes(app)
+    async with (
+        serving_app(app) as guarded,
+        rig.http.get(f"{guarded}/controllers", headers=host, allow_redirects=False) as answer,
+    ):
         assert (answer.status, answer.headers["Location"]) == (303, "/signin?next=%2Fcontrollers")

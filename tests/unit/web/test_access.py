@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -37,7 +38,7 @@ class Rig:
         part.replace(self.path)
 
     async def whoami(self, request: web.Request) -> web.Response:
-        person = await self.access.person(request)
+        person = self.access.person(request)
         try:
             self.access.reader(request, person)
         except SignInNeeded:
@@ -46,9 +47,13 @@ class Rig:
             {"name": person.name if person else "", "key": self.access.form_key(request)}
         )
 
+    async def program(self, request: web.Request) -> web.Response:
+        person = self.access.bearer(request)
+        return web.Response(text=person.name if person else "nobody")
+
     async def enter(self, request: web.Request) -> web.Response:
         answer = web.Response()
-        self.access.open_session(answer, await self.access.verified(self.token), secure=False)
+        self.access.open_session(answer, self.access.verified(self.token), secure=False)
         return answer
 
     async def act(self, request: web.Request) -> web.Response:
@@ -63,6 +68,7 @@ class Rig:
     async def served(self) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
         app = web.Application()
         app.router.add_get("/", self.whoami)
+        app.router.add_get("/program", self.program)
         app.router.add_get("/enter", self.enter)
         app.router.add_post("/act", self.act)
         app.router.add_post("/here", self.from_here)
@@ -74,20 +80,67 @@ class Rig:
 @pytest.mark.parametrize(
     ("section", "host", "status"),
     [
-        ({}, "localhost:7520", 200),
-        ({}, "127.0.0.1", 200),
-        ({}, "farm.example.com", 401),
-        ({"bind": "0.0.0.0"}, "127.0.0.1", 401),
+        ({"tokens": ""}, "localhost:7520", 200),
+        ({"tokens": ""}, "127.0.0.1", 200),
+        ({"tokens": ""}, "[::1]:7520", 200),
+        ({"tokens": ""}, "farm.example.com", 401),
+        ({"tokens": ""}, "", 401),
+        ({"tokens": ""}, "[", 400),
+        ({"tokens": "", "bind": "0.0.0.0"}, "127.0.0.1", 401),
+        ({}, "localhost", 401),
         ({"bind": "0.0.0.0", "read": "open"}, "farm.example.com", 200),
         ({"read": "token"}, "localhost", 401),
     ],
 )
-async def test_reading_is_open_on_loopback_by_such_a_name_or_where_it_is_told(
+async def test_reading_is_open_on_loopback_by_such_a_name_without_tokens_or_where_it_is_told(
     tmp_path: Path, section: dict[str, str], host: str, status: int
 ) -> None:
     async with Rig(tmp_path, **section).served() as (http, address):
         answer = await http.get(address, headers={"Host": host})
         assert answer.status == status
+
+
+@pytest.mark.parametrize("header", ["Forwarded", "x-forwarded-for", "X-Forwarded-Proto", "X-Real-IP", "Via"])
+async def test_what_came_through_a_proxy_is_not_from_this_machine(tmp_path: Path, header: str) -> None:
+    async with Rig(tmp_path, tokens="").served() as (http, address):
+        assert (await http.get(address, headers={header: "10.0.0.1"})).status == 401
+
+
+async def test_a_cookie_is_no_token_of_a_program(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.served() as (http, address):
+        await http.get(f"{address}/enter")
+        for header, said in (("Basic x", "nobody"), ("Bearer ", "nobody"), (f"Bearer {rig.token}", "ada")):
+            answer = await http.get(f"{address}/program", headers={"Authorization": header})
+            assert await answer.text() == said, header
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "status"),
+    [
+        ("/", b"Authorization: Bearer ada.\xff", 401),
+        ("/", f"Cookie: {COOKIE}=ada.1.\u00e9".encode(), 401),
+        ("/", f"Cookie: {COOKIE}=ada.1.".encode() + b"\xff", 401),
+        ("/here", b"Origin: http://[", 403),
+    ],
+)
+async def test_malformed_headers_are_refused(tmp_path: Path, path: str, header: bytes, status: int) -> None:
+    async with Rig(tmp_path).served() as (_, address):
+        reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
+        word = b"POST" if path == "/here" else b"GET"
+        writer.write(word + b" " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n")
+        writer.write(header + b"\r\nContent-Length: 0\r\n\r\n")
+        assert (await reader.readline()).split()[1] == str(status).encode()
+        writer.close()
+
+
+async def test_a_request_without_a_host_is_of_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.getfqdn", lambda *_: "localhost")
+    async with Rig(tmp_path, tokens="").served() as (_, address):
+        reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        assert (await reader.readline()).split()[1] == b"401"
+        writer.close()
 
 
 async def test_a_bearer_token_is_known_until_its_line_is_gone(tmp_path: Path) -> None:
@@ -119,7 +172,7 @@ async def test_a_session_ends_with_its_time_its_line_and_a_changed_cookie(tmp_pa
 
 
 async def test_a_form_must_be_of_this_page_and_this_session(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
+    rig = Rig(tmp_path, read="open")
     async with rig.served() as (http, address):
         other = (await (await http.get(address)).json())["key"]
         await http.get(f"{address}/enter")
@@ -131,12 +184,34 @@ async def test_a_form_must_be_of_this_page_and_this_session(tmp_path: Path) -> N
             ("http://evil.example", key, 403),
             ("null", key, 403),
             ("", key, 403),
+            (address, "\u00e9", 403),
         ):
             headers = {"Origin": origin} if origin else {}
             answer = await http.post(f"{address}/act", data={"key": sent}, headers=headers)
             assert answer.status == status, (origin, sent)
         assert (await http.post(f"{address}/here", headers={"Origin": address})).status == 200
         assert (await http.post(f"{address}/here")).status == 403
+
+
+@pytest.mark.parametrize(("broken", "status"), [("", 401), (None, 401), ("mode", 503), ("ada", 503)])
+async def test_a_token_ends_with_the_last_line_the_file_or_its_mistake(
+    tmp_path: Path, broken: str | None, status: int
+) -> None:
+    rig = Rig(tmp_path, read="token")
+    async with rig.served() as (http, address):
+        await http.get(f"{address}/enter")
+        assert (await http.get(address)).status == 200
+        if broken is None:
+            rig.path.unlink()
+        elif broken == "mode":
+            rig.path.chmod(0o644)
+        else:
+            rig.write(broken and f"{rig.line}\n{broken}")
+        assert (await http.get(address)).status == 401
+        bearer = {"Authorization": f"Bearer {rig.token}"}
+        assert (await http.get(address, headers=bearer)).status == status
+        rig.write(rig.line)
+        assert (await http.get(address, headers=bearer)).status == 200
 
 
 async def test_without_a_usable_file_nobody_has_a_session(tmp_path: Path) -> None:
