@@ -102,7 +102,7 @@ class Poster:
             return min(LONGEST_AFTER, float(text))
         try:
             due = parsedate_to_datetime(text).timestamp() - self._clock.now()
-        except ValueError:
+        except (ValueError, OverflowError):  # no date, or a year that no clock reaches
             return 0.0
         return max(0.0, min(LONGEST_AFTER, due))
 

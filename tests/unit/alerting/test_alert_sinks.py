@@ -206,6 +206,14 @@ async def test_retry_after_is_obeyed_and_ends_the_attempts(kind: str, after: str
     assert len(receiver.got) == 1
 
 
+@pytest.mark.parametrize("after", ["soon", f"Thu, 01 Jan {'9' * 30} 00:00:00 GMT"])
+async def test_a_retry_after_that_is_no_time_is_ignored(after: str) -> None:
+    receiver = Receiver(status(429, Retry_After=after), status(202))
+    async with sink("webhook", receiver) as (found, _):
+        await found.deliver(ALERT)
+    assert len(receiver.got) == 2
+
+
 @pytest.mark.parametrize("kind", MADE)
 async def test_a_refusal_tells_which_field_is_wrong_and_hides_secrets(kind: str) -> None:
     receiver = Receiver(status(400, f'{{"errors": ["payload.severity is invalid"],\n"for": "{KEY}"}}\x1b'))
