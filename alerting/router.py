@@ -18,7 +18,8 @@ from alerting.outbox import Outbox
 from alerting.route import Route
 from store.ports import Clock, Recorder
 
-DELIVERY_LIMIT = 300.0  # seconds; more than all retries of a sink, so that no channel hangs for ever
+# Seconds; more than five attempts with the longest ``timeout`` of a sink, 120 s, and the waits between them.
+DELIVERY_LIMIT = 660.0
 LEAVING_KEPT = 8
 WAITING = "farmd_alerts_waiting"
 
