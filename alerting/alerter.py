@@ -20,11 +20,18 @@ class Alerter(Protocol):
     async def resolve(self, incident_key: str) -> None:
         """End an incident. Unknown keys are ignored, so that callers need not remember what they fired."""
 
-    async def adopt(self, alert: Alert) -> None:
-        """Treat an alert that another process fired, and that ended, as fired here. Sends nothing."""
+    async def adopt(self, alert: Alert, *, anywhere: bool = False) -> None:
+        """Treat an alert that another process fired as fired here. Sends nothing.
+
+        ``anywhere``: it may have been fired with another urgency or other labels, so its end goes to all
+        sinks.
+        """
 
     async def forget(self, incident_key: str) -> None:
         """Drop an incident that another process took over: the next alert of it is new. Sends nothing."""
+
+    def release(self, incident_key: str) -> None:
+        """Stop keeping an incident alive that another process may have now. Its end may still follow."""
 
     def owes(self, incident_key: str) -> bool:
         """Whether the end of the incident is still to be delivered to a configured sink."""

@@ -66,10 +66,14 @@ class Channel:
         self.outbox.resolve(incident_key)
         self.look()
 
-    def adopt(self, alert: Alert) -> None:
-        """Treat the alert as delivered: another process sent it to the sink."""
-        if self.route.takes(alert) and not self.leaving:
-            self.outbox.adopt(alert)
+    def adopt(self, alert: Alert, *, anywhere: bool = False) -> None:
+        """Treat the alert as delivered: another process sent it to the sink. ``anywhere``: a sink that does
+        not take it gets its end.
+        """
+        takes = self.route.takes(alert)
+        if (takes or anywhere) and not self.leaving:
+            self.outbox.adopt(alert, released=not takes)
+            self.look()
 
     @property
     def sink(self) -> Sink:
@@ -78,7 +82,11 @@ class Channel:
 
     def use(self, route: Route) -> Sink:
         """Deliver to the same receiver by another route; returns the former sink."""
-        former, self.route, self.leaving = self.sink, route, False
+        former, self.route = self.sink, route
+        if self.leaving:
+            self.leaving = False
+            self.outbox.come_back(route.keep)
+            self.look()
         return former
 
     def leave(self) -> None:

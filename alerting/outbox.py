@@ -28,7 +28,8 @@ MINUTE = 60.0
 class Incident:
     """``begins`` and ``ends``: the sink must still get the beginning or end; ``due`` is the earliest time.
 
-    ``heard``: the sink may have got the beginning; ``sending``: a message is under way.
+    ``heard``: the sink may have got the beginning; ``sending``: a message is under way; ``released``: no
+    worker of this process has the incident, so that the sink is not told of it again.
     """
 
     alert: Alert
@@ -36,6 +37,7 @@ class Incident:
     ends: bool = False
     heard: bool = False
     sending: bool = False
+    released: bool = False
     told_at: float = -math.inf
     failures: int = 0
     refused: bool = False
@@ -75,6 +77,10 @@ class Outbox:
             self._incidents[key] = self._due[key] = Incident(alert, begins=True, due=self._allowed(key))
             return True
         self._incidents.move_to_end(key)
+        if known.released:
+            known.released = False
+            if self._keep:
+                known.told_at = -math.inf  # nobody may have told the sink again since
         if _news(known.alert, alert):
             known.due = self._allowed(key)
         elif not known.ends and (known.begins or self._clock.mono() - known.told_at < self._resend):
@@ -107,13 +113,29 @@ class Outbox:
         if incident.ends and not incident.heard and not incident.sending:
             self.forget(incident.alert.incident_key)
 
-    def adopt(self, alert: Alert) -> None:
-        """Remember an alert that another process delivered as delivered, unless the incident is known."""
-        if alert.incident_key not in self._incidents:
-            self._incidents[alert.incident_key] = Incident(
-                alert, begins=False, heard=True, told_at=self._clock.mono()
-            )
-            self._keep_on(self._incidents[alert.incident_key])
+    def adopt(self, alert: Alert, *, released: bool = False) -> None:
+        """Remember an alert that another process delivered as delivered, unless the incident is known;
+        ``released``: only for its end.
+        """
+        known = self._incidents.get(alert.incident_key)
+        if known is None:
+            known = Incident(alert, begins=False, heard=True, released=True)
+            self._incidents[alert.incident_key] = known
+        if known.released and not released:
+            known.released, known.told_at = False, self._clock.mono()
+            if not known.begins:
+                self._keep_on(known)
+
+    def release(self, incident_key: str) -> None:
+        """Stop telling the sink again of an incident that another process may have now."""
+        known = self._incidents.get(incident_key)
+        if known is None or known.ends:
+            return
+        known.released = True
+        self._kept.pop(incident_key, None)
+        if self._keep and known.begins and known.told_at > -math.inf:
+            known.begins = False
+            del self._due[incident_key]
 
     def forget(self, incident_key: str) -> None:
         """Forget an incident; nothing is sent."""
@@ -206,8 +228,8 @@ class Outbox:
         return known is not None and known.ends
 
     def going_on(self) -> list[Alert]:
-        """The alerts of all incidents that are not over."""
-        return [incident.alert for incident in self._incidents.values() if not incident.ends]
+        """The alerts of all incidents that are not over, and that a worker of this process has."""
+        return [each.alert for each in self._incidents.values() if not each.ends and not each.released]
 
     def leave(self) -> None:
         """Drop all beginnings; keep the incidents that the sink may have heard of, for their ends."""
@@ -219,6 +241,13 @@ class Outbox:
                 self.forget(key)
             elif not incident.ends:
                 del self._due[key]
+
+    def come_back(self, keep: float) -> None:
+        """Undo ``leave``: tell the sink again of what it would forget."""
+        self._keep = keep
+        for incident in sorted(self._incidents.values(), key=lambda each: each.told_at):
+            if not incident.begins:
+                self._keep_on(incident)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -236,7 +265,7 @@ class Outbox:
     # -- what a sink must be told again, and how often it may be told ------------------------------
     def _keep_on(self, incident: Incident) -> None:
         """Tell the sink again in time, if it would forget the incident."""
-        if self._keep and not incident.ends:
+        if self._keep and not incident.ends and not incident.released:
             self._kept[incident.alert.incident_key] = incident
             self._kept.move_to_end(incident.alert.incident_key)
 

@@ -62,15 +62,20 @@ class Router:
         for _, channel in self._channels:
             channel.resolve(incident_key)
 
-    async def adopt(self, alert: Alert) -> None:
-        """Treat the alert as delivered to every sink."""
+    async def adopt(self, alert: Alert, *, anywhere: bool = False) -> None:
+        """Treat the alert as delivered to the sinks that take it; ``anywhere``: the others get its end."""
         for _, channel in self._channels:
-            channel.adopt(alert)
+            channel.adopt(alert, anywhere=anywhere)
 
     async def forget(self, incident_key: str) -> None:
         """Forget the incident: its next alert is sent."""
         for _, channel in self._channels:
             channel.outbox.forget(incident_key)
+
+    def release(self, incident_key: str) -> None:
+        """Leave it to another process to keep the incident alive."""
+        for _, channel in self._channels:
+            channel.outbox.release(incident_key)
 
     def owes(self, incident_key: str) -> bool:
         """Whether the end of the incident is still to be delivered to a configured sink."""

@@ -74,6 +74,7 @@ class Inbox:
         self.firing: dict[str, Alert] = {}
         self.fired: list[Alert] = []
         self.resolved: list[str] = []
+        self.released: list[str] = []
 
     async def fire(self, alert: Alert) -> None:
         if alert.incident_key not in self.firing:
@@ -84,11 +85,14 @@ class Inbox:
         if self.firing.pop(incident_key, None) is not None:
             self.resolved.append(incident_key)
 
-    async def adopt(self, alert: Alert) -> None:
+    async def adopt(self, alert: Alert, *, anywhere: bool = False) -> None:
         self.firing.setdefault(alert.incident_key, alert)
 
     async def forget(self, incident_key: str) -> None:
         self.firing.pop(incident_key, None)
+
+    def release(self, incident_key: str) -> None:
+        self.released.append(incident_key)
 
     def owes(self, incident_key: str) -> bool:
         return incident_key in self.owing

@@ -57,6 +57,9 @@ class _Toy:
     async def gone(self) -> None:
         """It has told nobody anything."""
 
+    def release(self) -> None:
+        self._kind.released.append(self._claim.item)
+
     async def run(self) -> None:
         item = self._claim.item
         self._kind.running.setdefault(item, []).append(self._claim)
@@ -70,7 +73,9 @@ class _Toy:
 
 
 class Toys:
-    """The kind. ``running`` are the workers that run now, ``starts`` all that were ever started."""
+    """The kind. ``running`` are the workers that run now, ``starts`` all that were ever started,
+    ``released`` those that have let go of their alerts.
+    """
 
     name = "rcs"
 
@@ -80,6 +85,7 @@ class Toys:
         self.does: dict[str, Behaviour] = {}
         self.running: dict[str, list[Claim]] = {}
         self.starts: list[str] = []
+        self.released: list[str] = []
         self.barriers = 0
         self.barrier_error: Exception | None = None
 

@@ -70,13 +70,19 @@ class Incidents:
             await self._alerter.forget(key)
         elif key in self._inherited:
             self._inherited -= {key}
-            await self._alerter.adopt(alert)
+            await self._alerter.adopt(alert, anywhere=True)
         await self._alerter.fire(alert)
 
     def pass_on(self, key: str) -> None:
         """Leave the alert as it is, because another item tells of it, or of its end, from now on."""
         self._open -= {key}
         self._inherited -= {key}
+        self._alerter.release(key)
+
+    def release(self) -> None:
+        """Keep no alert alive from now on, because the item's worker ended: the next one does."""
+        for key in self._open:
+            self._alerter.release(key)
 
     async def end(self, key: str, urgency: Urgency = "low") -> None:
         """Resolve the alert if it is open; ``urgency`` is the one with which it was fired."""
@@ -86,7 +92,7 @@ class Incidents:
             self._inherited -= {key}
             summary = f"{key}: an earlier owner told of it"
             told = Alert(summary=summary, incident_key=key, urgency=urgency)
-            await self._alerter.adopt(self._labelled(told))
+            await self._alerter.adopt(self._labelled(told), anywhere=True)
         self._open -= {key}
         self._ended |= {key}
         await self._alerter.resolve(key)

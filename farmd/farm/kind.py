@@ -25,6 +25,9 @@ class Worker(Protocol):
     async def gone(self) -> object:
         """Resolve the item's alerts, because the item does not exist any more. Called after ``run`` ended."""
 
+    def release(self) -> None:
+        """Keep the item's alerts alive no more: the item's next worker does. Called after ``run`` ended."""
+
 
 class Kind(Protocol):
     """One kind of work."""

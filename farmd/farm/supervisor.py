@@ -103,14 +103,17 @@ class Supervisor:
     async def stop(self, items: list[str]) -> list[Claim]:
         """Cancel workers and wait for their ends; returns their claims, which are still held.
 
-        A worker whose item does not exist any more resolves the item's alerts.
+        A worker whose item does not exist any more resolves the item's alerts; otherwise the item's next
+        owner keeps them alive.
         """
         stopped = [self._running.pop(item) for item in items if item in self._running]
         await tasks.end(*(running.task for running in stopped))
         for running in stopped:
-            gone = running.claim.item not in self.kind.items() and self.kind.trusted()
-            if gone and running.worker is not None:
+            if running.worker is None:
+                continue
+            if running.claim.item not in self.kind.items() and self.kind.trusted():
                 await running.worker.gone()
+            running.worker.release()
         return [running.claim for running in stopped]
 
     def halt(self) -> None:
@@ -131,7 +134,12 @@ class Supervisor:
                     await self._wait_out(running, rest)
                     await self._kind_barrier(claim)
                 began, version = self.clock.mono(), self._version(claim)
-                running.worker = self.kind.worker(claim, self.session, running.changed)
+                former, running.worker = (
+                    running.worker,
+                    self.kind.worker(claim, self.session, running.changed),
+                )
+                if former is not None:
+                    former.release()
                 await running.worker.run()
                 raise WorkerEnded("the worker ended by itself")
             except ClaimLost:

@@ -65,13 +65,17 @@ class Alerting:
         """Report the end of an incident."""
         await self._router.resolve(incident_key)
 
-    async def adopt(self, alert: Alert) -> None:
+    async def adopt(self, alert: Alert, *, anywhere: bool = False) -> None:
         """Take over an incident that another farm reported."""
-        await self._router.adopt(alert)
+        await self._router.adopt(alert, anywhere=anywhere)
 
     async def forget(self, incident_key: str) -> None:
         """Drop an incident that another farm reports from now on."""
         await self._router.forget(incident_key)
+
+    def release(self, incident_key: str) -> None:
+        """Leave it to another farm to keep an incident alive."""
+        self._router.release(incident_key)
 
     def owes(self, incident_key: str) -> bool:
         """Whether the end of the incident is not delivered everywhere yet."""

@@ -91,6 +91,10 @@ class ClaimedItem:
         await self.status.incidents.end_all()
         return Outcome("blocked", None, "the record is gone")
 
+    def release(self) -> None:
+        """Keep the item's alerts alive no more, because this worker ended."""
+        self.status.incidents.release()
+
     def audit(
         self,
         action: str,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
+import msgspec
 import pytest
 
 from alerting.alert import Alert
@@ -39,9 +41,9 @@ class People:
 
 
 @asynccontextmanager
-async def process(people: People, **route: frozenset[str]) -> AsyncIterator[Router]:
+async def process(people: People, clock: VirtualClock | None = None, **route: Any) -> AsyncIterator[Router]:
     """A farm's alerter: a memory of its own, told to the same people."""
-    router = Router([Route(people, **route)], VirtualClock(), CountingRecorder())  # type: ignore[arg-type]
+    router = Router([Route(people, **route)], clock or VirtualClock(), CountingRecorder())
     task = asyncio.create_task(router.run())
     try:
         yield router
@@ -112,10 +114,49 @@ async def test_an_item_that_is_gone_ends_all_that_was_wrong_with_it(people: Peop
     assert people.told == [(KEY, "firing"), ("transfer_rc1", "resolved"), (KEY, "resolved")]
 
 
-async def test_who_is_told_of_high_alerts_only_hears_of_no_inherited_low_one(people: People) -> None:
-    async with process(people, urgencies=frozenset({"high"})) as router:
+HIGH_ONLY = {"urgencies": frozenset({"high"})}
+
+
+async def test_the_end_of_an_inherited_incident_goes_to_every_sink_whatever_its_route_takes(
+    people: People,
+) -> None:
+    """The heir does not know with which urgency and labels it was fired."""
+    async with process(people, **HIGH_ONLY) as router:
         await Incidents(router, [KEY]).end(KEY)
-    assert people.told == []
+    assert people.told == [(KEY, "resolved")]
+
+
+async def test_an_inherited_incident_that_is_less_urgent_now_ends_where_it_began(people: People) -> None:
+    clock = VirtualClock()
+    async with process(people, **HIGH_ONLY) as former:
+        before = Incidents(former)
+        await before.tell(msgspec.structs.replace(TROUBLE, urgency="high"))
+    async with process(people, clock, keep=60.0, **HIGH_ONLY) as heir:
+        after = Incidents(heir, before.open())
+        await after.tell(TROUBLE)
+        await clock.advance(600)
+        assert people.told == [(KEY, "firing")]
+        await after.end(KEY)
+    assert people.told == [(KEY, "firing"), (KEY, "resolved")]
+
+
+@pytest.mark.parametrize("leaves", [Incidents.release, lambda former: former.pass_on(KEY)])
+async def test_what_another_item_or_farm_ends_is_never_told_again_by_the_former(
+    people: People, leaves: Callable[[Incidents], None]
+) -> None:
+    clock = VirtualClock()
+    async with process(people, clock, keep=60.0) as one, process(people, clock, keep=60.0) as two:
+        former = Incidents(one)
+        await former.tell(TROUBLE)
+        await one.drain()
+        heir = Incidents(two, former.open())
+        leaves(former)
+        await heir.tell(TROUBLE)
+        await clock.advance(90)
+        assert people.told == [(KEY, "firing")] * 2
+        await heir.end(KEY)
+        await clock.advance(3600)
+    assert people.told == [(KEY, "firing")] * 2 + [(KEY, "resolved")]
 
 
 async def test_an_end_that_is_not_delivered_is_still_open_for_the_heir(people: People) -> None:

@@ -120,7 +120,7 @@ def test_other_incidents_are_not_held_back_by_one_that_flaps() -> None:
     assert send(outbox) == [("other", "firing")]
 
 
-def test_a_sink_that_forgets_is_told_again_until_the_end_without_any_worker() -> None:
+def test_a_sink_that_forgets_is_told_again_until_the_end_though_the_worker_is_silent() -> None:
     clock = StillClock(1_000.0)
     outbox = Outbox(clock, keep=60)
     outbox.fire(alert("a"))
@@ -137,6 +137,39 @@ def test_a_sink_that_forgets_is_told_again_until_the_end_without_any_worker() ->
     assert send(outbox) == [("b", "firing")]
     outbox.resolve("b")
     send(outbox)
+    assert outbox.wait() == float("inf")
+
+
+@pytest.mark.parametrize("again", [Outbox.fire, Outbox.adopt])
+def test_a_sink_that_forgets_is_told_again_only_while_a_worker_here_has_the_incident(
+    again: Callable[[Outbox, Alert], object],
+) -> None:
+    clock = StillClock(1_000.0)
+    outbox = Outbox(clock, keep=60)
+    outbox.fire(alert("a"))
+    send(outbox)
+    clock.seconds += 60
+    send(outbox, fails=True)
+    outbox.release("a")
+    assert outbox.wait() == float("inf")
+    clock.seconds += HOUR
+    assert send(outbox) == []
+    assert outbox.going_on() == []
+    again(outbox, alert("a"))
+    clock.seconds += 60
+    assert send(outbox) == [("a", "firing")]
+    assert outbox.wait() == 60
+    outbox.release("a")
+    outbox.resolve("a")
+    assert send(outbox) == [("a", "resolved")]
+
+
+def test_a_beginning_that_no_sink_got_is_delivered_after_its_worker_ended_and_then_left() -> None:
+    clock = StillClock(1_000.0)
+    outbox = Outbox(clock, keep=60)
+    outbox.fire(alert("a"))
+    outbox.release("a")
+    assert send(outbox) == [("a", "firing")]
     assert outbox.wait() == float("inf")
 
 

@@ -162,6 +162,22 @@ async def test_a_sink_that_is_left_and_taken_again_hears_what_it_missed() -> Non
     assert other.got == [("rc1", "firing"), ("no_leader", "firing"), ("rc1", "resolved")]
 
 
+async def test_a_sink_that_forgets_and_is_taken_again_is_kept_informed() -> None:
+    sink, clock = ListSink("alertmanager"), VirtualClock()
+    route = Route(sink, receiver="one", keep=60.0)
+    async with running(Router([route], clock, CountingRecorder())) as router:
+        await router.fire(LOW)
+        await router.fire(HIGH)
+        await router.drain()
+        router.release("no_leader")
+        router.exchange([])
+        await clock.advance(600)
+        assert len(sink.got) == 2
+        router.exchange([route])
+        await clock.advance(90)
+    assert sink.got[2:] == [("rc1", "firing")] * 2
+
+
 async def test_sinks_that_are_left_are_bounded_in_number() -> None:
     sinks = [ListSink("webhook") for _ in range(LEAVING_KEPT + 3)]
     clock = VirtualClock()

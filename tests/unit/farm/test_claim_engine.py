@@ -272,6 +272,7 @@ async def test_r2_a_farm_that_is_cut_off_ends_its_workers_before_it_claims_again
     assert a.works_on == set(made)
     assert Counter(a.kind.starts) == dict.fromkeys(made, 2)
     assert overlapping == []
+    assert Counter(a.kind.released) == dict.fromkeys(made, 1), "the next owner keeps the alerts alive"
 
 
 async def test_r4_a_clean_stop_frees_all_at_once_and_others_follow(farms: Farms) -> None:
@@ -320,6 +321,7 @@ async def test_r12_a_worker_that_lost_its_claim_is_ended_and_the_item_owned_agai
     a.kind.does.clear()
     await balanced(farms, 60.0)
     assert a.works_on == {item}
+    assert set(a.kind.released) == {item}, "the next owner keeps the alerts alive"
 
 
 # -- unknown outcomes (R3, R9) -----------------------------------------------------------------

@@ -52,6 +52,12 @@ async def test_w5_r10_a_crash_touches_no_other_item(farms: Farms) -> None:
     assert bad in await farms.locks(), "it keeps its item"
 
 
+async def test_r10_its_next_worker_keeps_its_alerts_alive_and_no_former_one(farms: Farms) -> None:
+    a, bad, _ = await crashing(farms)
+    await farms.clock.advance(60.0)
+    assert a.kind.released == [bad] * (a.kind.starts.count(bad) - 1)
+
+
 async def test_r10_it_is_tried_again_after_growing_pauses(farms: Farms) -> None:
     times: list[float] = []
 
