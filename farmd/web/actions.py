@@ -28,10 +28,10 @@ LONGEST_REASON = 500
 
 async def by_form(visit: Visit) -> web.StreamResponse:
     """``POST /rollouts/NAME/WORD`` from the page: back to the rollout."""
-    said = await visit.request.post()
-    visit.site.access.of_form(visit.request, str(said.get("key", "")))
+    said = await visit.form()
+    visit.site.access.of_form(visit.request, said.get("key", ""))
     person = _operator(visit)
-    mutation = await _say(visit, person, str(said.get("reason", "")))
+    mutation = await _say(visit, person, said.get("reason", ""))
     headers = {**html.HEADERS, "Location": f"/rollouts/{quote(mutation.change.name)}"}
     return web.Response(status=303, headers=headers)
 

@@ -22,8 +22,8 @@ async def form(visit: Visit) -> web.StreamResponse:
 async def sign_in(visit: Visit) -> web.StreamResponse:
     """``POST /signin``: a token that fits opens a session."""
     same_origin(visit.request)
-    said = await visit.request.post()
-    token, following = str(said.get("token", "")).strip(), str(said.get("next", "/"))
+    said = await visit.form()
+    token, following = said.get("token", "").strip(), said.get("next", "/")
     try:
         line = visit.site.access.verified(token)
     except web.HTTPUnauthorized as error:
@@ -36,8 +36,8 @@ async def sign_in(visit: Visit) -> web.StreamResponse:
 
 async def sign_out(visit: Visit) -> web.StreamResponse:
     """``POST /signout``."""
-    said = await visit.request.post()
-    visit.site.access.of_form(visit.request, str(said.get("key", "")))
+    said = await visit.form()
+    visit.site.access.of_form(visit.request, said.get("key", ""))
     answer = _to("/")
     answer.del_cookie(COOKIE, httponly=True, samesite="Strict")
     return answer

@@ -48,6 +48,17 @@ class Visit:
         known = {"path": "", "live": "", "at": "", "visit": self, "site": self.site, "title": title}
         return html.rendered(template, known | values, status)
 
+    async def form(self) -> dict[str, str]:
+        """The fields of a form that was sent.
+
+        Raises:
+            HTTPBadRequest: the body is no form.
+        """
+        try:
+            return {name: str(value) for name, value in (await self.request.post()).items()}
+        except (LookupError, ValueError) as error:  # an unknown charset, other bytes, no boundary
+            raise web.HTTPBadRequest(text="body: expected a form") from error
+
     def form_key(self) -> str:
         """What a form on this page must bring back."""
         return self.site.access.form_key(self.request)

@@ -157,6 +157,17 @@ async def test_only_an_operator_acts_and_is_audited_by_name(rig: Rig) -> None:
     assert (said.actor, said.reason) == ("user/operator@farm-1", "look first")
 
 
+async def test_malformed_forms_are_refused(rig: Rig) -> None:
+    for form in (
+        "application/x-www-form-urlencoded; charset=none",
+        "multipart/form-data",
+        "multipart/form-data; boundary=x",
+    ):
+        headers = {"Content-Type": form, "Origin": rig.address}
+        async with rig.http.post(f"{rig.address}/signin", data=b"token=\xff", headers=headers) as answer:
+            assert answer.status == 400, form
+
+
 async def test_a_stream_tells_of_changes_and_of_what_was_missed(rig: Rig) -> None:
     found = await rig.get("/v1/controllers")
     url = f"{rig.address}/events?of=/controllers&since={found['index']}"
