@@ -56,11 +56,11 @@ async def revert(call: Call, target: str) -> Mutation:
         return await _revert_ended(call, target)
 
 
-async def approve(call: Call, target: str, *, everything: bool = False) -> Mutation:
-    """Let the next stage begin, or all that are left.
+async def approve(call: Call, target: str, *, everything: bool = False, stage: int | None = None) -> Mutation:
+    """Let the next stage begin, or all that are left; ``stage`` is the one that the caller saw.
 
     Raises:
-        Conflict: it asks for no word now.
+        Conflict: it asks for no word now, or for another stage's.
     """
     stored = await live(call, target)
     if everything:
@@ -68,6 +68,11 @@ async def approve(call: Call, target: str, *, everything: bool = False) -> Mutat
     status = await StatusStore(call.client, call.keys, KIND, RolloutStatus).get(stored.record.id)
     if status is None or not status.asks:
         raise Conflict(f"rollout {stored.record.name!r} asks for no approval now", id=stored.record.id)
+    if stage not in {None, status.asks}:
+        raise Conflict(
+            f"rollout {stored.record.name!r} asks for stage {status.asks} now, not {stage}",
+            id=stored.record.id,
+        )
     return _said(call, stored, "approve", approved=status.asks)
 
 

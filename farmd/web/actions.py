@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import web
 
-from farmd.commands.mutation import Call, Mutation, commit
+from farmd.commands.mutation import Mutation, commit
 from farmd.rollout import commands
 from farmd.web import html
 from farmd.web.tokens import Person
@@ -17,7 +17,7 @@ from farmd.web.visit import Visit
 from store.errors import InputInvalid
 from store.times import plain
 
-WORDS: dict[str, Callable[[Call, str], Awaitable[Mutation]]] = {
+WORDS: dict[str, Callable[..., Awaitable[Mutation]]] = {
     "pause": commands.pause,
     "resume": commands.resume,
     "approve": commands.approve,
@@ -31,7 +31,7 @@ async def by_form(visit: Visit) -> web.StreamResponse:
     said = await visit.form()
     visit.site.access.of_form(visit.request, said.get("key", ""))
     person = _operator(visit)
-    mutation = await _say(visit, person, said.get("reason", ""))
+    mutation = await _say(visit, person, said.get("reason", ""), _stage(said.get("stage")))
     headers = {**html.HEADERS, "Location": f"/rollouts/{quote(mutation.change.name)}"}
     return web.Response(status=303, headers=headers)
 
@@ -49,7 +49,7 @@ async def by_program(visit: Visit) -> web.StreamResponse:
     reason = said.get("reason", "") if isinstance(said, dict) else None
     if not isinstance(reason, str):
         raise InputInvalid("reason: expected a text", field="reason")
-    mutation = await _say(visit, person, reason)
+    mutation = await _say(visit, person, reason, _stage(said.get("stage")))
     change: dict[str, Any] = {
         name: getattr(mutation.change, name) for name in ("kind", "id", "name", "action")
     }
@@ -67,7 +67,15 @@ def _operator(visit: Visit) -> Person:
     return visit.person
 
 
-async def _say(visit: Visit, person: Person, reason: str) -> Mutation:
+def _stage(said: Any) -> int | None:
+    """The stage that was seen by the one who says the word, and is approved; None: whatever it is now."""
+    try:
+        return None if said is None else msgspec.convert(said, int, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputInvalid("stage: expected a number", field="stage") from error
+
+
+async def _say(visit: Visit, person: Person, reason: str, stage: int | None) -> Mutation:
     reason = " ".join(reason.split())
     if len(reason) > LONGEST_REASON:
         expected = f"at most {LONGEST_REASON}"
@@ -76,6 +84,7 @@ async def _say(visit: Visit, person: Person, reason: str) -> Mutation:
     if word is None:
         raise web.HTTPNotFound(text=f"{visit.request.path} does not exist")
     call = visit.site.call(person.name, reason)
-    mutation = await word(call, visit.request.match_info["name"])
+    seen = {"stage": stage} if word is commands.approve else {}
+    mutation = await word(call, visit.request.match_info["name"], **seen)
     await commit(call, mutation)
     return mutation

@@ -16,7 +16,7 @@ from farmd.web.lists import ItemList
 from farmd.web.pages import list_of
 from farmd.web.services import INDEX_HEADER, WAIT_SECONDS, asked_index, asked_wait
 from farmd.web.site import MOST_STREAMS
-from farmd.web.visit import Visit
+from farmd.web.visit import Visit, reader
 from store.times import plain
 
 HIDDEN = "…"
@@ -31,6 +31,7 @@ async def listed(visit: Visit) -> web.StreamResponse:
         await found.ready()
         if index == found.bell.version:
             await _changed(visit, found, asked_wait(said.get("wait", f"{WAIT_SECONDS:g}")))
+            reader(visit.site, visit.request)  # the token may have ended meanwhile
         version = found.bell.version
         shown = paging.selected(found.lines(), asked, found.table([]).columns)
         table = found.table([line.row for line in shown.lines])

@@ -58,9 +58,12 @@ class Followed(Generic[T]):
             return await self._client.list(self._prefix, index=index, wait=wait)
 
         pages = follow(query, name=self._prefix, clock=self._clock, rng=self._rng, pause=PAUSE_SECONDS)
-        async for page in pages:
-            await self._accept(page)
-            await self._clock.sleep(len(page.items) * PAUSE_AN_ENTRY)
+        try:
+            async for page in pages:
+                await self._accept(page)
+                await self._clock.sleep(len(page.items) * PAUSE_AN_ENTRY)
+        finally:
+            self.ready.clear()
 
     async def _accept(self, page: Page[RawEntry]) -> None:
         news = [raw for raw in page.items if self._indexes.get(raw.key) != raw.modify_index]
@@ -115,6 +118,11 @@ class WhileLooked:
             await tasks.end(self._task)
 
     async def _keep(self) -> None:
+        await self._once()
+        while self._looking:  # a look may begin while the tasks of the last one end
+            await self._once()
+
+    async def _once(self) -> None:
         running = list(self._run())
         self._last = self._clock.mono()
         try:

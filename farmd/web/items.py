@@ -17,7 +17,7 @@ from farmd.overview.members import why_unowned
 from farmd.tables import manifests, nouns
 from farmd.tables.model import Table
 from farmd.tables.pods import pod_table
-from farmd.web.lists import Described, ItemList, Line, Shape, text_of
+from farmd.web.lists import MOST_NOTED, Described, ItemList, Line, Shape, text_of
 from store.families import FAMILIES
 
 
@@ -32,14 +32,20 @@ class NamedList(ItemList):
         self._said = self.statuses()
         self._held = self.holders()
         self._known: dict[str, Line] = {}
-        self._dirty = {farm.keys.last_part(key) for key in self._tree.entries}
+        self._dirty: set[str] | None = None  # None: all
         self.subscribe(kind.family)
 
     def changed(self, keys: set[str]) -> None:
-        self._dirty |= {self.farm.keys.last_part(key) for key in keys}
+        if self._dirty is not None:
+            self._dirty |= {self.farm.keys.last_part(key) for key in keys}
+            if len(self._dirty) > MOST_NOTED:  # nobody looked for long
+                self._dirty = None
         super().changed(keys)
 
     def made(self) -> Sequence[Line]:
+        if self._dirty is None:
+            self._known.clear()
+            self._dirty = {self.farm.keys.last_part(key) for key in self._tree.entries}
         for item in self._dirty:
             row = self.row(item)
             if row is None:

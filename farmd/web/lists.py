@@ -232,7 +232,6 @@ class ItemList(Source):
 
     def _run(self) -> Iterator[asyncio.Task[None]]:
         for each in self._followed:
-            each.ready.clear()
             yield asyncio.create_task(each.run(), name=f"web-{self.path}")
 
 

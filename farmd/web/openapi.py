@@ -143,7 +143,7 @@ def _get(summary: str, schema: str, parameters: list[dict[str, Any]]) -> dict[st
 
 def _act() -> dict[str, Any]:
     words = {"name": "word", "in": "path", "required": True, "schema": {"enum": list(_WORDS)}}
-    body = {"type": "object", "properties": {"reason": _TEXT}}
+    body = {"type": "object", "properties": {"reason": _TEXT, "stage": _NUMBER}}
     said = {
         "summary": "Say something to a rollout; needs the token of an operator.",
         "security": [{"token": []}],

@@ -97,7 +97,8 @@ async def item(visit: Visit) -> web.StreamResponse:
         call = site.call()
         described = await found.described(call, name)
         version = found.version_of(described.id)
-    wanted = Filter(kind=described.audited, item=described.id)
+    # A day at most: an item with few changes would have the whole log read for them.
+    wanted = Filter(kind=described.audited, item=described.id, since=call.clock.now() - audit.DAY)
     history = await AuditReader(call.client, call.keys).read(wanted, HISTORY) if described.audited else ()
     shown = [
         (title, table, [column for column in table.columns if not column.wide], cells(table))

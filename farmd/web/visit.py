@@ -69,8 +69,7 @@ async def answered(site: Site, request: web.Request, handler: str, *, free: bool
     person: Person | None = None
     try:
         if not free:
-            person = site.access.person(request)
-            site.access.reader(request, person)
+            person = reader(site, request)
         made: web.StreamResponse = await load(handler)(Visit(site, request, person))
     except SignInNeeded:
         return _sign_in(request)
@@ -87,6 +86,18 @@ async def answered(site: Site, request: web.Request, handler: str, *, free: bool
         log.exception("web.request_failed", method=request.method, path=request.path)
         return refusal(Visit(site, request, person), 500, "this farm made a mistake: see its log")
     return made
+
+
+def reader(site: Site, request: web.Request) -> Person | None:
+    """Who asks; None: somebody without a token, who may read.
+
+    Raises:
+        SignInNeeded: reading needs a token.
+        HTTPUnauthorized: the token fits nobody.
+    """
+    person = site.access.person(request)
+    site.access.reader(request, person)
+    return person
 
 
 def refusal(visit: Visit, status: int, message: str, hint: str = "") -> web.Response:

@@ -20,8 +20,11 @@ from farmd.config.sections import WebSection
 from farmd.jobs.commands import JOB
 from farmd.kinds import KINDS
 from farmd.services import commands as services
-from farmd.web import events, following, page, tokens
+from farmd.web import events, following, items, page, tokens
 from farmd.web.app import errors_as_json
+from farmd.web.items import NamedList
+from farmd.web.site import Site
+from store.audit import Audit, AuditLogStore
 from store.deployments import Deployment, Goal
 from store.families import DEPLOYMENTS
 from store.named import NamedRecords
@@ -44,6 +47,13 @@ class Rig:
     address: str
     operator: str
     viewer: str
+    door: page.Door
+
+    @property
+    def site(self) -> Site:
+        """The page, once it was asked for."""
+        assert self.door._site is not None
+        return self.door._site
 
     async def get(self, path: str, status: int = 200, **headers: str) -> Any:
         async with self.http.get(self.address + path, headers=headers) as answer:
@@ -70,12 +80,13 @@ async def rig(address: str, tmp_path: Path) -> AsyncIterator[Rig]:
             farm_on(cluster.client, "farm-1", keys=cluster.keys, kinds=kinds)
         )
         app = web.Application(middlewares=[errors_as_json])
-        page.Door(lambda: farm.farm, WebSection(tokens=str(file), read="open")).add_routes(app)
+        door = page.Door(lambda: farm.farm, WebSection(tokens=str(file), read="open"))
+        door.add_routes(app)
         served = await stack.enter_async_context(serving_app(app))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         rolling = Rolling(cluster, address)
         await rolling.prepare(2, labels={"team": "web"})
-        yield Rig(rolling, farm, http, served, made["operator"][0], made["viewer"][0])
+        yield Rig(rolling, farm, http, served, made["operator"][0], made["viewer"][0], door)
 
 
 async def test_the_description_is_valid_and_every_answer_fits_it(rig: Rig) -> None:
@@ -166,6 +177,61 @@ async def test_malformed_forms_are_refused(rig: Rig) -> None:
         headers = {"Content-Type": form, "Origin": rig.address}
         async with rig.http.post(f"{rig.address}/signin", data=b"token=\xff", headers=headers) as answer:
             assert answer.status == 400, form
+
+
+async def test_only_the_stage_that_was_seen_is_approved(rig: Rig) -> None:
+    await rig.rolling.status(await rig.rolling.update(SECOND, STAGED), "waits for farmctl")
+    shown = (await rig.get("/v1/rollouts/web"))["item"]["status"]["asks"]
+    headers = {"Authorization": f"Bearer {rig.operator}"}
+    async with rig.http.get(f"{rig.address}/rollouts/web", headers=headers) as page_of_it:
+        assert f'name="stage" value="{shown}"' in await page_of_it.text()
+    path = "/v1/rollouts/web/approve"
+    status, answer = await rig.say(path, rig.operator, {"stage": shown + 1})
+    assert (status, f"asks for stage {shown} now" in answer["error"]["message"]) == (409, True)
+    assert (await rig.say(path, rig.operator, {"stage": "last"}))[0] == 400
+    assert (await rig.say(path, rig.operator, {"stage": shown}))[0] == 200
+
+
+async def test_a_token_that_ended_gets_no_answer_that_it_waited_for(rig: Rig, tmp_path: Path) -> None:
+    index = (await rig.get("/v1/controllers"))["index"]
+    headers = {"Authorization": f"Bearer {rig.viewer}"}
+    waiting = asyncio.create_task(rig.get(f"/v1/controllers?index={index}&wait=300s", 401, **headers))
+    await eventually(lambda: streams(rig), what="a waiting request")
+    operator, _ = (tmp_path / "tokens").read_text().splitlines()
+    (tmp_path / "tokens").write_text(operator)
+    assert rig.rolling.rc is not None
+    await rig.rolling.cluster.change_rc(rig.rolling.rc, replicas_desired=3)
+    await in_time(waiting)
+
+
+async def streams(rig: Rig) -> bool:
+    """Whether a request waits at the farm."""
+    return bool(rig.site.streams)
+
+
+async def test_the_page_of_an_item_has_the_changes_of_the_last_day(rig: Rig) -> None:
+    """Older ones are left to the audit log's page: looking for them may read all of the log."""
+    call, rc = rig.rolling.call, rig.rolling.rc
+    assert rc is not None
+    for hours, reason in ((1, "recent"), (49, "ancient")):
+        at = call.clock.now() - 3600.0 * hours
+        record = Audit(at=at, actor="user/ada@test", action="rc.edit", kind="rcs", id=rc.id, reason=reason)
+        await call.client.transaction([AuditLogStore(call.keys, call.clock, call.ids).operation(record)])
+    async with rig.http.get(f"{rig.address}/controllers/web") as answer:
+        text = await answer.text()
+    assert "recent" in text
+    assert "ancient" not in text
+
+
+async def test_a_list_that_nobody_asks_for_notes_a_bounded_number_of_changes(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(items, "MOST_NOTED", 2)
+    found = NamedList(rig.farm.farm, KINDS["rcs"], {})
+    assert [line.name for line in found.lines()] == ["web"]
+    found.changed({f"rcs/{number}" for number in range(3)})
+    assert found._dirty is None
+    assert [line.name for line in found.lines()] == ["web"]
 
 
 async def test_a_stream_tells_of_changes_and_of_what_was_missed(rig: Rig) -> None:
