@@ -7,7 +7,7 @@ others and hides none of them.
 from farmd.overview.members import farms
 from farmd.overview.nodes import NodeRow, Nodes, node_row, node_state, nodes
 from farmd.overview.owners import Row, Rows, owners, records_of, row, rows, titled
-from farmd.overview.pods import PodRow, Pods, lost, pod_row, pods, states
+from farmd.overview.pods import PodRow, Pods, lost, pod_row, pods, pods_of_node, states
 from farmd.overview.processes import FarmRow, farm_rows, freezes
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "owners",
     "pod_row",
     "pods",
+    "pods_of_node",
     "records_of",
     "row",
     "rows",

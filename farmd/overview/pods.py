@@ -6,7 +6,7 @@ healthy nor unhealthy (R21).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -102,7 +102,45 @@ async def pods(client: ConsulClient, keys: Keys, of: Record | None = None) -> Po
     realities = await _realities(client, keys, nodes, broken) if placed or everywhere else {}
     intents = await _intents(client, keys, nodes, broken) if placed else {}
     present = await _present(client, keys) if realities or placed else frozenset()
+    owner = "" if of is None else of.id
     names = {of.id: _title(of)} if of is not None else await _names(client, keys, {key[0] for key in placed})
+    left = {at: each for at, each in realities.items() if everywhere and owner in {"", each.record.owner}}
+    return Pods(_rows(placed, realities, intents, present, names, left), broken)
+
+
+async def pods_of_node(
+    client: ConsulClient,
+    keys: Keys,
+    node: str,
+    placed: Mapping[tuple[str, str, str], Stored[Pod]],
+    names_of: Callable[[set[str]], Awaitable[Mapping[str, str]]],
+    *,
+    present: bool,
+) -> Pods:
+    """The pods of one node and the processes that outlive theirs; it reads the node's own records alone.
+
+    The caller knows what is ``placed`` there, as owner, node and instance, the names of owners by their ids,
+    and whether the node's agent is ``present``.
+    """
+    broken: list[str] = []
+    realities = await _realities(client, keys, {node}, broken)
+    intents = await _intents(client, keys, {node}, broken)
+    names = await names_of(
+        {key[0] for key in placed} | {stored.record.owner for stored in realities.values()}
+    )
+    here = frozenset({node} if present else ())
+    return Pods(_rows(placed, realities, intents, here, names, realities), broken)
+
+
+def _rows(
+    placed: Mapping[tuple[str, str, str], Stored[Pod]],
+    realities: Mapping[Place, Stored[Reality]],
+    intents: Mapping[Place, Stored[Intent]],
+    present: frozenset[str],
+    names: Mapping[str, str],
+    left: Mapping[Place, Stored[Reality]],
+) -> list[PodRow]:
+    """The rows of pods, and of those processes in ``left`` that have none."""
     rows = [
         pod_row(owner, names.get(owner, ""), place, _state(owner, place, pod, realities, intents, present))
         for (owner, *where), pod in placed.items()
@@ -110,11 +148,10 @@ async def pods(client: ConsulClient, keys: Keys, of: Record | None = None) -> Po
     ]
     rows += [
         _gone(place, reality, names.get(reality.owner, ""), heard=place[0] in present)
-        for place, reality in ((place, stored.record) for place, stored in realities.items())
-        if everywhere and (reality.owner, *place) not in placed and (of is None or reality.owner == of.id)
+        for place, reality in ((place, stored.record) for place, stored in left.items())
+        if (reality.owner, *place) not in placed
     ]
-    rows.sort(key=lambda row: (row.node, row.instance, row.owner_name, row.owner))
-    return Pods(rows, broken)
+    return sorted(rows, key=lambda row: (row.node, row.instance, row.owner_name, row.owner))
 
 
 async def states(client: ConsulClient, keys: Keys, of: Record) -> dict[Place, PodState]:

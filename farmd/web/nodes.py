@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from farmd import overview
 from farmd.commands.mutation import Call
 from farmd.farm.farm import Farm
-from farmd.kinds import KindOfWork
+from farmd.kinds import KindOfWork, listed, title
 from farmd.overview import NodeRow
 from farmd.tables import nodes
 from farmd.tables.model import Table
 from farmd.tables.pods import pod_table
 from farmd.web.lists import Described, ItemList, Line, Shape
-from store import codec
-from store.entry import RawEntry
+from store import codec, families
+from store.entry import RawEntry, Stored
+from store.errors import NotFound, RecordInvalid
 from store.keys import valid_segment
 from store.nodes import Condition, NodeRecords, NodeStatus, NodeStore
+from store.pods import Pod
 
 
 class NodeList(ItemList):
@@ -70,12 +74,34 @@ class NodeList(ItemList):
     async def described(self, call: Call, name: str) -> Described:
         store, now = NodeStore(call.client, call.keys), call.clock.now()
         view = await store.get(valid_segment(name, "node"))
-        found = await overview.pods(call.client, call.keys)
-        pods = [row for row in found.rows if row.node == name]
-        row = overview.node_row(view, await store.condition(name), sum(not pod.gone for pod in pods))
-        tables = {f"Pods ({row.pods})": pod_table(pods, [], now, same="NODE")}
+        placed, present = self._placed(name), self.farm.fleet.present(name)
+        found = await overview.pods_of_node(
+            call.client, call.keys, name, placed, partial(self._titles, call), present=present
+        )
+        row = overview.node_row(view, await store.condition(name), len(found.placed))
+        tables = {f"Pods ({row.pods})": pod_table(found.rows, found.broken, now, same="NODE")}
         facts = nodes.facts(view, row, now)
         return Described(name, name, row.state, row.reason, facts, tables, row, self.family)
+
+    def _placed(self, node: str) -> dict[tuple[str, str, str], Stored[Pod]]:
+        """The pods of a node, from the farm's own copies: to read the whole fleet's takes too long."""
+        keys, pods, view = self.farm.keys, self.farm.caches.pods, self.farm.fleet.view().get(node)
+        places = [(pod.owner, node, instance) for instance, pod in view.pods.items()] if view else []
+        return {place: stored for place in places if (stored := pods.get(keys.pod(*place))) is not None}
+
+    async def _titles(self, call: Call, owners: set[str]) -> dict[str, str]:
+        """Names of owners of pods; one that the farm keeps no copy of is read."""
+        keys, found = self.farm.keys, dict[str, str]()
+        for family in families.owners():
+            tree = self.farm.caches.tree(family)
+            records = [tree.get(keys.record(family.name, owner)) for owner in owners]
+            found |= {each.record.id: listed(family.name, each.record.name) for each in records if each}
+        for family in families.actors():
+            for owner in owners - found.keys() - {""}:
+                with suppress(NotFound, RecordInvalid):
+                    stored = await overview.records_of(call.client, keys, family).get(owner)
+                    found[owner] = title(family.name, stored.record.name)
+        return found
 
 
 def _status(raw: RawEntry) -> tuple[NodeStatus, int]:

@@ -234,6 +234,26 @@ async def test_a_list_that_nobody_asks_for_notes_a_bounded_number_of_changes(
     assert [line.name for line in found.lines()] == ["web"]
 
 
+async def test_the_page_of_a_node_reads_that_node_alone(rig: Rig) -> None:
+    """It takes what it may from the farm's own copies, and lists neither all pods nor all reports."""
+    (owner,) = (await rig.get("/v1/controllers"))["items"]
+    place, _ = await rig.rolling.cluster.pods(owner["id"])
+    read = list[str]()
+    client, listed = rig.farm.farm.client, rig.farm.farm.client.list
+
+    async def noting(prefix: str, **more: Any) -> Any:
+        if not more.get("index"):  # the farm's own copies wait for changes
+            read.append(prefix)
+        return await listed(prefix, **more)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(client, "list", noting)
+        found = await rig.get(f"/v1/nodes/{place[0]}")
+    keys = rig.rolling.call.keys
+    assert [(pod["owner_name"], pod["instance"]) for pod in found["beside"]["Pod"]] == [("web", place[1])]
+    assert {keys.tree("pods"), keys.tree("reality"), keys.tree("intent")}.isdisjoint(read)
+
+
 async def test_a_stream_tells_of_changes_and_of_what_was_missed(rig: Rig) -> None:
     found = await rig.get("/v1/controllers")
     url = f"{rig.address}/events?of=/controllers&since={found['index']}"
