@@ -12,16 +12,17 @@ from bench.farm_process import FarmProcess
 from bench.processes import Child
 from bench.rig import note, rig
 from bench.seeding import register_nodes, seed_rcs
+from farmd.housekeeping import kind as housekeeping
 from store.consul.client import ConsulClient
 from store.keys import Keys, is_sentinel
 from tests.fleet import KEYS
 from tests.servers import ConsulServer
 
 RCS, PODS_EACH, NODES = 10_000, 5, 2_000
-CHORES = 2
+CHORES = len(housekeeping.CHORES)
 PRESENT_SECONDS, REAL_SECONDS = 240, 180
 ITEMS = RCS + NODES + CHORES
-"""How many items the farms claim: RCs, nodes, and the two chores of house-keeping."""
+"""How many items the farms claim: RCs, nodes, and the chores of house-keeping."""
 
 
 @dataclass

@@ -63,7 +63,7 @@ class Shown:
 
     def _said(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:
-            self.troubles.append(message.text)
+            self.troubles.append(f"{message.location['url']}: {message.text}")
 
 
 @asynccontextmanager

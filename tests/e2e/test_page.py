@@ -61,7 +61,8 @@ async def shown(consul_dev: str, tmp_path_factory: pytest.TempPathFactory) -> As
         spec = JOB.file.parse({"name": "bert", "types": types}, "bert.yaml")
         await commit(made.rolling.call, await JOB.create(made.rolling.call, spec))
         yield made
-    assert made.troubles == []
+    # What the browser says of the page that is not there may come late.
+    assert [each for each in made.troubles if "/nothing: " not in each] == []
 
 
 def row_of(page: Page, name: str) -> Locator:
@@ -83,7 +84,6 @@ async def test_each_view_has_its_heading_and_fits_a_phone(shown: Shown) -> None:
             await expect(page.locator("h1")).to_have_text(heading)
             assert await wide(page) <= 0, path
             assert await page.locator("main, nav, header, footer").count() == 4
-    shown.troubles = [each for each in shown.troubles if "404" not in each]
 
 
 async def test_a_change_is_shown_without_a_reload(shown: Shown) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from farmd.config.sections import HousekeepingSection
 from farmd.farm.errors import ClaimLost
+from farmd.housekeeping.kind import CHORES
 from farmd.housekeeping.model import PATIENCE_SECONDS
 from farmd.runtime.clock import SystemIds
 from store import manifests
@@ -75,9 +76,9 @@ async def test_one_farm_at_a_time_keeps_house_and_another_takes_over(cluster: Cl
     try:
 
         async def all_held() -> bool:
-            return set(await holders(cluster)) == {"audit", "manifests"}
+            return set(await holders(cluster)) == CHORES.keys()
 
-        await eventually(all_held, what="both chores are owned")
+        await eventually(all_held, what="all chores are owned")
         assert not first.owned & second.owned
         sha = await unreferenced(cluster, 1)
         await eventually(lambda: condemned(cluster, sha), what="the manifest is condemned")
@@ -86,7 +87,7 @@ async def test_one_farm_at_a_time_keeps_house_and_another_takes_over(cluster: Cl
         async def taken_over() -> bool:
             return set((await holders(cluster)).values()) == {"two"} and await all_held()
 
-        await eventually(taken_over, what="the other farm owns both chores")
+        await eventually(taken_over, what="the other farm owns all chores")
         again = await unreferenced(cluster, 2)
         await eventually(lambda: condemned(cluster, again), what="the next one is condemned")
     finally:

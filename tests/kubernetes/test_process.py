@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from farmd.housekeeping.kind import CHORES
 from tests.fleet import cluster_on, eventually
 from tests.kubernetes.farmjobs import SUCCEEDED, Jobs
 from tests.ports import free_ports
@@ -72,7 +73,7 @@ async def test_a_farm_works_on_while_no_api_server_answers(consul_dev, tmp_path)
             chores = cluster.keys.tree("locks") + "housekeeping/"
 
             async def claimed() -> bool:
-                return len((await cluster.client.keys(chores)).items) == 2
+                return len((await cluster.client.keys(chores)).items) == len(CHORES)
 
             await eventually(claimed, what="the farm does the work that lies in Consul")
             assert await asyncio.to_thread(farm.ends, 15) == 0

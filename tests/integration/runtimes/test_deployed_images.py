@@ -12,7 +12,7 @@ from farmd.agent.http import add_routes
 from tests.agents import Agents
 from tests.engine import IMAGE, PodmanEngine, busybox
 from tests.farmctl import Farmctl
-from tests.fleet import CLOCK, farm_on
+from tests.fleet import CLOCK, eventually, farm_on
 from tests.ports import free_ports
 from tests.projects import Sites
 from tests.registry import Registry
@@ -44,6 +44,9 @@ async def test_a_tag_is_deployed_as_what_it_meant_when_the_plan_was_made(
     def runs() -> list[str]:
         return engine.run("ps", "--format", "{{.Names}} {{.Image}}").splitlines()
 
+    async def gone() -> bool:
+        return not any(first in each for each in runs())
+
     image = f"{registry.host}/team/site:1"
     first = registry.push("team/site", "1", tree("one"))
     command = '["/bin/sh", "-c", "while :; do sleep 1; done"]'
@@ -60,6 +63,7 @@ async def test_a_tag_is_deployed_as_what_it_meant_when_the_plan_was_made(
     second = registry.push("team/site", "1", tree("two"))
     told = await sites.deployed(path)
     assert f"{first[:15]} -> {second[7:15]}" in told.err + told.out
+    await eventually(gone, what="the former container is gone")
     (after,) = runs()
     assert second in after
 
