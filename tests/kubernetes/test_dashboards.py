@@ -32,7 +32,6 @@ RAISED = {
     "FarmdRolloutWaits",
     "FarmdDeploymentWaits",
     "FarmdJobFailed",
-    "FarmdJobWaits",
     "FarmdPodsCrash",
     "FarmdRuntimeDown",
 }
