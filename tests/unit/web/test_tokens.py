@@ -44,6 +44,7 @@ def test_a_token_fits_its_line_alone(tmp_path: Path) -> None:
         ("ada operator secret", "line 1: found no such hash, expected one that farmctl"),
         (f"{LINE}\n{LINE}", "line 2: found 'ada' again, expected each name once"),
     ],
+    ids=["two words", "role", "name", "short hash", "no hash", "twice"],  # the token is another in each run
 )
 def test_a_wrong_line_is_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(CredentialInvalid) as caught:
