@@ -246,12 +246,17 @@ async def test_the_page_of_a_node_reads_that_node_alone(rig: Rig) -> None:
             read.append(prefix)
         return await listed(prefix, **more)
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(client, "list", noting)
-        found = await rig.get(f"/v1/nodes/{place[0]}")
     keys = rig.rolling.call.keys
-    assert [(pod["owner_name"], pod["instance"]) for pod in found["beside"]["Pod"]] == [("web", place[1])]
-    assert {keys.tree("pods"), keys.tree("reality"), keys.tree("intent")}.isdisjoint(read)
+    whole = {keys.tree("pods"), keys.tree("reality"), keys.tree("intent")}
+    for _ in range(5):  # the farm itself may read whole trees meanwhile, but hardly each time
+        read.clear()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(client, "list", noting)
+            found = await rig.get(f"/v1/nodes/{place[0]}")
+        assert [(pod["owner_name"], pod["instance"]) for pod in found["beside"]["Pod"]] == [("web", place[1])]
+        if whole.isdisjoint(read):
+            return
+    pytest.fail(f"each look at the node read {whole.intersection(read)}")
 
 
 async def test_a_stream_tells_of_changes_and_of_what_was_missed(rig: Rig) -> None:
