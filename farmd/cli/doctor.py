@@ -6,7 +6,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
@@ -50,7 +49,7 @@ async def doctor(invocation: Invocation, targets: tuple[str, ...]) -> None:
 
 def _show(invocation: Invocation, report: Report) -> None:
     if invocation.settings.output in {"json", "yaml"}:
-        items = [_plain(finding) for finding in report.findings]
+        items = [finding.document() for finding in report.findings]
         emit(invocation, document("DoctorReport", {"facts": report.facts, "items": items}))
         return
     if invocation.settings.output != "name":
@@ -71,7 +70,7 @@ def _show(invocation: Invocation, report: Report) -> None:
         rows=report.findings,
         columns=columns,
         name=lambda finding: finding.object,
-        plain=_plain,
+        plain=Finding.document,
         empty="nothing is wrong",
     )
     render(invocation, table)
@@ -85,13 +84,3 @@ def _blocks(report: Report, width: int) -> Iterator[str]:
             yield textwrap.fill(
                 clean(text), width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
             )
-
-
-def _plain(finding: Finding) -> dict[str, Any]:
-    return {
-        "code": finding.code,
-        "object": finding.object,
-        "explanation": finding.explanation,
-        "fix": finding.fix,
-        "fixable": finding.fixable,
-    }

@@ -81,7 +81,7 @@ def _asked(
 
     async def doctor() -> bytes:
         report = await examine(call.client, call.keys, call.clock)
-        return _json({"facts": report.facts, "items": [_finding(each) for each in report.findings]})
+        return _json({"facts": report.facts, "items": [each.document() for each in report.findings]})
 
     async def audit() -> bytes:
         wanted = Filter(since=call.clock.now() - AUDIT_SECONDS)
@@ -141,10 +141,6 @@ def _value(raw: bytes) -> Any:
         return msgspec.json.decode(raw)
     except msgspec.DecodeError:
         return raw.decode("utf-8", "replace")
-
-
-def _finding(each: Any) -> dict[str, str]:
-    return {name: getattr(each, name) for name in ("code", "object", "explanation", "fix")}
 
 
 def _json(value: Any) -> bytes:

@@ -57,6 +57,10 @@ class Finding:
         """Whether the doctor can fix it."""
         return self.removal is not None or bool(self.registers)
 
+    def document(self) -> dict[str, str | bool]:
+        """What people and programs are told of it, as plain data."""
+        return {name: getattr(self, name) for name in ("code", "object", "explanation", "fix", "fixable")}
+
     def fits(self, target: str) -> bool:
         """Whether the target names this finding: by its code, its object, or a part or the beginning of
         that.
