@@ -37,6 +37,15 @@ def word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value) or '""'
 
 
+def lines(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """``replicas 3 -> 5`` for each field that changed, ``labels.rack removed`` for a removed one."""
+    gone = [f"{name} removed" for name in before if name not in after]
+    return gone + [
+        f"{name} {word(before[name])} -> {word(value)}" if name in before else f"{name} {word(value)}"
+        for name, value in after.items()
+    ]
+
+
 def fields(
     before: object, after: object, names: Mapping[str, str]
 ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:

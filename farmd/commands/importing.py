@@ -13,7 +13,7 @@ from typing import Any
 
 from farmd import kinds
 from farmd.commands.bundled import Bundled, Wish
-from farmd.commands.difference import word
+from farmd.commands.difference import lines
 from farmd.commands.mutation import Call, Mutation
 from store.errors import Conflict, InputInvalid, NotFound
 
@@ -65,9 +65,7 @@ async def _object(call: Call, part: Bundled, ref: str, wish: Wish, to: Import, *
     if not after:
         to.same.append(ref)
         return
-    differs = ", ".join(
-        f"{name} {word(before.get(name, ''))} -> {word(value)}" for name, value in after.items()
-    )
+    differs = ", ".join(lines(before, after))
     if there.part_of:
         raise Conflict(f"differs ({differs}) and is a part of {there.part_of}")
     if there.busy:

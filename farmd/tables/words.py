@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from farmd.commands.difference import word
+from farmd.commands.difference import lines
 from farmd.tables.model import clean
 
 
@@ -21,18 +21,8 @@ def ago(now: float, then: float) -> str:
 
 
 def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """``replicas 3 -> 5`` for each field that changed, ``labels.rack removed`` for a removed one."""
-    gone = [f"{name} removed" for name in before if name not in after]
-    return gone + [
-        f"{name} {_scalar(before[name])} -> {_scalar(value)}"
-        if name in before
-        else f"{name} {_scalar(value)}"
-        for name, value in after.items()
-    ]
-
-
-def _scalar(value: object) -> str:
-    return clean(word(value))
+    """What changed, field by field, as people may see it."""
+    return [clean(line) for line in lines(before, after)]
 
 
 def pairs(values: dict[str, Any]) -> str:
