@@ -7,6 +7,7 @@ when something of its item changed, so that ten thousand items cost a request no
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
@@ -85,7 +86,7 @@ class Bell:
             self._listening.discard(wake)
 
 
-class Source:
+class Source(ABC):
     """Something that is followed while somebody looks, with a bell that rings when it changed."""
 
     def __init__(self, farm: Farm) -> None:
@@ -93,9 +94,9 @@ class Source:
         self.bell = Bell(int(farm.clock.now() * 1000))
         self._while = WhileLooked(self._run, farm.clock)
 
+    @abstractmethod
     def _run(self) -> Iterator[asyncio.Task[None]]:
         """Tasks that follow it."""
-        raise NotImplementedError
 
     def version_of(self, _: str) -> int:
         """The version at which an item of it changed last."""
@@ -134,25 +135,25 @@ class ItemList(Source):
         self._needs: list[ItemList] = []
 
     # -- what a list of its own says ------------------------------------------------------------
+    @abstractmethod
     def made(self) -> Sequence[Line]:
         """All lines as they are now, in any order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def table(self, rows: Sequence[Any]) -> Table:
         """The table of the rows that are shown."""
-        raise NotImplementedError
 
+    @abstractmethod
     def shape(self) -> Shape:
         """What ``table`` tells of an item as plain data."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def described(self, call: Call, name: str) -> Described:
         """One item by its name, or its id.
 
         Raises:
             NotFound: there is none.
         """
-        raise NotImplementedError
 
     # -- for requests ---------------------------------------------------------------------------
     def lines(self) -> tuple[Line, ...]:
