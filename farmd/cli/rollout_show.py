@@ -14,6 +14,7 @@ from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, live, on_terminal, show, width_of
 from farmd.cli.tables import drawable
 from farmd.rollout import commands, explaining, view
+from farmd.tables import rollouts as rollout_tables
 from farmd.tables.model import Column, Table, clean
 from farmd.tables.words import ago
 from store.errors import NotFound
@@ -84,21 +85,7 @@ async def explain(invocation: Invocation, name: str) -> None:
     """
 
     async def read() -> Table:
-        return Table(
-            kind="RolloutExplanation",
-            rows=await explaining.explain(invocation.call, name),
-            columns=(
-                Column("SIDE", lambda row: row.side),
-                Column("POD", lambda row: row.pod),
-                Column("FATE", lambda row: row.fate),
-                Column("CLASS", lambda row: row.kind),
-                Column("STATE", lambda row: row.state),
-                Column("REASON", lambda row: row.reason),
-            ),
-            name=lambda row: f"pod/{row.pod}",
-            plain=plain,
-            empty="no pods",
-        )
+        return rollout_tables.explanation(await explaining.explain(invocation.call, name))
 
     await show(invocation, read)
 

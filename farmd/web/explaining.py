@@ -6,6 +6,7 @@ from typing import Any
 
 from farmd.jobs.nodes.placing import request_of
 from farmd.rollout import explaining
+from farmd.tables import rollouts as rollout_tables
 from farmd.tables.model import Column, Table
 from farmd.web.items import NamedList
 from farmd.web.lists import ItemList
@@ -29,7 +30,7 @@ async def explained(site: Site, found: ItemList, row: Any) -> list[tuple[str, Ta
     assert isinstance(found, NamedList)
     farm, record = site.farm, row.record
     if found.family == rollouts.KIND:
-        return [("Pods", _pods(await explaining.explain(site.call(), record.id)))]
+        return [("Pods", rollout_tables.explanation(await explaining.explain(site.call(), record.id)))]
     wanted: list[tuple[str, Request]] = []
     if found.family == jobs.KIND:
         for kind in record.types:
@@ -61,21 +62,3 @@ def _nodes(rows: list[words.Row]) -> Table:
 
 def _parts(row: words.Row) -> str:
     return ", ".join(f"{name} {points:+.2f}" for name, points in row.parts.items())
-
-
-def _pods(rows: list[explaining.PodRow]) -> Table:
-    return Table(
-        kind="RolloutExplanation",
-        rows=rows,
-        columns=(
-            Column("POD", lambda row: row.pod),
-            Column("SIDE", lambda row: row.side),
-            Column("FATE", lambda row: row.fate),
-            Column("CLASS", lambda row: row.kind),
-            Column("STATE", lambda row: row.state),
-            Column("REASON", lambda row: row.reason),
-        ),
-        name=lambda row: f"pod/{row.pod}",
-        plain=plain,
-        empty="no pods",
-    )
