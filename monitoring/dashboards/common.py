@@ -34,6 +34,16 @@ def increase(metric: str, by: str, chosen: str = INSTANCE) -> str:
     return f"sum by ({by}) (increase({metric}{{{chosen}}}[$__rate_interval]))"
 
 
+def rate(metric: str, by: str, chosen: str = INSTANCE) -> str:
+    """Events a second, by labels."""
+    return f"sum by ({by}) (rate({metric}{{{chosen}}}[$__rate_interval]))"
+
+
+def number(metric: str, chosen: str) -> str:
+    """How many there are now of what a gauge counts; 0 while nobody counts any."""
+    return f"sum({metric}{{{INSTANCE}, {chosen}}}) or vector(0)"
+
+
 def some(expr: str, label: str) -> str:
     """Only the series above 0, where there are many; one 0 while there are none."""
     return f'{expr} > 0 or on () label_replace(vector(0), "{label}", "none", "", "")'
@@ -74,7 +84,7 @@ def cycles() -> Json:
         "Is work done, or only tried? `done` and `after` are good. Much `backoff` or `rejected`: the "
         "store refuses, or "
         "others write the same keys. `crashed`: a fault of farmd.",
-        query(f"sum by (result) (rate(farmd_cycles_total{{{CHOSEN}}}[$__rate_interval]))", "{{result}}"),
+        query(rate("farmd_cycles_total", "result", CHOSEN), "{{result}}"),
         unit=RATE,
         runbook="FarmdWorkerCrashes",
     )

@@ -175,8 +175,8 @@ def _store_errors() -> Json:
         "Share of requests to Consul that fail, by process",
         "Is Consul the cause? All processes at once: Consul. One: its machine, network or token.",
         query(
-            f"sum by (instance) (rate(farmd_store_requests_total{{{INSTANCE}, {bad}}}[$__rate_interval])) "
-            f"/ sum by (instance) (rate(farmd_store_requests_total{{{INSTANCE}}}[$__rate_interval])) "
+            f"{common.rate('farmd_store_requests_total', 'instance', f'{INSTANCE}, {bad}')} "
+            f"/ {common.rate('farmd_store_requests_total', 'instance')} "
             f"or sum by (instance) (farmd_store_reachable{{{INSTANCE}}}) * 0",
             "{{instance}}",
         ),

@@ -43,40 +43,40 @@ def _now() -> tuple[Json, ...]:
         stat(
             "Jobs that failed",
             "Did a job give up? `farmctl job list` names it, `farmctl job logs NAME` shows why.",
-            f'sum(farmd_jobs{{{INSTANCE}, state="failed"}}) or vector(0)',
+            common.number("farmd_jobs", 'state="failed"'),
             thresholds=NONE_IS_GOOD,
             runbook="FarmdJobFailed",
         ),
         stat(
             "Jobs that wait",
             "Is there no room? `farmctl job explain NAME` shows each node's reason.",
-            f'sum(farmd_jobs{{{INSTANCE}, state="waiting"}}) or vector(0)',
+            common.number("farmd_jobs", 'state="waiting"'),
             thresholds=steps((1, YELLOW)),
             runbook="FarmdJobWaits",
         ),
         stat(
             "Jobs that run",
             "How much is under way?",
-            f'sum(farmd_jobs{{{INSTANCE}, state=~"running|restarting"}}) or vector(0)',
+            common.number("farmd_jobs", 'state=~"running|restarting"'),
         ),
         stat(
             "Apps whose revision failed",
             "Which bundle did not come? `farmctl app list` tells why.",
-            f'sum(farmd_apps{{{INSTANCE}, state="failed"}}) or vector(0)',
+            common.number("farmd_apps", 'state="failed"'),
             thresholds=NONE_IS_GOOD,
             runbook="FarmdAppFailed",
         ),
         stat(
             "Apps that are blocked",
             "Does an app need objects that it may not take? `farmctl app explain REF` names the owner.",
-            f'sum(farmd_apps{{{INSTANCE}, state="blocked"}}) or vector(0)',
+            common.number("farmd_apps", 'state="blocked"'),
             thresholds=NONE_IS_GOOD,
             runbook="FarmdBlocked",
         ),
         stat(
             "Apps that are under way",
             "How many bundles are being applied or swept?",
-            f'sum(farmd_apps{{{INSTANCE}, state=~"applying|sweeping|deleting"}}) or vector(0)',
+            common.number("farmd_apps", 'state=~"applying|sweeping|deleting"'),
         ),
     )
 
@@ -138,7 +138,7 @@ def _answers() -> Json:
         "Does Kubernetes refuse? 401 and 403: rights; 409: others write the same objects; 429 and 5xx: "
         "overload; none: no answer.",
         query(
-            f"sum by (code) (rate(farmd_kubernetes_requests_total{{{INSTANCE}}}[$__rate_interval]))",
+            common.rate("farmd_kubernetes_requests_total", "code"),
             "{{code}}",
         ),
         unit=REQUESTS,

@@ -59,7 +59,7 @@ def _codes() -> Json:
         "`outcome_unknown`: the connection broke amid a write.",
         query(
             common.some(
-                f"sum by (code) (rate(farmd_store_requests_total{{{INSTANCE}, {FAULTS}}}[$__rate_interval]))",
+                common.rate("farmd_store_requests_total", "code", f"{INSTANCE}, {FAULTS}"),
                 "code",
             ),
             "{{code}}",
@@ -86,7 +86,7 @@ def _rates() -> Json:
         "Requests to Consul",
         "Who asks Consul so much? An idle farm asks twice a second at most.",
         query(
-            f"sum by (instance) (rate(farmd_store_requests_total{{{INSTANCE}}}[$__rate_interval]))",
+            common.rate("farmd_store_requests_total", "instance"),
             "{{instance}}",
         ),
         unit=REQUESTS,

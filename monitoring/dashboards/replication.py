@@ -138,8 +138,7 @@ def _pulls() -> Json:
         "Pulls and removals of images",
         "Does a pod wait for its image? Empty where agents run no containers.",
         query(
-            f"sum by (result) "
-            f"(increase(farmd_image_pull_duration_seconds_count{{{INSTANCE}}}[$__rate_interval]))",
+            common.increase("farmd_image_pull_duration_seconds_count", "result"),
             "pulls: {{result}}",
         ),
         query(common.increase("farmd_images_removed_total", "cause"), "removed: {{cause}}"),
