@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
+import asyncio
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
-import aiohttp
 from aiohttp import web
 
-from tests import reaper
 from tests.binaries import binary
 from tests.fleet import eventually
 from tests.ports import free_ports
+from tests.server_process import ServerProcess
 from tests.web_servers import serving
 
 _CONFIG = """\
@@ -25,64 +23,44 @@ scrape_configs:
 """
 
 
-class Server:
-    """Prometheus with its data and its configuration, ``prometheus.yml``, in one folder."""
+class Server(ServerProcess):
+    """Prometheus with its data and its configuration, ``prometheus.yml``, in its folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    name = "prometheus"
+
+    def __init__(self) -> None:
+        super().__init__()
         (self._port,) = free_ports(1)
-        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"http://127.0.0.1:{self._port}"
 
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self._port}"
+    def command(self) -> list[str]:
+        """Its command line."""
+        return [
+            str(binary("prometheus")),
+            f"--config.file={self.folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={self.folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self._port}",
+        ]
 
-    async def start(self) -> None:
-        """Start it, on the data that it has; returns when it answers queries."""
-        log = (self._folder / "prometheus.log").open("ab")
-        with log:
-            self._process = subprocess.Popen(
-                [
-                    binary("prometheus"),
-                    f"--config.file={self._folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={self._folder / 'data'}",
-                    f"--web.listen-address=127.0.0.1:{self._port}",
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        reaper.started(self._process.pid, self._folder)
-        await eventually(self._ready, what="a Prometheus that is ready")
-
-    def kill(self) -> None:
-        """SIGKILL; its data stay."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            reaper.reaped(process.pid)
-
-    async def _ready(self) -> bool:
-        assert self._process is not None
-        if self._process.poll() is not None:
-            raise AssertionError((self._folder / "prometheus.log").read_text()[-2000:])
+    def ready(self) -> bool:
+        """Whether it answers queries."""
         try:
-            return "Ready" in await self._get("/-/ready")
-        except aiohttp.ClientError:
+            return b"Ready" in self.get("/-/ready")
+        except OSError:
             return False
 
-    async def _get(self, path: str) -> str:
-        async with aiohttp.ClientSession() as http, http.get(f"{self.url}{path}") as response:
-            return await response.text()
+    def get(self, path: str) -> bytes:
+        """What it answers."""
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=self.start_seconds) as answer:
+            body: bytes = answer.read()
+            return body
 
 
 class Scraped(Server):
     """Prometheus, and what it scrapes: ``values`` are the samples of the metric ``errors``."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self) -> None:
+        super().__init__()
         self.values: dict[str, float] = {}
 
     async def scrapes(self, value: float) -> None:
@@ -90,7 +68,8 @@ class Scraped(Server):
         self.values = {"one": value}
 
         async def seen() -> bool:
-            return f'"{value:g}"' in await self._get(f"/api/v1/query?query=errors=={value}")
+            told = await asyncio.to_thread(self.get, f"/api/v1/query?query=errors=={value}")
+            return f'"{value:g}"'.encode() in told
 
         await eventually(seen, what=f"a scraped {value}")
 
@@ -103,13 +82,12 @@ class Scraped(Server):
 @asynccontextmanager
 async def prometheus() -> AsyncIterator[Scraped]:
     """A Prometheus that runs and scrapes nothing yet."""
-    with tempfile.TemporaryDirectory(prefix="farmd-prometheus-", ignore_cleanup_errors=True) as name:
-        scraped = Scraped(Path(name))
+    scraped = Scraped()
+    try:
         async with serving(scraped.metrics) as url:
             target = url.removeprefix("http://")
-            (Path(name) / "prometheus.yml").write_text(_CONFIG.format(target=target))
-            try:
-                await scraped.start()
-                yield scraped
-            finally:
-                scraped.kill()
+            (scraped.folder / "prometheus.yml").write_text(_CONFIG.format(target=target))
+            await asyncio.to_thread(scraped.start)
+            yield scraped
+    finally:
+        scraped.close()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import aiohttp
 import msgspec
@@ -30,13 +29,9 @@ HIGH = Alert(summary="no leader", incident_key="freeze", urgency="high", labels=
 
 
 @pytest.fixture
-async def manager(tmp_path: Path) -> AsyncIterator[Alertmanager]:
-    server = Alertmanager(tmp_path)
-    await server.start()
-    try:
+def manager() -> Iterator[Alertmanager]:
+    with Alertmanager() as server:
         yield server
-    finally:
-        server.kill()
 
 
 @asynccontextmanager
@@ -110,7 +105,7 @@ async def test_it_gets_the_state_of_now_after_it_was_away(
         await alerter.fire(HIGH)
         await alerter.resolve("rc1")
         await asyncio.wait_for(failed.seen.wait(), 60)
-        await manager.start()
+        await asyncio.to_thread(manager.start)
         await has(manager, "freeze critical")
 
 

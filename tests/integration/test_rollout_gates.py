@@ -94,7 +94,7 @@ async def test_no_data_is_neither_pass_nor_failure(
         scraped.kill()
         waits = await rolling.status(ident, "gate errors passed 0 of 2: Connect call failed")
         assert (waits.phase, waits.new.desired, waits.gates[0].failures) == ("baking", 1, 0)
-        await scraped.start()
+        await asyncio.to_thread(scraped.start)
         await scraped.scrapes(0.1)
         assert (await rolling.ended(ident)).outcome == "done"
 
@@ -108,7 +108,7 @@ async def test_a_gate_without_data_halts_it_with_an_alert_and_turns_nothing_back
         halted = await rolling.status(ident, "halted gate errors has had no data for 3 s")
         assert (halted.new.desired, halted.old.desired) == (1, 2)
         assert "rollout_web" in farm.alerts.firing
-        await scraped.start()
+        await asyncio.to_thread(scraped.start)
         await scraped.scrapes(0.1)
         await rolling.say(await commands.resume(rolling.call, "web"))
         assert (await rolling.ended(ident)).outcome == "done"

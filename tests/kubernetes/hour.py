@@ -67,11 +67,11 @@ class Hour:
             self._agent(f"n{number}", port, engine=self.engine.url if number == 3 else "")
         await asyncio.to_thread(self.first.wait_for, "process.ready")
         await asyncio.to_thread(self.second.wait_for, "process.ready")
-        self._server = Server(self.folder)
+        self._server = Server()
         self.prometheus = Prometheus(self._server.url, interval="10s")
         self._configure([f"127.0.0.1:{port}" for port in webs])
-        self._stack.callback(self._server.kill)
-        await self._server.start()
+        self._stack.callback(self._server.close)
+        await asyncio.to_thread(self._server.start)
         await self.seen("count(up == 1) == 5")
 
     def _configure(self, targets: list[str]) -> None:
@@ -83,7 +83,7 @@ class Hour:
                 {"job_name": name, "static_configs": [{"targets": each}]} for name, each in jobs.items()
             ],
         }
-        (self.folder / "prometheus.yml").write_text(json.dumps(config))
+        (self._server.folder / "prometheus.yml").write_text(json.dumps(config))
 
     def _start(self, role: str, name: str, port: int, consul: str, **variables: str) -> Program:
         folder = self.folder / name
