@@ -8,7 +8,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import as_yaml, document, emit, show
-from farmd.dispatch.bundle import render, render_settings
+from farmd.dispatch.bundle import render_all
 from farmd.dispatch.revision import found
 from farmd.tables.model import Column, Table
 from farmd.tables.words import ago
@@ -28,8 +28,7 @@ async def get(invocation: Invocation, name: str, revision: int | None) -> None:
     assert now.stored is not None
     number = revision or now.stored.record.revision
     entries = await AppStore(invocation.client, invocation.keys).entries(name, number)
-    settings = render_settings(name, now.stored.record)
-    documents = [settings, *(render(entry) for entry in entries if not entry.left)]
+    documents = render_all(name, now.stored.record, entries)
     left = [str(entry.ref) for entry in entries if entry.left]
     if invocation.settings.output == "json":
         content = {"name": name, "revision": number, "items": documents, "left": left}

@@ -9,7 +9,7 @@ same entry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -122,6 +122,11 @@ def foreign_kinds(files: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
 def render(entry: Entry) -> dict[str, Any]:
     """An entry as the document that a person would write; parsing it gives the same entry."""
     return native.render(entry) if entry.ref.own else objects.render(entry)
+
+
+def render_all(name: str, app: App, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """The documents of an app: its settings, and all that is in its files."""
+    return [render_settings(name, app), *(render(entry) for entry in entries if not entry.left)]
 
 
 def render_settings(name: str, app: App) -> dict[str, Any]:
