@@ -15,9 +15,9 @@ from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, show
 from farmd.commands import fleet
+from farmd.jobs import commands
 from farmd.jobs.commands import JOB, run_of
 from farmd.jobs.nodes.placing import request_of
-from farmd.jobs.spec import FILE
 from farmd.kinds import load
 from farmd.overview import Row
 from farmd.tables import manifests as manifest_facts
@@ -84,7 +84,7 @@ async def _row(invocation: Invocation, name: str) -> Row[Job]:
 @target("job", objects(KIND))
 async def get(invocation: Invocation, name: str, as_file: bool) -> None:
     """One job by name, id or beginning of an id."""
-    client, keys, output = invocation.client, invocation.keys, invocation.settings.output
+    output = invocation.settings.output
 
     async def read() -> Table:
         return noun_tables.table(JOB, [await _row(invocation, name)], invocation.call.clock.now())
@@ -96,8 +96,7 @@ async def get(invocation: Invocation, name: str, as_file: bool) -> None:
     if not as_file:
         emit(invocation, document("Job", noun_tables.plain_row(row)))
         return
-    pods = {sha: await manifests.read(client, keys, sha) for sha in row.record.manifests}
-    told = FILE.document(row.record, pods)
+    told = await commands.as_file(invocation.call, row.record)
     click.echo(as_json(told) if output == "json" else as_yaml(told), nl=output == "json")
 
 

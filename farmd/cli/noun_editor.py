@@ -28,7 +28,6 @@ from farmd.commands.mutation import Mutation
 from farmd.commands.noun import Noun
 from farmd.kinds import KINDS
 from farmd.runtime.errors import Declined
-from store import manifests
 from store.entry import Stored
 from store.errors import InputInvalid
 
@@ -41,10 +40,7 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
     async def run(invocation: Invocation, name: str) -> None:
         call = invocation.call
         stored = await noun.records(call.client, call.keys).find(name)
-        pod = None
-        if noun.pods is not None:
-            pod = await manifests.read(call.client, call.keys, stored.record.manifest)
-        text = as_yaml(noun.file.as_file(stored.record, pod))
+        text = as_yaml(await noun.as_file(call, stored.record))
         with _file(f"{noun.words.noun}-{stored.record.name}-") as path:
             mutation = await _rounds(invocation, noun, stored, path, text)
             if mutation is None:

@@ -19,7 +19,7 @@ from farmd.tables import nouns as noun_tables
 from farmd.tables.model import Table, clean
 from farmd.tables.pods import pod_table
 from scheduler import explain as words
-from store import manifests, selectors
+from store import selectors
 from store.audit import AuditReader, Filter
 from store.times import plain
 
@@ -48,7 +48,7 @@ def getting(noun: Noun[Any, Any]) -> click.Command:
     """``get``."""
 
     async def run(invocation: Invocation, name: str, as_spec: bool) -> None:
-        client, keys, output = invocation.client, invocation.keys, invocation.settings.output
+        output = invocation.settings.output
 
         async def read() -> Table:
             return noun_tables.table(
@@ -57,8 +57,7 @@ def getting(noun: Noun[Any, Any]) -> click.Command:
 
         if as_spec:
             record = (await noun.row(invocation.call, name)).record
-            pod = None if noun.pods is None else await manifests.read(client, keys, record.manifest)
-            spec = noun.file.as_file(record, pod)
+            spec = await noun.as_file(invocation.call, record)
             click.echo(as_json(spec) if output == "json" else as_yaml(spec), nl=output == "json")
         elif output in {"json", "yaml"} and not invocation.settings.watch:
             row = await noun.row(invocation.call, name)

@@ -17,7 +17,6 @@ from farmd.commands.noun import Noun
 from farmd.commands.placing import T
 from farmd.commands.specs import changed
 from farmd.commands.waiting import Spells
-from store import manifests
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
 from store.locks import Holder
@@ -208,13 +207,9 @@ class BundledNoun(Generic[S, T]):
     async def _document(self, call: Call, record: T) -> dict[str, Any] | str:
         """A record as its file, or why it is not written."""
         try:
-            if self.document is not None:
-                return await self.document(call, record)
-            sha = bodies.manifest_of(record)
-            pod = await manifests.read(call.client, call.keys, sha) if sha else None
+            return await (self.document or self.of.as_file)(call, record)
         except (NotFound, RecordInvalid) as error:
             return error.message
-        return self.of.file.as_file(record, pod)
 
     async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
         if self.judge is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 from farmd import overview
 from farmd.commands import bodies, difference
@@ -21,6 +22,7 @@ from farmd.commands.placing import T
 from farmd.commands.remains import pods_left, processes_left
 from farmd.commands.specs import changed
 from farmd.kinds import KINDS, load
+from store import manifests
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid
 from store.named import Owner
@@ -51,6 +53,15 @@ class Noun(Edits[S, T]):
         change = self.change(wanted, "create", after=after, manifest=sha)
         operations = (cluster, *ensured, *records.create(wanted, name_index=name_index))
         return Mutation(change, operations, self.outlook(call, wanted, getattr(spec, "pod", None)))
+
+    async def as_file(self, call: Call, record: T) -> dict[str, Any]:
+        """A record as the document that a person would write, with the manifest of its pods.
+
+        Raises:
+            NotFound: the manifest is gone. RecordInvalid: it does not decode.
+        """
+        sha = bodies.manifest_of(record) if self.pods is not None else ""
+        return self.file.as_file(record, await manifests.read(call.client, call.keys, sha) if sha else None)
 
     async def commit_create(self, call: Call, mutation: Mutation, spec: S) -> Mutation:
         """Commit a creation; an equal record that somebody else created meanwhile is as good.

@@ -7,9 +7,8 @@ from typing import Any
 from farmd.commands.bundled import BundledNoun, Found, Verdict
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Spells
-from farmd.jobs.commands import JOB, run_of
-from farmd.jobs.spec import FILE, JobSpec
-from store import manifests
+from farmd.jobs.commands import JOB, as_file, run_of
+from farmd.jobs.spec import JobSpec
 from store.jobs import Job
 
 
@@ -24,8 +23,7 @@ async def _document(call: Call, job: Job) -> dict[str, Any] | str:
     """A job as its file; one that is over would run again where the file is read."""
     if outcome := (await run_of(call, job.id)).outcome:
         return f"is over: {outcome}"
-    pods = {sha: await manifests.read(call.client, call.keys, sha) for sha in job.manifests}
-    return FILE.document(job, pods)
+    return await as_file(call, job)
 
 
 BUNDLED: BundledNoun[JobSpec, Job] = BundledNoun(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.noun import Noun
 from farmd.commands.specs import changed
 from farmd.jobs.spec import FILE, JobSpec
-from store import codec
+from store import codec, manifests
 from store.errors import Conflict
 from store.families import RUNS
 from store.jobs import KIND, Job, JobStatus, Run
@@ -54,6 +56,16 @@ JOB: Noun[JobSpec, Job] = Noun(
     ),
     aged=True,
 )
+
+
+async def as_file(call: Call, job: Job) -> dict[str, Any]:
+    """A job as the document that a person would write, with the manifests of its members.
+
+    Raises:
+        NotFound: one is gone. RecordInvalid: one does not decode.
+    """
+    pods = {sha: await manifests.read(call.client, call.keys, sha) for sha in job.manifests}
+    return FILE.document(job, pods)
 
 
 async def stop(call: Call, target: str) -> Mutation:
