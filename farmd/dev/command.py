@@ -51,11 +51,12 @@ def _stop(_number: int, _frame: object) -> None:
 
 
 def greeting(cluster: Cluster) -> list[str]:
-    """Three lines for the user's shell, and the name of the manual."""
+    """The address of a farm's page, and three lines for the user's shell."""
     plan = cluster.plan
     return [
         f"running: {count_of(plan.farms, 'farm')} and {count_of(plan.agents, 'agent')};"
         f" state and logs: {plan.folder}; ^C ends it all",
+        *(f"in a browser: {cluster.url(name)}/" for name in plan.farm_names()[:1]),
         "",
         f"export CONSUL_HTTP_ADDR={cluster.store}",
         f"{farmctl()} rc create -f {example()}",

@@ -84,6 +84,7 @@ def test_the_three_lines_work_and_interrupt_leaves_nothing(dev):
     before = dev.below()
     assert len(before) >= 1 + 1 + 2 + 3 + 3
     assert {pod["pid"] for pod in pods} <= before.keys()
+    assert "<h1>Fleet</h1>" in get(re.search(r"in a browser: (\S+)", dev.text)[1])[1]
     assert dev.ends(signal.SIGINT) == 0
     assert "processes left: 0" in dev.text
     assert still_there(before) == {}
