@@ -59,6 +59,7 @@ PACES = [
 async def test_the_stages_are_those_of_the_extension_and_no_version_breaks_a_rule(
     rollouts: Rollouts, old: int, new: int, ratio: int, stages: str, peak: int
 ) -> None:
+    rollouts.play.digest = 1.0  # the hold races it: what follows holds where the hold comes first
     await rolled(rollouts, old, new, ratio)
     assert "; ".join(rollouts.recorded.stages("web")[1:]) == stages
     percents = [each.split("→")[0].split("/")[0] for each in stages.split("; ")]
