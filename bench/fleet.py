@@ -21,6 +21,8 @@ from tests.servers import ConsulServer
 RCS, PODS_EACH, NODES = 10_000, 5, 2_000
 CHORES = len(housekeeping.CHORES)
 PRESENT_SECONDS, REAL_SECONDS = 240, 180
+QUIET_SECONDS = 2.0
+"""The last wake-ups of farms after the last change of reality are over by then."""
 ITEMS = RCS + NODES + CHORES
 """How many items the farms claim: RCs, nodes, and the chores of house-keeping."""
 
@@ -94,6 +96,21 @@ async def real(client: ConsulClient, pods: int, keys: Keys = KEYS) -> None:
                 f"the agents wrote {found} of {pods} records of reality within {REAL_SECONDS} s"
             )
         await asyncio.sleep(0.5)
+
+
+async def settled(client: ConsulClient, pods: int, keys: Keys = KEYS) -> None:
+    """Return when there is reality of just so many pods, all pass their check, and nobody reacts any more."""
+    deadline = time.monotonic() + REAL_SECONDS
+    while (found := await _passing(client, keys.tree("reality"))) != (pods, pods):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"(pods, healthy) are {found} after {REAL_SECONDS} s, expected {(pods, pods)}")
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(QUIET_SECONDS)
+
+
+async def _passing(client: ConsulClient, prefix: str) -> tuple[int, int]:
+    values = [raw.decoded() for raw in (await client.list(prefix)).items if not is_sentinel(raw.key)]
+    return len(values), sum(b"passing" in value for value in values)
 
 
 async def _count(client: ConsulClient, prefix: str) -> int:
