@@ -42,6 +42,8 @@ log = structlog.get_logger()
 
 RESTART_LOOP_SECONDS = 1.0
 QUIET_LOOK_SECONDS = 0.05
+# An agent that stops its workloads waits this much longer than the longest time that one has to end.
+STOP_SECONDS = 10.0
 
 
 class Agent:
@@ -203,7 +205,12 @@ class Agent:
                 for runtime in self._runtimes:
                     await runtime.close()
                 await self._checker.close()
-            log.info("agent.stopped", node=self.config.node, workloads="left as they are")
+            stopped = self.config.stop_workloads_on_exit
+            log.info(
+                "agent.stopped",
+                node=self.config.node,
+                workloads="told to stop" if stopped else "left as they are",
+            )
 
     async def _run_loops(self, stop: asyncio.Event) -> None:
         supervisor = asyncio.create_task(self._kept_up("supervisor", self._supervisor.run))
@@ -230,9 +237,13 @@ class Agent:
                 raise outcome
 
     async def _stop_workloads(self, intents: asyncio.Task[None]) -> None:
+        """Stop all workloads and wait for their ends, but not for ever: a runtime may be silent."""
         intents.cancel()
-        self._supervisor.stop_all()
-        while not self._supervisor.quiet():
+        until = self._clock.mono() + self._supervisor.stop_all() + STOP_SECONDS
+        while left := self._supervisor.left():
+            if self._clock.mono() >= until:
+                log.warning("workloads.left", count=len(left), workloads=left)
+                return
             await self._clock.sleep(QUIET_LOOK_SECONDS)
 
     async def _kept_up(self, name: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -116,14 +116,19 @@ class Supervisor:
         if pod.record.start:
             self.lifecycle.ended(pod)
 
-    def stop_all(self) -> None:
-        """Stop every workload, for an agent with ``stop_workloads_on_exit``."""
+    def stop_all(self) -> float:
+        """Stop every workload, for an agent with ``stop_workloads_on_exit``; the longest grace in seconds."""
         self._halting = True
         self.wake.set()
+        return max((pod.situation(isolated=0.0, halting=True).grace for pod in self.pods), default=0.0)
 
-    def quiet(self) -> bool:
-        """Whether no process is left and none is being started."""
-        return all(pod.identity is None and not pod.busy for pod in self.pods)
+    def left(self) -> dict[str, str]:
+        """Workloads that run, may run or are being started, by instance, with what is known of each."""
+        return {
+            pod.instance: pod.doubt or ("being started" if pod.busy else "it has not ended")
+            for pod in self.pods
+            if pod.identity is not None or pod.busy or (pod.doubt and pod.record.start)
+        }
 
     async def run(self) -> None:
         """Compare and act for ever."""
@@ -298,7 +303,13 @@ class Supervisor:
         self.reports(reports)
 
     async def leave(self) -> None:
-        """Detach from all pods: wait for starts that are under way, stop no process."""
+        """Detach from all pods: wait for starts that are under way, stop no process.
+
+        What only gets ready, such as a pull of an image, is abandoned: it may take an hour.
+        """
+        for pod in self.pods:
+            if pod.preparation is not None:
+                pod.preparation.abandon()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for pod in self.pods:
             self.lifecycle.detach(pod)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from farmd.agent.agent import Agent
 from farmd.agent.errors import StartFailed
@@ -23,6 +24,7 @@ from store.keys import Keys
 from store.manifests import Manifest, Restart
 from store.reality import Exit, Reality
 from tests.agents import sha_of
+from tests.fleet import LIMIT
 from tests.still_clock import StillClock
 from tests.unit.agent.test_agent_obey import NoStore
 
@@ -226,6 +228,47 @@ async def test_r26_a_runtime_that_cannot_tell_what_runs_starts_and_ends_nothing(
     await bench.settle()
     assert bench.toy.said == ["prepare old", "start old", "prepare new", "signal", "start new"]
     assert bench.reality().reason == ""
+
+
+async def test_an_agent_that_stops_its_workloads_ends_beside_a_silent_engine_and_says_what_it_left(
+    bench: Bench,
+) -> None:
+    bench.want(7, OLD)
+    await bench.settle()
+    bench.toy.doubt = "the engine does not answer"
+    intents = asyncio.create_task(asyncio.sleep(0))
+    with capture_logs() as lines:
+        stopping = asyncio.create_task(bench.agent._stop_workloads(intents))
+        await bench.settle()
+        async with asyncio.timeout(LIMIT):
+            await stopping
+    assert bench.clock.seconds - 1_000.0 <= OLD.stop.grace + 11.0
+    assert list(bench.toy.world) == ["web"]
+    assert [line["workloads"] for line in lines if line["event"] == "workloads.left"] == [
+        {"web": "the engine does not answer"}
+    ]
+
+
+async def test_an_agent_that_stops_its_workloads_leaves_at_once_when_all_have_ended(bench: Bench) -> None:
+    bench.want(7, OLD)
+    await bench.settle()
+    stopping = asyncio.create_task(bench.agent._stop_workloads(asyncio.create_task(asyncio.sleep(0))))
+    await bench.settle()
+    with capture_logs() as lines:
+        async with asyncio.timeout(LIMIT):
+            await stopping
+    assert (bench.toy.world, lines) == ({}, [])
+
+
+async def test_an_agent_that_ends_does_not_wait_for_an_image_that_is_being_pulled(bench: Bench) -> None:
+    bench.want(7, OLD)
+    await bench.settle()
+    bench.toy.preparing.clear()
+    bench.want(8, NEW)
+    await bench.settle()
+    async with asyncio.timeout(LIMIT):
+        await bench.agent._supervisor.leave()
+    assert (list(bench.toy.world), bench.toy.said[-1]) == (["web"], "prepare new")
 
 
 @pytest.mark.parametrize("doubt", ["", "the engine does not answer"])
