@@ -132,7 +132,7 @@ def _next(knative: Knative, rollout: RolloutOrchestrator) -> Plan:
     spec = knative.record.spec
     found = record.staged(knative, spec, rollout.stage_revision_status)
     if found is None:
-        return Plan(waiting="how many pods a revision has is not known yet")
+        return _waits(knative, rollout)
     if found.stage_target_revisions == spec.stage_target_revisions:
         return Plan(blocked=Blocked("no_stage", "no stage leads on from where the rollout stands"))
     return Plan(turn=Turn("stage", spec=found, finalizer=True))
@@ -215,7 +215,7 @@ def deadline(knative: Knative) -> float:
 
 
 def _failed(knative: Knative) -> Plan | None:
-    """The newcomer is at fault, and its time is over: back, or a halt."""
+    """The newcomer is at fault, and its time is over: back, or a halt; not while pods are not counted."""
     if knative.now < deadline(knative) or record.back(knative):
         return None
     grows = [each.revision_name for each in knative.record.spec.target_revisions]
@@ -224,6 +224,8 @@ def _failed(knative: Knative) -> Plan | None:
         return None
     cause = f"{knative.settings.progress_deadline:g} s without progress: {cause}"
     turned = record.turned_back(knative, cause) if knative.settings.on_failure == "revert" else None
+    if turned is not None and turned.action == "none":
+        return None
     if turned is not None:
         return Plan(turn=_turn(turned), fault=cause)
     return Plan(turn=Turn("halt", cause, status=statuses.stopped(knative, cause)), fault=cause)

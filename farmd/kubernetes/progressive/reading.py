@@ -143,8 +143,10 @@ def short(knative: Knative) -> str:
             return room
         if each.direction in ("", "up") and each.target_replicas is not None:
             have = actual(knative, name)
-            if have is None or have < each.target_replicas:
-                return f"{name} has {have or 0} of {each.target_replicas} pods"
+            if have is None:
+                return f"how many pods {name} has is not known"
+            if have < each.target_replicas:
+                return f"{name} has {have} of {each.target_replicas} pods"
     return ", ".join(f"{each.revision_name} {each.direction or 'up'}" for each in stage)
 
 

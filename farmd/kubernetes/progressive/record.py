@@ -170,7 +170,10 @@ def _bounded(knative: Knative, spec: OrchestratorSpec) -> OrchestratorSpec:
 
 
 def turned_back(knative: Knative, cause: str) -> Sync | None:
-    """Back to where the rollout began, for good; None: there is no such place, or it goes there already."""
+    """Back to where the rollout began, for good; None: there is no such place, or it goes there already.
+
+    The action is ``none`` while it is not known how many pods a revision has.
+    """
     spec, before = knative.record.spec, refused(knative)
     leaving = [each.revision_name for each in spec.target_revisions]
     shares = [
@@ -186,7 +189,7 @@ def turned_back(knative: Knative, cause: str) -> Sync | None:
     target = replace(start, percent=100, latest_revision=False, direction="", target_replicas=None)
     found = staged(knative, targets.update_initial_final_target_rev(knative, (target,)), ())
     if found is None:
-        return None
+        return Sync()
     kept = [name for name in before if name not in leaving] + leaving
     annotations = {REFUSED: ",".join(kept[-MOST_REFUSED:]), CAUSE: cause or None}
     return Sync(action="back", spec=found, annotations=annotations, reason=cause or BY_PERSON)

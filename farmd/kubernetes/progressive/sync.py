@@ -27,7 +27,8 @@ from farmd.kubernetes.progressive.objects import (
     OrchestratorSpec,
 )
 
-# So often another manager may write the same traffic in this time: then it is a controller and no person.
+# So often another manager may write the same traffic in this time: then it is a controller and no person,
+# also later, because while its traffic stands nobody can see whether it would write again.
 MOST_WORDS, WORDS_SECONDS = 3, 600.0
 ALL = 100
 
@@ -94,12 +95,20 @@ def _act(knative: Knative) -> Sync | None:
     if says.get(RETRY, "") != said.retry:
         return _retried(knative, says.get(RETRY, ""))
     if says.get(REVERT, "") != said.revert:
-        after = replace(said, revert=says.get(REVERT, ""))
-        found = record.turned_back(knative, "") if after.revert else None
-        return _heard(found or Sync(action="word", reason="there is nothing to go back to"), after)
+        return _reverted(knative, replace(said, revert=says.get(REVERT, "")))
     if says.get(PROMOTE, "") != said.promote:
         return _promoted(knative, replace(said, promote=says.get(PROMOTE, "")))
     return None
+
+
+def _reverted(knative: Knative, said: Heard) -> Sync:
+    """Go back. A promotion that somebody asked for at the same time was one of the way forward."""
+    found = record.turned_back(knative, "") if said.revert else None
+    if found is None:
+        return _heard(Sync(action="word", reason="there is nothing to go back to"), said)
+    if found.action == "none":
+        return found
+    return _heard(found, replace(said, promote=knative.record.metadata.annotations.get(PROMOTE, "")))
 
 
 def _heard(found: Sync, said: Heard) -> Sync:
@@ -156,7 +165,7 @@ def _word(knative: Knative) -> Sync | None:
     told, newest = _told(knative, owner), targets.latest(knative)
     repeated = said.word == told and said.revision == newest
     times = said.times if repeated else ()
-    if len(times) >= MOST_WORDS and knative.now - seconds_since_epoch(times[0]) < WORDS_SECONDS:
+    if len(times) >= MOST_WORDS:
         return Sync(action="blocked", reason=f"spec.traffic is written by {owner.manager}, too")
     if repeated and at in times:
         return None

@@ -67,8 +67,8 @@ def _words(call: Call, seen: Seen, verb: str, revision: str) -> Words:
     if verb == "pause":
         return {PAUSED: "true"}
     if verb == "resume":
-        paused = record.paused(seen.knative)
-        return {PAUSED: None} if paused else {RESUMED: act} if _halted(seen) else {}
+        pause = {PAUSED: None} if record.paused(seen.knative) else {}
+        return {**pause, **({RESUMED: act} if _halted(seen) else {})}
     if verb == "retry":
         return {RETRY: f"{_refused(seen, revision)} {act}"}
     if reading.rollout(seen.knative).ready is True and verb == "promote":
