@@ -22,6 +22,7 @@ from tests.fleet import CLOCK, KEYS
 
 APPS, OBJECTS, AT_ONCE = 1000, 20, 8
 SETTLE_SECONDS, IDLE_SECONDS, TAKEOVER_SECONDS, CORE = 30, 75, 2.0, 0.02
+TELLING_SECONDS = 15.0
 OF_EVERY_FARM = {"watch", "session_renew"}
 
 
@@ -57,11 +58,15 @@ async def _applied(client: ConsulClient) -> None:
 
 
 async def _reached(client: ConsulClient) -> None:
-    prefix = KEYS.work(KIND, "")
+    """Until the farm made all objects, which takes minutes: twenty controllers an app."""
+    prefix, told = KEYS.work(KIND, ""), 0.0
     while True:
         page = await client.list(prefix)
-        if sum(b'"reached":1' in raw.decoded() for raw in page.items) == APPS:
+        if (reached := sum(b'"reached":1' in raw.decoded() for raw in page.items)) == APPS:
             return
+        if time.monotonic() - told > TELLING_SECONDS:
+            told = time.monotonic()
+            note(f"A2 {reached} of {APPS} apps are reached")
         await asyncio.sleep(1)
 
 

@@ -135,10 +135,10 @@ class File(Generic[S, T]):
     def stated(self, existing: T, wanted: T, fields: Collection[str]) -> T:
         """A wanted record, which has of a file only these fields; the others are as they exist."""
         kept: dict[str, Any] = {}
-        for own in msgspec.structs.fields(self._type(self.spec)):
-            if own.name not in fields:
-                names = (self.names.get(own.name, own.name), self.shares.get(own.name, ""))
-                names = ("manifest", "pod_id") if own.name == "pod" else names
+        for own in self._type(self.spec).__struct_fields__:  # structs.fields() evaluates all annotations anew
+            if own not in fields:
+                names = (self.names.get(own, own), self.shares.get(own, ""))
+                names = ("manifest", "pod_id") if own == "pod" else names
                 kept |= {name: getattr(existing, name) for name in names if name}
         return changed(wanted, **kept)
 

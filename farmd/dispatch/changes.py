@@ -50,7 +50,8 @@ async def mutation(part: Bundled, call: Call, act: Act, wish: Wish | None) -> Mu
     assert entry.document is not None
     assert wish is not None
     if act.verb == "create":
-        return await part.create(call, part.wish(entry.document))  # also what counts for the creation alone
+        whole = part.wish(entry.document) if entry.ignore else wish
+        return await part.create(call, whole)  # also what counts for the creation alone
     if act.verb == "adopt" and (part.replaces or not act.differs):
         return await part.mark(call, name, call.part_of, wish)
     return await part.update(call, wish)

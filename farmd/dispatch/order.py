@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 from farmd.dispatch.model import Ref
@@ -17,25 +17,30 @@ def steps(entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], ...]:
         InputInvalid: objects wait for one another in a circle, which it names.
     """
     found = {str(entry.ref): entry for entry in entries}
-    sorter = TopologicalSorter(
-        {
-            ref: [name for name in entry.after if name in found and found[name].wave == entry.wave]
-            for ref, entry in found.items()
-        }
-    )
+    levels = _levels(found)
+    places: dict[tuple[int, int], list[Entry]] = {}
+    for ref, entry in found.items():
+        places.setdefault((entry.wave, levels.get(ref, 0)), []).append(entry)
+    return tuple(tuple(places[place]) for place in sorted(places))
+
+
+def _levels(found: Mapping[Ref, Entry]) -> dict[Ref, int]:
+    """How many steps of its wave an object comes after; most wait for nothing, and are left out."""
+    before = {
+        ref: [name for name in entry.after if name in found and found[name].wave == entry.wave]
+        for ref, entry in found.items()
+        if entry.after
+    }
+    sorter, levels = TopologicalSorter(before), dict[Ref, int]()
     try:
         sorter.prepare()
     except CycleError as error:
         circle = " -> ".join(reversed(error.args[1]))
         raise InputInvalid(f"after: found a circle {circle}, expected none", field="after") from error
-    levels: dict[Ref, int] = {}
     level = 0
     while sorter:
         ready = sorter.get_ready()
         levels |= dict.fromkeys(ready, level)
         sorter.done(*ready)
         level += 1
-    places: dict[tuple[int, int], list[Entry]] = {}
-    for ref, entry in found.items():
-        places.setdefault((entry.wave, levels[ref]), []).append(entry)
-    return tuple(tuple(places[place]) for place in sorted(places))
+    return levels

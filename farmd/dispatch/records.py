@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeGuard
 
+from farmd import kinds
+from farmd.commands import bodies
 from farmd.commands.bundled import Bundled, BundledNoun, Found, Verdict, Wish
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
@@ -22,7 +25,10 @@ from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from scheduler.decide import eligibility
 from store.apps import Entry
+from store.consul.ahead import ReadAhead
+from store.consul.client import ConsulClient
 from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid
+from store.families import named
 from store.transaction import Group
 
 # A verdict that rests on what no watch tells is looked at again after this time.
@@ -199,14 +205,17 @@ class Records:
             return await self._act(sorted(acts, key=self._place))
 
     async def _act(self, ordered: Sequence[Act]) -> Mapping[Ref, str]:
+        keys = self.context.keys
+
         async def prepared(act: Act) -> Mutation | str:
-            async with self.index.reading:
+            async with self.index.reading, ReadAhead(shared, self._read_for(act)) as client:
                 try:
-                    return await self._mutation(act)
+                    return await self._mutation(act, client)
                 except OBSTACLES as error:
                     return error.message
 
-        made = await asyncio.gather(*map(prepared, ordered))
+        async with ReadAhead(self.context.client, [keys.cluster]) as shared:
+            made = await asyncio.gather(*map(prepared, ordered))
         found = list(zip(ordered, made, strict=True))
         needed = [(act, each) for act, each in found if not isinstance(each, str) and each.needed]
         if needed:
@@ -218,7 +227,20 @@ class Records:
         order = self.index.parts[act.ref.kind].order
         return -order if act.verb in ("remove", "release") else order
 
-    async def _mutation(self, act: Act) -> Mutation:
+    def _read_for(self, act: Act) -> list[str]:
+        """The keys that a command reads one after the other to change a record that there is."""
+        noun, name, keys = act.ref.kind, act.ref.name, self.context.keys
+        stored = self.index.find(noun, name) if self.index.cached(noun) else None
+        if stored is None:
+            return []
+        family, item = kinds.family_of(noun), keys.last_part(stored.key)
+        found = [stored.key, keys.mutation_lock(family, item)]
+        found += [keys.name(family, name)] if named(family) else []
+        sha = bodies.manifest_of(stored.record)
+        return [*found, keys.manifest(sha)] if sha and act.entry is not None else found
+
+    async def _mutation(self, act: Act, client: ConsulClient) -> Mutation:
         part, entry = self.index.parts[act.ref.kind], act.entry
         wish = self._wish(entry) if entry is not None and entry.document is not None else None
-        return await changes.mutation(part, self.call(act.entry, act.why), act, wish)
+        call = replace(self.call(entry, act.why), client=client)
+        return await changes.mutation(part, call, act, wish)

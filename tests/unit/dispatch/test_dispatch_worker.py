@@ -14,8 +14,9 @@ from farmd.kinds import bundled, load
 from farmd.replication.commands import RC, set_replicas
 from store import codec
 from store.apps import AppStore
-from store.errors import Conflict
+from store.errors import Conflict, StoreUnavailable
 from store.failsafe import Failsafe
+from store.ports import Request
 from tests.app_fleet import KEYS, MARK, AppFleet, app_fleet, document, pod, rc
 from tests.fleet import Inbox
 from tests.node_farms import Fall
@@ -104,6 +105,38 @@ async def test_drift_of_a_stated_field_is_repaired_and_any_other_field_is_people
         await fleet.until(repaired)
         assert (await fleet.records())["web"].max_unavailable == 7
         assert len(await fleet.fleet.audits("app.repair")) == 1
+
+
+async def test_what_a_repair_reads_is_read_at_once() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web", replicas=1))
+        await fleet.reached(1)
+        (stored,) = (await RC.records(fleet.call.client, KEYS).list()).items
+        wanted = {
+            KEYS.cluster,
+            KEYS.name("rcs", "web"),
+            stored.key,
+            KEYS.mutation_lock("rcs", stored.record.id),
+            KEYS.manifest(stored.record.manifest),
+        }
+        asked = list[str]()
+
+        async def together(request: Request) -> None:
+            """Answer none of these keys before all are asked for."""
+            key = request.path.removeprefix("/v1/kv/")
+            if request.method == "GET" and key in wanted:
+                asked.append(key)
+                for _ in range(1000):
+                    if set(asked) == wanted:
+                        return
+                    await asyncio.sleep(0)
+                raise StoreUnavailable(f"{key} waits for {wanted - set(asked)}")
+
+        fleet.fleet.farms["f0"].faults.before = together
+        await rewrite(fleet.call, "web", replicas_desired=0)
+        await fleet.clock.advance(1)
+        assert (await fleet.records())["web"].replicas_desired == 1
+        assert sorted(asked) == sorted(wanted)
 
 
 async def test_a_field_that_somebody_else_writes_again_and_again_is_left_and_people_are_told() -> None:

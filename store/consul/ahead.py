@@ -1,0 +1,45 @@
+"""Reads keys ahead, for commands that read one key after the other.
+
+What was read ahead is as old as the beginning. That never decides alone: each write names the version that it
+was prepared from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from types import TracebackType
+from typing import Self
+
+from store.consul.client import ConsulClient
+from store.entry import Entry
+from store.ports import Mode
+
+
+class ReadAhead(ConsulClient):
+    """The same client, which begins to read ``keys`` at once and answers each of them from that.
+
+    A key whose read fails raises that error to whoever asks for it.
+    """
+
+    def __init__(self, client: ConsulClient, keys: Collection[str]) -> None:
+        vars(self).update(vars(client))  # the same connections, token and metrics
+        self._behind = client
+        self._begun = {key: asyncio.ensure_future(client.read(key)) for key in keys}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._begun.values():
+            task.cancel()
+        await asyncio.gather(*self._begun.values(), return_exceptions=True)
+
+    async def read(self, key: str, *, mode: Mode = "default") -> Entry | None:
+        """One key as it was when the reading began, if it was read ahead; else now."""
+        begun = self._begun.get(key) if mode == "default" else None
+        if begun is None:
+            return await self._behind.read(key, mode=mode)
+        return await asyncio.shield(begun)
