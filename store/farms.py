@@ -12,7 +12,8 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One farm and what it can claim. A ``draining`` farm hands its items over and takes none.
 
     ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) identify the process. ``clusters``:
-    what it says of those of other systems that it works in, by name, for people.
+    what it says of those of other systems that it works in, by name, for people. ``ttl``: that of its
+    session, in seconds; 0 where an older version does not say.
     """
 
     id: str
@@ -28,4 +29,5 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pid: int = 0
     ticks: int = 0
     since: Time = 0.0
+    ttl: float = 0.0
     clusters: dict[str, ClusterReport] = {}

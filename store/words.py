@@ -36,6 +36,16 @@ def lasting(seconds: float) -> str:
     return f"{left}s"
 
 
+def size_text(count: int) -> str:
+    """A number of bytes in its largest unit: ``512 MiB``, ``1.5 GiB``."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} GiB"
+
+
 def alike(left: str, right: str) -> bool:
     """Whether two messages differ in numbers alone."""
     return _NUMBER.sub("0", left) == _NUMBER.sub("0", right)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import textwrap
@@ -10,14 +11,15 @@ from collections.abc import Iterator
 import click
 
 from farmd.cli.changes import apply
-from farmd.cli.invocation import Invocation
+from farmd.cli.invocation import Invocation, address
 from farmd.cli.names import findings
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, render
-from farmd.doctor import fixes
+from farmd.doctor import certificates, fixes
 from farmd.doctor.examine import examine
 from farmd.doctor.model import Finding, Report
 from farmd.tables.model import Column, Table, clean
+from store.consul.environment import Address
 
 FINDINGS = 1
 
@@ -34,14 +36,17 @@ FINDINGS = 1
 async def doctor(invocation: Invocation, targets: tuple[str, ...]) -> None:
     """What is wrong in the store, why, and what to do. Exits 1 when there is anything.
 
-    Looks at Consul, the cluster's sentinels and schema, farms and agents, freezes, blocked items,
-    records that do not decode, and everything whose owner is gone. Changes nothing without --fix.
+    Looks at Consul and certificates, the cluster's sentinels and schema, farms and agents, freezes, blocked
+    items, records that do not decode, and everything whose owner is gone. Changes nothing without --fix.
     """
-    report = await examine(invocation.client, invocation.keys, invocation.call.clock)
+    clock = invocation.call.clock
+    report = await examine(invocation.client, invocation.keys, clock)
     if targets:
         chosen = fixes.choose(report.findings, targets)
         await apply(invocation, await fixes.mutations(invocation.call, chosen))
         return
+    consul = Address.from_environment(os.environ, address(invocation.settings, os.environ))
+    report = report.beside(await certificates.check(consul, os.environ, clock))
     _show(invocation, report)
     if report.findings:
         raise click.exceptions.Exit(FINDINGS)

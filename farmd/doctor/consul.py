@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from farmd.doctor.model import Finding, Report
+from store.consul.answers import AgentLimits
 from store.errors import AccessDenied
 from store.manifests import MAX_MANIFEST_BYTES
 
@@ -59,6 +60,18 @@ async def check(client: ConsulClient) -> Report:
                 )
             )
     return Report({**facts, "consul version": version}, tuple(findings))
+
+
+async def told(client: ConsulClient) -> tuple[AgentLimits, str]:
+    """What the agent of Consul tells of itself, and the id of its node; empty if the token may not read it.
+
+    Raises:
+        StoreError: it cannot be reached.
+    """
+    try:
+        return await client.limits(), await client.node_id()
+    except AccessDenied:
+        return AgentLimits(), ""
 
 
 def _version(version: str) -> list[Finding]:

@@ -10,6 +10,8 @@ from farmd.doctor import (
     cluster,
     clusters,
     consul,
+    disk,
+    elections,
     health,
     leftovers,
     orphans,
@@ -43,9 +45,12 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
         StoreError: Consul cannot be reached, or the token may not read.
     """
     servers = await consul.check(client)
+    limits, node_id = await consul.told(client)
+    room = disk.check(limits.data_directory, node_id)
     seen = await survey(client, keys, clock)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
     findings += [*clusters.check(seen), *health.check(seen)]
+    findings += elections.check(seen, limits.raft_heartbeat)
     lost, passing = _lost(seen), health.passing(seen)
     if passing:
         await clock.sleep(PATIENCE_SECONDS)
@@ -53,8 +58,8 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
         again = await survey(client, keys, clock)
         still = {(each.code, each.object) for each in (*_lost(again), *health.passing(again))}
         lost = [finding for finding in (*passing, *lost) if (finding.code, finding.object) in still]
-    facts = {**servers.facts, **_facts(seen), **presence.facts(seen)}
-    return Report(facts, _unique((*servers.findings, *findings, *lost)))
+    facts = {**servers.facts, **room.facts, **_facts(seen), **presence.facts(seen)}
+    return Report(facts, _unique((*servers.findings, *room.findings, *findings, *lost)))
 
 
 def _lost(seen: Survey) -> list[Finding]:

@@ -75,3 +75,7 @@ class Report:
 
     facts: dict[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+
+    def beside(self, other: Report) -> Report:
+        """Both reports as one, the other first."""
+        return Report({**other.facts, **self.facts}, (*other.findings, *self.findings))

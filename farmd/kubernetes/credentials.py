@@ -86,6 +86,15 @@ class Credentials:
             return Login(headers, True)
         return Login(headers, self._tls(printed))
 
+    def certificate(self) -> bytes:
+        """The user's own client certificate, PEM; empty if there is none, or if a program prints it.
+
+        Raises:
+            CredentialInvalid: its file is not usable.
+        """
+        pair = self._own_pair()
+        return b"" if pair is None else pair[0]
+
     def refused(self) -> None:
         """The API server answered 401: the program runs again before the next request."""
         self._printed = None

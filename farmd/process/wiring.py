@@ -130,6 +130,7 @@ async def build_farm(
         kinds=list(kinds),
         selector=settings.selector,
         address=address,
+        ttl=settings.ttl,
         host=socket.gethostname(),
         **presence.this_process(),
     )

@@ -42,14 +42,21 @@ class AgentConfig(msgspec.Struct, rename="pascal"):
 
     node_name: str
     version: str
+    node_id: str = msgspec.field(name="NodeID", default="")
 
 
 class AgentLimits(msgspec.Struct, frozen=True):
-    """The agent's configured limits (bytes, and connections); 0 where the agent does not tell."""
+    """The agent's configured limits (bytes, and connections); 0 where the agent does not tell.
+
+    ``raft_heartbeat``: how long a server waits for its leader before it may stand for election, as Go writes
+    it (``5s``). ``data_directory`` is a path on the agent's machine. Both are empty where they are not told.
+    """
 
     http_max_conns_per_client: int = msgspec.field(name="HTTPMaxConnsPerClient", default=0)
     kv_max_value_size: int = msgspec.field(name="KVMaxValueSize", default=0)
     txn_max_req_len: int = msgspec.field(name="TxnMaxReqLen", default=0)
+    raft_heartbeat: str = msgspec.field(name="ConsulRaftHeartbeatTimeout", default="")
+    data_directory: str = msgspec.field(name="DataDir", default="")
 
 
 class AgentSelf(msgspec.Struct, rename="pascal"):

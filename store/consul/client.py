@@ -225,6 +225,10 @@ class ConsulClient:
         """Name of the node whose agent answers."""
         return (await self._agent()).config.node_name
 
+    async def node_id(self) -> str:
+        """Id of the node whose agent answers, which also lies in its data directory."""
+        return (await self._agent()).config.node_id
+
     async def close(self) -> None:
         """Drop all connections."""
         await self._send.transport.close()

@@ -200,3 +200,12 @@ def gone(api, name: str) -> None:
 
 def orchestrator(name: str) -> dict[str, object]:
     return {"apiVersion": "serving.knative.dev/v1", "kind": "RolloutOrchestrator", "metadata": {"name": name}}
+
+
+def test_doctor_tells_when_the_certificates_of_a_cluster_end(api, tmp_path, consul_dev):
+    config = tmp_path / "admin.json"
+    config.write_text(api.kubeconfig())
+    run = Farmctl(consul_dev, "none/", variables={"KUBECONFIG": str(config)})
+    items = run("doctor", "-o", "json").json["items"]
+    ending = [item["object"] for item in items if item["code"] == "certificate-ends"]
+    assert ending == [f"{config} (context 'test')", api.url]
