@@ -33,6 +33,11 @@ class _Process(msgspec.Struct):
     ticks: int = 0
 
 
+def url(address: str) -> str:
+    """The address of a process's HTTP as its record says it; processes of old versions named no scheme."""
+    return (address if "//" in address else f"http://{address}").rstrip("/")
+
+
 def this_process() -> dict[str, Any]:
     """The fields that identify this process in its presence record."""
     pid = os.getpid()

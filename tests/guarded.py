@@ -9,10 +9,12 @@ import asyncio
 import os
 import re
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -111,8 +113,13 @@ class Guarded:
 
 
 @contextmanager
-def guarded_consul(folder: Path, *, key_list_policy: bool) -> Iterator[Guarded]:
-    """A server that denies by default, with the manual's policies and tokens for two nodes."""
+def guarded_consul(
+    folder: Path, *, key_list_policy: bool, more: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[Guarded]:
+    """A server that denies by default, with the manual's policies and tokens for two nodes.
+
+    ``more`` is the rest of its configuration.
+    """
     acl = {
         "enabled": True,
         "default_policy": "deny",
@@ -120,7 +127,7 @@ def guarded_consul(folder: Path, *, key_list_policy: bool) -> Iterator[Guarded]:
         "tokens": {"master": OWNER},
     }
     (folder / "acl").symlink_to(ROOT / "acl")
-    with servers.ConsulServer(dev=True, config={"acl": acl}, node=NODES[0]) as server:
+    with servers.ConsulServer(dev=True, config={"acl": acl, **more}, node=NODES[0]) as server:
         guarded = Guarded(server, folder)
         everybody, node = manual()
         guarded.shell(everybody)

@@ -20,6 +20,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -141,6 +142,17 @@ class Program:
     def text(self) -> str:
         """All output so far."""
         return "".join(self.raw)
+
+
+@contextlib.contextmanager
+def stopped_at_the_end() -> Iterator[list[Program]]:
+    """A list of programs, each of which is stopped cleanly at the end of the block."""
+    running: list[Program] = []
+    yield running
+    for program in running:
+        if program.process.poll() is None:
+            term(program)
+        program.__exit__()
 
 
 def get(url: str) -> tuple[int, str]:

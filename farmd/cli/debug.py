@@ -39,12 +39,12 @@ async def bundle(invocation: Invocation, file: Path | None) -> None:
     manifests, environments, tokens. What could not be read is named in about.json.
     """
     now = invocation.call.clock.now()
-    path = file or Path(f"farmd-debug-{int(now)}.tar.gz")
+    tls, path = invocation.tls(), file or Path(f"farmd-debug-{int(now)}.tar.gz")
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PART_SECONDS)) as http:
 
         async def fetch(url: str, most: int) -> bytes:
             try:
-                async with http.get(url) as response:
+                async with http.get(url, ssl=tls) as response:
                     found = bytearray()
                     async for chunk in response.content.iter_any():
                         found += chunk

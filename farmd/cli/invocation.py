@@ -7,6 +7,7 @@ import getpass
 import os
 import re
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,12 +21,17 @@ from farmd.process.start import collect_rarely, import_structlog
 from farmd.runtime.clock import SystemClock, SystemIds
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
+from store.consul.environment import Tls
 from store.errors import InputInvalid
 from store.keys import Keys
 from store.mistakes import nearest
 
 _VARIABLES = {
     "FARMCTL_ADDR",
+    "FARMCTL_CACERT",
+    "FARMCTL_CAPATH",
+    "FARMCTL_CLIENT_CERT",
+    "FARMCTL_CLIENT_KEY",
     "FARMCTL_TOKEN_FILE",
     "FARMD_STORE__ADDRESS",
     "FARMD_STORE__PREFIX",
@@ -48,6 +54,15 @@ class Invocation:
     @property
     def keys(self) -> Keys:
         return self.call.keys
+
+    def tls(self) -> ssl.SSLContext | bool:
+        """How farms and agents are asked over HTTPS, by the variables ``FARMCTL_CACERT`` and the like.
+
+        Raises:
+            InputInvalid: a variable is wrong. CredentialInvalid: a file is not usable.
+        """
+        tls = Tls.from_environment(os.environ, "FARMCTL")
+        return tls.context() if any(tls.files) else True
 
     def say(self, text: str) -> None:
         """Print a remark to stderr; nothing with ``-q``."""

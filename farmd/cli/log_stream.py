@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import click
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import Duration
 from farmd.runtime.errors import AgentUnavailable
-from store import codec
+from store import codec, presence
 from store.consul.http import reason
 from store.errors import InputInvalid, NotFound, RecordInvalid
 from store.nodes import NodeStore
@@ -68,6 +69,9 @@ class Wanted(NamedTuple):
         )
 
 
+_TRUST = "FARMCTL_CACERT names the authorities of agents' certificates, FARMCTL_CLIENT_CERT your own"
+
+
 def to_stdout(text: bytes) -> None:
     """Write output to stdout at once."""
     sys.stdout.buffer.write(text)
@@ -96,16 +100,17 @@ async def stream(
             f"node {node!r}: {why}, so its logs cannot be read from here",
             hint=f"they lie on the node itself; farmctl node describe {node} tells more",
         )
-    url = f"http://{view.agent.address.removeprefix('http://').rstrip('/')}/v1/pods/{instance}/logs"
+    url = f"{presence.url(view.agent.address)}/v1/pods/{instance}/logs"
     params = wanted.params()
     unstarted = await _unstarted(invocation, node, instance)
     if wanted.follow and unstarted:
         invocation.say(f"{unstarted}; waiting for its output")
     try:
-        wrote = await _read(url, params, node, instance, prefix.encode(), write)
+        wrote = await _read(url, params, node, instance, prefix.encode(), write, invocation.tls())
     except (aiohttp.ClientError, TimeoutError) as error:
         raise AgentUnavailable(
-            f"node {node!r}: its agent does not answer at {view.agent.address}: {reason(error)}"
+            f"node {node!r}: its agent does not answer at {view.agent.address}: {reason(error)}",
+            hint=_TRUST if isinstance(error, aiohttp.ClientSSLError) else "",
         ) from error
     if unstarted and not wrote:
         raise NotFound(unstarted, kind="pods", id=instance)
@@ -132,10 +137,14 @@ async def _read(
     instance: str,
     prefix: bytes,
     write: Callable[[bytes], None],
+    tls: ssl.SSLContext | bool,
 ) -> bool:
     """Write the agent's answer; whether it was anything."""
     limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=None if "follow" in params else 30)
-    async with aiohttp.ClientSession(timeout=limits) as http, http.get(url, params=params) as response:
+    async with (
+        aiohttp.ClientSession(timeout=limits) as http,
+        http.get(url, params=params, ssl=tls) as response,
+    ):
         if response.status == 404:
             what = "no output of a previous start" if "previous" in params else "no logs"
             raise NotFound(f"pod {node}/{instance} has {what}", kind="pods", id=instance)

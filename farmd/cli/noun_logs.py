@@ -49,7 +49,7 @@ async def stream_all(
     if not pods:
         invocation.say(f"{title} has no pods")
 
-    async def show(pod: overview.PodRow) -> Exception | None:
+    async def show(pod: overview.PodRow) -> FarmdError | StoreError | None:
         place = f"{pod.node}/{pod.instance}"
         prefix = f"{place}: " if len(pods) > 1 else ""
         try:
@@ -64,4 +64,6 @@ async def stream_all(
     if failed:
         missing = all(isinstance(error, NotFound) for error in failed)
         kind, what = (NotFound, "are not there") if missing else (AgentUnavailable, "could not be read")
-        raise kind(f"the logs of {share(len(failed), len(pods), 'pod')} {what}")
+        hints = {error.hint for error in failed if isinstance(error, AgentUnavailable)}
+        hint = hints.pop() if len(hints) == 1 else ""
+        raise kind(f"the logs of {share(len(failed), len(pods), 'pod')} {what}", hint=hint)

@@ -108,7 +108,7 @@ def _farms(invocation: Invocation) -> Farms | None:
         return None
     from farmd.services.polling import Farms
 
-    return Farms(invocation.call)
+    return Farms(invocation.call, invocation.tls())
 
 
 @command("history", lists=True)

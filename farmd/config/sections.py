@@ -180,6 +180,21 @@ class WebSection(Section, frozen=True):
             check=_advertised,
         ),
     ] = ""
+    tls_cert: Annotated[
+        str,
+        key(
+            "PEM file with the certificate of this process and those between it and the authority; empty:"
+            " HTTP without TLS. Read again when it changes."
+        ),
+    ] = ""
+    tls_key: Annotated[str, key("PEM file with its key; read again when it changes.")] = ""
+    client_ca: Annotated[
+        str,
+        key(
+            "PEM file with the authorities of callers' certificates: nobody is heard without one of them;"
+            " empty: nobody needs any. Read again when it changes."
+        ),
+    ] = ""
     port_file: Annotated[str, key("File that gets the chosen port once the process listens.")] = ""
     tokens: Annotated[
         str,

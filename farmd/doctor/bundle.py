@@ -17,6 +17,7 @@ import msgspec
 from farmd.commands.mutation import Call
 from farmd.doctor.examine import examine
 from farmd.doctor.survey import Survey, survey
+from store import presence
 from store.audit import AuditReader, Filter
 from store.errors import StoreError
 from store.farms import Member
@@ -105,7 +106,7 @@ def _of_farm(fetch: Fetch, farm: Member, route: str) -> Callable[[], Awaitable[b
     async def read() -> bytes:
         if not farm.address:
             raise OSError("the farm serves no HTTP")
-        return await fetch(f"http://{farm.address.removeprefix('http://').rstrip('/')}/{route}", MOST_BYTES)
+        return await fetch(f"{presence.url(farm.address)}/{route}", MOST_BYTES)
 
     return read
 

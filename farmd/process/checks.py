@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from farmd.config.sections import Config
+from farmd.config.sections import Config, WebSection
 from farmd.config.sources import Loaded
+from farmd.web import tls
 from store import credentials
 from store.consul.environment import Address
 from store.consul.tokens import token_source
@@ -29,7 +30,8 @@ def consul_environment(config: Config, env: Mapping[str, str]) -> dict[str, str]
 def refused(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
     """What keeps a process from starting: one line each."""
     consul = consul_environment(loaded.config, env)
-    return list(_failing([partial(Address.from_environment, consul), partial(token_source, consul)]))
+    own: Check = partial(tls.complete, loaded.config.web)
+    return list(_failing([partial(Address.from_environment, consul), partial(token_source, consul), own]))
 
 
 def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
@@ -55,7 +57,7 @@ def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
         checks.append(partial(_folder, "web.port_file", Path(config.web.port_file).parent))
     if loaded.origin("agent.state_dir") != "default":  # a machine without an agent need not have it
         checks.append(partial(_can_keep_state, Path(config.agent.state_dir), config.agent.node))
-    return list(_failing(checks))
+    return [*_failing(checks), *_doubts(config.web)]
 
 
 def _token_files(config: Config) -> Iterator[tuple[str, str]]:
@@ -81,6 +83,13 @@ def _tokens(path: str) -> None:
     if not Path(path).exists():  # for the farm nobody has a token then
         raise credentials.invalid(tokens.FIELD, f"{path!r}, which does not exist", "a file of tokens")
     tokens.read(path)
+
+
+def _doubts(web: WebSection) -> Iterator[str]:
+    try:
+        yield from tls.doubts(web)
+    except CredentialInvalid as error:
+        yield error.message
 
 
 def _can_listen(bind: str) -> None:

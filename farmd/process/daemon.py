@@ -19,7 +19,7 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from farmd.agent.errors import AgentError
-from farmd.config.sections import Config
+from farmd.config.sections import Config, WebSection
 from farmd.config.sources import Loaded
 from farmd.observe import logging as logs
 from farmd.observe.progress import Progress
@@ -32,6 +32,7 @@ from farmd.process.sdnotify import Notifier
 from farmd.process.services import Built, Dependencies
 from farmd.process.start import START_SECONDS, collect_rarely, pause_collection
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
+from farmd.web import tls
 from farmd.web.app import Subject, build_app
 from farmd.web.server import CannotListen, listening, serving
 from store.consul.connect import connect
@@ -113,6 +114,7 @@ async def _live(
     life = Life(loaded, load, Notifier.from_environment(env), progress, clock, metrics)
     client = connect(consul_environment(config, env), clock, metrics)
     try:
+        encrypted = _encrypted(config.web, life)
         with listening(config.web.bind, port) as sock:
             dependencies = Dependencies(
                 config=config,
@@ -127,13 +129,30 @@ async def _live(
                 address=advertised(config, sock),
                 env=env,
             )
-            return await _serve(role, build(dependencies), dependencies, registry, sock)
+            return await _serve(role, build(dependencies), dependencies, registry, sock, encrypted)
     finally:
         await client.close()
 
 
+def _encrypted(section: WebSection, life: Life) -> tls.ServerContext | None:
+    """What to serve HTTP with; a reload reads its files again.
+
+    Raises:
+        CredentialInvalid: a file is not usable.
+    """
+    context = tls.server_context(section)
+    if context is not None:
+        life.on_reload.append(lambda _: context.look())
+    return context
+
+
 async def _serve(
-    role: str, built: Built, dependencies: Dependencies, registry: CollectorRegistry, sock: socket.socket
+    role: str,
+    built: Built,
+    dependencies: Dependencies,
+    registry: CollectorRegistry,
+    sock: socket.socket,
+    encrypted: tls.ServerContext | None,
 ) -> bool:
     def status() -> dict[str, Any]:
         return {"role": role, "version": VERSION, "pid": os.getpid(), **built.status()}
@@ -153,14 +172,17 @@ async def _serve(
         pid=os.getpid(),
         config=sorted(set(dependencies.life.loaded.origins)),
     )
-    async with lifecycle.signals(dependencies.life), serving(app, sock, dependencies.config.web.port_file):
+    section = dependencies.config.web
+    async with (
+        lifecycle.signals(dependencies.life),
+        serving(app, sock, section.port_file, encrypted),
+    ):
         dependencies.life.notifier.ready(dependencies.life.waiting_for)
         return await lifecycle.run(built.service, dependencies.life)
 
 
 def advertised(config: Config, sock: socket.socket) -> str:
-    """``http://host:port`` for other machines; the host's name if it listens on all addresses."""
+    """``http://host:port`` or ``https://host:port`` for other machines."""
     bind, port = sock.getsockname()[:2]
-    everywhere = bind in ("0.0.0.0", "::")
-    host = config.web.advertise or (socket.gethostname() if everywhere else bind)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme, host = "https" if config.web.tls_cert else "http", tls.host(config.web, bind)
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

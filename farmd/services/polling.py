@@ -6,12 +6,15 @@ Any farm will do, since equal endpoints have one index on all of them.
 
 from __future__ import annotations
 
+import ssl
+
 import aiohttp
 import msgspec
 
 from farmd import overview
 from farmd.commands.mutation import Call
 from farmd.services.endpoints import Endpoint
+from store import presence
 
 WAIT_SECONDS = 30
 LIMITS = aiohttp.ClientTimeout(total=WAIT_SECONDS + 15, sock_connect=3)
@@ -27,8 +30,9 @@ class _Answer(msgspec.Struct):
 class Farms:
     """Asks the farm that answered last, and another one where that is gone."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, tls: ssl.SSLContext | bool = True) -> None:
         self._call = call
+        self._tls = tls
         self._address = ""
         self._index = 0
 
@@ -48,10 +52,10 @@ class Farms:
         return None
 
     async def _ask(self, http: aiohttp.ClientSession, farm: str, service: str) -> tuple[Endpoint, ...] | None:
-        url = f"{farm.rstrip('/')}/v1/services/{service}/endpoints"
+        url = f"{presence.url(farm)}/v1/services/{service}/endpoints"
         params = {"index": str(self._index), "wait": f"{WAIT_SECONDS}s"}
         try:
-            async with http.get(url, params=params, allow_redirects=False) as response:
+            async with http.get(url, params=params, allow_redirects=False, ssl=self._tls) as response:
                 if response.status != 200:
                     return None  # it does not know them yet, or knows no such service
                 answer = msgspec.json.decode(await response.read(), type=_Answer)

@@ -9,6 +9,8 @@ import http.client
 import json
 
 from farmd.config.sections import WebSection
+from farmd.web import tls
+from store.errors import CredentialInvalid
 
 TIMEOUT_SECONDS = 4.0
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
@@ -25,7 +27,7 @@ def ask(web: WebSection, port: int, *, timeout: float = TIMEOUT_SECONDS) -> str:
         Unhealthy: the process does not answer, or a loop is stalled.
     """
     host = EVERYWHERE.get(web.bind, web.bind)
-    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    connection = _connection(web, host, port, timeout)
     try:
         connection.request("GET", "/health")
         answer = connection.getresponse()
@@ -38,6 +40,16 @@ def ask(web: WebSection, port: int, *, timeout: float = TIMEOUT_SECONDS) -> str:
     if status == 200:
         return "ok"
     raise Unhealthy(f"{host}:{port}: {_stalled(body) or f'answered {status}'}")
+
+
+def _connection(web: WebSection, host: str, port: int, timeout: float) -> http.client.HTTPConnection:
+    if not web.tls_cert:
+        return http.client.HTTPConnection(host, port, timeout=timeout)
+    try:
+        context = tls.probe_context(web)
+    except CredentialInvalid as error:
+        raise Unhealthy(error.message) from error
+    return http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
 
 
 def _stalled(body: bytes) -> str:

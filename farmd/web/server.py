@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -39,8 +40,10 @@ def listening(bind: str, port: int) -> Iterator[socket.socket]:
 
 
 @contextlib.asynccontextmanager
-async def serving(app: web.Application, sock: socket.socket, port_file: str = "") -> AsyncIterator[None]:
-    """Serve until the block ends.
+async def serving(
+    app: web.Application, sock: socket.socket, port_file: str = "", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[None]:
+    """Serve until the block ends, with TLS or without.
 
     ``port_file`` gets the port once the server listens, so a process that waits for the file can connect.
     """
@@ -50,9 +53,9 @@ async def serving(app: web.Application, sock: socket.socket, port_file: str = ""
     )
     await runner.setup()
     try:
-        await web.SockSite(runner, sock).start()
+        await web.SockSite(runner, sock, ssl_context=tls).start()
         address, port = sock.getsockname()[:2]
-        log.info("web.listening", address=address, port=port)
+        log.info("web.listening", address=address, port=port, tls=tls is not None)
         if port_file:
             _announce(Path(port_file), port)
         yield

@@ -24,7 +24,9 @@ _FALSE = {"0", "f", "false", "F", "FALSE", "False", ""}
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Which certificates are used. Paths of PEM files; empty means: not given."""
+    """Which certificates are used. Paths of PEM files; empty means: not given. ``variables`` begins the
+    names of the variables that they come from.
+    """
 
     verify: bool = True
     ca_file: str = ""
@@ -32,6 +34,28 @@ class Tls:
     certificate: str = ""
     key: str = ""
     server_name: str = ""
+    variables: str = "CONSUL"
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str], variables: str = "CONSUL") -> Tls:
+        """Read ``CONSUL_CACERT`` and the like; their names may begin with another word.
+
+        Raises:
+            InputInvalid: a certificate without its key, or no truth where one is expected.
+        """
+        certificate, key = env.get(f"{variables}_CLIENT_CERT", ""), env.get(f"{variables}_CLIENT_KEY", "")
+        if bool(certificate) != bool(key):
+            missing = f"{variables}_CLIENT_KEY" if certificate else f"{variables}_CLIENT_CERT"
+            refuse(missing, "nothing", "a path, because certificate and key belong together")
+        return cls(
+            verify=_boolean(env, f"{variables}_HTTP_SSL_VERIFY", default=True),
+            ca_file=env.get(f"{variables}_CACERT", ""),
+            ca_path=env.get(f"{variables}_CAPATH", ""),
+            certificate=certificate,
+            key=key,
+            server_name=env.get(f"{variables}_TLS_SERVER_NAME", ""),
+            variables=variables,
+        )
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -45,22 +69,19 @@ class Tls:
             CredentialInvalid: a file cannot be read, or is no certificate or key; names the variable.
         """
         context = ssl.create_default_context()
+        authority, folder, certificate, key = (
+            f"{self.variables}_{name}" for name in ("CACERT", "CAPATH", "CLIENT_CERT", "CLIENT_KEY")
+        )
         if self.ca_file or self.ca_path:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             if self.ca_file:
-                content("CONSUL_CACERT", self.ca_file)
-                _load("CONSUL_CACERT", self.ca_file, lambda: context.load_verify_locations(self.ca_file))
+                content(authority, self.ca_file)
+                loaded(authority, self.ca_file, lambda: context.load_verify_locations(self.ca_file))
             if self.ca_path:
-                _load("CONSUL_CAPATH", self.ca_path, lambda: list(Path(self.ca_path).iterdir()))
+                loaded(folder, self.ca_path, lambda: list(Path(self.ca_path).iterdir()))
                 context.load_verify_locations(capath=self.ca_path)
         if self.certificate:
-            content("CONSUL_CLIENT_CERT", self.certificate)
-            content("CONSUL_CLIENT_KEY", self.key)
-            _load(
-                "CONSUL_CLIENT_CERT",
-                self.certificate,
-                lambda: context.load_cert_chain(self.certificate, self.key, _encrypted),
-            )
+            load_pair(context, (certificate, self.certificate), (key, self.key))
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -108,7 +129,7 @@ class Address:
             port=int(parts["port"]),
             path=parts["path"],
             unix_path=parts["unix_path"],
-            tls=_tls(env),
+            tls=Tls.from_environment(env),
             auth=_auth(env.get("CONSUL_HTTP_AUTH", "")),
             namespace=_header(env, "CONSUL_NAMESPACE"),
             partition=_header(env, "CONSUL_PARTITION"),
@@ -142,21 +163,6 @@ def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
     return {"scheme": scheme, "host": host, "port": str(port), "path": url.path.rstrip("/"), "unix_path": ""}
 
 
-def _tls(env: Mapping[str, str]) -> Tls:
-    certificate, key = env.get("CONSUL_CLIENT_CERT", ""), env.get("CONSUL_CLIENT_KEY", "")
-    if bool(certificate) != bool(key):
-        missing = "CONSUL_CLIENT_KEY" if certificate else "CONSUL_CLIENT_CERT"
-        refuse(missing, "nothing", "a path, because certificate and key belong together")
-    return Tls(
-        verify=_boolean(env, "CONSUL_HTTP_SSL_VERIFY", default=True),
-        ca_file=env.get("CONSUL_CACERT", ""),
-        ca_path=env.get("CONSUL_CAPATH", ""),
-        certificate=certificate,
-        key=key,
-        server_name=env.get("CONSUL_TLS_SERVER_NAME", ""),
-    )
-
-
 def _auth(text: str) -> tuple[str, str] | None:
     user, _, password = text.partition(":")
     return (user, password) if text else None
@@ -178,12 +184,28 @@ def _boolean(env: Mapping[str, str], name: str, *, default: bool) -> bool:
     return found in _TRUE
 
 
-def _load(variable: str, path: str, load: Callable[[], object]) -> None:
-    """Call ``load``; its error becomes one that names the variable and the path."""
+def load_pair(context: ssl.SSLContext, certificate: tuple[str, str], key: tuple[str, str]) -> None:
+    """Load a certificate and its key, each given by what names its path, and the path.
+
+    Raises:
+        CredentialInvalid: a file cannot be read, is no certificate or key, or the two do not fit.
+    """
+    content(*certificate)
+    content(*key)
+    loaded(*certificate, lambda: context.load_cert_chain(certificate[1], key[1], _encrypted))
+
+
+def loaded(variable: str, path: str, load: Callable[[], object]) -> None:
+    """Call ``load``; its error becomes one that names the variable and the path.
+
+    Raises:
+        CredentialInvalid: ``load`` raised an error of reading.
+    """
     try:
         load()
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "reason", None) == "KEY_VALUES_MISMATCH" and "its key is another one's"
+        reason = reason or getattr(error, "strerror", None) or str(error)
         raise invalid(variable, f"{path!r} ({reason})", "readable PEM") from error
 
 

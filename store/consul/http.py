@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from collections.abc import Callable
 
 from store.consul.authorities import aiohttp
@@ -47,6 +48,10 @@ def sent_once(lost: Callable[[str, str, BaseException], Exception]) -> aiohttp.C
 
 def reason(error: BaseException) -> str:
     """Why no answer came, in the system's words if there are any; aiohttp wraps them in its own."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        refused = error.certificate_error
+        why = refused.verify_message if isinstance(refused, ssl.SSLCertVerificationError) else str(refused)
+        return f"its certificate is refused: {why}"
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno)

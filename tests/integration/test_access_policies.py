@@ -21,7 +21,7 @@ from store.nodes import Agent as Presence
 from store.reality import Reality
 from tests.credentials import mend
 from tests.guarded import NODES, AsRole, Guarded, asked, guarded_consul, put, registered, world
-from tests.processes import Program, eventually, get, term
+from tests.processes import Program, eventually, get, stopped_at_the_end, term
 
 pytestmark = pytest.mark.xdist_group("access")
 
@@ -53,26 +53,22 @@ def empty(guarded: Guarded) -> None:
 @pytest.fixture
 def start(guarded: Guarded, tmp_path: Path) -> Iterator[Start]:
     """Start a farm or an agent with the token of a role; workloads end with the test."""
-    running: list[Program] = []
+    with stopped_at_the_end() as running:
 
-    def begin(program: str, name: str, role: str, **variables: str) -> Program:
-        known = {
-            "CONSUL_HTTP_ADDR": guarded.server.address,
-            "CONSUL_HTTP_TOKEN_FILE": str(guarded.token_file(role)),
-            "FARMD_AGENT__STATE_DIR": str(tmp_path / name),
-            "FARMD_AGENT__STOP_WORKLOADS_ON_EXIT": "true",
-            "FARMD_AGENT__NODE": name,
-            "FARMD_FARM__NAME": name,
-            "FARMD_HOUSEKEEPING__INTERVAL": "1",
-        }
-        running.append(Program(program, "--port", "0", folder=tmp_path, **{**known, **variables}))
-        return running[-1]
+        def begin(program: str, name: str, role: str, **variables: str) -> Program:
+            known = {
+                "CONSUL_HTTP_ADDR": guarded.server.address,
+                "CONSUL_HTTP_TOKEN_FILE": str(guarded.token_file(role)),
+                "FARMD_AGENT__STATE_DIR": str(tmp_path / name),
+                "FARMD_AGENT__STOP_WORKLOADS_ON_EXIT": "true",
+                "FARMD_AGENT__NODE": name,
+                "FARMD_FARM__NAME": name,
+                "FARMD_HOUSEKEEPING__INTERVAL": "1",
+            }
+            running.append(Program(program, "--port", "0", folder=tmp_path, **{**known, **variables}))
+            return running[-1]
 
-    yield begin
-    for program in running:
-        if program.process.poll() is None:
-            term(program)
-        program.__exit__()
+        yield begin
 
 
 def look_at_everything(farmctl: AsRole) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,39 +14,16 @@ from store.consul.environment import Address
 from store.consul.transport import AiohttpTransport
 from store.errors import CredentialInvalid, StoreUnavailable
 from store.ports import Lane, Request, Response
+from tests.certificates import authority, issue, openssl
 from tests.credentials import BAD, mend, spoil
 from tests.scripted_consul import Scripted
-
-
-def openssl(*args: str) -> None:
-    subprocess.run(["openssl", *args], check=True, capture_output=True, timeout=30)
-
-
-def issue(folder: Path, name: str, alternative: str, authority: str = "ca") -> None:
-    """A key and a certificate for ``name``, signed by the authority."""
-    extension = folder / f"{name}.ext"
-    extension.write_text(f"subjectAltName={alternative}\n")
-    key, request, certificate = (str(folder / f"{name}.{end}") for end in ("key", "csr", "pem"))
-    openssl("req", "-new", *EC, "-nodes", "-keyout", key, "-out", request, "-subj", f"/CN={name}")
-    openssl(
-        *("x509", "-req", "-in", request, "-days", "2", "-out", certificate, "-extfile", str(extension)),
-        *("-CA", str(folder / f"{authority}.pem"), "-CAkey", str(folder / f"{authority}.key")),
-        "-CAcreateserial",
-    )
-
-
-EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """ca.pem, server.pem (localhost), other.pem (consul.internal), client.pem."""
     folder = tmp_path_factory.mktemp("pki")
-    openssl(
-        *("req", "-x509", *EC, "-nodes", "-days", "2", "-subj", "/CN=test authority"),
-        *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
-        *("-keyout", str(folder / "ca.key"), "-out", str(folder / "ca.pem")),
-    )
+    authority(folder)
     issue(folder, "server", "DNS:localhost,IP:127.0.0.1")
     issue(folder, "other", "DNS:consul.internal")
     issue(folder, "client", "DNS:farm-1")
