@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 from bench.farm_process import FarmProcess
 from bench.processes import Child
-from bench.rig import note, rig
+from bench.rig import note, rig, write_all
 from bench.seeding import register_nodes, seed_rcs
 from farmd.housekeeping import kind as housekeeping
+from farmd.runtime.clock import SystemIds
+from store import operations
 from store.consul.client import ConsulClient
 from store.keys import Keys, is_sentinel
+from store.registration import register_cluster
 from tests.fleet import KEYS
 from tests.servers import ConsulServer
 
@@ -25,6 +28,9 @@ QUIET_SECONDS = 2.0
 """The last wake-ups of farms after the last change of reality are over by then."""
 ITEMS = RCS + NODES + CHORES
 """How many items the farms claim: RCs, nodes, and the chores of house-keeping."""
+PLAIN = Keys("plain/")
+"""The prefix of a bare client's replay, as long as the farm's own."""
+AGENT_TTL = "60"
 
 
 @dataclass
@@ -85,6 +91,28 @@ async def fleet(
         finally:
             await built.stop_farms()
             await simulated.end()
+
+
+@asynccontextmanager
+async def mirrored(setting: BenchFleet, nodes: int, agents: Sequence[str] = ()) -> AsyncIterator[None]:
+    """As many agents under another prefix, for a bare client's replay there; ``agents`` as for ``fleet``."""
+    await register_cluster(setting.client, PLAIN, SystemIds())
+    await register_nodes(setting.client, nodes, PLAIN)
+    told = [setting.server.address, str(nodes), AGENT_TTL, PLAIN.prefix, *agents]
+    simulated = Child("bench.agents", told)
+    try:
+        await simulated.heard("bench.present", PRESENT_SECONDS)
+        yield
+    finally:
+        await simulated.end()
+
+
+async def emptied(client: ConsulClient) -> None:
+    """Take away what a replay placed; return when nobody reacts to that any more."""
+    for name in ("pods", "intent"):
+        listed = (await client.keys(PLAIN.tree(name))).items
+        await write_all(client, [operations.delete(key) for key in listed if not is_sentinel(key)])
+    await settled(client, 0, PLAIN)
 
 
 async def real(client: ConsulClient, pods: int, keys: Keys = KEYS) -> None:

@@ -2,7 +2,8 @@
 
 The gang: the time from the acknowledged resumption of a job that the farm owns to the last acknowledged pod,
 and from the first acknowledged release to the last. Baseline: a bare client replays the bodies of both
-phases, with as many in flight. How long agents take until all members are held is no part of either.
+phases, with as many in flight. How long agents take until all members are held is no part of either. Agents
+see and write the same beside the bare client as beside the farm: they use most of a small machine.
 
 The array: members end at once, so that the farm has the most to do. Measured is the time a slot, from the
 first acknowledged pod to the last end that the job takes in. Baseline: the same bodies replayed one after the
@@ -16,7 +17,7 @@ import time
 from typing import Any
 
 from bench.farm_process import FarmProcess
-from bench.fleet import CHORES, BenchFleet, fleet
+from bench.fleet import CHORES, PLAIN, BenchFleet, emptied, fleet, mirrored
 from bench.rig import median, note, prepared, replay, report
 from farmd.commands.mutation import Call, commit
 from farmd.jobs.commands import JOB, resume
@@ -28,34 +29,36 @@ from tests.fleet import CLOCK, KEYS, eventually
 
 MEMBERS, PAIRS, GANG_RATIO = 500, 3, 1.5
 SLOTS, AT_ONCE, SLOT_RATIO = 10_000, 200, 3.0
-PLAIN = "plain/"
+ENDS = ("--ends", "0")
 ARRAY_SECONDS = 400.0
 
 
 async def run() -> bool:
     """Measure, print, and tell whether the targets are met."""
     met = True
-    async with fleet(rcs=0, nodes=MEMBERS) as setting:
+    async with fleet(rcs=0, nodes=MEMBERS) as setting, mirrored(setting, MEMBERS):
         farm = await _farm(setting, MEMBERS)
         ours, bare = [], []
         for number in range(PAIRS):
             took, placing, releasing = await _gang(setting, farm, f"gang-{number}")
-            ready = await prepared(setting.client, [*placing, *releasing], PLAIN)
+            ready = await prepared(setting.client, [*placing, *releasing], PLAIN.prefix)
             ours.append(took)
             phases = ready[: len(placing)], ready[len(placing) :]
             bare.append(sum([await replay(setting.server.address, phase, IN_FLIGHT) for phase in phases]))
+            await emptied(setting.client)
             note(f"J5 gang {number}: ours {ours[-1]:.3f} s, bare {bare[-1]:.3f} s")
         value, baseline = median(ours), median(bare)
         met &= report(
             f"J5 gang of {MEMBERS}", value, baseline, f"<= {GANG_RATIO:g} x its bare transactions",
             value <= GANG_RATIO * baseline,
         )  # fmt: skip
-    async with fleet(rcs=0, nodes=AT_ONCE, agents=["--ends", "0"]) as setting:
+    async with fleet(rcs=0, nodes=AT_ONCE, agents=ENDS) as setting, mirrored(setting, AT_ONCE, ENDS):
         farm = await _farm(setting, AT_ONCE)
         used = farm.cpu_seconds()
         took, bodies = await _array(setting, farm)
         used = farm.cpu_seconds() - used
-        alone = await replay(setting.server.address, await prepared(setting.client, bodies, PLAIN), 1)
+        ready = await prepared(setting.client, bodies, PLAIN.prefix)
+        alone = await replay(setting.server.address, ready, 1)
         value, baseline = took / SLOTS, alone / SLOTS
         met &= report(
             f"J5 slot of an array of {SLOTS} by {AT_ONCE}", value, baseline,

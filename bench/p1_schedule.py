@@ -16,19 +16,15 @@ import base64
 import time
 
 from bench.farm_process import FarmProcess
-from bench.fleet import CHORES, PRESENT_SECONDS, BenchFleet, fleet, settled
-from bench.processes import Child
-from bench.rig import median, note, prepared, replay, report, write_all
-from bench.seeding import register_nodes
-from farmd.runtime.clock import SystemIds
+from bench.fleet import CHORES, PLAIN, BenchFleet, emptied, fleet, mirrored, settled
+from bench.rig import median, note, prepared, replay, report
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.intent import Intent
-from store.keys import Keys, is_sentinel
+from store.keys import Keys
 from store.manifests import Manifest
 from store.pods import Pod
 from store.rcs import ReplicationController
-from store.registration import register_cluster
 from store.sessions import Session
 from store.transaction import IN_FLIGHT
 from tests.fleet import CLOCK, KEYS, Cluster, eventually
@@ -38,30 +34,22 @@ PAIRS = 3
 SINGLES = 300
 CHECK = ("--check", "4", "6")
 """Seconds after which a pod passes its first check, as in P6: after the measure, not in its middle."""
-PLAIN = Keys("plain/")  # as long as the farm's own prefix
 
 
 async def run() -> bool:
     """Measure, print, and tell whether the target is met."""
     ours, bare = [], []
-    async with fleet(rcs=0, nodes=NODES, agents=CHECK) as setting:
-        await register_cluster(setting.client, PLAIN, SystemIds())
-        await register_nodes(setting.client, NODES, PLAIN)
-        agents = Child("bench.agents", [setting.server.address, str(NODES), "60", PLAIN.prefix, *CHECK])
-        try:
-            await agents.heard("bench.present", PRESENT_SECONDS)
-            farm = setting.start_farm("placing")
-            await setting.claimed([farm], NODES + CHORES)
-            for number in range(PAIRS):
-                rc = await _controller(setting.client, f"web-{number}")
-                ours.append(await _ours(setting, farm, rc))
-                bare.append(await _bare(setting, await farm.bodies()))
-                note(f"P1 pair {number}: ours {ours[-1]:.3f} s, bare {bare[-1]:.3f} s")
-                await _empty(setting, rc)
-                await farm.bodies()
-            single = await _one_by_one(setting.client) * PODS / SINGLES
-        finally:
-            await agents.end()
+    async with fleet(rcs=0, nodes=NODES, agents=CHECK) as setting, mirrored(setting, NODES, CHECK):
+        farm = setting.start_farm("placing")
+        await setting.claimed([farm], NODES + CHORES)
+        for number in range(PAIRS):
+            rc = await _controller(setting.client, f"web-{number}")
+            ours.append(await _ours(setting, farm, rc))
+            bare.append(await _bare(setting, await farm.bodies()))
+            note(f"P1 pair {number}: ours {ours[-1]:.3f} s, bare {bare[-1]:.3f} s")
+            await _empty(setting, rc)
+            await farm.bodies()
+        single = await _one_by_one(setting.client) * PODS / SINGLES
     value, baseline = median(ours), median(bare)
     ok = value <= 1.3 * baseline and single >= 10 * value
     return report(
@@ -102,13 +90,9 @@ async def _bare(setting: BenchFleet, bodies: list[bytes]) -> float:
 
 async def _empty(setting: BenchFleet, rc: ReplicationController) -> None:
     """Take all pods away again, so that each pair begins with the same fleet."""
-    client = setting.client
-    await Cluster(client).change_rc(rc, replicas_desired=0)
-    for name in ("pods", "intent"):
-        listed = (await client.keys(PLAIN.tree(name))).items
-        await write_all(client, [operations.delete(key) for key in listed if not is_sentinel(key)])
-    await settled(client, 0)
-    await settled(client, 0, PLAIN)
+    await Cluster(setting.client).change_rc(rc, replicas_desired=0)
+    await emptied(setting.client)
+    await settled(setting.client, 0)
 
 
 async def _one_by_one(client: ConsulClient) -> float:

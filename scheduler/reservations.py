@@ -64,8 +64,8 @@ def change_reservations(
     for place in remove:
         if place.node in view:
             _book(books, view, place.node).pop(place.instance, None)
+    wanted = asked(request.manifest) if request is not None else {}
     for place in add:
-        wanted = asked(request.manifest) if request is not None else {}
         book = _book(books, view, place.node)
         if wanted:
             book[place.instance] = wanted

@@ -55,27 +55,27 @@ def sort(shot: Snapshot, run: Run, closed: Mapping[str, Indexes]) -> Board:
     replicas = {kind.name: kind.replicas for kind in shot.job.types}
     for member in shot.members:
         slot = member.slot
-        if 0 <= slot.index < replicas.get(slot.type, 0):
-            if not (member.over and is_closed(closed, slot)):  # as most members of an array are
-                slots.setdefault(slot, []).append(member)
-        elif not member.leaving:
+        known = 0 <= slot.index < replicas.get(slot.type, 0)
+        if known and not is_closed(closed, slot):
+            slots.setdefault(slot, []).append(member)
+        elif not member.leaving and not (known and member.over):  # an end that was taken in stays
             surplus.append(member)
     live: dict[Slot, Member] = {}
     outdated: list[Member] = []
     occupied: set[Slot] = set()
     for slot in ordered(shot.job, slots):
-        wanted = attempt_of(run, slot)
-        counting = [each for each in slots[slot] if not each.leaving]
-        counting.sort(key=_precedence)
-        if is_closed(closed, slot):
-            surplus += counting
+        found, wanted = slots[slot], attempt_of(run, slot)
+        counting = [each for each in found if not each.leaving]
+        if len(counting) == len(found) == 1 and found[0].attempt >= wanted:  # as most slots have
+            live[slot] = found[0]
             continue
+        counting.sort(key=_precedence)
         current = [each for each in counting if each.attempt >= wanted]
         if current:
             live[slot] = current[0]
             surplus += current[1:]
         outdated += [each for each in counting if each.attempt < wanted]
-        if any(_occupies(shot, each, wanted) for each in slots[slot] if each is not live.get(slot)):
+        if any(_occupies(shot, each, wanted) for each in found if each is not live.get(slot)):
             occupied.add(slot)
     return Board(live, tuple(sorted(surplus, key=identity)), tuple(outdated), frozenset(occupied))
 
@@ -173,8 +173,8 @@ def _retryable(job: JobSpec, member: Member) -> bool:
 
 def retries(job: JobSpec, run: Run, board: Board) -> int:
     """The retries that count against the limit, with those in place of members that run still."""
-    running = (member for member in board.live.values() if member.phase == "running")
-    return run.restarts + sum(counted_in_place(job, member) for member in running)
+    again = (each for each in board.live.values() if each.restarts and each.phase == "running")
+    return run.restarts + sum(counted_in_place(job, member) for member in again)
 
 
 def counted_in_place(job: JobSpec, member: Member) -> int:

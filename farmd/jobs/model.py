@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from farmd.work.model import Blocked
 from store.jobs import Rule, Run, Success
 
@@ -102,9 +104,8 @@ class JobSpec:
         return sum(each.replicas for each in self.types)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """What fills a slot.
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """What fills a slot. A struct, because each look at a job makes all of its members anew.
 
     ``attempt``: the attempt of its slot that it was made for. ``id`` and ``version`` name it for its
     backend: uid and resourceVersion of a pod; ``<node>/<instance>`` and ModifyIndex of an instance.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import filterfalse
+from itertools import chain, filterfalse
 
 from farmd.jobs import services
 from farmd.jobs.admission import admitted
@@ -75,7 +75,9 @@ def _take_ends(shot: Snapshot, progress: Progress, board: Board) -> float | None
 def _fill(shot: Snapshot, progress: Progress, board: Board, after: float | None) -> Plan | Ask[Wanted]:
     """Members for the slots that lack one, and the end of those that have none to fill."""
     missing, due = _missing(shot, progress, board)
-    former = any(each.attempt < shot.run.attempt and not each.over for each in shot.members)
+    former = shot.run.attempt and any(
+        each.attempt < shot.run.attempt and not each.over for each in shot.members
+    )
     if former or (shot.job.gang and (due is not None or board.occupied)):
         missing = []  # a restart of the job, and a gang, begin when all of them can
     if missing and shot.room is None and shot.gang in ("none", "ready"):
@@ -150,6 +152,9 @@ def _missing(shot: Snapshot, progress: Progress, board: Board) -> tuple[list[Slo
     paced = progress.tried >= PACED_SLOTS
     for kind in shot.job.types:
         closed = progress.closed.get(kind.name, Indexes())
+        taken = {
+            slot.index for slot in chain(board.live, shot.pending, board.occupied) if slot.type == kind.name
+        }
         free = _free(shot, board, kind)
         opened: Iterable[int] = closed.gaps(kind.replicas)
         if paced and kind.parallelism:
@@ -157,9 +162,9 @@ def _missing(shot: Snapshot, progress: Progress, board: Board) -> tuple[list[Slo
         for index in opened:
             if free <= 0:
                 break
-            slot = Slot(kind.name, index)
-            if slot in board.live or slot in shot.pending or slot in board.occupied:
+            if index in taken:
                 continue
+            slot = Slot(kind.name, index)
             if (wait := progress.due(slot) - shot.now) > 0:
                 waits.append(min(wait, LONGEST_RETRY_SECONDS))
                 continue

@@ -74,13 +74,12 @@ def _changes(reading: Reading, plan: Plan, run: Run, told_all: Release | None) -
         yield Change(
             "release", *place, state.pod.record, told_all.of(state.intent.record), state.pod, state.intent
         )
+    # Members of a type share one record, which is then encoded once.
+    pods = {kind.name: Pod(kind.manifest, labels_of(job, kind), now) for kind in job.types}
     for slot in plan.create:
-        kind = job.type(slot.type)
-        assert kind is not None
+        pod, attempt = pods[slot.type], attempt_of(run, slot)
         assert reading.places is not None
-        attempt = attempt_of(run, slot)
-        pod = Pod(kind.manifest, labels_of(job, kind), now)
-        intent = Intent(kind.manifest, job.id, vars=variables(job, slot, attempt), hold=job.gang)
+        intent = Intent(pod.manifest, job.id, vars=variables(job, slot, attempt), hold=job.gang)
         yield Change("place", reading.places.nodes[slot], instance_of(job, slot, attempt), pod, intent)
 
 
@@ -117,7 +116,7 @@ def _booked(job: Job, reading: Reading, changes: Sequence[Change], view: FleetVi
             coming.setdefault(_type_of(job, each.instance), []).append((each.node, each.instance))
     for kind in job.types:
         if places := coming.get(kind.name):
-            desk.take(request_of(job, kind, reading.manifests[kind.manifest]), places)
+            desk.reserve(request_of(job, kind, reading.manifests[kind.manifest]), places)
     return desk
 
 

@@ -13,6 +13,7 @@ from farmd.jobs.description import described
 from farmd.jobs.model import CONSUL, Member, Plan, Room, Snapshot, Wanted, attempt_of
 from farmd.jobs.nodes import sight
 from farmd.jobs.nodes.placing import Desk, Places, places_for
+from farmd.jobs.retries import tries_again
 from farmd.jobs.run_copy import RunCopy
 from farmd.pods.state import PodState, observe, observed
 from farmd.runtime.wake import earliest
@@ -52,13 +53,15 @@ class Reading:
 
     def left_on_drained(self) -> list[Member]:
         """Members that ended and stay for their logs, on nodes that are drained."""
-        states = ((member, self.state(member)[1]) for member in self.standing)
-        return [member for member, state in states if state.pod.record.done and state.draining]
+        drained = {
+            ident for ident, (_, state) in self.pods.items() if state.draining and state.pod.record.done
+        }
+        return [member for member in self.standing if member.id in drained] if drained else []
 
     def tried_again(self, plan: Plan) -> list[Member]:
         """The members that a plan's run replaces; they go once it is durable."""
         before, after = self.snapshot.run, plan.run
-        if after is None:
+        if after is None or not tries_again(before, after):
             return []
         return [
             member

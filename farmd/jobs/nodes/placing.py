@@ -56,11 +56,15 @@ class Desk:
         """Give back the room of members that ended or go."""
         self._lay(change_reservations(self.view, remove=[Assignment(*place) for place in places]))
 
-    def take(self, request: Request, places: Iterable[Place]) -> None:
-        """Reserve the room of new members."""
+    def reserve(self, request: Request, places: Iterable[Place]) -> list[Assignment]:
+        """Reserve the room of new members; those that stand on nodes of the view."""
         goals = [Assignment(*place) for place in places if place[0] in self.view]
         self._lay(change_reservations(self.view, add=goals, request=request))
-        for goal in goals:
+        return goals
+
+    def take(self, request: Request, places: Iterable[Place]) -> None:
+        """Lay new members over the view, for the types that are placed after them."""
+        for goal in self.reserve(request, places):
             node = self.view[goal.node]
             pods = {**node.pods, goal.instance: PodView(request.owner, request.labels)}
             self.view[goal.node] = populated(node, pods)
@@ -106,10 +110,10 @@ async def places_for(
         request = request_of(job, kind, manifests[kind.manifest])
         found = await scheduler.allocate_nodes(request, len(wanted), desk.view)
         given = dict(zip(wanted, (goal.node for goal in found.assignments), strict=False))
-        desk.take(
-            request, ((node, instance_of(job, slot, attempt_of(run, slot))) for slot, node in given.items())
-        )
         nodes |= given
+        if len(nodes) < len(slots):
+            places = ((node, instance_of(job, slot, attempt_of(run, slot))) for slot, node in given.items())
+            desk.take(request, places)
         if found.why:
             why.append(f"{name}: {found.why}")
     return Places(nodes, "; ".join(why))

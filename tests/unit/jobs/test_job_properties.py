@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from farmd.jobs.model import Member, Plan, ReplicaType, Room, Slot, Snapshot, attempt_of
 from farmd.jobs.plan import decide
@@ -92,9 +93,9 @@ def happen(world: World, event: str, number: int) -> None:
             if each.leaving:
                 del world.members[each.id]
     elif event == "twin" and one is not None:
-        world.members[f"{one.id}'"] = replace(one, id=f"{one.id}'", at=one.at + 1)
+        world.members[f"{one.id}'"] = structs.replace(one, id=f"{one.id}'", at=one.at + 1)
     elif event == "later" and one is not None:
-        world.members[f"{one.id}+"] = replace(one, id=f"{one.id}+", attempt=one.attempt + 1)
+        world.members[f"{one.id}+"] = structs.replace(one, id=f"{one.id}+", attempt=one.attempt + 1)
     elif event == "scale":
         first, *others = world.job.types
         world.job = replace(world.job, types=(replace(first, replicas=number % 5), *others))
