@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, Protocol
 
 from farmd.commands import bodies, difference, waiting
@@ -17,6 +18,7 @@ from farmd.commands.noun import Noun
 from farmd.commands.placing import T
 from farmd.commands.specs import changed
 from farmd.commands.waiting import Spells
+from farmd.runtime.tasks import several
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
 from store.locks import Holder
@@ -194,10 +196,9 @@ class BundledNoun(Generic[S, T]):
         listing = await self.of.records(call.client, call.keys).list()
         made: list[dict[str, Any]] = []
         left = [error.message for error in listing.broken]
-        for record in (stored.record for stored in listing.items):
-            if getattr(record, "part_of", ""):
-                continue
-            told = "is being deleted" if record.deleting else await self._document(call, record)
+        records = [each.record for each in listing.items if not getattr(each.record, "part_of", "")]
+        documents = await several(partial(self._document, call), records)
+        for record, told in zip(records, documents, strict=True):
             if isinstance(told, str):
                 left.append(f"{self.noun}/{record.name}: {told}")
             else:
@@ -206,6 +207,8 @@ class BundledNoun(Generic[S, T]):
 
     async def _document(self, call: Call, record: T) -> dict[str, Any] | str:
         """A record as its file, or why it is not written."""
+        if record.deleting:
+            return "is being deleted"
         try:
             return await (self.document or self.of.as_file)(call, record)
         except (NotFound, RecordInvalid) as error:

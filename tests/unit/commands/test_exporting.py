@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +20,7 @@ from farmd.commands.mutation import Call, commit
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.nodes.commands import cordon
 from farmd.replication.commands import RC
-from store import codec
+from store import codec, manifests
 from store.jobs import Run
 from store.nodes import Agent
 from store.services import Hook, ServiceStore
@@ -78,6 +79,30 @@ async def test_what_is_written_makes_the_same_elsewhere(noun: str) -> None:
         assert (await exporting.written(there)).files == written.files
         again = await read(there, written)
         assert (again.mutations, again.same) == ([], [f"{noun}/{DOCUMENTS[noun]['name']}"])
+
+
+async def test_manifests_are_read_several_at_once_in_the_order_of_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    under_way, most = 0, 0
+    reading = manifests.read_body
+
+    async def watched(*asked: Any) -> bytes:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        body = await reading(*asked)
+        under_way -= 1
+        return body
+
+    async with person() as call:
+        for number in range(20):
+            await make(call, "rc", name=f"r{number:02}")
+        monkeypatch.setattr(manifests, "read_body", watched)
+        written = await exporting.written(call)
+    assert [document["name"] for document in written.files["rc"]] == [f"r{n:02}" for n in range(20)]
+    assert most == 16
 
 
 async def test_a_released_service_is_written_as_its_file() -> None:
