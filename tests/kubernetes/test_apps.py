@@ -54,6 +54,21 @@ async def test_an_app_is_applied_in_waves_changed_pruned_rolled_back_and_deleted
     assert apps.config("a") is apps.config("b") is None
 
 
+async def test_a_volume_claim_that_its_first_pod_binds_does_not_hold_up_the_wave_of_that_pod(
+    apps: Apps,
+) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+    }
+    await apps.farm("first")
+    await apps.apply("shop", claim, config("after", 1))
+    await apps.reached("shop", 1)
+    assert apps.config("after") is not None
+
+
 async def test_a_stated_field_that_somebody_changes_is_repaired_without_any_word(apps: Apps) -> None:
     await apps.farm("first")
     await apps.apply("shop", config("a", x="1"))

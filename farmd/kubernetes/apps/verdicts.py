@@ -122,10 +122,10 @@ def _pod(found: Found, status: Found) -> Verdict:  # noqa: ARG001
 
 
 def _claim(found: Found, status: Found) -> Verdict:  # noqa: ARG001
-    phase = status.get("phase", "Pending")
-    if phase == "Lost":
-        return Verdict("failed", "its volume is lost")
-    return READY if phase == "Bound" else _waits(f"phase {phase}")
+    """A claim that is not bound holds nothing up: its class may bind it when the first pod asks for it, which
+    a later wave may have. A pod whose claim is not bound does not start, and that is told of the pod.
+    """
+    return Verdict("failed", "its volume is lost") if status.get("phase") == "Lost" else READY
 
 
 def _definition(found: Found, status: Found) -> Verdict:  # noqa: ARG001

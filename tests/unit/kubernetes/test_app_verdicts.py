@@ -138,10 +138,10 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("pod ready", found("v1", "Pod", {}, {"phase": "Running"} | condition("Ready")), "ready", ""),
     ("pod failed", found("v1", "Pod", {}, {"phase": "Failed", "message": "m"}), "failed", "m"),
     (
-        "claim waits",
+        "claim that its first pod binds",
         found("v1", "PersistentVolumeClaim", {}, {"phase": "Pending"}),
-        "progressing",
-        "phase Pending",
+        "ready",
+        "",
     ),
     ("claim bound", found("v1", "PersistentVolumeClaim", {}, {"phase": "Bound"}), "ready", ""),
     (
