@@ -84,3 +84,10 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         if isinstance(self.min_health, int):
             return self.min_health
         return -(-desired * int(self.min_health.removesuffix("%")) // 100)
+
+    def standstill(self, desired: int) -> str:
+        """Why none of ``desired`` pods that serve may be replaced, and what lets one be; empty: one may."""
+        floor = self.floor(desired)
+        if not 0 < desired <= floor:
+            return ""
+        return f"min_health {self.min_health} keeps all of {desired}; at most {desired - 1} lets one go"

@@ -121,6 +121,10 @@ class Noun(Edits[S, T]):
                 call, stored, wanted, held, ensured, retry=retry, pod=getattr(spec, "pod", None)
             )
             return replace(begun, change=replace(begun.change, details=(*begun.change.details, *details)))
+        if lost:
+            details = ("writes its manifest again, which is missing or corrupt",)
+        if replaces and self.pods is not None and self.pods.wanted(wanted):
+            details = (*details, *self._standstill(wanted, await pods_left(call, before.id)))
         return self.edit(
             call,
             stored,
@@ -128,7 +132,7 @@ class Noun(Edits[S, T]):
             held,
             "update",
             destructive=replaces,
-            details=("writes its manifest again, which is missing or corrupt",) if lost else details,
+            details=details,
             extra=ensured,
             anew=lost,
             pod=getattr(spec, "pod", None),
@@ -150,7 +154,13 @@ class Noun(Edits[S, T]):
         details = [f"restarts its pods ({len(pods)}), {self.pods.pace}"]
         if owner.disabled:
             details.append(f"it is disabled: no pod is restarted before the {self.words.one} is enabled")
+        details += self._standstill(wanted, len(pods))
         return self.edit(call, stored, wanted, held, "restart", details=tuple(details))
+
+    def _standstill(self, wanted: T, pods: int) -> tuple[str, ...]:
+        """A line that says why no pod that serves will be replaced in place, if that is so."""
+        why = self.pods.standstill(wanted, pods) if self.pods is not None else ""
+        return (f"replaces no pod that serves: {why}",) if why else ()
 
     async def enable(self, call: Call, target: str) -> Mutation:
         """Let the farms work on a record again.

@@ -37,6 +37,7 @@ DAEMON_SET: Noun[DaemonSetSpec, DaemonSet] = Noun(
         outlook=outlook,
         in_place="keeps min_health pods healthy and changes at most rate nodes a minute",
         pace="as min_health and rate allow",
+        standstill=DaemonSet.standstill,
     ),
     told=lambda daemonset: {"node_selector": daemonset.node_selector or "every node"},
     facts=_facts,

@@ -160,7 +160,8 @@ def _why_not(snapshot: Snapshot, limit: Pace, added: int, replaced: int) -> tupl
     kept = snapshot.kept
     available = sum(state.available for state in kept.values())
     floor = snapshot.daemonset.floor(snapshot.desired)
-    text = f"{share(available, len(kept), 'pod')} available, min_health keeps {floor} of them"
+    text = f"{share(available, len(kept), 'pod')} available, "
+    text += snapshot.daemonset.standstill(snapshot.desired) or f"min_health keeps {floor} of them"
     changed = [state.pod.record.at for state in kept.values() if on_its_way(snapshot, state)]
     if not changed and not replaced and settling(kept.values()) is None:
         return f"no outdated pod can be replaced: {text}", "", None

@@ -93,6 +93,37 @@ def test_min_health_is_a_number_or_a_share_rounded_up(floor: Any, nodes: int, ke
     assert DaemonSet(id="a", name="a", manifest="m", min_health=floor).floor(nodes) == kept
 
 
+@pytest.mark.parametrize(
+    ("floor", "pods"), [(None, 1), (None, 3), ("60%", 3), ("90%", 10), (2, 3), ("90%", 0)]
+)
+def test_a_floor_that_lets_a_pod_go_is_no_standstill(floor: Any, pods: int) -> None:
+    assert DaemonSet(id="a", name="a", manifest="m", min_health=floor).standstill(pods) == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (
+            {"min_health": "90%"},
+            ("replaces no pod that serves: min_health 90% keeps all of 3; at most 2 lets one go",),
+        ),
+        ({"min_health": "60%"}, ()),
+    ],
+)
+async def test_a_restart_and_an_update_say_before_they_write_that_min_health_keeps_every_pod(
+    fields: dict[str, Any], told: tuple[str, ...]
+) -> None:
+    async with person() as call:
+        daemonset = await created(call, **fields)
+        for node in ("n1", "n2", "n3"):
+            await place(call, daemonset.id, node, "logs")
+        restart = await DAEMON_SET.restart(call, "logs")
+        assert restart.change.details[1:] == told
+        newer = DAEMON_SET.file.parse(logs(**fields, pod={"command": ["ship", "-v"]}), "test")
+        update = await DAEMON_SET.update(call, newer, now=True)
+        assert update.change.details[1:] == told
+
+
 # -- changes -------------------------------------------------------------------------------------
 async def test_w12_create_is_one_audited_transaction_and_again_changes_nothing() -> None:
     async with person(reason="first") as call:
