@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -144,14 +145,14 @@ class File(Generic[S, T]):
 
     def as_file(self, record: T, manifest: Manifest | None = None) -> dict[str, Any]:
         """A record as the document that a person would write; parsing it gives the same record."""
-        defaults = {each.name: each.default for each in msgspec.structs.fields(self._type(self.record))}
+        defaults = _defaults(self.record)
         values = {}
-        for own in msgspec.structs.fields(self._type(self.spec)):
-            name = self.names.get(own.name, own.name)
-            value = manifest if own.name == "pod" else getattr(record, name)
+        for own in self._type(self.spec).__struct_fields__:
+            name = self.names.get(own, own)
+            value = manifest if own == "pod" else getattr(record, name)
             if (share := getattr(record, self.shares.get(name, ""), 0)) and value == 1:
                 value = f"{share}%"
-            values[own.name] = None if own.name in self.kept and value == defaults[name] else value
+            values[own] = None if own in self.kept and value == defaults[name] else value
         document: dict[str, Any] = msgspec.to_builtins(self.spec(**values))
         if "pod" in document:
             document["pod"] = document.pop("pod")
@@ -161,6 +162,12 @@ class File(Generic[S, T]):
     def _type(kind: type[Any]) -> type[msgspec.Struct]:
         assert issubclass(kind, msgspec.Struct)
         return kind
+
+
+@cache
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    """The defaults of a type's fields; to ask msgspec for them evaluates all annotations anew."""
+    return {each.name: each.default for each in msgspec.structs.fields(kind)}
 
 
 def changed(record: T, **values: Any) -> T:
