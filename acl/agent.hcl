@@ -5,6 +5,11 @@
 key "farmd/meta/cluster" { policy = "read" }
 key_prefix "farmd/manifests/" { policy = "read" }
 
+# Whether a pod may start, where agent.signatures is not "none": the signatures, and the
+# names of owners.
+key_prefix "farmd/signatures/" { policy = "list" }
+key_prefix "farmd/names/" { policy = "list" }
+
 key_prefix "farmd/intent/@NODE@/" { policy = "list" }
 key_prefix "farmd/reality/@SHARD@/@NODE@/" { policy = "write" }
 key "farmd/agents/@NODE@" { policy = "write" }

@@ -3,6 +3,8 @@
 # farmctl node register NAME.
 key "farmd/meta/cluster" { policy = "read" }
 key_prefix "farmd/manifests/" { policy = "read" }
+key_prefix "farmd/signatures/" { policy = "list" }
+key_prefix "farmd/names/" { policy = "list" }
 
 key_prefix "farmd/intent/" { policy = "list" }
 key_prefix "farmd/reality/" { policy = "write" }

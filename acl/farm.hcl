@@ -33,8 +33,9 @@ key_prefix "farmd/names/" { policy = "write" }
 # The stage of a drain; the record of a node that has an agent and no record yet.
 key_prefix "farmd/nodes/" { policy = "write" }
 
-# House-keeping deletes manifests without a reference.
+# House-keeping deletes manifests without a reference, and their signatures.
 key_prefix "farmd/manifests/" { policy = "write" }
+key_prefix "farmd/signatures/" { policy = "write" }
 
 # The first farm registers the cluster: its id, the schema, and the sentinels of the trees above and below.
 key_prefix "farmd/meta/" { policy = "write" }

@@ -15,6 +15,7 @@ key_prefix "farmd/runs/" { policy = "write" }
 key_prefix "farmd/history/" { policy = "write" }
 key_prefix "farmd/names/" { policy = "write" }
 key_prefix "farmd/manifests/" { policy = "write" }
+key_prefix "farmd/signatures/" { policy = "write" }
 key_prefix "farmd/nodes/" { policy = "write" }
 key_prefix "farmd/failsafe/" { policy = "write" }
 key_prefix "farmd/audit/" { policy = "write" }

@@ -31,6 +31,7 @@ from store.rcs import ReplicationController, small
 from store.reality import Glance, Reality, dated, glance
 from store.rollouts import Rollout, RolloutStatus
 from store.services import Service
+from store.signatures import Signature
 from store.status import ItemStatus
 from store.work import Work
 
@@ -157,6 +158,7 @@ FAMILIES: dict[str, Family[Any]] = {
         Family(name="kubejobs", claimed=True, outside=True, status=JobStatus),
         Family(name="progressive", claimed=True, outside=True, status=ItemStatus),
         Family(name="manifests"),
+        Family(name="signatures", record=Signature, parts=4),
         Family(name="audit"),
         Family(name="meta"),
     )

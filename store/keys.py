@@ -103,6 +103,14 @@ class Keys:
         """A pod manifest by its digest."""
         return f"{self.prefix}manifests/{sha}"
 
+    def signatures(self, sha: str) -> str:
+        """The prefix of all signatures of a manifest."""
+        return f"{self.prefix}signatures/{sha}/"
+
+    def signature(self, sha: str, key_id: str, owner: str) -> str:
+        """The signature of one key for an owner, ``<family>/<name>``, of a manifest."""
+        return f"{self.signatures(sha)}{key_id}/{owner}"
+
     def name(self, family: str, name: str) -> str:
         """Holds the id of the record with this name, which makes names unique."""
         return f"{self.prefix}names/{family}/{name}"

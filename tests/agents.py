@@ -16,7 +16,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from farmd.agent.agent import Agent
-from farmd.agent.model import AgentConfig, ContainerConfig, Identity, SystemdConfig
+from farmd.agent.model import AgentConfig, ContainerConfig, Identity, SigningConfig, SystemdConfig
 from farmd.agent.state import StateDirectory
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
@@ -101,6 +101,7 @@ class Agents(Cluster):
     root: Path = Path()
     container: ContainerConfig | None = None
     systemd: SystemdConfig | None = None
+    signing: SigningConfig | None = None
     running: list[Running] = field(default_factory=list)
 
     async def agent(self, node: str = "n1", *, wait: bool = True, consul: str = "", **config: Any) -> Running:
@@ -117,6 +118,7 @@ class Agents(Cluster):
         agent = Agent(
             container=self.container,
             systemd=self.systemd,
+            signing=self.signing,
             config=AgentConfig(**(settings | {"retry_unusable": 0.2} | config)),
             client=client,
             keys=self.keys,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -20,7 +21,7 @@ from farmd.agent.intents import Intents
 from farmd.agent.lifecycle import Lifecycle
 from farmd.agent.link import Link
 from farmd.agent.manifests import Manifests
-from farmd.agent.model import AgentConfig, ContainerConfig, SystemdConfig
+from farmd.agent.model import AgentConfig, ContainerConfig, SigningConfig, SystemdConfig
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.reality import RealityWriter
@@ -38,6 +39,9 @@ from store.keys import Keys, valid_segment
 from store.ports import Clock, Ids, Recorder, Rng
 from store.reality import Reality
 
+if TYPE_CHECKING:
+    from farmd.agent.admission import Admission
+
 log = structlog.get_logger()
 
 RESTART_LOOP_SECONDS = 1.0
@@ -50,7 +54,7 @@ class Agent:
     """One node's agent. Workloads get only a few variables of ``environ``.
 
     ``container``: the engine for containers, if the node has one; ``systemd``: the same for units;
-    ``runtimes`` are still others.
+    ``runtimes`` are still others. ``signing``: whose word a start needs; None: nobody's.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Agent:
         environ: Mapping[str, str],
         container: ContainerConfig | None = None,
         systemd: SystemdConfig | None = None,
+        signing: SigningConfig | None = None,
         runtimes: Sequence[Runtime] = (),
     ) -> None:
         valid_segment(config.node, "node")
@@ -82,10 +87,14 @@ class Agent:
         )
         units = [] if systemd is None else [_units(systemd, self.state, config, environ, clock, recorder)]
         self._runtimes = Runtimes(processes, *containers, *units, *runtimes)
+        admission = None if signing is None else _admission(signing, config, client, keys, clock)
         manifests = Manifests(client, keys, self.state)
         ports = PortRange(*config.port_range, rng)
         self.gone = Gone(self.state, clock)
-        self.pods = Pods(state=self.state, manifests=manifests, clock=clock, recorder=recorder)
+        enforced = signing is not None and signing.policy == "enforce"
+        self.pods = Pods(
+            state=self.state, manifests=manifests, clock=clock, recorder=recorder, enforced=enforced
+        )
         self._link = Link(
             config,
             client=client,
@@ -97,7 +106,11 @@ class Agent:
             recorder=recorder,
             any_workloads=self.pods.any_workloads,
             acted_on=self.pods.acted_on,
-            features=lambda: [*self._runtimes.features(), features.JOBS],
+            features=lambda: [
+                *self._runtimes.features(),
+                features.JOBS,
+                *([admission.feature] if admission is not None else []),
+            ],
             doubts=self._runtimes.doubts,
         )
         self._reality = RealityWriter(
@@ -125,6 +138,7 @@ class Agent:
             wake=wake.set,
             doubt=self._doubt,
             preflight=self._runtimes.preflight,
+            admission=admission,
         )
         health = HealthWatcher(
             runtimes=self._runtimes,
@@ -267,6 +281,22 @@ def _containers(
     from farmd.agent.runtimes.container import Containers
 
     return Containers(container, state=state, node=config.node, clock=clock, recorder=recorder)
+
+
+def _admission(
+    signing: SigningConfig, config: AgentConfig, client: ConsulClient, keys: Keys, clock: Clock
+) -> Admission:
+    """What judges signatures, imported only where signatures are asked for."""
+    from farmd.agent.admission import Admission
+
+    return Admission(
+        policy=signing.policy,
+        path=signing.trust,
+        node=config.node,
+        client=client,
+        keys=keys,
+        clock=clock,
+    )
 
 
 def _units(

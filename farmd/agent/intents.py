@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -34,6 +35,9 @@ from store.keys import Keys, valid_instance
 from store.manifests import Manifest
 from store.ports import Clock, Recorder, Rng
 from store.watch import follow
+
+if TYPE_CHECKING:
+    from farmd.agent.admission import Admission
 
 log = structlog.get_logger()
 
@@ -69,9 +73,11 @@ class Intents:
     wake: Callable[[], None]
     doubt: Callable[[], None]
     preflight: Callable[[Manifest], None]
+    admission: Admission | None = None
     _page: Page[RawEntry] | None = field(default=None, init=False)
     _unusable: bool = field(default=False, init=False)
     _unproven: bool = field(default=False, init=False)
+    _unsigned: set[tuple[str, int]] = field(default_factory=set, init=False)
     obeyed: bool = field(default=False, init=False)
     """Whether any answer was: until then nothing is known of pods whose records are lost."""
 
@@ -142,7 +148,8 @@ class Intents:
             wanted = await self._with_ends(wanted)
         self.pods.obey(wanted)
         self.obeyed = True
-        self._unusable = any(pod.problem for pod in self.pods)
+        self._unusable = any(pod.problem or (pod.start_failed and pod.record.start_by) for pod in self.pods)
+        self._tell_unsigned(wanted.values())
         self.wake()
 
     async def _with_ends(self, wanted: dict[str, Wanted]) -> dict[str, Wanted]:
@@ -183,7 +190,7 @@ class Intents:
             return Wanted(instance, raw.modify_index, sha, owner, problem=error.message)
         if problem := variables.refused(intent.vars):
             return Wanted(instance, raw.modify_index, sha, owner, problem=problem)
-        return Wanted(
+        wanted = Wanted(
             instance,
             raw.modify_index,
             sha,
@@ -194,3 +201,33 @@ class Intents:
             hold=intent.hold,
             peers=intent.peers,
         )
+        return wanted if self.admission is None else await self._admitted(wanted, manifest)
+
+    async def _admitted(self, wanted: Wanted, manifest: Manifest) -> Wanted:
+        """The same with the word of the signatures; what this owner's pod started before goes on (R32)."""
+        from farmd.signing.judge import Allowed
+
+        assert self.admission is not None
+        pod = self.pods.get(wanted.instance)
+        again = pod is not None and pod.record.wanted and pod.record.running == wanted.sha
+        if again and pod is not None and pod.record.owner == wanted.owner:
+            return replace(wanted, start_by=pod.record.start_by)
+        decision = await self.admission.decide(
+            wanted.sha, wanted.owner, wanted.instance, manifest, again=again
+        )
+        if isinstance(decision, Allowed):
+            return replace(wanted, start_by=decision.until)
+        if self.admission.policy == "warn":
+            return replace(wanted, unsigned=decision.reason)
+        return replace(wanted, manifest=None, problem=decision.reason, unsigned=decision.reason)
+
+    def _tell_unsigned(self, wanted: Iterable[Wanted]) -> None:
+        """Count the pods that nobody signed, and name each of them once in the log."""
+        found = [intent for intent in wanted if intent.unsigned]
+        for intent in found:
+            if (intent.instance, intent.index) not in self._unsigned:
+                log.warning("pod.unsigned", instance=intent.instance, reason=intent.unsigned)
+        self._unsigned = {(intent.instance, intent.index) for intent in found}
+        warned = sum(1 for intent in found if intent.manifest is not None)
+        self.recorder.set("farmd_unsigned_pods", warned, result="warned")
+        self.recorder.set("farmd_unsigned_pods", len(found) - warned, result="refused")

@@ -69,6 +69,10 @@ class Lifecycle:
         manifest = pod.target
         if manifest is None:
             raise StartFailed(pod.problem)
+        if 0 < pod.record.start_by <= self.clock.now() and pod.record.running != pod.record.manifest:
+            raise StartFailed(
+                f"the signature of manifest {pod.record.manifest[:12]} ended before its first start"
+            )
         runtime = self.runtimes.of(manifest.runtime)
         again = not (pod.record.superseded or pod.record.fresh)
         launch = Launch(

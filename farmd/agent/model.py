@@ -11,6 +11,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -67,6 +68,14 @@ class SystemdConfig:
     secrets_dir: Path = Path("/etc/farmd/secrets")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningConfig:
+    """What becomes of a pod that nobody signed, and the file of the keys that this node trusts."""
+
+    policy: Literal["warn", "enforce"]
+    trust: str
+
+
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One instance, as the agent keeps it on disk.
 
@@ -79,7 +88,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     because an older agent started it). ``runtime`` is the runtime of the last start.
     ``done``: that start ended, and its restart policy asks for no other one.
     ``vars``, ``hold`` and ``peers`` are the intent's (R29). ``held``: the ports were chosen and told before
-    the first start, so no start has other ones.
+    the first start, so no start has other ones. ``start_by``: until when, in seconds since the epoch, this
+    manifest may start here for the first time, by its signature; 0: no signature was asked for (R32).
     """
 
     instance: str
@@ -102,6 +112,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     hold: bool = False
     peers: str = ""
     held: bool = False
+    start_by: float = 0.0
     failures: int = 0
     failing_since: float = 0.0
     not_before: float = 0.0
@@ -154,6 +165,8 @@ class Wanted:
     """One intent of a proven answer. Without ``manifest``, ``problem`` says why it is unusable.
 
     ``told`` is what the store holds as this agent's word on a pod whose record it does not have (R29).
+    ``unsigned`` says why no signature permits the start; with a ``manifest`` it is a warning. ``start_by``
+    is the record's.
     """
 
     instance: str
@@ -167,6 +180,8 @@ class Wanted:
     hold: bool = False
     peers: str = ""
     told: Reality | None = None
+    unsigned: str = ""
+    start_by: float = 0.0
 
     @property
     def ended(self) -> Reality | None:

@@ -21,7 +21,8 @@ from store.reality import Exit, Health, Phase, Reality, ending
 class Pod:
     """``target`` is the wanted manifest if the node has it, ``manifest`` that of the live process.
 
-    ``problem`` says why the agent cannot act on a newer intent (of ModifyIndex ``refused``); ``not_before``,
+    ``problem`` says why the agent cannot act on a newer intent (of ModifyIndex ``refused``), ``warning`` what
+    people should know of a pod that runs all the same; ``not_before``,
     ``stopping`` and ``killed`` are monotonic. ``stored``: the record is in the state directory. ``unsaved``
     says why the pod's state is not on disk; empty if it is. ``doubt`` says why its runtime cannot tell now
     what runs, so that the pod is left as it is.
@@ -33,6 +34,7 @@ class Pod:
     manifest: Manifest | None = None
     identity: Identity | None = None
     problem: str = ""
+    warning: str = ""
     refused: int = 0
     busy: bool = False
     start_failed: bool = False
@@ -175,7 +177,8 @@ class Pod:
         problem = self.problem or (preparation.problem if preparation is not None else "")
         if not problem:
             unsaved = f"{self.unsaved}: this pod's record is not saved" if self.unsaved else ""
-            return "; ".join(part for part in (self.doubt, self.record.reason, unsaved) if part)
+            warning = f"not signed: {self.warning}" if self.warning else ""
+            return "; ".join(part for part in (self.doubt, self.record.reason, unsaved, warning) if part)
         return f"cannot act on intent {self._refused()}: {problem}" if self.record.acted else problem
 
     def ended(self, end: Exit, *, why: str, mono: float) -> None:

@@ -26,11 +26,20 @@ log = structlog.get_logger()
 
 
 class Pods:
-    """The pods by instance; iterating is safe while pods come and go."""
+    """The pods by instance; iterating is safe while pods come and go. ``enforced``: nothing starts for the
+    first time without a signature (R32).
+    """
 
     def __init__(
-        self, *, state: StateDirectory, manifests: Manifests, clock: Clock, recorder: Recorder
+        self,
+        *,
+        state: StateDirectory,
+        manifests: Manifests,
+        clock: Clock,
+        recorder: Recorder,
+        enforced: bool = False,
     ) -> None:
+        self._enforced = enforced
         self._state = state
         self._manifests = manifests
         self._clock = clock
@@ -61,6 +70,8 @@ class Pods:
             pod.problem = f"manifest {record.manifest[:12]}: no copy on this node"
         elif record.peers and self._manifests.peers_here(record.peers) is None:
             pod.problem = f"peers {record.peers[:12]}: no copy on this node"
+        elif self._enforced and record.running != record.manifest and not record.start_by:
+            pod.target, pod.problem = None, "its signature was not looked at yet"
         left = record.not_before - self._clock.now()
         longest = pod.target.restart.maximum if pod.target is not None else 0.0
         # If the clock was set back, the pod must still not wait for longer than its backoff.
@@ -143,9 +154,10 @@ class Pods:
             self._refuse(pod, intent)
             return
         record = pod.record
+        pod.warning = intent.unsigned
         told = (record.intent, record.manifest, record.restart, record.vars, record.hold, record.peers)
         asked = (intent.index, intent.sha, intent.restart, intent.vars, intent.hold, intent.peers)
-        known = told == asked and record.restarted >= 0
+        known = told == asked and record.start_by == intent.start_by and record.restarted >= 0
         if known and record.wanted and pod.target is not None:
             pod.problem = ""
             return
@@ -158,7 +170,7 @@ class Pods:
             restarted = intent.restart
         pod.change(wanted=True, manifest=intent.sha, owner=intent.owner, intent=intent.index)
         pod.change(restart=intent.restart, restarted=restarted)
-        pod.change(vars=dict(intent.vars), hold=intent.hold, peers=intent.peers)
+        pod.change(vars=dict(intent.vars), hold=intent.hold, peers=intent.peers, start_by=intent.start_by)
         if record.manifest != intent.sha:
             pod.change(held=False)
         if not pod.record.superseded:
@@ -192,6 +204,10 @@ class Pods:
             log.warning("intent.refused", instance=pod.instance, intent=intent.index, reason=intent.problem)
             self._recorder.count("farmd_pod_events_total", event="refused")
         pod.problem, pod.refused = intent.problem, intent.index
+        if intent.unsigned and pod.record.manifest == intent.sha != pod.record.running:
+            pod.target = (
+                None  # it was signed when this agent obeyed, is not any more, and has not started yet
+            )
         if not pod.record.wanted:
             # The instance was proven unwanted before, so there is no older intent to continue with.
             pod.target = None

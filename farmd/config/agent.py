@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import field
 
@@ -126,6 +126,18 @@ class AgentSection(Section, frozen=True):
             check=_allow,
         ),
     ] = field(default_factory=list)
+
+    signatures: Annotated[
+        Literal["none", "warn", "enforce"],
+        key("What a pod needs to start: nothing, a signature or else it gets a warning, a signature."),
+    ] = "none"
+    trust: Annotated[
+        str,
+        key(
+            "File of the keys that the node trusts: lines `name key owners nodes`; read at each decision.",
+            check=_absolute,
+        ),
+    ] = "/etc/farmd/trust"
 
     def ports(self) -> tuple[int, int]:
         """First and last port of the range."""

@@ -207,6 +207,7 @@ _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
     "nodes": _node,
     "apps": _app,
     "trackers": _by("removes it: what only that revision of the app made bears its mark for ever"),
+    "signatures": _by("removes it: sign the manifest again, else pods of that owner may be refused"),
     "agents": _by("removes it, and the agent announces itself again"),
     "reserved": _reserved,
     "farms": _by("removes it, and the farm announces itself again"),

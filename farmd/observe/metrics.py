@@ -194,6 +194,12 @@ def table() -> tuple[Metric, ...]:
             {"event": ("started", "exited", "restarted", "stopped", "killed", "adopted", "refused")},
         ),
         Metric(
+            "farmd_unsigned_pods",
+            "gauge",
+            "Pods of this node that nobody signed whom it trusts: started with a warning, or refused.",
+            {"result": ("warned", "refused")},
+        ),
+        Metric(
             "farmd_runtime_up",
             "gauge",
             "Whether the runtime tells what runs on this node: 1, or 0 while it does not answer.",

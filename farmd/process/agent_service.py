@@ -10,7 +10,7 @@ from pathlib import Path
 
 from farmd.agent import http as agent_http
 from farmd.agent.agent import Agent
-from farmd.agent.model import AgentConfig, ContainerConfig, SystemdConfig
+from farmd.agent.model import AgentConfig, ContainerConfig, SigningConfig, SystemdConfig
 from farmd.process.services import Built, Dependencies
 
 
@@ -36,8 +36,14 @@ def build_agent(dependencies: Dependencies) -> Built:
     systemd = SystemdConfig(
         bus=section.systemd, allow=tuple(section.allow), secrets_dir=Path(section.secrets_dir)
     )
+    signing = (
+        None
+        if section.signatures == "none"
+        else SigningConfig(policy=section.signatures, trust=section.trust)
+    )
     agent = Agent(
         config,
+        signing=signing,
         container=container if section.engine else None,
         systemd=systemd if section.systemd else None,
         client=dependencies.client,

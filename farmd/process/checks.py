@@ -55,6 +55,8 @@ def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
     checks.append(partial(_can_listen, config.web.bind))
     if config.web.port_file:
         checks.append(partial(_folder, "web.port_file", Path(config.web.port_file).parent))
+    if config.agent.signatures != "none":
+        checks.append(partial(_trusted, config.agent.trust))
     if loaded.origin("agent.state_dir") != "default":  # a machine without an agent need not have it
         checks.append(partial(_can_keep_state, Path(config.agent.state_dir), config.agent.node))
     return [*_failing(checks), *_doubts(config.web)]
@@ -90,6 +92,14 @@ def _doubts(web: WebSection) -> Iterator[str]:
         yield from tls.doubts(web)
     except CredentialInvalid as error:
         yield error.message
+
+
+def _trusted(path: str) -> None:
+    from farmd.signing import keys, trust  # which most agents do without
+
+    if text := keys.missing():
+        raise InputInvalid(f"agent.signatures: {text}", field="agent.signatures")
+    trust.read(path)
 
 
 def _can_listen(bind: str) -> None:

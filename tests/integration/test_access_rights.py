@@ -27,6 +27,7 @@ EXAMPLES = {
     "tree sentinel": KEYS.sentinel(KEYS.tree("rcs")),
     "shard sentinel": KEYS.sentinel(families.shards(KEYS, "reality")[0]),
     "manifests": KEYS.manifest("0" * 64),
+    "signatures": KEYS.signature("0" * 64, "0" * 16, "rcs/hello"),
     "names": KEYS.name("rcs", "hello"),
     "rcs": KEYS.record("rcs", "0a"),
     "daemonsets": KEYS.record("daemonsets", "0b"),
@@ -60,9 +61,10 @@ EXAMPLES = {
 }
 REPORTED = {"reality", "reality of another", "agents", "agents of another"}
 TOLD = {"intent", "intent of another", "node sentinel", "node sentinel of another", "pods", "reserved"}
-PEOPLES = {"nodes", "record of another", "manifests", "failsafe", "audit"}
+PEOPLES = {"nodes", "record of another", "manifests", "signatures", "failsafe", "audit"}
 OWNERS = {"rcs", "daemonsets", "services", "rollouts", "deployments", "jobs", "runs", "history", "names"}
 OWNERS |= {"apps", "trackers"}
+SIGNED_FOR = {"signatures", "names"}
 MAY_WRITE = {
     "farm": {
         *TOLD,
@@ -83,9 +85,10 @@ MAY_WRITE = {
 }
 MAY_READ = {
     "farm": set(EXAMPLES),
-    f"agent-{MINE}": {"cluster", "manifests", "intent", "node sentinel", "reality", "agents", "nodes"},
+    f"agent-{MINE}": {"cluster", "manifests", "intent", "node sentinel", "reality", "agents", "nodes"}
+    | SIGNED_FOR,
     "agents": REPORTED
-    | {"cluster", "manifests", "nodes", "record of another", "shard sentinel"}
+    | {"cluster", "manifests", "nodes", "record of another", "shard sentinel", *SIGNED_FOR}
     | {"intent", "intent of another", "node sentinel", "node sentinel of another"},
     "operator": set(EXAMPLES),
     "reader": set(EXAMPLES),

@@ -60,6 +60,7 @@ async def test_every_family_has_a_way_out_that_leaves_nothing_undecodable(family
             "rollouts": KEYS.record("rollouts", "0b"),
             "deployments": KEYS.record("deployments", "0b"),
             "services": KEYS.record("services", "0b"),
+            "signatures": KEYS.signature("a" * 64, "0b", "rcs/hello"),
             "apps": KEYS.record("apps", "shop"),
             "trackers": KEYS.tracker("shop", 1),
             "history": KEYS.history("hello", "0b"),

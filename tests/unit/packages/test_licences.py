@@ -9,7 +9,7 @@ from importlib.metadata import Distribution, distribution
 import pytest
 from packaging.requirements import Requirement
 
-EXTRAS = ("containers", "systemd")
+EXTRAS = ("containers", "systemd", "signing")
 ALLOWED = re.compile(
     r"\b(MIT|BSD|Apache|PSF|Python Software Foundation|ISC|MPL|Mozilla Public License 2)\b", re.IGNORECASE
 )
@@ -47,7 +47,15 @@ PACKAGES = {found.name: licence(found) for found in installed("farmd", EXTRAS)}
 
 
 def test_every_dependency_is_looked_at() -> None:
-    assert {"aiohttp", "msgspec", "python-consul2", "aiodocker", "dbus-fast", "multidict"} <= PACKAGES.keys()
+    assert {
+        "aiohttp",
+        "msgspec",
+        "python-consul2",
+        "aiodocker",
+        "dbus-fast",
+        "cryptography",
+        "multidict",
+    } <= PACKAGES.keys()
 
 
 @pytest.mark.parametrize("name", sorted(PACKAGES))

@@ -1,0 +1,93 @@
+"""Whether this node may start what an intent asks for: reads the signatures and decides by them (R32).
+
+An agent with the policy ``none`` has no such object. The trust file is read again at each decision, so a key
+that is added or removed counts at once. Whatever cannot be read or understood refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from farmd.signing import keys as signing_keys
+from farmd.signing import trust
+from farmd.signing.judge import Decision, Question, Refused, judge
+from store import codec, families, signatures
+from store.consul.client import ConsulClient
+from store.errors import AccessDenied, CredentialInvalid, RecordInvalid
+from store.keys import Keys
+from store.manifests import Manifest
+from store.ports import Clock
+
+Policy = Literal["warn", "enforce"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Decides about starts on one node. ``path`` is the trust file."""
+
+    policy: Policy
+    path: str
+    node: str
+    client: ConsulClient
+    keys: Keys
+    clock: Clock
+
+    @property
+    def feature(self) -> str:
+        """What the node's presence says of it."""
+        return f"{signatures.KIND}.{self.policy}"
+
+    async def decide(
+        self, digest: str, owner: str, instance: str, manifest: Manifest, *, again: bool
+    ) -> Decision:
+        """Decide about one start; ``owner`` is the id of the owner that the intent names.
+
+        Raises:
+            StoreError: the store did not answer.
+        """
+        if text := signing_keys.missing():
+            return Refused(text)
+        try:
+            trusted = await asyncio.to_thread(trust.read, self.path)
+        except CredentialInvalid as error:
+            return Refused(error.message)
+        try:
+            found, broken = await signatures.of(self.client, self.keys, digest)
+            named = await self._owner(owner, {each.statement.owner for each in found})
+        except AccessDenied as error:
+            return Refused(f"this agent's token may not read signatures and names: {error.message}")
+        except RecordInvalid as error:
+            return Refused(error.message)
+        if not found:
+            return Refused(f"{broken[0].message if broken else 'nobody signed'} manifest {digest[:12]}")
+        if not named:
+            return Refused(
+                f"manifest {digest[:12]} is signed for {_owners(found)}, and {owner} is none of them"
+            )
+        question = Question(
+            digest, named, self.node, instance, manifest.id, now=self.clock.now(), again=again
+        )
+        return await asyncio.to_thread(judge, question, found, trusted)
+
+    async def _owner(self, ident: str, signed: Iterable[str]) -> str:
+        """The owner's ``<family>/<name>``, if its name is one of the signed ones; empty: it is none of them.
+
+        The keys of names tell it, which make names unique: an owner that says that it is another one would
+        have to take that one's name away.
+        """
+        able = {family.name for family in (*families.owners(), *families.actors())}
+        for family, _, name in sorted(each.partition("/") for each in signed):
+            if family not in able:
+                continue
+            page = await self.client.list(self.keys.name(family, signatures.stem(name)), mode="consistent")
+            for raw in page.items:
+                if codec.decode(str, raw.decoded(), raw.key) == ident:
+                    return f"{family}/{self.keys.last_part(raw.key)}"
+        return ""
+
+
+def _owners(found: Iterable[signatures.Signature]) -> str:
+    return ", ".join(sorted({each.statement.owner for each in found}))

@@ -1,0 +1,75 @@
+"""The keys that an agent trusts: a file with one line ``name public-key owners nodes`` each.
+
+``owners`` (``rcs/web-*,jobs/*``) and ``nodes`` (``edge-*``) are patterns with commas between. A person signs
+only for owners that the line allows, and only nodes that it allows obey. The file grants; what no line grants
+is refused, and a file that cannot be read or has a mistake grants nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from farmd.signing.keys import file_mode, valid_public
+from store.credentials import content, invalid
+from store.errors import InputInvalid
+from store.keys import valid_name
+from store.mistakes import shown
+
+FIELD = "agent.trust"
+_FORBIDDEN = stat.S_IWGRP | stat.S_IWOTH
+_PATTERNS = re.compile(r"[A-Za-z0-9._/*-]+(,[A-Za-z0-9._/*-]+)*")
+
+
+class Trusted(NamedTuple):
+    """One line: a person's key, for whose pods and to which nodes it may deploy."""
+
+    name: str
+    key: str
+    owners: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+    def may_deploy(self, owner: str) -> bool:
+        """Whether the person signs for this owner, ``<family>/<name>``."""
+        return any(fnmatchcase(owner, pattern) for pattern in self.owners)
+
+    def may_reach(self, node: str) -> bool:
+        """Whether a node obeys the person."""
+        return any(fnmatchcase(node, pattern) for pattern in self.nodes)
+
+
+Trust = Sequence[Trusted]
+"""The lines of a file; a person may have several, with the same key or others."""
+
+
+def read(path: str) -> Trust:
+    """The lines of a file.
+
+    Raises:
+        CredentialInvalid: the file cannot be read, others may write it, or a line is wrong.
+    """
+    text = content(FIELD, path, may_be_empty=True)
+    mode = file_mode(FIELD, path)
+    if mode & _FORBIDDEN:
+        raise invalid(FIELD, f"mode {mode:04o} of {path!r}", "a file that only its owner may write")
+    lines = enumerate(text.decode("utf-8", "replace").splitlines(), start=1)
+    words = ((number, line.partition("#")[0].split()) for number, line in lines)
+    return [_line(f"{FIELD}: {path}: line {number}", found) for number, found in words if found]
+
+
+def _line(where: str, words: list[str]) -> Trusted:
+    if len(words) != 4:
+        raise invalid(where, f"{len(words)} words", "name, public key, owners and nodes")
+    name, key, owners, nodes = words
+    try:
+        valid_name(name)
+        valid_public(key)
+    except InputInvalid as error:
+        raise invalid(where, shown(name), error.message) from error
+    for patterns in (owners, nodes):
+        if not _PATTERNS.fullmatch(patterns):
+            raise invalid(where, shown(patterns), "patterns such as FAMILY/web-*,FAMILY/*")
+    return Trusted(name, key, tuple(owners.split(",")), tuple(nodes.split(",")))
