@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from aiohttp import web
+
 from farmd.agent import http as agent_http
 from farmd.agent.agent import Agent
 from farmd.agent.model import AgentConfig, ContainerConfig, SigningConfig, SystemdConfig
 from farmd.process.services import Built, Dependencies
+from farmd.web import hosts
 
 
 def build_agent(dependencies: Dependencies) -> Built:
@@ -57,9 +60,15 @@ def build_agent(dependencies: Dependencies) -> Built:
     )
     return Built(
         AgentService(agent),
-        mount=lambda app: agent_http.add_routes(app, agent, dependencies.clock),
+        mount=lambda app: _mount(app, agent, dependencies),
         status=lambda: {"node": section.node, "pods": len(agent.reality())},
     )
+
+
+def _mount(app: web.Application, agent: Agent, dependencies: Dependencies) -> None:
+    section = dependencies.config.web
+    app.middlewares.append(hosts.only(section.bind, section.advertise))
+    agent_http.add_routes(app, agent, dependencies.clock)
 
 
 class AgentService:

@@ -1,30 +1,30 @@
 """Who may see the page and who may act: by a bearer token, or by a session that a token opened.
 
-A session lies in a cookie alone, signed with a key of this process and the hash of its token, so that it ends
-with the process, and at once when the token's line leaves the file. What must never break: nothing is changed
-for a request that another site's page may have sent, and in doubt nobody may.
+What must never break: nothing is changed for a request that another site's page may have sent, and in doubt
+nobody may.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import os
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from farmd.config.sections import WebSection
+from farmd.web.hosts import loopback, named
+from farmd.web.sessions import SECONDS, Sessions
 from farmd.web.tokens import Line, Person, Tokens, fits, read
 from store.credentials import CredentialFiles
 from store.errors import CredentialInvalid
 from store.ports import Clock
 
 COOKIE = "farmd_session"
-SESSION_SECONDS = 12 * 3600
-FORWARDED = frozenset({"forwarded", "x-real-ip", "via"})
+SECURE_COOKIE = "__Host-farmd_session"
+"""Over HTTPS: browsers take it from that very host alone, and never without TLS."""
+FORWARDED = frozenset({"forwarded", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip", "via"})
 
 
 class SignInNeeded(Exception):
@@ -36,7 +36,7 @@ class Access:
 
     def __init__(self, section: WebSection, clock: Clock) -> None:
         self._section = section
-        self._clock = clock
+        self.sessions = Sessions(clock)
         self._key = os.urandom(32)
         path = section.tokens
         self._read: Callable[[], Tokens] | None = (
@@ -63,7 +63,7 @@ class Access:
         Raises:
             HTTPUnauthorized: it has a token that fits nobody.
         """
-        return self.bearer(request) or self._session(request.cookies.get(COOKIE, ""))
+        return self.bearer(request) or self._session(cookie(request))
 
     def bearer(self, request: web.Request) -> Person | None:
         """Whose token a request has in its header; None: it has none there.
@@ -88,30 +88,35 @@ class Access:
         return line
 
     # -- sessions -------------------------------------------------------------------------------
-    def open_session(self, answer: web.Response, line: Line, *, secure: bool) -> None:
-        """Give a browser a session of a token's line."""
-        until = int(self._clock.now()) + SESSION_SECONDS
-        body = f"{line.person.name}.{until}.{os.urandom(8).hex()}"
-        cookie = f"{body}.{self._mac(line, body)}"
+    def open_session(self, request: web.Request, answer: web.Response, line: Line, *, secure: bool) -> None:
+        """Give a browser a session of a token's line, and end the one that it has; ``secure``: over HTTPS."""
+        self.sessions.end(cookie(request))
         answer.set_cookie(
-            COOKIE, cookie, max_age=SESSION_SECONDS, httponly=True, samesite="Strict", secure=secure
+            SECURE_COOKIE if secure else COOKIE,
+            self.sessions.opened(line),
+            max_age=SECONDS,
+            httponly=True,
+            samesite="Strict",
+            secure=secure,
         )
 
-    def _session(self, cookie: str) -> Person | None:
-        body, _, mac = cookie.rpartition(".")
-        name, _, rest = body.partition(".")
-        until = rest.partition(".")[0]
+    def end_session(self, request: web.Request, answer: web.Response) -> None:
+        """End the session of a browser, also for who copied its cookie."""
+        self.sessions.end(cookie(request))
+        for name in {COOKIE, SECURE_COOKIE} & request.cookies.keys():
+            answer.del_cookie(name, httponly=True, samesite="Strict", secure=name == SECURE_COOKIE)
+
+    def _session(self, ident: str) -> Person | None:
+        if not ident or self._read is None:
+            return None
         try:
-            line = self._tokens().get(name) if body and self._read is not None else None
+            return self.sessions.person(ident, self._tokens())
         except web.HTTPServiceUnavailable:
             return None
-        if line is None or not _same(mac, self._mac(line, body)):
-            return None
-        return line.person if int(until) > self._clock.now() else None
 
     def form_key(self, request: web.Request) -> str:
         """What a form of this session must bring, so that no other site can send it."""
-        return self._sign(_encoded(f"form {request.cookies.get(COOKIE, '')}"))
+        return self._sign(_encoded(f"form {cookie(request)}"))
 
     def of_form(self, request: web.Request, key: str) -> None:
         """Refuse a form that this page did not give to this session.
@@ -122,9 +127,6 @@ class Access:
         same_origin(request)
         if not _same(key, self.form_key(request)):
             raise web.HTTPForbidden(text="this form is not of this session: load the page again")
-
-    def _mac(self, line: Line, body: str) -> str:
-        return self._sign(line.digest + _encoded(body))
 
     def _sign(self, data: bytes) -> str:
         return hmac.new(self._key, data, hashlib.sha256).hexdigest()
@@ -149,7 +151,13 @@ class Access:
             return self._section.read == "open"
         if self._section.tokens or not loopback(self._section.bind):
             return False
-        return loopback(_named(request)) and not any(map(_of_proxy, request.headers))
+        return loopback(named(request)) and not any(map(_of_proxy, request.headers))
+
+
+def cookie(request: web.Request) -> str:
+    """The id of a session that a request brings. Over TLS of our own only a cookie that came so is taken."""
+    plain = "" if request.secure else request.cookies.get(COOKIE, "")
+    return request.cookies.get(SECURE_COOKIE, "") or plain
 
 
 def same_origin(request: web.Request) -> None:
@@ -159,17 +167,10 @@ def same_origin(request: web.Request) -> None:
         HTTPForbidden: it did, or the browser does not tell.
     """
     origin, host = request.headers.get("Origin", ""), request.headers.get("Host", "")
-    _, _, named = origin.partition("://")
-    if not host or named.lower() != host.lower():
+    scheme, _, named = origin.partition("://")
+    plain = request.secure and scheme != "https"
+    if not host or plain or named.lower() != host.lower():
         raise web.HTTPForbidden(text=f"Origin: found {origin[:80]!r}, expected this farm's own")
-
-
-def _named(request: web.Request) -> str:
-    """The name of the host that a request asks for; empty: it tells none."""
-    try:
-        return urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
-    except ValueError as error:
-        raise web.HTTPBadRequest(text="Host: expected the name of a host") from error
 
 
 def _of_proxy(header: str) -> bool:
@@ -183,11 +184,3 @@ def _same(found: str, expected: str) -> bool:
 def _encoded(text: str) -> bytes:
     """Bytes of any text, also of one that a client sent as no valid UTF-8."""
     return text.encode(errors="replace")
-
-
-def loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

@@ -2,8 +2,8 @@
 
 An event only says that there is something new, with its version as id; the page then asks for itself again.
 So a slow reader misses nothing and nothing piles up for it, and after a reconnect one id says whether it is
-behind. What must never break: a stream costs nothing while nothing changes, and there are never more than
-``MOST_STREAMS``.
+behind. What must never break: a stream costs nothing while nothing changes, there are never more than
+``MOST_STREAMS``, and none outlives its token or session by more than a heartbeat.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import asyncio
 from aiohttp import web
 
 from farmd.runtime.wake import Wake, wait
+from farmd.web.access import SignInNeeded
 from farmd.web.html import HEADERS
-from farmd.web.site import MOST_STREAMS, Site, Topic
-from farmd.web.visit import Visit
+from farmd.web.site import MOST_STREAMS, Topic
+from farmd.web.visit import Visit, reader
 
 HEARTBEAT_SECONDS = 15.0
 APART_SECONDS = 0.5
@@ -37,7 +38,7 @@ async def stream(visit: Visit) -> web.StreamResponse:
     try:
         await answer.prepare(request)
         with topic.listening(wake):
-            await _tell(site, answer, topic, wake, seen)
+            await _tell(visit, answer, topic, wake, seen)
     except (TimeoutError, ConnectionError):
         pass  # nobody reads any more; a browser that comes back says what it has seen
     finally:
@@ -45,10 +46,10 @@ async def stream(visit: Visit) -> web.StreamResponse:
     return answer
 
 
-async def _tell(site: Site, answer: web.StreamResponse, topic: Topic, wake: Wake, seen: str) -> None:
-    clock = site.farm.clock
+async def _tell(visit: Visit, answer: web.StreamResponse, topic: Topic, wake: Wake, seen: str) -> None:
+    clock = visit.site.farm.clock
     await _write(answer, "retry: 2000\n\n")
-    while not site.closed:
+    while _goes_on(visit):
         if (now := topic.version) != seen:
             seen = now
             await _write(answer, f"id: {seen}\nevent: change\ndata: {seen}\n\n")
@@ -57,6 +58,15 @@ async def _tell(site: Site, answer: web.StreamResponse, topic: Topic, wake: Wake
         wake.clear()
         if not await wait(wake, clock, HEARTBEAT_SECONDS):
             await _write(answer, ": nothing new\n\n")
+
+
+def _goes_on(visit: Visit) -> bool:
+    """Whether the farm serves on, and the token or session of the stream still stands."""
+    try:
+        reader(visit.site, visit.request)
+    except (SignInNeeded, web.HTTPException):
+        return False
+    return not visit.site.closed
 
 
 async def _write(answer: web.StreamResponse, text: str) -> None:

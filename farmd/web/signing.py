@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from farmd.web import html
-from farmd.web.access import COOKIE, same_origin
+from farmd.web.access import same_origin
 from farmd.web.visit import Visit
 
 
@@ -29,8 +29,8 @@ async def sign_in(visit: Visit) -> web.StreamResponse:
     except web.HTTPUnauthorized as error:
         return _form(visit, following, error.text or "", status=401)
     answer = _to(following)
-    secure = visit.request.headers.get("Origin", "").startswith("https:")
-    visit.site.access.open_session(answer, line, secure=secure)
+    secure = visit.request.headers.get("Origin", "").startswith("https:")  # a proxy may speak TLS
+    visit.site.access.open_session(visit.request, answer, line, secure=secure)
     return answer
 
 
@@ -39,7 +39,8 @@ async def sign_out(visit: Visit) -> web.StreamResponse:
     said = await visit.form()
     visit.site.access.of_form(visit.request, said.get("key", ""))
     answer = _to("/")
-    answer.del_cookie(COOKIE, httponly=True, samesite="Strict")
+    visit.site.access.end_session(visit.request, answer)
+    visit.site.wake_streams()
     return answer
 
 

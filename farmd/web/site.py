@@ -86,10 +86,14 @@ class Site:
             return Topic(tuple(self.lists.values()))
         return Topic((self.lists[found],), item) if found in self.lists else None
 
+    def wake_streams(self) -> None:
+        """Have all streams look whether they may go on."""
+        for wake in self.streams:
+            wake.set()
+
     async def close(self) -> None:
         """End all streams, and follow nothing any more."""
         self.closed = True
-        for wake in self.streams:
-            wake.set()
+        self.wake_streams()
         for each in (*self.lists.values(), self.audit):
             await each.close()

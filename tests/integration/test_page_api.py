@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,6 +203,36 @@ async def test_a_token_that_ended_gets_no_answer_that_it_waited_for(rig: Rig, tm
     assert rig.rolling.rc is not None
     await rig.rolling.cluster.change_rc(rig.rolling.rc, replicas_desired=3)
     await in_time(waiting)
+
+
+async def test_a_stream_ends_with_its_token_and_with_its_session(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The site is the same that serves everything openly here, so this one asks for tokens."""
+    app = web.Application(middlewares=[errors_as_json])
+    door = page.Door(lambda: rig.farm.farm, WebSection(tokens=str(tmp_path / "tokens"), read="token"))
+    door.add_routes(app)
+    jar, bearer = aiohttp.CookieJar(unsafe=True), {"Authorization": f"Bearer {rig.viewer}"}
+    async with serving_app(app) as address, aiohttp.ClientSession(cookie_jar=jar) as browser:
+        origin, form = {"Origin": address}, {"token": rig.operator, "next": "/farms"}
+        async with browser.post(f"{address}/signin", data=form, headers=origin) as entered:
+            (key,) = re.findall(r'name="key" value="(\w+)"', await entered.text())
+        index = (await (await rig.http.get(f"{address}/v1/farms", headers=bearer)).json())["index"]
+        url = f"{address}/events?of=/farms&since={index}"
+        async with browser.get(url) as of_session, rig.http.get(url, headers=bearer) as of_token:
+            for stream in (of_session, of_token):
+                assert await in_time(stream.content.readline()) == b"retry: 2000\n"
+            async with browser.post(f"{address}/signout", data={"key": key}, headers=origin) as left:
+                assert left.url.path == "/signin"
+            await in_time(of_session.content.read())  # it ends at once, the other one goes on
+            assert len(door._site.streams if door._site else ()) == 1
+            monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.05)
+            (tmp_path / "tokens").write_text("")
+            for wake in door._site.streams if door._site else ():
+                wake.set()
+            await in_time(of_token.content.read())
+        async with browser.get(url) as again:
+            assert again.status == 401
 
 
 async def streams(rig: Rig) -> bool:

@@ -12,8 +12,9 @@ import pytest
 from aiohttp import web
 
 from farmd.config.sections import WebSection
-from farmd.web import tokens
-from farmd.web.access import COOKIE, Access, SignInNeeded, same_origin
+from farmd.web import hosts, sessions, tokens
+from farmd.web.access import COOKIE, SECURE_COOKIE, Access, SignInNeeded, same_origin
+from farmd.web.app import errors_as_json
 from farmd.web.tokens import Person
 from tests.still_clock import StillClock
 from tests.web_servers import serving_app
@@ -53,7 +54,13 @@ class Rig:
 
     async def enter(self, request: web.Request) -> web.Response:
         answer = web.Response()
-        self.access.open_session(answer, self.access.verified(self.token), secure=False)
+        line = self.access.verified(self.token)
+        self.access.open_session(request, answer, line, secure="secure" in request.query)
+        return answer
+
+    async def leave(self, request: web.Request) -> web.Response:
+        answer = web.Response()
+        self.access.end_session(request, answer)
         return answer
 
     async def act(self, request: web.Request) -> web.Response:
@@ -70,6 +77,7 @@ class Rig:
         app.router.add_get("/", self.whoami)
         app.router.add_get("/program", self.program)
         app.router.add_get("/enter", self.enter)
+        app.router.add_get("/leave", self.leave)
         app.router.add_post("/act", self.act)
         app.router.add_post("/here", self.from_here)
         jar = aiohttp.CookieJar(unsafe=True)
@@ -160,7 +168,7 @@ async def test_a_session_ends_with_its_time_its_line_and_a_changed_cookie(tmp_pa
         cookie = entered.cookies[COOKIE]
         assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "Strict", "/")
         assert (await (await http.get(address)).json())["name"] == "ada"
-        for changed in (cookie.value + "0", cookie.value.replace("ada", "eve"), "ada", "..."):
+        for changed in (cookie.value + "0", cookie.value[:-1], "ada", "..."):
             answer = await stranger.get(address, headers={"Cookie": f"{COOKIE}={changed}"})
             assert answer.status == 401, changed
         rig.write(tokens.made("ada", "operator")[1])
@@ -169,6 +177,72 @@ async def test_a_session_ends_with_its_time_its_line_and_a_changed_cookie(tmp_pa
         assert (await http.get(address)).status == 200
         rig.clock.seconds += 13 * 3600
         assert (await http.get(address)).status == 401
+
+
+async def test_signing_out_ends_a_copy_of_the_cookie_too_and_no_other_session(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, read="token")
+    async with rig.served() as (http, address), aiohttp.ClientSession() as thief:
+        others = (await http.get(f"{address}/enter")).cookies[COOKIE].value
+        http.cookie_jar.clear()
+        copied = (await http.get(f"{address}/enter")).cookies[COOKIE].value
+        copy, other = ({"Cookie": f"{COOKIE}={value}"} for value in (copied, others))
+        assert (await thief.get(address, headers=copy)).status == 200
+        left = await http.get(f"{address}/leave")
+        assert left.cookies[COOKIE].value == ""
+        assert (await thief.get(address, headers=copy)).status == 401
+        assert (await thief.get(address, headers=other)).status == 200
+
+
+async def test_to_sign_in_again_ends_the_session_before_and_a_person_has_a_bounded_number(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path, read="token")
+    async with rig.served() as (http, address), aiohttp.ClientSession() as other:
+        first = (await http.get(f"{address}/enter")).cookies[COOKIE].value
+        await http.get(f"{address}/enter")
+        assert (await other.get(address, headers={"Cookie": f"{COOKIE}={first}"})).status == 401
+        assert (await http.get(address)).status == 200
+        for _ in range(sessions.MOST_EACH):
+            await other.get(f"{address}/enter", headers={"Cookie": f"{COOKIE}=none"})
+        assert (await http.get(address)).status == 401
+        assert len(rig.access.sessions._open) == sessions.MOST_EACH
+
+
+async def test_over_https_the_cookie_is_of_that_host_alone_and_never_sent_without_tls(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, read="token")
+    async with rig.served() as (http, address):
+        cookie = (await http.get(f"{address}/enter?secure")).cookies[SECURE_COOKIE]
+        assert (cookie["secure"], cookie["path"], cookie["domain"]) == (True, "/", "")
+        brought = {"Cookie": f"{SECURE_COOKIE}={cookie.value}"}
+        assert (await http.get(address, headers=brought)).status == 200  # a proxy spoke TLS
+        left = await http.get(f"{address}/leave", headers=brought)
+        assert (left.cookies[SECURE_COOKIE].value, left.cookies[SECURE_COOKIE]["secure"]) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("bind", "host", "status"),
+    [
+        ("127.0.0.1", "localhost:7521", 200),
+        ("127.0.0.1", "127.0.0.1", 200),
+        ("::1", "[::1]:7521", 200),
+        ("127.0.0.1", "node-1.example:7521", 200),
+        ("127.0.0.1", "evil.example", 421),
+        ("127.0.0.1", "", 421),
+        ("127.0.0.1", "[", 400),
+        ("0.0.0.0", "evil.example", 200),
+    ],
+)
+async def test_on_loopback_an_agent_answers_no_page_that_turned_its_name_to_this_machine(
+    bind: str, host: str, status: int
+) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text="what a pod wrote")
+
+    app = web.Application(middlewares=[errors_as_json, hosts.only(bind, "node-1.example")])
+    app.router.add_get("/", answer)
+    async with serving_app(app) as address, aiohttp.ClientSession() as http:
+        found = await http.get(address, headers={"Host": host})
+        assert (found.status, "pod" in await found.text()) == (status, status == 200)
 
 
 async def test_a_form_must_be_of_this_page_and_this_session(tmp_path: Path) -> None:

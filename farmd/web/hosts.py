@@ -1,0 +1,50 @@
+"""The name of the host that a request asks for: what a page that turned its own name to loopback gives away.
+
+Such a page of another site reads what this machine serves to itself, with the browser of somebody who works
+on it (DNS rebinding). Its requests still name the other site.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def named(request: web.Request) -> str:
+    """The name of the host that a request asks for; empty: it tells none.
+
+    Raises:
+        HTTPBadRequest: it is no name.
+    """
+    try:
+        return urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
+    except ValueError as error:
+        raise web.HTTPBadRequest(text="Host: expected the name of a host") from error
+
+
+def loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def only(bind: str, advertise: str) -> Middleware:
+    """On loopback, refuse requests that ask for another host than this one, or than others are told."""
+
+    @web.middleware
+    async def asked(request: web.Request, handler: Handler) -> web.StreamResponse:
+        name = named(request)
+        if loopback(bind) and not loopback(name) and name.lower() != advertise.lower():
+            expected = "localhost, or web.advertise"
+            raise web.HTTPMisdirectedRequest(text=f"Host: found {name[:80]!r}, expected {expected}\n")
+        return await handler(request)
+
+    return asked
