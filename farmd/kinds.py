@@ -41,6 +41,8 @@ class KindOfWork:
         names: trees whose keys end in its items' names, for completion; for a family of named records none.
         wiped: the incident that people hear of when its tree lost its sentinel, where it has one of its own.
         outside: the section of the configuration that turns it on, where its items lie outside of Consul.
+        examined: what finds faults of such items where they lie (``farmd.overview.faults``).
+        shown: the command that shows more of such an item, by its name.
         opens: what a farm opens for it, for as long as it runs: a context manager over the section of the
             configuration that has the family's name.
         metrics: its rows of the table of metrics; empty: it has only those that all kinds share.
@@ -74,6 +76,8 @@ class KindOfWork:
     wiped: str = ""
     unclaimed: str = ""
     outside: str = ""
+    examined: str = ""
+    shown: str = ""
     opens: str = ""
     metrics: str = ""
     unbundled: str = ""
@@ -208,6 +212,8 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="progressive",
             runs="farmd.kubernetes.progressive.kind:Progressive",
+            examined="farmd.kubernetes.progressive.people.faults:examine",
+            shown="farmctl rollout explain",
             one="rollout of a Knative Service",
             many="rollouts of Knative Services",
             selectable=True,

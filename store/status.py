@@ -18,6 +18,7 @@ from store.times import Time
 class ItemStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The fields of every kind's statuses; the state ``blocked`` always has a reason.
 
+    ``name`` is what people call the item, where no record says it; empty in statuses of older farms.
     ``record`` is the ModifyIndex of the record that the status is about; 0 in statuses of older farms.
     ``alerts`` are the incident keys of the item's open alerts: a farm that takes the item over ends them and
     does not fire them again.
@@ -25,6 +26,7 @@ class ItemStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     state: str
     reason: str = ""
+    name: str = ""
     farm: str = ""
     since: Time = 0.0
     record: int = 0

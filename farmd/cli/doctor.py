@@ -10,16 +10,19 @@ from collections.abc import Iterator
 
 import click
 
+from farmd import overview
 from farmd.cli.changes import apply
+from farmd.cli.cluster import Place, access_options, connected
 from farmd.cli.invocation import Invocation, address
 from farmd.cli.names import findings
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, render
-from farmd.doctor import certificates, fixes
+from farmd.doctor import certificates, fixes, outside
 from farmd.doctor.examine import examine
 from farmd.doctor.model import Finding, Report
 from farmd.tables.model import Column, Table, clean
 from store.consul.environment import Address
+from store.errors import StoreError
 
 FINDINGS = 1
 
@@ -33,11 +36,13 @@ FINDINGS = 1
     shell_complete=findings,
     help="Put right what has this code, is this object, or belongs to this owner or node. Repeatable.",
 )
-async def doctor(invocation: Invocation, targets: tuple[str, ...]) -> None:
+@access_options
+async def doctor(invocation: Invocation, targets: tuple[str, ...], kubeconfig: str, context: str) -> None:
     """What is wrong in the store, why, and what to do. Exits 1 when there is anything.
 
     Looks at Consul and certificates, the cluster's sentinels and schema, farms and agents, freezes, blocked
-    items, records that do not decode, and everything whose owner is gone. Changes nothing without --fix.
+    items, records that do not decode, and everything whose owner is gone; with a kubeconfig also at the
+    cluster of Kubernetes that farms work in. Changes nothing without --fix.
     """
     clock = invocation.call.clock
     report = await examine(invocation.client, invocation.keys, clock)
@@ -47,9 +52,26 @@ async def doctor(invocation: Invocation, targets: tuple[str, ...]) -> None:
         return
     consul = Address.from_environment(os.environ, address(invocation.settings, os.environ))
     report = report.beside(await certificates.check(consul, os.environ, clock))
+    report = (await _outside(invocation, Place(kubeconfig, context))).beside(report)
     _show(invocation, report)
     if report.findings:
         raise click.exceptions.Exit(FINDINGS)
+
+
+async def _outside(invocation: Invocation, place: Place) -> Report:
+    """What is found in the cluster that a person means, where farms work in one."""
+    working = any(farm.clusters for farm in await overview.farms(invocation.client, invocation.keys))
+    if not (working or place.named):
+        return Report()
+    if not place.configured(os.environ):
+        return Report({"Kubernetes": "not examined: no kubeconfig (--kubeconfig, or KUBECONFIG)"})
+    try:
+        async with connected(place) as cluster:
+            return await outside.examine(invocation.call, cluster.transport)
+    except StoreError as error:
+        if place.named:
+            raise
+        return Report({"Kubernetes": f"not examined: {error.message}"})
 
 
 def _show(invocation: Invocation, report: Report) -> None:

@@ -19,6 +19,7 @@ from farmd.cli.progress import progress
 from farmd.cli.rollout_show import changes
 from farmd.cli.tables import drawable
 from farmd.commands import documents
+from farmd.kubernetes.people.farms import knative_namespace, workers
 from farmd.kubernetes.progressive.people import planning, view, waiting, words
 from farmd.kubernetes.progressive.people.found import Seen, Services
 from farmd.kubernetes.progressive.people.view import RolloutRow
@@ -47,15 +48,16 @@ class _There(NamedTuple):
 
 
 @asynccontextmanager
-async def _there(place: Place) -> AsyncIterator[_There]:
+async def _there(invocation: Invocation, place: Place) -> AsyncIterator[_There]:
     async with connected(place) as cluster:
-        yield _There(Services(cluster.transport, SystemClock()), cluster)
+        namespace = knative_namespace(await workers(invocation.call, cluster.transport))
+        yield _There(Services(cluster.transport, SystemClock(), namespace), cluster)
 
 
 async def listed(invocation: Invocation, place: Place, *, everywhere: bool, selector: str) -> None:
     """``rollout list``: the services of a namespace, or of all, and controllers of farmd's own cluster."""
     wanted = selectors.parse(selector)
-    async with _there(place) as there:
+    async with _there(invocation, place) as there:
 
         async def read() -> Table:
             found = await there.services.list("" if everywhere else there.cluster.namespace)
@@ -110,7 +112,7 @@ def _named(row: RolloutRow) -> str:
 
 async def status(invocation: Invocation, place: Place, name: str) -> None:
     """``rollout status``."""
-    async with _there(place) as there:
+    async with _there(invocation, place) as there:
 
         async def read() -> list[str]:
             seen = await there.seen(invocation, name)
@@ -139,7 +141,7 @@ async def status(invocation: Invocation, place: Place, name: str) -> None:
 
 async def explain(invocation: Invocation, place: Place, name: str) -> None:
     """``rollout explain``."""
-    async with _there(place) as there:
+    async with _there(invocation, place) as there:
         seen = await there.seen(invocation, name)
     output = invocation.settings.output
     if output in {"json", "yaml"}:
@@ -162,7 +164,7 @@ async def plan(invocation: Invocation, place: Place, paths: tuple[str, ...]) -> 
         for text, path in texts_of(paths)
         for source, data in documents.parse(text, path)
     ]
-    async with _there(place) as there:
+    async with _there(invocation, place) as there:
         found = [await _planned(there, each) for each in asked]
     output = invocation.settings.output
     if output in {"json", "yaml"}:
@@ -203,7 +205,7 @@ async def revert(invocation: Invocation, place: Place, name: str) -> None:
 async def say(invocation: Invocation, place: Place, name: str, verb: str, revision: str = "") -> None:
     """One word to a rollout; with ``--wait`` until it is over."""
     call, settings = invocation.call, invocation.settings
-    async with _there(place) as there:
+    async with _there(invocation, place) as there:
         seen = await there.seen(invocation, name)
         mutation = await words.say(call, seen, verb, revision)
         await apply(invocation, [mutation], lambda each: words.write(call, there.services, seen, each))

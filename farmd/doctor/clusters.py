@@ -52,7 +52,12 @@ def _troubles(name: str, farms: dict[str, ClusterReport]) -> Iterator[Finding]:
 def _differing(name: str, farms: dict[str, ClusterReport]) -> Iterator[Finding]:
     uids = {farm: report.uid for farm, report in farms.items() if report.uid}
     namespaces = {farm: ", ".join(report.namespaces) or "all" for farm, report in farms.items()}
-    for what, values in (("clusters (uids of kube-system)", uids), ("namespaces", namespaces)):
+    knative = {farm: report.knative_namespace for farm, report in farms.items() if report.knative_namespace}
+    for what, values in (
+        ("clusters (uids of kube-system)", uids),
+        ("namespaces", namespaces),
+        ("namespaces of Knative", knative),
+    ):
         if len(set(values.values())) > 1:
             told = listed([f"{farm}: {value}" for farm, value in sorted(values.items())])
             yield Finding(

@@ -40,14 +40,17 @@ def _blocked(survey: Survey) -> Iterator[Finding]:
         record = survey.trees[kind].get(key) if named(kind) else None
         stale = named(kind) and (record is None or status.record not in {0, record.modify_index})
         if status.state == "blocked" and not stale:
-            name = names.get(key, item)
-            title = kinds.title(kind, name)
-            yield Finding("blocked", survey.short(entry.key), f"{title}: {status.reason}", _look(kind, name))
+            name = status.name or names.get(key, item)
+            title = status.name or kinds.title(kind, name)
+            found = status.name or survey.short(entry.key)
+            yield Finding("blocked", found, f"{title}: {status.reason}", _look(kind, name))
 
 
 def _look(kind: str, name: str) -> str:
     """The command that shows more."""
     known = kinds.KINDS.get(kind)
+    if known is not None and known.shown:
+        return f"{known.shown} {name}"
     if known is None or not known.noun:
         return "remove the reason"
     return f"farmctl {known.noun} {'explain' if owns_pods(kind) else 'describe'} {name}"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import structlog
 
 from farmd.kubernetes.definitions import lacking
@@ -21,7 +22,7 @@ from farmd.kubernetes.pin import Pin
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.kubernetes.troubles import Troubles
 from farmd.work.context import Context
-from store.clusters import CLUSTERS
+from store.clusters import CLUSTERS, ClusterReport
 from store.errors import CredentialInvalid, StoreError
 from store.ports import Clock, Recorder
 from store.words import listed
@@ -39,14 +40,14 @@ MOST_DENIALS = 3
 class Contact:
     """The contact with one cluster; ``informers`` are those of all kinds of work there, ``definitions`` those
     of farmd's own resources that they need, by name. ``feature`` is what a farm knows while it reaches this
-    cluster, and the cluster's items need (R11).
+    cluster, and the cluster's items need (R11). ``report`` is what it says of the cluster by its settings.
     """
 
-    def __init__(self, transport: KubernetesTransport, name: str, namespaces: Sequence[str]) -> None:
+    def __init__(self, transport: KubernetesTransport, name: str, report: ClusterReport) -> None:
         self.feature = f"{CLUSTERS}{name}"
         self.informers: list[Informer[Any]] = []
         self.definitions: dict[str, Mapping[str, Any]] = {}
-        self._transport, self._name, self._namespaces = transport, name, namespaces
+        self._transport, self._name, self._report = transport, name, report
         self._uid = ""
         self._error = "not asked yet"
         self._reached = self._confirmed = -math.inf
@@ -70,7 +71,8 @@ class Contact:
                 try:
                     await self._look(context, self._pin)
                     await self._compare(context.clock)
-                    await troubles.tell(self._found(context), self._uid, sorted(self._namespaces))
+                    report = msgspec.structs.replace(self._report, uid=self._uid)
+                    await troubles.tell(self._found(context), report)
                 except StoreError as error:
                     log.debug("kubernetes.not_told", cluster=self._name, code=error.code)
                 await context.clock.sleep(LOOK_SECONDS)

@@ -10,6 +10,7 @@ from farmd.config.kubernetes import KNATIVE_NAMESPACE, KubernetesSection
 from farmd.kubernetes.access import access
 from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.transport import KubernetesTransport
+from store.clusters import ClusterReport
 from store.ports import Clock, Recorder, Rng
 
 
@@ -32,7 +33,8 @@ class KubernetesSettings:
     contact: Contact = field(init=False)
 
     def __post_init__(self) -> None:
-        self.contact = Contact(self.transport, self.name, self.namespaces)
+        report = ClusterReport(namespaces=sorted(self.namespaces), knative_namespace=self.knative_namespace)
+        self.contact = Contact(self.transport, self.name, report)
 
 
 @asynccontextmanager

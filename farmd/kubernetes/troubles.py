@@ -36,8 +36,8 @@ class Troubles:
         self._since: dict[str, float] = {}
         self._said: dict[str, str] = {}
 
-    async def tell(self, found: Mapping[str, str], uid: str, namespaces: list[str]) -> None:
-        """Say which troubles there are now, in words by code.
+    async def tell(self, found: Mapping[str, str], report: ClusterReport) -> None:
+        """Say which troubles there are now, in words by code, beside what the report says already.
 
         Raises:
             StoreError: the incidents could not be read or written; try again.
@@ -50,8 +50,7 @@ class Troubles:
             code: self._said[code] if alike(self._said.get(code, ""), text) else text
             for code, text in lasting.items()
         }
-        report = ClusterReport(uid=uid, namespaces=namespaces, troubles=self._said)
-        self._context.features.report(self._name, report)
+        self._context.features.report(self._name, msgspec.structs.replace(report, troubles=dict(self._said)))
         await self._alert(found)
 
     async def _alert(self, found: Mapping[str, str]) -> None:

@@ -48,7 +48,7 @@ class Rollouts:
     ) -> None:
         self.server, self.play, self.namespace = server, play, play.namespace
         self.recorded = recorded
-        self.cluster, self._address, self._connect = cluster, consul, connect
+        self.cluster, self.consul, self._connect = cluster, consul, connect
         self._farms: dict[str, AsyncExitStack] = {}
         self.running: dict[str, RunningFarm] = {}
         self.settings: dict[str, Any] = {}
@@ -66,10 +66,12 @@ class Rollouts:
         settings = KubernetesSettings(
             transport, name=self.namespace, namespaces=(self.namespace,), knative_namespace=self.namespace
         )
-        client = client_of(self._address)
+        client = client_of(self.consul)
         stack.push_async_callback(client.close)
         sections, keys = {"kubernetes": settings}, self.cluster.keys
-        farm = await start_farm(client, name, keys=keys, kinds=("progressive",), sections=sections)
+        farm = await start_farm(
+            client, name, keys=keys, kinds=("progressive",), sections=sections, **self.settings
+        )
         stack.push_async_callback(farm.close)
         self.running[name] = farm
         return found

@@ -86,6 +86,12 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         """No checks: the record is the API server's."""
         return ()
 
+    def obstructed(self, reason: str) -> ItemStatus:
+        """The status of a service that cannot be worked on, by its name."""
+        where = self._where
+        name = f"ksvc/{where.namespace}/{where.name}" if where is not None else ""
+        return structs.replace(super().obstructed(reason), name=name)
+
     async def cycle(self) -> Outcome:
         """One cycle; what the API server refuses is a pause with its words, and no crash."""
         try:
@@ -174,7 +180,8 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             told = ItemStatus(state=state, reason=plan.blocked.text)
         elif not self.status.incidents.open():
             return None
-        return structs.replace(told, farm=self.context.farm, since=self.context.clock.now())
+        since, name = self.context.clock.now(), alarms.named(snapshot.knative)
+        return structs.replace(told, name=name, farm=self.context.farm, since=since)
 
     async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
         """A newcomer that failed, a way back that stands still, a wait for people; events on the service."""

@@ -16,6 +16,7 @@ from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.resources import SERVICES
 from farmd.kubernetes.store import ObjectStore
+from store.clusters import ClusterReport
 from tests.mirror import Mirror
 from tests.model_apiserver import ModelApiServer
 from tests.recorders import CountingRecorder
@@ -58,7 +59,7 @@ class World:
 
     def published(self) -> float:
         """How many objects a scrape says that do not decode."""
-        contact, recorder = Contact(self.server, "prod", ()), CountingRecorder()
+        contact, recorder = Contact(self.server, "prod", ClusterReport()), CountingRecorder()
         contact.informers = [self.informer]
         contact.publish(recorder)
         return recorder.values["farmd_invalid_records", "kubernetes_other"]

@@ -25,7 +25,7 @@ from farmd.kubernetes.errors import (
 )
 from farmd.kubernetes.transport import Request
 from store import codec
-from store.clusters import PinnedCluster
+from store.clusters import ClusterReport, PinnedCluster
 from store.keys import Keys
 from tests.fleet import Inbox
 from tests.virtual import VirtualClock, embedded_client
@@ -74,7 +74,7 @@ class World:
             alerter=self.alerts,
             caches=SimpleNamespace(farms=SimpleNamespace(entries={})),
         )
-        self.contact = Contact(self.server, "prod", ())  # type: ignore[arg-type]
+        self.contact = Contact(self.server, "prod", ClusterReport())  # type: ignore[arg-type]
 
     @property
     def known(self) -> bool:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from farmd.config.kubernetes import KNATIVE_NAMESPACE
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import NotFound
-from farmd.kubernetes.progressive.assembly import Parts, assembled, named
+from farmd.kubernetes.progressive.assembly import Parts, assembled
 from farmd.kubernetes.progressive.ground import Ground
 from farmd.kubernetes.progressive.model import Knative
 from farmd.kubernetes.progressive.objects import (
     AUTOSCALERS,
     CONFIGURATIONS,
-    ENABLED,
     ORCHESTRATORS,
     REVISIONS,
     ROUTES,
@@ -35,7 +34,7 @@ from farmd.kubernetes.progressive.objects import (
 )
 from farmd.kubernetes.progressive.settings import Settings, load_config_from_service
 from farmd.kubernetes.resources import PODS, Resource
-from farmd.kubernetes.store import Object
+from farmd.kubernetes.store import Key, Object
 from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Request
 from farmd.rollout.revisions import SERVICE_LABEL
 from store import errors
@@ -65,9 +64,10 @@ class Seen(NamedTuple):
 class Services:
     """The Knative Services of one cluster; ``misfits`` are lines for objects that do not decode."""
 
-    def __init__(self, transport: KubernetesTransport, clock: Clock) -> None:
+    def __init__(self, transport: KubernetesTransport, clock: Clock, namespace: str) -> None:
+        """``namespace``: that of Knative's controllers, where the settings lie."""
         self._transport, self._clock = transport, clock
-        self._ground = Ground(transport, KNATIVE_NAMESPACE, clock)
+        self._ground = Ground(transport, namespace, clock)
         self.misfits: builtins.list[str] = []
 
     def of(self, resource: Resource, kind: type[T]) -> Objects[T]:
@@ -85,7 +85,9 @@ class Services:
         service = await self.of(SERVICES, Service).get(namespace, name)
         if service is None:
             raise errors.NotFound(f"ksvc '{namespace}/{name}' does not exist")
-        return await self._seen(service)
+        record = await self.of(ORCHESTRATORS, Orchestrator).get(namespace, name)
+        parts = await self._parts(namespace, f"{SERVICE_LABEL}={name}")
+        return self._seen(service, parts((namespace, name))._replace(record=record))
 
     async def template(self, namespace: str, name: str) -> Any:
         """The template of a service, whole; None: there is no such service."""
@@ -104,46 +106,54 @@ class Services:
 
     async def list(self, namespace: str = "") -> Sequence[Seen]:
         """The services of a namespace, or of all, whose rollouts are progressive, or were."""
+        return [
+            seen
+            for seen in await self.all(namespace)
+            if seen.knative.service.enabled or seen.knative.orchestrator is not None
+        ]
+
+    async def all(self, namespace: str = "") -> Sequence[Seen]:
+        """All services of a namespace, or of all, by name."""
         services, records = await asyncio.gather(
             self.of(SERVICES, Service).list(namespace), self.of(ORCHESTRATORS, Orchestrator).list(namespace)
         )
-        recorded = {(each.metadata.namespace, each.metadata.name) for each in records}
-        chosen = [
-            each
-            for each in services
-            if each.metadata.labels.get(ENABLED) == "true"
-            or (each.metadata.namespace, each.metadata.name) in recorded
+        parts = await self._parts(namespace, SERVICE_LABEL)
+        recorded = {(each.metadata.namespace, each.metadata.name): each for each in records}
+        found = [
+            self._seen(service, parts(key)._replace(record=recorded.get(key)))
+            for service in services
+            for key in [(service.metadata.namespace, service.metadata.name)]
         ]
-        return sorted(
-            await asyncio.gather(*(self._seen(each) for each in chosen)), key=lambda seen: seen.name
+        return sorted(found, key=lambda seen: seen.name)
+
+    async def _parts(self, namespace: str, selector: str) -> Callable[[Key], Parts]:
+        """What belongs to each service, all but its record."""
+        await self._look()
+
+        async def grouped(resource: Resource, kind: type[T]) -> defaultdict[Key, dict[str, T]]:
+            return _by_service(await self.of(resource, kind).list(namespace, selector))
+
+        configurations, routes, revisions, autoscalers, spas, pods = await asyncio.gather(
+            grouped(CONFIGURATIONS, Configuration),
+            grouped(ROUTES, Route),
+            grouped(REVISIONS, Revision),
+            grouped(AUTOSCALERS, PodAutoscaler),
+            grouped(STAGE_AUTOSCALERS, StageAutoscaler),
+            grouped(PODS, Pod),
+        )
+        return lambda key: Parts(
+            configurations[key],
+            routes[key],
+            revisions[key],
+            autoscalers[key],
+            spas[key],
+            pods[key],
+            None,
         )
 
-    async def _seen(self, service: Service) -> Seen:
-        name, namespace = service.metadata.name, service.metadata.namespace
-        selector = f"{SERVICE_LABEL}={name}"
-        await self._look()
-        configuration, route, record = await asyncio.gather(
-            self.of(CONFIGURATIONS, Configuration).get(namespace, name),
-            self.of(ROUTES, Route).get(namespace, name),
-            self.of(ORCHESTRATORS, Orchestrator).get(namespace, name),
-        )
-        revisions, autoscalers, spas, pods = await asyncio.gather(
-            self.of(REVISIONS, Revision).list(namespace, selector),
-            self.of(AUTOSCALERS, PodAutoscaler).list(namespace, selector),
-            self.of(STAGE_AUTOSCALERS, StageAutoscaler).list(namespace, selector),
-            self.of(PODS, Pod).list(namespace, selector),
-        )
+    def _seen(self, service: Service, parts: Parts) -> Seen:
         ground = self._ground
         settings, wrong = load_config_from_service(ground.settings, service)
-        parts = Parts(
-            named([configuration] if configuration is not None else []),
-            named([route] if route is not None else []),
-            named(revisions),
-            named(autoscalers),
-            named(spas),
-            named(pods),
-            record,
-        )
         found = assembled(
             service,
             service.metadata.uid,
@@ -158,3 +168,12 @@ class Services:
         """Knative's version and settings, once; a person may lack the right to read them."""
         if not self._ground.found.is_set():
             await self._ground.look()
+
+
+def _by_service(objects: Iterable[T]) -> defaultdict[Key, dict[str, T]]:
+    """Objects by their service, and then by their own names."""
+    found: defaultdict[Key, dict[str, T]] = defaultdict(dict)
+    for each in objects:
+        meta = each.metadata
+        found[meta.namespace, meta.labels.get(SERVICE_LABEL, meta.name)][meta.name] = each
+    return found

@@ -1,0 +1,248 @@
+"""What the doctor finds of Knative Services: parts that their rollouts lack, services that no farm owns,
+bounds of a stage that nobody takes back, and settings of Knative that defeat a stage.
+
+What a farm says of a rollout that stands still is a status in Consul, which the doctor reads without us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from farmd.commands.mutation import Call
+from farmd.kubernetes import install
+from farmd.kubernetes.client import Objects
+from farmd.kubernetes.errors import NotFound
+from farmd.kubernetes.managed import managers_of
+from farmd.kubernetes.people.farms import Worker, knative_namespace, workers
+from farmd.kubernetes.progressive import bounds
+from farmd.kubernetes.progressive.items import owner
+from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.objects import (
+    CONFIG_MAPS,
+    ENABLED,
+    MANAGER,
+    MAX_SCALE,
+    MIN_SCALE,
+    ORCHESTRATORS,
+    RELEASED,
+    SERVICES,
+    STAGE_AUTOSCALERS,
+    ConfigMap,
+    Orchestrator,
+    Service,
+)
+from farmd.kubernetes.progressive.people import defeats, view
+from farmd.kubernetes.progressive.people.found import Seen, Services
+from farmd.kubernetes.progressive.people.words import KIND
+from farmd.kubernetes.progressive.settings import NETWORK, Settings
+from farmd.kubernetes.progressive.traffic import routed
+from farmd.kubernetes.resources import CRDS
+from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport
+from farmd.overview.faults import Examined, Fault
+from farmd.overview.members import farms, why_unowned
+from farmd.overview.owners import holders
+from store.clusters import CLUSTERS
+from store.mistakes import shown
+from store.words import count_of, listed
+
+# A service that was made a moment ago has this long to be claimed.
+PATIENCE_SECONDS = 3.0
+FACT = "Knative Services"
+INSTALL = "farmctl kubernetes install --progressive"
+_SETTINGS = ("rollout.knative.dev/", "rollout.farmd.io/")
+
+
+class Item(NamedTuple):
+    """A service as farms choose among them."""
+
+    labels: Mapping[str, str]
+    needs: Sequence[str]
+
+
+async def examine(call: Call, transport: KubernetesTransport) -> Examined:
+    """The faults of all services of the cluster behind ``transport``.
+
+    Raises:
+        StoreError: it does not answer, or this person may not read something.
+    """
+    there = await workers(call, transport)
+    if not there and any(farm.clusters for farm in await farms(call.client, call.keys)):
+        return Examined(facts={FACT: "not examined: the kubeconfig's cluster is none that farms work in"})
+    services = await _services(transport)
+    if services is None:
+        return Examined(facts={FACT: "Knative is not there"})
+    chosen = [each for each in services if each.enabled]
+    facts = {FACT: f"{len(services)}, {len(chosen)} with the label {ENABLED}"}
+    faults = [*_half(services)]
+    missing, told = await _parts(transport), count_of(len(chosen), "service")
+    faults += [_missing(name, state, told) for name, state in missing.items() if chosen]
+    if "absent" in {
+        missing.get(f"{CRDS.kind.lower()}/{each}") for each in (ORCHESTRATORS, STAGE_AUTOSCALERS)
+    }:
+        return Examined(faults, facts)
+    namespace = knative_namespace(there)
+    faults += await _defeating(transport, namespace) if chosen else []
+    found = await Services(transport, call.clock, namespace).all()
+    faults += await _unowned(call, there, found, await _abandoned(transport, services))
+    for seen in found:
+        faults += [*_own_settings(seen), *_of_nobody(seen)]
+    return Examined(faults, facts)
+
+
+async def _services(transport: KubernetesTransport) -> Sequence[Service] | None:
+    """All services; None: there is no Knative."""
+    try:
+        return await Objects(transport, SERVICES, Service, "other", lambda: REQUEST_SECONDS).list()
+    except NotFound:
+        return None
+
+
+# -- opting in ----------------------------------------------------------------------------------
+def _half(services: Sequence[Service]) -> Iterator[Fault]:
+    """Services with a part of what opts them in: another value of the label, or settings without it."""
+    for each in services:
+        meta, label = each.metadata, each.metadata.labels.get(ENABLED)
+        notes = sorted(key for key in each.spec.template.metadata.annotations if key.startswith(_SETTINGS))
+        if label not in (None, "true", "false"):
+            told = f"label {ENABLED}: found {shown(label)}, expected true or false"
+        elif label is None and notes:
+            told = f"{listed(notes, 2)} without the label {ENABLED}"
+        else:
+            continue
+        name = f"{meta.namespace} {meta.name}"
+        fix = f"kubectl label --overwrite ksvc -n {name} {ENABLED}=true; or take the settings away"
+        yield Fault("ksvc-half-enabled", _named(each), f"{told}: no farm rolls it", fix)
+
+
+async def _parts(transport: KubernetesTransport) -> Mapping[str, str]:
+    """What of the installation is not as it should be, by kind and name, without the role for jobs."""
+    ours = [each["metadata"]["name"] for each in install.documents((), progressive=True)]
+    jobs = {each["metadata"]["name"] for each in install.documents(())}
+    found = await install.status(transport, (), progressive=True)
+    return {
+        f"{each.kind.lower()}/{each.name}": each.state
+        for each in found
+        if each.name in ours and each.name not in jobs and each.state not in ("established", "there")
+    }
+
+
+def _missing(name: str, state: str, enabled: str) -> Fault:
+    told = f"found {state}, expected it as this version ships it: {enabled} with the label {ENABLED} need it"
+    return Fault("ksvc-parts-missing", name, told, INSTALL)
+
+
+# -- settings -----------------------------------------------------------------------------------
+async def _defeating(transport: KubernetesTransport, namespace: str) -> list[Fault]:
+    configs = Objects(transport, CONFIG_MAPS, ConfigMap, "other", lambda: REQUEST_SECONDS)
+    read = [await configs.get(namespace, name) for name in (defeats.AUTOSCALER, NETWORK)]
+    autoscaler, network = [each.data if each is not None else {} for each in read]
+    longest = Settings().progress_deadline
+    return [
+        Fault(
+            "knative-setting",
+            f"configmap/{namespace}/{name}",
+            defeats.told(each),
+            f"kubectl edit configmap -n {namespace} {name}",
+        )
+        for name, each in defeats.of_cluster(autoscaler, network, longest)
+    ]
+
+
+def _own_settings(seen: Seen) -> Iterator[Fault]:
+    service = seen.knative.service
+    if not service.enabled:
+        return
+    for each in defeats.of_service(service, seen.knative.settings.progress_deadline):
+        fix = f"take {each.key} out of its file, or write what is expected"
+        yield Fault("knative-setting", _named(service), defeats.told(each), fix)
+
+
+# -- owners -------------------------------------------------------------------------------------
+async def _abandoned(transport: KubernetesTransport, services: Sequence[Service]) -> Mapping[str, str]:
+    """Services that are gone or were made anew, and whose record is not released, by uid."""
+    alive = {each.metadata.uid for each in services}
+    records = await Objects(transport, ORCHESTRATORS, Orchestrator, "other", lambda: REQUEST_SECONDS).list()
+    return {
+        owner(each): f"ksvc/{each.metadata.namespace}/{each.metadata.name}"
+        for each in records
+        if owner(each) not in alive and RELEASED not in each.metadata.annotations
+    }
+
+
+async def _unowned(
+    call: Call, there: Sequence[Worker], found: Sequence[Seen], abandoned: Mapping[str, str]
+) -> list[Fault]:
+    """Services that are work and that no farm has, now and a moment later."""
+    work = {each.knative.service.metadata.uid: each for each in found if _is_work(each.knative)}
+    free = (work.keys() | abandoned.keys()) - (await holders(call.client, call.keys, KIND)).keys()
+    if free:
+        await call.clock.sleep(PATIENCE_SECONDS)
+        free -= (await holders(call.client, call.keys, KIND)).keys()
+    rows = [_free(each, there) for uid, each in work.items() if uid in free]
+    for uid in sorted(abandoned.keys() & free):
+        told = "it is gone, and its record waits for a farm to give its bounds back; no farm works on it"
+        rows.append(Fault("ksvc-unowned", abandoned[uid], told, "start a farm that works in its namespace"))
+    return rows
+
+
+def _is_work(knative: Knative) -> bool:
+    record = knative.orchestrator
+    return knative.service.enabled or (record is not None and RELEASED not in record.metadata.annotations)
+
+
+def _free(seen: Seen, there: Sequence[Worker]) -> Fault:
+    meta = seen.knative.service.metadata
+    near = [each for each in there if not each.report.namespaces or meta.namespace in each.report.namespaces]
+    fix = "start a farm with [kubernetes] whose farm.kinds has it, or mend those that are alive"
+    if there and not near:
+        why = f"no farm works in namespace {meta.namespace}: [kubernetes] namespaces"
+    else:
+        item = Item(meta.labels, sorted({f"{CLUSTERS}{each.cluster}" for each in near})[:1])
+        why = why_unowned(KIND, item, [each.farm for each in near])
+    row = view.row(seen)
+    stands = f"; it is {row.phase}{f': {row.reason}' if row.reason else ''}"
+    return Fault("ksvc-unowned", f"ksvc/{seen.name}", f"no farm works on it: {why}{stands}", fix)
+
+
+# -- bounds -------------------------------------------------------------------------------------
+def _of_nobody(seen: Seen) -> Iterator[Fault]:
+    """Bounds that farmd wrote on revisions of a service that is no work any more: nobody takes them back."""
+    knative = seen.knative
+    if _is_work(knative):
+        return
+    for name in sorted(knative.revisions):
+        if told := _stale(knative, name):
+            space, _, service = seen.name.partition("/")
+            fix = (
+                f"kubectl label ksvc -n {space} {service} {ENABLED}=true, and {ENABLED}- once its rollout is"
+                " over; or annotate what people gave"
+            )
+            yield Fault("ksvc-bounds-of-nobody", f"ksvc/{seen.name}", told, fix)
+
+
+def _stale(knative: Knative, name: str) -> str:
+    """What is wrong with bounds of a revision that farmd wrote; empty: they are what people gave."""
+    bearer = bounds.bearer(knative, name)
+    if bearer is None or not any(
+        each.manager == MANAGER
+        for key in (MIN_SCALE, MAX_SCALE)
+        for each in managers_of(bearer.metadata, "metadata", "annotations", key)
+    ):
+        return ""
+    stands = bounds.standing(knative, name)
+    text = f"{name} has the bounds {bounds.written(stands)} of a stage"
+    if knative.orchestrator is not None:
+        final = bounds.final(knative, name)
+        return "" if final == stands else f"{text}, and people gave {bounds.written(final)}"
+    configuration, route = knative.configuration, knative.route
+    newest = configuration.status.latest_created_revision_name if configuration is not None else ""
+    reached = routed(route.status.traffic) if route is not None else {}
+    template = bounds.read_service_bounds(knative.service)
+    if name not in reached or (name == newest and template == stands):
+        return ""
+    return f"{text}, and no record says what people gave"
+
+
+def _named(service: Service) -> str:
+    return f"ksvc/{service.metadata.namespace}/{service.metadata.name}"

@@ -1,0 +1,65 @@
+"""Settings of Knative under which a stage cannot reach its goal, and where farmctl reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from farmd.kubernetes.people.farms import Worker, knative_namespace
+from farmd.kubernetes.progressive.people import defeats
+from store.clusters import ClusterReport
+from store.farms import Member
+from tests.knative_worlds import service
+
+DEADLINE = 600.0
+
+
+@pytest.mark.parametrize(
+    ("key", "bad", "good"),
+    [
+        ("enable-scale-to-zero", "False", "true"),
+        ("min-scale", "1", "0"),
+        ("initial-scale", "2", "1"),
+        ("scale-to-zero-pod-retention-period", "10m", "9m59s"),
+        ("rollout-duration", "60s", "0"),
+    ],
+)
+def test_a_setting_that_defeats_a_stage_is_named_and_a_harmless_value_is_not(
+    key: str, bad: str, good: str
+) -> None:
+    def found(text: str) -> list[tuple[str, str]]:
+        data = {key: text, "_example": "enable-scale-to-zero: false"}
+        autoscaler, network = (data, {}) if key != "rollout-duration" else ({}, data)
+        return [(config, each.key) for config, each in defeats.of_cluster(autoscaler, network, DEADLINE)]
+
+    config = "config-network" if key == "rollout-duration" else "config-autoscaler"
+    assert (found(bad), found(good)) == ([(config, key)], [])
+
+
+def test_a_service_s_own_annotations_may_defeat_its_stages() -> None:
+    plain = service(annotations={"serving.knative.dev/rollout-duration": "380s"})
+    (found,) = defeats.of_service(plain, DEADLINE)
+    assert defeats.told(found).startswith("serving.knative.dev/rollout-duration: found '380s', expected 0: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1h30m", 5400.0), ("600s", 600.0), ("500ms", 0.5), ("0", 0.0), ("soon", 0.0)]
+)
+def test_durations_are_read_as_knative_writes_them(text: str, seconds: float) -> None:
+    assert defeats.seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("said", "namespace"),
+    [
+        ([], "knative-serving"),
+        (["", ""], "knative-serving"),
+        (["", "knative"], "knative"),
+        (["a", "knative", "knative"], "knative"),
+    ],
+)
+def test_people_read_knative_s_settings_where_most_farms_do(said: list[str], namespace: str) -> None:
+    farms = [
+        Worker(Member(id=f"f{number}", version="1"), "default", ClusterReport(knative_namespace=each))
+        for number, each in enumerate(said)
+    ]
+    assert knative_namespace(farms) == namespace
