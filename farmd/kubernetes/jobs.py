@@ -183,13 +183,25 @@ async def settle(unit: Unit, reading: Reading, plan: Plan) -> None:
 
     An object that is there enters the store of its watch by this; what was not done is done again.
     """
-    meta, slots = reading.job.metadata, (*plan.create, *(each.slot for each in plan.remove))
-    for name in {gen_general_name(meta.name, slot.type, str(slot.index)) for slot in slots}:
+    meta = reading.job.metadata
+    for name in _untold(unit, reading, plan):
         await unit.pod_objects.get(meta.namespace, name, meta.uid)
     for key in plan.create_services:
         body = bodies.service_body(unit.engine.controller, reading.resource, key)
         await unit.service_objects.get(meta.namespace, body["metadata"]["name"], meta.uid)
     unit.engine.expectations.forget_job(job_key(reading.job))
+
+
+def _untold(unit: Unit, reading: Reading, plan: Plan) -> set[str]:
+    """The pods of a plan of which only the server can tell; those whose creation was answered, or told by the
+    watch, are known: a job may have thousands.
+    """
+    meta = reading.job.metadata
+    names = {slot: gen_general_name(meta.name, slot.type, str(slot.index)) for slot in plan.create}
+    known = {slot: unit.pods.get(meta.namespace, name) for slot, name in names.items()}
+    made = {slot for slot, pod in known.items() if pod is not None and pod.metadata.uid not in reading.pods}
+    removed = {gen_general_name(meta.name, each.slot.type, str(each.slot.index)) for each in plan.remove}
+    return {name for slot, name in names.items() if slot not in made} | removed
 
 
 async def _create_pod(unit: Unit, reading: Reading, slot: Slot, attempt: int) -> None:

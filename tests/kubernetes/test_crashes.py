@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from farmd.jobs import progress
@@ -123,6 +124,41 @@ async def test_a_write_whose_answer_was_lost_is_settled_by_reading_what_it_named
     await jobs.until("a job that succeeded", lambda: "Succeeded" in jobs.states("lost"))
     assert lost
     assert jobs.job("lost")["status"]["restarts"] == 1
+
+
+async def test_a_server_that_goes_away_amid_creations_is_asked_of_those_alone_that_it_did_not_answer(
+    unclaimed: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "SETTLE_SECONDS", 0.3)
+    count, answered = 100, 40
+    jobs, sent, lost, read = unclaimed, list[str](), set[str](), list[str]()
+
+    def leaving(transport: KubernetesTransport) -> None:
+        send = transport.send
+
+        async def until_it_is_away(request: Request, timeout: float = 10.0) -> bytes:
+            if request.method == "GET" and "/pods/" in request.path:
+                read.append(request.path.rpartition("/")[2])
+            if not request.path.endswith("/pods") or request.method != "POST" or read:
+                return await send(request, timeout)
+            sent.append(msgspec.json.decode(request.body)["metadata"]["name"])
+            if len(sent) <= answered:
+                return await send(request, timeout)
+            lost.add(sent[-1])
+            if len(sent) % 2:  # carried out, and not answered
+                await send(request, timeout)
+            raise UnknownOutcome("the connection is gone")
+
+        transport.send = until_it_is_away  # type: ignore[method-assign]
+
+    await jobs.falling("first", leaving)
+    jobs.create("big", {"Worker": {"replicas": count}})
+    await jobs.until("all pods", lambda: len(jobs.pods()) == count)
+    assert {pod["metadata"]["annotations"]["farmd.io/attempt"] for pod in jobs.pods().values()} == {"0"}
+    assert lost
+    assert lost <= set(sent)
+    assert not set(read) & set(sent[:answered])
+    assert jobs.job("big")["status"].get("restarts", 0) == 0
 
 
 async def test_deadlines_are_counted_by_the_api_server_s_clock(unclaimed: Jobs) -> None:

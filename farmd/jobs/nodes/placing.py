@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 
@@ -89,6 +90,13 @@ class Places:
         return Room(frozenset(self.nodes), self.why)
 
 
+class Missing(NamedTuple):
+    """A member that lacks a place: its slot, and the instance that it will be."""
+
+    slot: Slot
+    instance: str
+
+
 async def places_for(
     job: Job,
     run: Run,
@@ -105,15 +113,37 @@ async def places_for(
     nodes: dict[Slot, str] = {}
     why: list[str] = []
     for name, group in groupby(slots, key=lambda slot: slot.type):
-        kind, wanted = job.type(name), list(group)
+        kind, wanted = (
+            job.type(name),
+            [Missing(slot, instance_of(job, slot, attempt_of(run, slot))) for slot in group],
+        )
         assert kind is not None
         request = request_of(job, kind, manifests[kind.manifest])
         found = await scheduler.allocate_nodes(request, len(wanted), desk.view)
         given = dict(zip(wanted, (goal.node for goal in found.assignments), strict=False))
-        nodes |= given
-        if len(nodes) < len(slots):
-            places = ((node, instance_of(job, slot, attempt_of(run, slot))) for slot, node in given.items())
-            desk.take(request, places)
+        met = [each for each, node in given.items() if each.instance in desk.view[node].pods]
+        for each in met:
+            del given[each]
+        nodes |= {each.slot: node for each, node in given.items()}
+        if met or len(nodes) < len(slots):
+            desk.take(request, ((node, each.instance) for each, node in given.items()))
+        for each in met:
+            if (node := await _elsewhere(request, each, desk, scheduler)) is not None:
+                nodes[each.slot] = node
+            else:
+                why.append(
+                    f"{each.slot}: its instance {each.instance} is another owner's on the nodes with room"
+                )
         if found.why:
             why.append(f"{name}: {found.why}")
     return Places(nodes, "; ".join(why))
+
+
+async def _elsewhere(request: Request, member: Missing, desk: Desk, scheduler: Scheduler) -> str | None:
+    """A node where nobody has the instance of a member: names of two jobs may meet in it."""
+    free = frozenset(name for name, node in desk.view.items() if member.instance not in node.pods)
+    asked = msgspec.structs.replace(request, among=free)
+    found = await scheduler.allocate_nodes(asked, 1, desk.view)
+    places = [(goal.node, member.instance) for goal in found.assignments]
+    desk.take(request, places)
+    return places[0][0] if places else None

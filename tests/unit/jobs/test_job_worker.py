@@ -449,3 +449,38 @@ async def test_a_job_that_fails_for_its_memory_says_so() -> None:
         job = await jobs.run(worker={"restart": "never", "replicas": 1})
         run = await jobs.over(job)
         assert (run.outcome, run.message) == ("failed", "worker/0 ended with exit code 137 (oom)")
+
+
+async def test_a_member_whose_instance_another_owner_has_on_the_best_node_goes_to_another_one() -> None:
+    async with job_fleet("n1", "n2") as jobs:
+        first = await jobs.run(name="a", worker={"name": "b-c", "replicas": 1, "node_selector": "node = n1"})
+        busy = await jobs.run(name="busy", worker={"replicas": 3, "node_selector": "node = n2"})
+
+        async def placed() -> bool:
+            return len(await jobs.pods(first)) == 1 and len(await jobs.pods(busy)) == 3
+
+        await jobs.until(placed)
+        second = await jobs.run(name="a-b", worker={"name": "c", "replicas": 1})
+        await jobs.clock.advance(5)
+        assert jobs.runs(second)
+        assert jobs.where("a-b-c-0~0") == "n2"
+
+
+async def test_a_job_whose_instance_another_owner_has_on_every_node_says_so_until_it_is_free() -> None:
+    async with job_fleet("n1") as jobs:
+        first = await jobs.run(name="a", ttl="10", worker={"name": "b-c", "replicas": 1})
+
+        async def placed() -> bool:
+            return len(await jobs.pods(first)) == 1
+
+        await jobs.until(placed)
+        second = await jobs.run(name="a-b", worker={"name": "c", "replicas": 1})
+
+        async def told() -> bool:
+            status = await jobs.status(second)
+            return status is not None and status.state == "blocked" and "a-b-c-0~0" in status.reason
+
+        await jobs.until(told)
+        assert not await jobs.pods(second)
+        jobs.rule = lambda _: 0
+        assert (await jobs.over(second)).outcome == "succeeded"
