@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import inspect
 
-LONGEST = 80
+LONGEST, MANY = 80, 40
 _UNKNOWN = "unknown key"
 _WORDS: dict[type[inspect.Type], tuple[str, tuple[type, ...]]] = {
     inspect.IntType: ("a whole number", (int,)),
@@ -175,6 +175,13 @@ def _joined(path: str, name: object) -> str:
 
 
 def nearest(found: str, known: list[str], forms: str = "") -> str:
-    """The end of a message about an unknown name: the most similar known one, else ``forms`` or all."""
+    """The end of a message about an unknown name: the most similar known one, else ``forms`` or all; of many
+    the more similar ones.
+    """
     near = difflib.get_close_matches(found, known, n=1, cutoff=0.5)
-    return f", did you mean {near[0]!r}?" if near else f", expected {forms or 'one of ' + ', '.join(known)}"
+    if near:
+        return f", did you mean {near[0]!r}?"
+    if len(known) > MANY and not forms:
+        close = difflib.get_close_matches(found, known, n=5, cutoff=0.0)
+        forms = f"one of {len(known)}, such as {', '.join(close)}"
+    return f", expected {forms or 'one of ' + ', '.join(known)}"

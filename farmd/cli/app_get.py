@@ -6,7 +6,7 @@ import click
 
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
-from farmd.cli.options import command
+from farmd.cli.options import Whole, command
 from farmd.cli.output import as_yaml, document, emit, show
 from farmd.dispatch.bundle import render_all
 from farmd.dispatch.revision import found
@@ -20,7 +20,7 @@ APP = target("app", objects(KIND))
 
 
 @command("get")
-@click.option("--revision", type=click.IntRange(min=1), metavar="N", help="Another revision than the wanted.")
+@click.option("--revision", type=Whole(min=1), metavar="N", help="Another revision than the wanted.")
 @APP
 async def get(invocation: Invocation, name: str, revision: int | None) -> None:
     """The documents of an app's revision, as files that apply accepts."""

@@ -12,7 +12,7 @@ from farmd.cli.apply_cluster import looking
 from farmd.cli.apply_flow import carry_out
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
-from farmd.cli.options import command
+from farmd.cli.options import Whole, command
 from farmd.cli.progress import progress
 from farmd.commands.mutation import Call, Mutation
 from farmd.dispatch import commands, waiting, words
@@ -24,7 +24,7 @@ APP = target("app", objects(KIND))
 
 
 @command("rollback", mutates=True, waits=True)
-@click.option("--to", "revision", type=click.IntRange(min=1), metavar="N", help="Else the last one reached.")
+@click.option("--to", "revision", type=Whole(min=1), metavar="N", help="Else the last one reached.")
 @APP
 async def rollback(invocation: Invocation, name: str, revision: int | None) -> None:
     """Go back to an earlier revision of an app: a new one with that one's documents."""

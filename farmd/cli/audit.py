@@ -7,7 +7,7 @@ import click
 from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.names import items
-from farmd.cli.options import Duration, command
+from farmd.cli.options import Duration, Whole, command
 from farmd.cli.output import show
 from farmd.kinds import KINDS, OTHER_NOUNS, family_of
 from farmd.tables import changes
@@ -30,9 +30,7 @@ def audit() -> None:
 @click.option("--actor", default="", help="Only what this actor did, such as user/ada@host.")
 @click.option("--action", default="", help="Only this action, such as rc.set-replicas.")
 @click.option("--since", type=Duration(), help="Only the last such time, such as 2h.")
-@click.option(
-    "-n", "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many."
-)
+@click.option("-n", "--limit", type=Whole(1, 100_000), default=50, show_default=True, help="At most so many.")
 async def list_(
     invocation: Invocation, item: str, kind: str, actor: str, action: str, since: float | None, limit: int
 ) -> None:

@@ -133,6 +133,10 @@ async def import_(invocation: Invocation, paths: tuple[str, ...], overwrite: boo
             if ref in documents:
                 raise InputInvalid(f"{where}: found {ref} again, expected it once; {places[ref]} has it, too")
             documents[ref], places[ref] = (entry.ref.kind, entry.document or {}), where
+    if not documents:
+        raise InputInvalid(
+            f"{listed(list(paths), 5)}: found no record in the files, expected those of an export"
+        )
     found = await importing.prepared(invocation.call, documents, overwrite=overwrite)
     if found.same:
         invocation.say(f"{count_of(len(found.same), 'object')} as the files say: {listed(found.same, 5)}")

@@ -12,7 +12,7 @@ from farmd.cli.cluster import beside
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects
 from farmd.cli.noun_logs import stream_all
-from farmd.cli.options import command
+from farmd.cli.options import Whole, command
 from farmd.jobs.commands import JOB
 from farmd.jobs.model import Slot
 from farmd.jobs.nodes.instances import instance_of, slot_of
@@ -33,7 +33,7 @@ def _in_kubernetes(slot: str) -> bool:
 
 @command("logs")
 @click.argument("slot", metavar="[[KIND/]NAMESPACE/]JOB[/TYPE/INDEX]", shell_complete=objects(KIND))
-@click.option("--attempt", type=click.IntRange(0), help="That of an earlier attempt.")
+@click.option("--attempt", type=Whole(0), help="That of an earlier attempt.")
 @log_stream.options
 async def logs(invocation: Invocation, slot: str, attempt: int | None, **options: Any) -> None:
     """What a member of a job wrote; without a slot, what all members wrote that stand.

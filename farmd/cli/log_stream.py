@@ -12,7 +12,7 @@ import aiohttp
 import click
 
 from farmd.cli.invocation import Invocation
-from farmd.cli.options import Duration
+from farmd.cli.options import Duration, Whole
 from farmd.runtime.errors import AgentUnavailable
 from store import codec, presence
 from store.consul.http import reason
@@ -25,7 +25,7 @@ _LINES = click.option(
     "--lines",
     "--tail",
     "lines",
-    type=click.IntRange(0, 10_000),
+    type=Whole(0, 10_000),
     default=100,
     show_default=True,
     help="How many old lines.",

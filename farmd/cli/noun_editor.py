@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
 
     async def run(invocation: Invocation, name: str) -> None:
         call = invocation.call
+        _editor()  # or what is wrong with it would leave a file
         stored = await noun.records(call.client, call.keys).find(name)
         text = as_yaml(await noun.as_file(call, stored.record))
         with _file(f"{noun.words.noun}-{stored.record.name}-") as path:
@@ -109,13 +111,26 @@ def _written(path: Path, text: str) -> str:
     return "".join(line for line in lines if not line.startswith(_COMMENT))
 
 
+def _editor() -> str:
+    """The command of a person's editor.
+
+    Raises:
+        InputInvalid: none is named, and there is no terminal for the usual one.
+    """
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    if not editor and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        hint = "set EDITOR, or change what get --file prints and pass it to update -f"
+        raise InputInvalid("EDITOR: found nothing and no terminal, expected an editor", hint=hint)
+    return editor or "vi"
+
+
 def _open(path: Path) -> None:
     """Run the editor to its end.
 
     Raises:
         InputInvalid: it cannot be run, or fails.
     """
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    editor = _editor()
     try:
         code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
     except (OSError, ValueError) as error:

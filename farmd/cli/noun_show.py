@@ -118,7 +118,10 @@ def explaining(noun: Noun[Any, Any]) -> click.Command:
     """``explain``."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        await explained(invocation, noun, (await noun.row(invocation.call, name)).record)
+        row = await noun.row(invocation.call, name)
+        if row.state == "blocked" and invocation.settings.output in {"table", "wide"}:
+            click.echo(clean(f"{row.record.name} is blocked: {row.reason}"))
+        await explained(invocation, noun, row.record)
 
     run.__doc__ = (
         f"Why each node does or does not get one more pod of a {noun.words.one}.\n\n"

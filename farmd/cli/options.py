@@ -32,6 +32,18 @@ class Duration(click.ParamType[float]):
             self.fail(error.message, param, ctx)
 
 
+class Whole(click.IntRange):
+    """A whole number within bounds."""
+
+    name = "whole number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number of a text."""
+        if isinstance(value, str) and not value.strip().removeprefix("-").isdecimal():
+            self.fail(f"found {value!r}, expected a whole number", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     assert param.name is not None
     source = ctx.get_parameter_source(param.name)

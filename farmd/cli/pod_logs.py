@@ -43,7 +43,8 @@ async def locate(invocation: Invocation, text: str) -> tuple[str, str]:
     places = [keys.intent_parts(key) for key in page.items if not is_sentinel(key)]
     found = [place for place in places if place[1] == instance]
     if not found:
-        raise NotFound(f"pod {instance!r} does not exist", kind="pods", id=instance)
+        hint = "farmctl pod list shows them as NODE/INSTANCE"
+        raise NotFound(f"pod {instance!r} does not exist", kind="pods", id=instance, hint=hint)
     if len(found) > 1:
         shown = ", ".join(f"{name}/{instance}" for name, _ in found[:5])
         raise Ambiguous(f"pod {instance!r} stands on {len(found)} nodes, name one: {shown}", kind="pods")

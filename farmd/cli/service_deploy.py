@@ -10,7 +10,7 @@ import click
 from farmd.cli.deploy_flow import carry_out
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
-from farmd.cli.options import command
+from farmd.cli.options import Whole, command
 from farmd.deploy import port_spec, services
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.model import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
@@ -23,7 +23,7 @@ from store.services import KIND, NOUN
 
 @command("run", mutates=True, waits=True, trailing=True)
 @click.option("-n", "--name", default="", help="Its name; else one is made of the image's.")
-@click.option("--replicas", type=click.IntRange(0), default=1, show_default=True, help="How many pods.")
+@click.option("--replicas", type=Whole(0), default=1, show_default=True, help="How many pods.")
 @click.option("--global", "everywhere", is_flag=True, help="One pod on each machine, in place of a number.")
 @click.option("-p", "--publish", "ports", multiple=True, metavar="PORT", help="80:8080@host, or 8080.")
 @click.option("-e", "--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable.")

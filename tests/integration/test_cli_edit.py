@@ -148,6 +148,19 @@ def test_an_editor_that_fails_writes_nothing(
     assert f"farmctl: {said}" in refused.err
 
 
+def test_without_a_terminal_no_editor_is_opened_that_nobody_chose(
+    farmctl: Farmctl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    refused = farmctl("rc", "edit", "hello")
+    assert (refused.code, refused.err.splitlines()[0], edits(tmp_path)) == (
+        2,
+        "farmctl: EDITOR: found nothing and no terminal, expected an editor",
+        [],
+    )
+
+
 def test_a_dry_run_of_an_edit_writes_nothing(farmctl: Farmctl, editor: Editor) -> None:
     editor("""sed -i 's/replicas: 3/replicas: 4/' "$1" """)
     dry = farmctl.ok("rc", "edit", "hello", "--dry-run")

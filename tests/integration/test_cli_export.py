@@ -75,6 +75,14 @@ def test_an_import_creates_what_is_missing_refuses_what_differs_and_may_be_repea
     assert (again.out, again.err) == ("", "2 objects as the files say: rc/db, rc/web\n")
 
 
+def test_a_folder_without_a_record_is_no_export(farmctl: Farmctl, tmp_path: Path) -> None:
+    refused = farmctl("import", str(tmp_path))
+    assert (refused.code, refused.err) == (
+        2,
+        f"farmctl: {tmp_path}: found no record in the files, expected those of an export\n",
+    )
+
+
 def test_a_dry_run_of_an_import_writes_nothing(farmctl: Farmctl, tmp_path: Path) -> None:
     (tmp_path / "rc.yaml").write_text(f"apiVersion: farmd/v1\nkind: rc\n{WEB}")
     assert farmctl.ok("import", str(tmp_path), "--dry-run").out.startswith("rc/web: create: replicas 2")

@@ -11,6 +11,7 @@ import yaml
 from store import codec
 from store.manifest_check import LIMITS
 from store.pods import Pod
+from store.status import Status
 from tests.farmctl import Farmctl, embedded, in_cluster, put
 from tests.people import hello
 
@@ -74,6 +75,11 @@ def test_one_file_twice_and_one_name_in_two_files_are_refused(farmctl: Farmctl, 
         (["rc", "list", "-l", "a=b", "-l", "c=d"], 2, "--selector is given 2 times, expected once."),
         (["pod", "list", "--node", "a", "--node", "b"], 2, "--node is given 2 times, expected once."),
         (["audit", "list", "-n", "1", "-n", "2"], 2, "--limit is given 2 times, expected once."),
+        (
+            ["audit", "list", "-n", "some"],
+            2,
+            "Invalid value for '-n' / '--limit': found 'some', expected a whole number",
+        ),
         (["pod", "list", "--node", "nosuch"], 4, "node 'nosuch' does not exist"),
         (
             ["pod", "list", "--node", "no such"],
@@ -104,6 +110,16 @@ def test_one_file_twice_and_one_name_in_two_files_are_refused(farmctl: Farmctl, 
 def test_a_mistake_is_one_line(farmctl: Farmctl, arguments: list[str], code: int, line: str) -> None:
     result = farmctl(*arguments)
     assert (result.code, result.out, result.err.splitlines()[0]) == (code, "", f"farmctl: {line}")
+
+
+def test_an_explanation_says_first_that_the_owner_is_blocked_and_why(farmctl: Farmctl) -> None:
+    farmctl.ok("rc", "create", "-f", "-", stdin=named("stuck"))
+    ident = farmctl.ok("rc", "get", "stuck", "-o", "json").json["id"]
+    assert "blocked" not in farmctl.ok("rc", "explain", "stuck").out
+    put(farmctl, f"locks/rcs/{ident}", "farms/f1/n1")
+    status = Status(state="blocked", reason="no place", desired=3, farm="f1")
+    put(farmctl, f"status/rcs/{ident}", codec.encode(status).decode())
+    assert farmctl.ok("rc", "explain", "stuck").out.splitlines()[0] == "stuck is blocked: no place"
 
 
 @pytest.mark.parametrize(

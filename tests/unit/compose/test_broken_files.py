@@ -27,6 +27,10 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
     "no services": ("volumes: {a: }", "services: found nothing, expected at least one service"),
     "services a list": ("services: [a]", "services: found a list, expected at least one service"),
     "service a text": ("services: {a: nginx}", "services.a: found 'nginx', expected a mapping with image"),
+    "unlike any key": (
+        "services: {a: {image: x, replcas: 3}}",
+        "a.replcas: unknown key, expected one of 99, such as",
+    ),
     "no image": ("services: {a: {command: x}}", "services.a.image: missing"),
     "build alone": ("services: {a: {build: .}}", "a.image: missing, expected an image: none is built here"),
     "bad image": ("services: {a: {image: 'A B'}}", "services.a: image: found 'A B', expected an image"),
