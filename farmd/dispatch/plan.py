@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from farmd.dispatch.applying import REPAIR_SECONDS, Applied, bring, keep
 from farmd.dispatch.model import Act, Plan, Ref, Snapshot, owner_of
 from farmd.dispatch.order import steps
-from farmd.dispatch.sweep import sweep
+from farmd.dispatch.sweep import swapped, sweep
 from farmd.work.model import Blocked, frozen
 from store.apps import App, DispatchState, Entry
 from store.words import listed
@@ -106,6 +106,8 @@ def _go_on(shot: Snapshot) -> Plan:
     now = bring(shot, found[shot.state.wave])
     if now.waits != shot.state.waits:
         return Plan(note=replace(shot.state, waits=now.waits), action="app.wait", phase="applying")
+    if acts := swapped(shot, now.waits):
+        return Plan(acts=tuple(acts), waiting=now.waiting, action="app.sweep", phase="applying")
     if now.ready and not kept.acts:
         note = replace(shot.state, wave=shot.state.wave + 1, since=shot.now)
         return Plan(note=note, action="app.wave", phase="applying")

@@ -6,7 +6,7 @@ names; nothing goes while something changes it, while removals are frozen, or by
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from farmd.dispatch.model import Act, Live, Ref, Snapshot, owner_of
@@ -37,13 +37,13 @@ def sweep(shot: Snapshot, *, back: bool) -> Sweep:
     for entry in _leftovers(shot, wanted):
         ref = str(entry.ref)
         left = shot.left.get(ref)
-        if shot.app.deleting == "keep" or (entry.on_remove == "keep" and _goes(shot, ref, back)):
+        if shot.app.deleting == "keep" or (entry.on_remove == "keep" and _goes(shot, ref, back=back)):
             found.acts.append(Act("release", entry.ref, entry, "it stays, by on_remove"))
         elif left is not None and left.release:
             found.acts.append(Act("release", entry.ref, entry, "a person released it"))
-        elif ref in shot.others and (_goes(shot, ref, back) or left is not None):
+        elif ref in shot.others and (_goes(shot, ref, back=back) or left is not None):
             found.acts.append(Act("hand", entry.ref, entry, "that app waits for it", shot.others[ref]))
-        elif _goes(shot, ref, back):
+        elif _goes(shot, ref, back=back):
             going.append(entry)
     if going and (why := _mass(shot, going, back)):
         found.blocked = Blocked("mass", why)
@@ -52,6 +52,22 @@ def sweep(shot: Snapshot, *, back: bool) -> Sweep:
     elif going:
         _remove(shot, going, found)
     return found
+
+
+def swapped(shot: Snapshot, waits: Iterable[Ref]) -> list[Act]:
+    """What to hand over before anything else: to apps that have what this one waits for.
+
+    Two apps that swap objects would otherwise wait for one another until one of them fails.
+    """
+    having = {shot.live[ref].owner for ref in waits}
+    wanted = {str(entry.ref) for entry in shot.wanted}
+    return [
+        Act("hand", entry.ref, entry, "that app has what this one waits for", shot.others[ref])
+        for entry in _leftovers(shot, wanted)
+        if (ref := str(entry.ref)) in shot.others
+        and owner_of(shot.others[ref]) in having
+        and (ref in shot.left or _goes(shot, ref, back=False))
+    ]
 
 
 def _leftovers(shot: Snapshot, wanted: set[Ref]) -> Iterator[Entry]:
@@ -71,7 +87,7 @@ def ghost(shot: Snapshot, live: Live) -> bool:
     return 0 < live.seq < shot.state.seq and live.created >= shot.state.began
 
 
-def _goes(shot: Snapshot, ref: Ref, back: bool) -> bool:
+def _goes(shot: Snapshot, ref: Ref, *, back: bool) -> bool:
     """Whether an object that is not wanted is to be removed."""
     if shot.app.deleting or (back and ref not in shot.left):
         return True

@@ -28,6 +28,7 @@ from store.rcs import ReplicationController
 from store.selectors import parse
 from store.services import Service
 from store.work import Work
+from tests.fault import app_invariants
 
 T = TypeVar("T")
 Place = tuple[str, str]
@@ -115,6 +116,8 @@ def violations(dump: Dump) -> list[str]:
         fenced_out_stays_out,
         reservations_fit,
         names_are_unique,
+        app_invariants.marks_are_told,
+        app_invariants.revisions_are_there,
     ]
     return [f"{check.__name__}: {line}" for check in checks for line in check(dump)]
 

@@ -22,7 +22,7 @@ from store.errors import StoreError
 from store.manifests import Manifest
 from store.nodes import Node, NodeStore, Taint
 from tests.fault.invariants import Dump
-from tests.soak import jobs, processes, words
+from tests.soak import apps, jobs, processes, words
 from tests.soak.fleet import Fleet
 from tests.soak.rollouts import live
 
@@ -63,6 +63,7 @@ class People:
             self.say: 6,
             self.serve: 3,
             self.job: 5,
+            self.app: 6,
         }
 
     async def act(self) -> None:
@@ -90,12 +91,12 @@ class People:
                     continue
                 if record.disabled:
                     await self._commit(noun.enable(fleet.call, record.name))  # type: ignore[attr-defined]
-                if not getattr(record, "managed_by", "") and self._bad(dump, record):
+                if not (record.managed_by or record.part_of) and self._bad(dump, record):
                     await self._replace(noun, record, dump, LASTING)
         for rc in dump.rcs.values():
-            if rc.name not in (*CONTROLLERS, MANY) and not rc.managed_by:
+            if rc.name not in (*CONTROLLERS, MANY) and not (rc.managed_by or rc.part_of):
                 await self._commit(RC.delete(fleet.call, rc.name, cascade=True))
-        for mutation in await jobs.gone(fleet.call, dump):
+        for mutation in (*await jobs.gone(fleet.call, dump), *await apps.gone(fleet.call, dump)):
             await commit(fleet.call, mutation)
         await words.tend(fleet)
 
@@ -154,6 +155,12 @@ class People:
         pod = self._pod("member", str(self._rng.randint(1, 6)))
         del pod["restart"]
         await self._commit(jobs.asked(self._fleet.call, dump, pod, self._rng))
+        return True
+
+    async def app(self, dump: Dump) -> bool:
+        """Something of an app; its pods run on."""
+        asked = apps.asked(self._fleet.call, dump, lambda name: self._pod(name, LASTING), self._rng)
+        await self._commit(asked)
         return True
 
     # -- owners of pods ------------------------------------------------------------------------

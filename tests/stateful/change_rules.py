@@ -11,7 +11,7 @@ from store.locks import Holder
 from store.work import Work
 from tests.stateful.moment import Look, Moment
 
-OWNED = ("rcs", "nodes", "daemonsets", "manifests", "rollouts", "deployments")
+OWNED = ("rcs", "nodes", "daemonsets", "manifests", "rollouts", "deployments", "apps")
 MANAGING = ("rollouts", "deployments")
 
 

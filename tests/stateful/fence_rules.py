@@ -10,7 +10,8 @@ from store.keys import is_sentinel
 from tests.stateful.moment import Look, Moment
 
 # What only a worker with a claim writes.
-WORKERS = ("pods", "intent", "reserved", "status", "audit", "nodes", "manifests", "work")
+WORKERS = ("pods", "intent", "reserved", "status", "audit", "nodes", "manifests", "work", "names", "history")
+WORKERS += ("rcs", "daemonsets", "rollouts", "deployments", "services", "apps", "trackers")
 RECORDS = ("rcs", "daemonsets", "nodes")
 ROUTINE_BYTES = 64 * 1024
 

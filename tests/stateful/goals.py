@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from store.history import Ended
 from store.rcs import ReplicationController
 from store.status import Status
-from tests.stateful import daemonset_goals
+from tests.stateful import app_goals, daemonset_goals
 from tests.stateful.sight import Sight
 
 
@@ -15,6 +15,7 @@ def unfinished(sight: Sight, now: float) -> list[str]:
     """What should still change, or is not said as it is."""
     found = [line for rc in sight.rcs.values() for line in _rc(sight, rc)]
     found += daemonset_goals.unfinished(sight)
+    found += app_goals.unfinished(sight)
     found += [f"the rollout {each.name} is under way" for each in sight.rollouts.values()]
     found += [f"the deployment {each.name} is under way" for each in sight.deployments.values()]
     owners = {owner for owner, _, _ in sight.pods} | {i.owner for i in sight.intents.values() if i}

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from farmd.nodes import commands as nodes
 from farmd.replication.commands import RC
 from store import codec
 from store.status import Status
@@ -36,6 +37,18 @@ class Scene(Fleet):
         self.run(self.farms[name].start())
         self.advance(3.0)
         return self.farms[name]
+
+    def well(self, *farms: str) -> None:
+        """All faults of these farms and of machines end, and no node is drained any more."""
+        for name in farms:
+            self.farms[name].thaw()
+            if self.farms[name].alive:
+                self.farms[name].line.heal()
+            self.farm(name)
+        for agent in self.agents.values():
+            agent.delay = 0.2
+            self.run(agent.start())
+            self.ask(lambda node=agent.node: nodes.undrain(self.call, node))
 
     def places(self, rc: str) -> list[tuple[str, str]]:
         return sorted(self.sight.pods_of(rc))

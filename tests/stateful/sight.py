@@ -13,6 +13,7 @@ from functools import cached_property
 
 import msgspec
 
+from store.apps import App, DispatchState
 from store.daemonsets import DaemonSet
 from store.deployments import Deployment
 from store.entry import Entry
@@ -28,6 +29,7 @@ from store.selectors import parse
 from store.services import Service
 from store.status import Status
 from store.work import Work
+from tests.fault.app_invariants import marks_are_told, revisions_are_there, states
 from tests.fault.invariants import Dump, fenced_out_stays_out, names_are_unique, one_owner_a_place
 from tests.stateful.rollout_rules import ENDS
 
@@ -77,6 +79,11 @@ class Sight:
         return {each.name: each for _, each in self.dump.tree("services", Service).values()}
 
     @cached_property
+    def apps(self) -> dict[str, tuple[App, DispatchState]]:
+        """Apps by name, and how far each is."""
+        return states(self.dump)
+
+    @cached_property
     def pods(self) -> dict[tuple[str, str, str], Pod]:
         """Pods by (owner, node, instance)."""
         return {key: pod for key, (_, pod) in self.dump.pods.items()}
@@ -123,6 +130,7 @@ class Sight:
         yield from (("rollouts", each.id, each.labels) for each in self.rollouts.values())
         yield from (("deployments", each.id, each.labels) for each in self.deployments.values())
         yield from (("nodes", node, {}) for node in self.nodes)
+        yield from (("apps", name, app.labels) for name, (app, _) in self.apps.items())
 
     def pods_of(self, owner: str) -> dict[Place, Pod]:
         return {(node, instance): pod for (at, node, instance), pod in self.pods.items() if at == owner}
@@ -194,7 +202,13 @@ class Sight:
 
     # -- at every moment -----------------------------------------------------------------------
     def violations(self) -> list[str]:
-        checks = [one_owner_a_place, fenced_out_stays_out, names_are_unique]
+        checks = [
+            one_owner_a_place,
+            fenced_out_stays_out,
+            names_are_unique,
+            marks_are_told,
+            revisions_are_there,
+        ]
         found = [f"{check.__name__}: {line}" for check in checks for line in check(self.dump)]
         return [
             *found,

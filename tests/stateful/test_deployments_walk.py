@@ -102,15 +102,7 @@ class Walk:
     def calm(self, ident: str) -> None:
         """All is well again, and people say what they want of what waits for them."""
         scene = self.scene
-        for name in FARMS:
-            scene.farms[name].thaw()
-            if scene.farms[name].alive:
-                scene.farms[name].line.heal()
-            scene.farm(name)
-        for agent in scene.agents.values():
-            agent.delay = 0.2
-            scene.run(agent.start())
-            scene.ask(lambda: nodes.undrain(scene.call, agent.node))  # noqa: B023
+        scene.well(*FARMS)
         for _ in range(20):
             record = self.deploying.record(ident)
             if record is None:

@@ -23,7 +23,14 @@ from store.keys import Keys, is_sentinel
 from store.pods import Pod
 from store.ports import Clock
 from store.rollouts import Rollout
-from tests.stateful import daemonset_rules, deployment_rules, fence_rules, node_rules, rollout_rules
+from tests.stateful import (
+    app_rules,
+    daemonset_rules,
+    deployment_rules,
+    fence_rules,
+    node_rules,
+    rollout_rules,
+)
 from tests.stateful.change_rules import changes
 from tests.stateful.moment import KNOWN_AFTER, Look, Moment, Place
 from tests.stateful.rc_rules import ControllerRules
@@ -98,6 +105,7 @@ class Witness:
     def _judge(self, who: str, moment: Moment) -> Iterable[str]:
         if who == "people":
             yield from fence_rules.edits(self._look, moment)
+        yield from app_rules.revisions(self._look, moment)
         if not moment.farm:
             return
         yield from fence_rules.fences(self._look, moment)
@@ -112,6 +120,8 @@ class Witness:
                 yield from rollout_rules.judge(self._look, moment, audit)
             elif audit.kind == "deployments":
                 yield from deployment_rules.judge(self._look, moment, audit)
+            elif audit.kind == "apps":
+                yield from app_rules.judge(self._look, moment, audit)
 
     def _other(self, command: Command) -> tuple[list[Pair], list[Failure]]:
         """Sessions come and go, and presences with them."""

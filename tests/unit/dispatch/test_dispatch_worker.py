@@ -107,6 +107,22 @@ async def test_drift_of_a_stated_field_is_repaired_and_any_other_field_is_people
         assert len(await fleet.fleet.audits("app.repair")) == 1
 
 
+async def test_two_apps_that_swap_objects_both_get_what_they_want() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("a"))
+        await fleet.apply(rc("b"), app="next")
+        await fleet.reached(1)
+        await fleet.reached(1, app="next")
+        before = await fleet.records()
+        for app, name in (("shop", "b"), ("next", "a")):
+            await fleet.apply(rc(name), app=app, adopt=["*"], prune=True, mass=True)
+        await fleet.reached(2)
+        await fleet.reached(2, app="next")
+        found = await fleet.records()
+        assert {name: each.part_of for name, each in found.items()} == {"a": "apps/next", "b": MARK}
+        assert {each.id for each in found.values()} == {each.id for each in before.values()}
+
+
 async def test_what_a_repair_reads_is_read_at_once() -> None:
     async with app_fleet("n1") as fleet:
         await fleet.apply(rc("web", replicas=1))
