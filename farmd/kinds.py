@@ -47,6 +47,7 @@ class KindOfWork:
             configuration that has the family's name.
         metrics: its rows of the table of metrics; empty: it has only those that all kinds share.
         unbundled: what a bundle holds in place of such items, where it holds none.
+        starts: what a mutation of it lets start, where that is not said by the owners of pods that it writes.
         unclaimed: what it means that no farm claims it; empty: that its items are left alone.
     """
 
@@ -81,6 +82,7 @@ class KindOfWork:
     opens: str = ""
     metrics: str = ""
     unbundled: str = ""
+    starts: str = ""
 
 
 KINDS: dict[str, KindOfWork] = {
@@ -133,6 +135,7 @@ KINDS: dict[str, KindOfWork] = {
             group="farmd.cli.deployment:deployment",
             title="Deployments: bring services to what a file says, and back.",
             ended="farmd.deploy.waiting:end",
+            starts="farmd.deploy.signing:starts",
             metrics="farmd.deploy.metrics:METRICS",
             unbundled="no deployment: apply makes one for each service that changes",
             features=("deploy.1",),

@@ -57,7 +57,7 @@ def bundle_options(function: F) -> F:
     return access_options(function)
 
 
-@command("apply", mutates=True, waits=True)
+@command("apply", mutates=True, waits=True, signs=True)
 @bundle_options
 @click.option("--atomic", is_flag=True, default=None, help="All in one transaction, or nothing.")
 @click.option(

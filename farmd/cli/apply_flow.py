@@ -12,6 +12,7 @@ from farmd.cli.changes import ask
 from farmd.cli.invocation import Invocation
 from farmd.cli.output import document, emit
 from farmd.cli.progress import progress
+from farmd.cli.signing import settled
 from farmd.commands.mutation import commit
 from farmd.dispatch import waiting
 from farmd.dispatch.commands import Application
@@ -45,6 +46,7 @@ async def carry_out(
             _result(invocation, found, "unchanged")
             return
         ask(invocation, "Apply?", "to apply a revision changes what runs")
+        await settled(invocation, list(found.changes.values()))
         try:
             await commit(invocation.call, found.mutation)
         except Conflict as error:

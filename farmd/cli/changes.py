@@ -13,6 +13,7 @@ import click
 from farmd import kinds
 from farmd.cli.invocation import Invocation
 from farmd.cli.output import document, emit
+from farmd.cli.signing import settled
 from farmd.commands.mutation import Change, Mutation, commit
 from farmd.commands.outlook import Outlook
 from farmd.runtime.errors import Declined, Unconfirmed
@@ -52,6 +53,7 @@ _DONE = {
     "rollback": "rolling back",
     "stop": "stopping",
     "accept": "accepted",
+    "sign": "signed",
 }
 
 
@@ -82,6 +84,7 @@ async def apply(
         for line in _lines(mutation):
             invocation.say(line)
     confirm(invocation, [m.change for m in mutations if m.needed and m.change.destructive])
+    await settled(invocation, mutations)
     await _write(invocation, mutations, write)
     _results(invocation, mutations)
     return any(mutation.needed for mutation in mutations)

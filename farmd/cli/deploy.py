@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from farmd.deploy.project import Wanted
 
 
-@command("deploy", mutates=True, waits=True)
+@command("deploy", mutates=True, waits=True, signs=True)
 @click.argument("services", nargs=-1, metavar="[SERVICE]...")
 @click.option(
     "-f",

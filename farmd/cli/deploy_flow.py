@@ -14,11 +14,13 @@ from farmd.cli.log_stream import Wanted, stream
 from farmd.cli.noun_edit import going_on
 from farmd.cli.output import document, emit, width_of
 from farmd.cli.progress import progress
+from farmd.cli.signing import settle
 from farmd.commands.folding import fitting
 from farmd.deploy import preview
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.goals import settings_of
 from farmd.deploy.holders import taken_over, told
+from farmd.deploy.signing import planned
 from farmd.deploy.waiting import Stale
 from farmd.runtime.errors import EndedOtherwise, FarmdError
 from farmd.tables.model import clean
@@ -67,6 +69,7 @@ async def carry_out(
             _result(invocation, deployment, "", "unchanged")
             return
         ask(invocation, f"{_promise(deployment)} Deploy?", "a deployment changes what runs")
+        await settle(invocation, planned(deployment.aims))
         try:
             await _run(invocation, deployment)
         except (Conflict, Stale) as error:

@@ -111,7 +111,7 @@ def _is_ours(path: Path) -> bool:
         return False
 
 
-@command("import", mutates=True)
+@command("import", mutates=True, signs=True)
 @click.argument("paths", type=click.Path(), nargs=-1, required=True, metavar="FOLDER|FILE...")
 @click.option("--overwrite", is_flag=True, help="Change records that differ from the files.")
 async def import_(invocation: Invocation, paths: tuple[str, ...], overwrite: bool) -> None:

@@ -24,7 +24,7 @@ from farmd.kinds import load
 from store.errors import InputInvalid
 
 
-@command("run", mutates=True, waits=True)
+@command("run", mutates=True, waits=True, signs=True)
 @FILES
 @click.option("--param", "given", multiple=True, metavar="NAME=VALUE", help="A parameter of the file.")
 @click.option("--name", help="Another name than the file's, such as report-$(date +%F).")

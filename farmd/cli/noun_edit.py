@@ -52,7 +52,7 @@ def creating(noun: Noun[Any, Any]) -> click.Command:
         "All documents are checked before anything is written. Creating an equal one again changes nothing; "
         "a different one under the same name is a conflict."
     )
-    return command("create", mutates=True, waits=True)(FILES(run))
+    return command("create", mutates=True, waits=True, signs=True)(FILES(run))
 
 
 def updating(noun: Noun[Any, Any]) -> click.Command:
@@ -69,7 +69,7 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
     run.__doc__ = f"Change {noun.words.many} to what a file says.\n\n"
     if noun.pods is None:
         run.__doc__ += "What switches the file leaves out stay as they are."
-        return command("update", mutates=True, waits=True)(FILES(run))
+        return command("update", mutates=True, waits=True, signs=noun.pods is not None)(FILES(run))
     way = KINDS.get(noun.words.gradual)
     run.__doc__ += (
         "What counts and switches the file leaves out stay as they are. "
@@ -79,8 +79,8 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
     option = click.option("--now", is_flag=True, help=f"Replace pods in place, {noun.pods.pace}.")
     if way:
         again = click.option("--retry", is_flag=True, help="Also a version that was reverted before.")
-        return command("update", mutates=True, waits=True)(FILES(option(again(run))))
-    return command("update", mutates=True, waits=True)(FILES(option(run)))
+        return command("update", mutates=True, waits=True, signs=True)(FILES(option(again(run))))
+    return command("update", mutates=True, waits=True, signs=True)(FILES(option(run)))
 
 
 def restarting(noun: Noun[Any, Any]) -> click.Command:

@@ -61,7 +61,9 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
         way = KINDS.get(noun.words.gradual)
         how = f"comes by a {way.one}" if way else f"is replaced in place, {noun.pods.pace}"
         run.__doc__ += f" Another pod {how}."
-    return command("edit", mutates=True, waits=True)(target(noun.words.noun, objects(noun.kind))(run))
+    return command("edit", mutates=True, waits=True, signs=True)(
+        target(noun.words.noun, objects(noun.kind))(run)
+    )
 
 
 async def _rounds(

@@ -97,6 +97,14 @@ def waiting() -> list[click.Option]:
     ]
 
 
+def signing() -> list[click.Option]:
+    """The options of changes that let pods start."""
+    return [
+        _option("--sign", metavar="KEYFILE", type=click.Path(), help="Sign what will start with this key."),
+        _option("--sign-for", type=Duration(), help="How long that may start first.  [default: 90d]"),
+    ]
+
+
 class Command(click.Command):
     """A command that calls ``function``; its help shows the shared options in a section of their own."""
 
@@ -152,6 +160,7 @@ def command(
     lists: bool = False,
     mutates: bool = False,
     waits: bool = False,
+    signs: bool = False,
     negative_numbers: bool = False,
     trailing: bool = False,
 ) -> Callable[[Callable[..., Any]], click.Command]:
@@ -165,6 +174,7 @@ def command(
         common += watching() if lists else []
         common += mutating() if mutates else []
         common += waiting() if waits else []
+        common += signing() if signs else []
         params = list(reversed(getattr(function, "__click_params__", [])))
         return Command(
             name,

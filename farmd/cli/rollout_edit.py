@@ -22,7 +22,7 @@ from store.policies import Strategy
 from store.rollouts import KIND
 
 
-@command("create", mutates=True, waits=True)
+@command("create", mutates=True, waits=True, signs=True)
 @click.option(
     "--rc",
     "old",

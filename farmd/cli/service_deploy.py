@@ -21,7 +21,7 @@ from store.mistakes import shown
 from store.services import KIND, NOUN
 
 
-@command("run", mutates=True, waits=True, trailing=True)
+@command("run", mutates=True, waits=True, trailing=True, signs=True)
 @click.option("-n", "--name", default="", help="Its name; else one is made of the image's.")
 @click.option("--replicas", type=Whole(0), default=1, show_default=True, help="How many pods.")
 @click.option("--global", "everywhere", is_flag=True, help="One pod on each machine, in place of a number.")
@@ -80,7 +80,7 @@ async def run(
         await carry_out(invocation, make, f"{NOUN} {spec.name}")
 
 
-@command("scale", mutates=True, waits=True, negative_numbers=True)
+@command("scale", mutates=True, waits=True, signs=True, negative_numbers=True)
 @target(NOUN, objects(KIND))
 @click.argument("replicas", type=int)
 async def scale(invocation: Invocation, name: str, replicas: int) -> None:
@@ -88,7 +88,7 @@ async def scale(invocation: Invocation, name: str, replicas: int) -> None:
     await carry_out(invocation, lambda: services.scaled(invocation.call, name, replicas), f"{NOUN} {name}")
 
 
-@command("rollback", mutates=True, waits=True)
+@command("rollback", mutates=True, waits=True, signs=True)
 @target(NOUN, objects(KIND))
 @click.option("--to", "revision", type=int, help="The revision; else the last good one before the present.")
 async def rollback(invocation: Invocation, name: str, revision: int | None) -> None:

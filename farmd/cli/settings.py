@@ -12,7 +12,9 @@ META = "farmctl.settings"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values of the shared options. ``timeout`` in seconds; ``wait`` None: the command's default."""
+    """The values of the shared options. ``timeout`` and ``sign_for`` in seconds; ``wait`` None: the command's
+    default; ``sign``: the file of the key that signs what the change lets start, or empty.
+    """
 
     http_addr: str | None = None
     token_file: str | None = None
@@ -27,6 +29,8 @@ class Settings:
     reason: str = ""
     wait: bool | None = None
     timeout: float = 300.0
+    sign: str = ""
+    sign_for: float = 90 * 86_400.0
 
     @classmethod
     def of(cls, ctx: click.Context) -> Settings:

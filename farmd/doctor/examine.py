@@ -19,6 +19,7 @@ from farmd.doctor import (
     presence,
     records,
     reservations,
+    signed,
     work,
 )
 from farmd.doctor.model import Finding, Report
@@ -50,6 +51,7 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
     seen = await survey(client, keys, clock)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
     findings += [*clusters.check(seen), *health.check(seen)]
+    findings += signed.check(seen)
     findings += elections.check(seen, limits.raft_heartbeat)
     lost, passing = _lost(seen), health.passing(seen)
     if passing:

@@ -44,9 +44,9 @@ class Condemning:
             self.seen[name] = Sighting(index, self._context.clock.mono())
 
     async def carry_out(
-        self, collection: Collection, checks: Callable[[str], tuple[Operation, ...]] = lambda _: ()
+        self, collection: Collection, beside: Callable[[str], tuple[Operation, ...]] = lambda _: ()
     ) -> None:
-        """Condemn, absolve and delete; ``checks`` must hold at the deletion of a value."""
+        """Condemn, absolve and delete; ``beside`` happens with the deletion of a value, or both do not."""
         context, now = self._context, int(self._context.clock.now())
         for body in collection.condemn:
             index = await self._flag(body, now)
@@ -57,13 +57,13 @@ class Condemning:
             if await self._flag(body, 0) is not None:
                 context.recorder.count("farmd_housekeeping_total", what="absolved")
         for body in collection.collect:
-            await self._collect(body, checks(body.name))
+            await self._collect(body, beside(body.name))
 
     async def _flag(self, body: Body, flags: int) -> int | None:
         key = self._key(body.name)
         return await self._writer.attempt(operations.cas(key, body.value, body.index, flags=flags))
 
-    async def _collect(self, body: Body, checks: tuple[Operation, ...]) -> None:
+    async def _collect(self, body: Body, beside: tuple[Operation, ...]) -> None:
         context = self._context
         record = Audit(
             at=context.audit.now(),
@@ -76,7 +76,7 @@ class Condemning:
             after={"exists": False},
         )
         deletion = operations.delete_cas(self._key(body.name), body.index)
-        if await self._writer.attempt(*checks, deletion, context.audit.operation(record)) is not None:
+        if await self._writer.attempt(*beside, deletion, context.audit.operation(record)) is not None:
             self.seen.pop(body.name, None)
             context.recorder.count("farmd_housekeeping_total", what="collected")
             log.info("housekeeping.collected", kind=self._kind, name=body.name)

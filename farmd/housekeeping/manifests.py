@@ -1,8 +1,9 @@
 """Collects manifests without references (R24).
 
 A manifest is condemned by compare-and-set of its flags; after a wait all references are read again, and the
-manifest is deleted at that very index. A change that makes a record refer to the manifest writes the body
-again in the same transaction (``store.manifests.ensure``). That moves the index, and the deletion fails.
+manifest is deleted at that very index, with its signatures. A change that makes a record refer to the
+manifest writes the body again in the same transaction (``store.manifests.ensure``). That moves the index, and
+the deletion fails.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from farmd.housekeeping.condemning import Condemning
 from farmd.housekeeping.model import Body, Round
 from farmd.housekeeping.plan import sort_out, window
 from farmd.work.context import Context
+from store import operations
 
 A_ROUND = 256
 _SHA = re.compile(r"[0-9a-f]{64}")
@@ -62,7 +64,10 @@ class ManifestCollection:
             mono=context.clock.mono(),
             age=self._age,
         )
-        await self._condemning.carry_out(collection)
+        keys = context.keys
+        await self._condemning.carry_out(
+            collection, lambda sha: (operations.delete_tree(keys.signatures(sha)),)
+        )
         self._cursor = chosen[-1]
         return Round(more=len(candidates) > len(chosen))
 

@@ -47,6 +47,7 @@ EXCEPTIONS = {
         "farmd/dev/": EXAMPLE,
         "farmd/cli/apply.py": EXAMPLE,
         "farmd/cli/audit.py": EXAMPLE,
+        "farmd/cli/manifest.py": EXAMPLE,
         "farmd/cli/service_edit.py": EXAMPLE,
         "store/history.py": "the history of a rollout holds the controller as it was",
         "store/labels.py": P2,

@@ -231,3 +231,17 @@ async def test_rounds_are_bounded_and_every_manifest_gets_its_turn(monkeypatch: 
             entries = [await home.manifest_entry(sha) for sha in shas]
             condemned.append(sum(entry is not None and entry.flags > 0 for entry in entries))
         assert condemned == [3, 6, 8]
+
+
+async def test_r32_a_manifest_goes_with_its_signatures_and_takes_no_others() -> None:
+    async with house(manifest_age=0) as home:
+        gone, kept = await home.store_manifest(1), await home.store_manifest(2)
+        await home.client.transaction(refer(home, 2))
+        for sha in (gone, kept):
+            await home.client.put(home.keys.signature(sha, "0" * 16, "rcs/x"), b"{}")
+        work = home.collection()
+        await work.round()
+        await home.clock.advance(PATIENCE_SECONDS)
+        await work.round()
+        left = await home.client.keys(home.keys.tree("signatures"))
+        assert left.items == [home.keys.signature(kept, "0" * 16, "rcs/x")]

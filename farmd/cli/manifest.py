@@ -1,0 +1,164 @@
+"""``farmctl manifest keygen | sign | verify``: keys of people, signatures, and what nodes make of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from farmd.cli.changes import apply
+from farmd.cli.invocation import Invocation
+from farmd.cli.lazy import LazyGroup
+from farmd.cli.noun_edit import texts_of
+from farmd.cli.options import Duration, command
+from farmd.cli.output import document, emit
+from farmd.commands import bodies, signing
+from farmd.commands.mutation import Mutation
+from farmd.commands.signing import Start
+from farmd.kinds import KINDS, KindOfWork, load
+from store import signatures
+from store.errors import InputInvalid
+from store.times import rfc3339
+
+
+@click.group("manifest", cls=LazyGroup)
+def manifest() -> None:
+    """Signed manifests: what nodes start only by a person's word."""
+
+
+@click.command("keygen")
+@click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+def keygen(path: Path) -> None:
+    """Make a key: the private one in a new FILE, the public one on stdout.
+
+    The public key goes into the trust file of the nodes, in a line of its own: NAME KEY OWNERS NODES.
+    """
+    from farmd.signing import keys
+
+    click.echo(keys.generate(path))
+
+
+@command("sign", mutates=True)
+@click.argument("target", metavar="NOUN/NAME|NOUN")
+@click.option(
+    "-f", "--file", "paths", multiple=True, type=click.Path(), help="What these files say; - is stdin."
+)
+@click.option("--key", required=True, type=click.Path(), help="The file that keygen made.")
+@click.option("--for", "seconds", type=Duration(), default=90 * 86_400.0, help="How long.  [default: 90d]")
+async def sign(invocation: Invocation, target: str, paths: tuple[str, ...], key: str, seconds: float) -> None:
+    """Sign the manifests of an object such as rc/hello, or of all documents of files.
+
+    With -f the object need not exist: sign rc -f hello.yaml. Its manifest is stored for a day, in which
+    something must refer to it. Signing again replaces this key's signature.
+    """
+    from farmd.signing import keys
+
+    loaded, call = keys.load(Path(key)), invocation.call
+    noun, _, name = target.partition("/")
+    asked = load(_kind(noun).asked)
+    mutations: list[Mutation] = []
+    if paths:
+        if name:
+            raise InputInvalid(f"-f: found {target!r} beside it, expected {noun} alone", field="file")
+        for spec in asked.file.parse_all(*texts_of(paths)):
+            _, stored = bodies.ensured(call, spec)
+            mutations += [
+                signing.signed(
+                    call, loaded, Start(f"{asked.kind}/{spec.name}", _digest(each.key)), seconds, [each]
+                )
+                for each in stored
+            ]
+    else:
+        mutations += [signing.signed(call, loaded, start, seconds) for start in await _of(invocation, target)]
+    await apply(invocation, mutations)
+
+
+@command("verify")
+@click.argument("target", metavar="NOUN/NAME")
+@click.option("--trust", type=click.Path(), help="A node's trust file: is the key one of its lines?")
+@click.option("--node", default="", help="Whether that node would start it; needs --trust.")
+async def verify(invocation: Invocation, target: str, trust: str | None, node: str) -> None:
+    """The signatures of an object's manifests, and whether they hold; exit 1 where one has none that does."""
+    from farmd.signing import keys
+    from farmd.signing.trust import read
+
+    if text := keys.missing():
+        raise InputInvalid(text, field="signing")
+    if node and trust is None:
+        raise InputInvalid("--node: found no --trust beside it, expected the node's trust file", field="node")
+    lines = list(read(trust)) if trust is not None else None
+    rows, missing = [], 0
+    for start in await _of(invocation, target):
+        found, broken = await signatures.of(invocation.client, invocation.keys, start.digest)
+        good = 0
+        for each in sorted(found, key=lambda one: one.statement.ends):
+            said = each.statement
+            if not signatures.covers(said.owner, start.owner):
+                continue
+            word = "good" if keys.genuine(each) else "false"
+            if word == "good" and said.ends <= invocation.call.clock.now():
+                word = "expired"
+            if word == "good" and lines is not None:
+                mine = [line for line in lines if line.key == each.key and line.may_deploy(said.owner)]
+                mine = [line for line in mine if not node or line.may_reach(node)]
+                word = f"trusted as {mine[0].name}" if mine else "not trusted"
+            good += word == "good" or word.startswith("trusted")
+            rows.append((start, each.key_id, said.ends, each.by, word))
+        if not good:
+            missing += 1
+            what = "; ".join(error.message for error in broken) or "no signature that holds"
+            rows.append((start, "", 0, "", what))
+    _show(invocation, rows)
+    if missing:
+        raise click.exceptions.Exit(1)
+
+
+def _show(invocation: Invocation, rows: list[tuple[Start, str, int, str, str]]) -> None:
+    if invocation.settings.output in {"json", "yaml"}:
+        items = [
+            {
+                "manifest": start.digest,
+                "owner": start.owner,
+                "key": key,
+                "ends": ends,
+                "by": by,
+                "result": word,
+            }
+            for start, key, ends, by, word in rows
+        ]
+        emit(invocation, document("SignatureList", {"items": items}))
+        return
+    for start, key, ends, by, word in rows:
+        until = f" by key {key} ({by}) until {rfc3339(ends)}" if key else ""
+        click.echo(f"{start.digest[:12]} {start.owner}: {word}{until}")
+
+
+async def _of(invocation: Invocation, target: str) -> list[Start]:
+    """What the object of a name may start."""
+    noun, _, name = target.partition("/")
+    if not name:
+        raise InputInvalid(f"{target!r}: expected NOUN/NAME, such as rc/hello", field="target")
+    if noun == "service":
+        found: list[Start] = await load("farmd.deploy.signing:of_service")(invocation.call, name)
+        return found
+    kind = _kind(noun)
+    record = (await load(kind.asked).find(invocation.call, name)).record
+    return [Start(f"{kind.family}/{record.name}", sha) for sha in record.manifests]
+
+
+def _kind(noun: str) -> KindOfWork:
+    for kind in KINDS.values():
+        if noun in (kind.noun, *kind.aliases) and kind.owns_pods and kind.asked:
+            return kind
+    expected = ", ".join(kind.noun for kind in KINDS.values() if kind.owns_pods and kind.asked)
+    raise InputInvalid(
+        f"{noun!r}: found no noun with pods, expected {expected} or service/NAME", field="target"
+    )
+
+
+def _digest(key: str) -> str:
+    return key.rsplit("/", 1)[1]
+
+
+for each in (keygen, sign, verify):
+    manifest.add_command(each)

@@ -1,0 +1,48 @@
+"""The options ``--sign`` and ``--sign-for``: signatures before a change, or its refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from farmd.cli.invocation import Invocation
+from farmd.commands import signing
+from farmd.commands.mutation import Mutation, commit
+from farmd.commands.signing import Start
+
+
+async def settle(invocation: Invocation, starts: Sequence[Start], *, checked: bool = True) -> None:
+    """Sign what a change lets start, where a key was given; else refuse what nodes would refuse.
+
+    ``checked``: whether anything may start that did not before.
+
+    Raises:
+        Conflict: nobody signed it, and a node enforces signatures.
+        CredentialInvalid, InputInvalid: the key cannot be used, or the library is missing.
+    """
+    settings, wanted = invocation.settings, list(dict.fromkeys(starts))
+    if not settings.sign:
+        if checked:
+            await signing.refuse_unsigned(invocation.call, wanted)
+        return
+    from farmd.signing.keys import load
+
+    key = load(Path(settings.sign))
+    for start in wanted:
+        mutation = signing.signed(invocation.call, key, start, settings.sign_for)
+        await commit(invocation.call, mutation)
+        told(invocation, mutation)
+
+
+def told(invocation: Invocation, mutation: Mutation) -> None:
+    """Say what was signed."""
+    after = mutation.change.after
+    invocation.say(f"signed manifest {mutation.change.name} for {after['owner']} until {after['until']}")
+
+
+async def settled(invocation: Invocation, mutations: Sequence[Mutation]) -> None:
+    """The same for prepared mutations; an update that keeps the manifest is not refused."""
+    for mutation in mutations:
+        if mutation.needed and (found := signing.starts(invocation.keys, mutation)):
+            kept = mutation.change.action.endswith(".update") and not mutation.change.manifest
+            await settle(invocation, found, checked=not kept)

@@ -1,0 +1,134 @@
+"""What a change lets start, and the signatures for that (R32): made before the change, or asked for.
+
+Where a node enforces signatures, a change that nobody signed is refused before it is written. What decides
+are the agents; this only spares people the wait for their refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from farmd.commands.mutation import Call, Change, Mutation, Scalar
+from farmd.kinds import KINDS, load
+from store import codec, families, signatures
+from store.errors import Conflict, RecordInvalid
+from store.keys import Keys, is_sentinel
+from store.manifests import digest
+from store.nodes import Agent
+from store.operations import Operation
+from store.signatures import Signature, Statement
+from store.times import rfc3339
+from store.words import listed
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+DAY = 86_400
+ENFORCED = f"{signatures.KIND}.enforce"
+
+
+class Start(NamedTuple):
+    """Pods of ``owner``, as ``<family>/<name>``, may run the manifest of this digest."""
+
+    owner: str
+    digest: str
+
+
+def starts(keys: Keys, mutation: Mutation) -> list[Start]:
+    """What a mutation lets start: the manifests that it stores, for the owners that it writes."""
+    change = mutation.change
+    own = KINDS.get(change.kind)
+    if own is not None and own.starts:
+        found: Iterable[Start] = load(own.starts)(keys, mutation)
+        return list(found)
+    stored = {digest(body) for body in bodies(keys, mutation.operations)}
+    if not stored:
+        return []
+    return [
+        # A manager makes the record that replaces another one, and is called as that one is.
+        Start(f"{family.name}/{record.name if change.kind == family.name else change.name}", sha)
+        for family in families.owners()
+        for write in mutation.operations
+        if write.value and write.key.startswith(keys.tree(family.name))
+        for record in (codec.decode(family.record or dict, write.value, write.key),)
+        for sha in record.manifests
+        if sha in stored
+    ]
+
+
+def bodies(keys: Keys, operations: Iterable[Operation]) -> list[bytes]:
+    """The manifests among some writes."""
+    return [each.value for each in operations if each.value and each.key.startswith(keys.manifest(""))]
+
+
+def signed(
+    call: Call, key: Ed25519PrivateKey, start: Start, seconds: float, beside: Sequence[Operation] = ()
+) -> Mutation:
+    """Sign a start from now on for so many seconds, with what is written ``beside``.
+
+    Raises:
+        InputInvalid: signatures cannot last for so long.
+    """
+    from farmd.signing import keys as signing
+
+    now = int(call.clock.now())
+    made = signing.sign(key, Statement(start.digest, start.owner, now, now + int(seconds)), call.actor)
+    said: dict[str, Scalar] = {
+        "owner": start.owner,
+        "key": made.key_id,
+        "until": rfc3339(made.statement.ends),
+    }
+    change = Change(
+        "manifests", start.digest, start.digest[:12], "manifest.sign", after=said, manifest=start.digest
+    )
+    return Mutation(change, (*beside, signatures.put(call.keys, made)))
+
+
+async def standing(call: Call, start: Start) -> list[Signature]:
+    """The signatures of a start that are not over, as far as they can be checked without knowing whom nodes
+    trust.
+    """
+    from farmd.signing import keys as signing
+
+    found, _ = await signatures.of(call.client, call.keys, start.digest)
+    checkable = not signing.missing()
+    return [
+        each
+        for each in found
+        if signatures.covers(each.statement.owner, start.owner)
+        and each.statement.ends > call.clock.now()
+        and not (checkable and not signing.genuine(each))
+    ]
+
+
+async def refuse_unsigned(call: Call, wanted: Sequence[Start]) -> None:
+    """Refuse what nodes would refuse.
+
+    Raises:
+        Conflict: a node enforces signatures, and one of these starts has none.
+    """
+    nodes = await enforcing(call) if wanted else []
+    for start in wanted if nodes else ():
+        if not await standing(call, start):
+            raise Conflict(
+                f"manifest {start.digest[:12]} is not signed for {start.owner}; signatures are enforced by"
+                f" {listed(sorted(nodes), 3)}",
+                id=start.digest,
+                hint="--sign KEYFILE signs it; docs/signing.md",
+            )
+
+
+async def enforcing(call: Call) -> list[str]:
+    """The nodes whose agents start only what is signed."""
+    found = []
+    for raw in (await call.client.list(call.keys.tree("agents"))).items:
+        if is_sentinel(raw.key):
+            continue
+        try:
+            agent = codec.decode(Agent, raw.decoded(), raw.key)
+        except (RecordInvalid, ValueError):
+            continue  # farmctl doctor names it
+        if ENFORCED in agent.features:
+            found.append(call.keys.last_part(raw.key))
+    return found

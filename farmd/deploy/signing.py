@@ -1,0 +1,63 @@
+"""What a deployment lets start: the pods of its services, and their hooks (R32)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from farmd.commands.mutation import Call, Mutation
+from farmd.commands.signing import Start, bodies
+from farmd.deploy.goals import Aim
+from farmd.deploy.hooks import manifest_of
+from farmd.deploy.owners import owner_name
+from store import codec, manifests
+from store.deployments import KIND, Deployment, Goal
+from store.errors import InputInvalid
+from store.keys import Keys
+from store.manifests import Manifest, canonical, digest
+from store.services import KIND as SERVICES
+from store.services import ServiceStore, Version
+
+
+def starts(keys: Keys, mutation: Mutation) -> Iterator[Start]:
+    """What a mutation lets start that submits a deployment."""
+    found = {
+        digest(body): codec.decode(Manifest, body, "manifest") for body in bodies(keys, mutation.operations)
+    }
+    for write in mutation.operations:
+        if write.value and write.key.startswith(keys.tree(KIND)):
+            for goal in codec.decode(Deployment, write.value, write.key).goals:
+                yield from _goal(goal, found)
+
+
+def planned(aims: list[Aim]) -> list[Start]:
+    """What the goals of a plan let start."""
+    found = {digest(canonical(aim.manifest)): aim.manifest for aim in aims if aim.manifest is not None}
+    return [start for aim in aims for start in _goal(aim.goal, found)]
+
+
+def _goal(goal: Goal, known: Mapping[str, Manifest]) -> Iterator[Start]:
+    if goal.wanted is not None and (manifest := known.get(goal.wanted.manifest)) is not None:
+        yield from of_version(goal.name, goal.owner.partition("/")[0], goal.wanted, manifest)
+
+
+async def of_service(call: Call, name: str) -> list[Start]:
+    """What a service that was deployed may start.
+
+    Raises:
+        NotFound: there is none, or its manifest is gone. InputInvalid: it was not deployed.
+    """
+    service = (await ServiceStore(call.client, call.keys).find(name)).record
+    if service.version is None or not service.active:
+        raise InputInvalid(
+            f"service/{name}: nothing was deployed as it, so it has no pods of its own", field="target"
+        )
+    manifest = await manifests.read(call.client, call.keys, service.version.manifest)
+    return list(of_version(service.name, service.active[0].partition("/")[0], service.version, manifest))
+
+
+def of_version(service: str, family: str, version: Version, manifest: Manifest) -> Iterator[Start]:
+    """What a version of a service lets start; ``family`` is that of the owner of its pods."""
+    yield Start(f"{family}/{owner_name(service)}", version.manifest)
+    if version.pre_deploy is not None:
+        hook = digest(canonical(manifest_of(manifest, version.pre_deploy)))
+        yield Start(f"{SERVICES}/{service}", hook)

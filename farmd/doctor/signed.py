@@ -1,0 +1,42 @@
+"""Finds owners whose new pods nodes refuse, or soon will: unsigned, or signed for a short time (R32)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from farmd.commands.signing import ENFORCED
+from farmd.doctor.model import Finding
+from farmd.doctor.survey import Survey
+from farmd.kinds import title
+from farmd.signing.keys import genuine, missing
+from store import signatures
+from store.nodes import Agent
+from store.signatures import Signature
+from store.times import rfc3339
+from store.words import listed
+
+SOON_SECONDS = 7 * 86_400.0
+
+
+def check(survey: Survey) -> Iterator[Finding]:
+    """The findings; none where no node enforces signatures."""
+    nodes = [agent.node for _, agent in survey.decoded("agents", Agent) if ENFORCED in agent.features]
+    if not nodes:
+        return
+    able = not missing()
+    signed = [one for _, one in survey.decoded(signatures.KIND, Signature) if not able or genuine(one)]
+    for family, entry, owner in survey.owners():
+        for sha in () if owner.deleting else owner.manifests:
+            said = f"{family.name}/{owner.name}"
+            ends = [
+                each.statement.ends
+                for each in signed
+                if each.statement.digest == sha and signatures.covers(each.statement.owner, said)
+            ]
+            fix = f"farmctl manifest sign {title(family.name, owner.name)} --key KEYFILE"
+            if max(ends, default=0) <= survey.now:
+                what = f"no signature of manifest {sha[:12]} holds: {listed(sorted(nodes), 3)}"
+                yield Finding("unsigned", survey.short(entry.key), f"{what} start no new pod of it", fix)
+            elif max(ends) <= survey.now + SOON_SECONDS:
+                when = f"the signature of manifest {sha[:12]} ends at {rfc3339(max(ends))}"
+                yield Finding("signature-ends", survey.short(entry.key), f"{when}: no pod starts then", fix)

@@ -1,0 +1,159 @@
+"""R32: people sign before a change, and a change that nodes would refuse is refused before it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from farmd.deploy.hooks import manifest_of
+from farmd.signing import keys as signing
+from store.deployments import Deployment
+from store.jobs import Job
+from store.keys import Keys
+from store.manifests import Manifest, canonical, digest
+from store.nodes import Agent
+from store.rcs import ReplicationController
+from store.signatures import Signature
+from tests.deploying import kept, machines, write
+from tests.farmctl import Farmctl
+from tests.people import hello
+
+HELLO = yaml.safe_dump(hello())
+NEWER = yaml.safe_dump(hello(pod_command=["sleep", "10"]))
+SUM = "name: sum\ntypes:\n- {name: worker, replicas: 2, pod: {id: sum, command: [/bin/true]}}\n"
+SHOP = """
+name: shop
+services:
+  web:
+    image: registry.example/web:1.5
+    x-pre_deploy: rails db:migrate
+"""
+
+
+@pytest.fixture
+def farmctl(address: str) -> Farmctl:
+    """Two machines, one of which starts only what is signed."""
+    made = machines(address, "m1", "m2")
+    made.inside = True
+    features = ["runtime.container", "jobs.1", "signatures.enforce"]
+    write(made, Keys(made.prefix).agent("m2"), Agent(node="m2", version="1", features=features))
+    return made
+
+
+@pytest.fixture
+def key(tmp_path: Path, farmctl: Farmctl) -> str:
+    path = tmp_path / "alice.key"
+    public = farmctl.ok("manifest", "keygen", str(path)).out.strip()
+    (tmp_path / "trust").write_text(f"alice {public} rcs/*,jobs/* *\n")
+    return str(path)
+
+
+def signed(farmctl: Farmctl) -> dict[str, str]:
+    """The digests by owner, of genuine signatures."""
+    found = kept(farmctl, "signatures", Signature)
+    assert all(map(signing.genuine, found))
+    return {each.statement.owner: each.statement.digest for each in found}
+
+
+def test_a_change_that_nobody_signed_is_refused_before_it_is_written(farmctl: Farmctl, key: str) -> None:
+    refused = farmctl("rc", "create", "-f", "-", stdin=HELLO)
+    assert refused.code == 5
+    assert "is not signed for rcs/hello; signatures are enforced by m2" in refused.err
+    assert "hint: --sign KEYFILE signs it" in refused.err
+    assert kept(farmctl, "rcs", None) == []
+    farmctl.ok("rc", "create", "-f", "-", "--sign", key, stdin=HELLO)
+    [rc] = kept(farmctl, "rcs", ReplicationController)
+    assert signed(farmctl) == {"rcs/hello": rc.manifest}
+    farmctl.ok("rc", "set-replicas", "hello", "5")
+    farmctl.ok("rc", "update", "-f", "-", "-y", stdin=HELLO)  # it is the same manifest
+    for command in (["update", "-f", "-"], ["update", "-f", "-", "--now", "-y"]):
+        assert farmctl("rc", *command, stdin=NEWER).code == 5
+
+
+def test_a_rollout_is_signed_for_the_name_that_stays(farmctl: Farmctl, key: str) -> None:
+    farmctl.ok("rc", "create", "-f", "-", "--sign", key, stdin=HELLO)
+    farmctl.ok("rc", "update", "-f", "-", "--sign", key, "--no-wait", stdin=NEWER)
+    news = [rc for rc in kept(farmctl, "rcs", ReplicationController) if rc.name != "hello"]
+    assert {each.statement.owner for each in kept(farmctl, "signatures", Signature)} == {"rcs/hello"}
+    assert news[0].manifest in {each.statement.digest for each in kept(farmctl, "signatures", Signature)}
+
+
+def test_what_is_signed_ahead_needs_no_key_at_the_change(farmctl: Farmctl, key: str) -> None:
+    told = farmctl.ok("manifest", "sign", "rc", "-f", "-", "--key", key, "--for", "1d", stdin=HELLO)
+    assert "signed" in told.out
+    [one] = kept(farmctl, "signatures", Signature)
+    assert one.statement.ends - one.statement.begins == 86_400
+    farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
+    actions = [item["action"] for item in farmctl.ok("audit", "list", "-o", "json").json["items"]]
+    assert actions == ["rc.create", "manifest.sign"]
+
+
+def test_a_job_is_signed_under_its_own_name(farmctl: Farmctl, key: str) -> None:
+    assert farmctl("job", "run", "-f", "-", stdin=SUM).code == 5
+    farmctl.ok("job", "run", "-f", "-", "--name", "sum-1", "--sign", key, stdin=SUM)
+    [job] = kept(farmctl, "jobs", Job)
+    assert signed(farmctl) == {"jobs/sum-1": job.manifests[0]}
+
+
+def test_a_deployment_is_signed_with_its_hooks(farmctl: Farmctl, key: str, tmp_path: Path) -> None:
+    (tmp_path / "compose.yaml").write_text(SHOP)
+    deploy = ("deploy", "-f", str(tmp_path / "compose.yaml"), "-y", "--no-wait")
+    assert farmctl(*deploy).code == 5
+    assert kept(farmctl, "deployments", None) == []
+    farmctl.ok(*deploy, "--sign", key)
+    [deployment] = kept(farmctl, "deployments", Deployment)
+    version = deployment.goals[0].wanted
+    assert version is not None
+    assert version.pre_deploy is not None
+    bodies = kept(farmctl, "manifests", Manifest)
+    hook = digest(canonical(manifest_of(bodies[0], version.pre_deploy)))
+    assert signed(farmctl) == {"rcs/svc-web": version.manifest, "services/web": hook}
+
+
+def test_an_app_is_signed_object_by_object(farmctl: Farmctl, key: str, tmp_path: Path) -> None:
+    text = f"apiVersion: farmd/v1\nkind: rc\n{HELLO}---\napiVersion: farmd/v1\nkind: job\n{SUM}"
+    (tmp_path / "app.yaml").write_text(text)
+    apply = ("apply", "-f", str(tmp_path / "app.yaml"), "--app", "shop", "-y", "--no-wait")
+    assert farmctl(*apply).code == 5
+    assert kept(farmctl, "apps", None) == []
+    farmctl.ok(*apply, "--sign", key)
+    assert signed(farmctl).keys() == {"rcs/hello", "jobs/sum"}
+
+
+def test_verify_says_what_each_signature_is_worth(farmctl: Farmctl, key: str, tmp_path: Path) -> None:
+    farmctl.ok("rc", "create", "-f", "-", "--sign", key, stdin=HELLO)
+    assert " rcs/hello: good by key " in farmctl.ok("manifest", "verify", "rc/hello").out
+    trust = str(tmp_path / "trust")
+    assert "trusted as alice" in farmctl.ok("manifest", "verify", "rc/hello", "--trust", trust).out
+    (tmp_path / "trust").write_text("")
+    assert farmctl("manifest", "verify", "rc/hello", "--trust", trust).code == 1
+    [one] = kept(farmctl, "signatures", Signature)
+    place = Keys(farmctl.prefix).signature(one.statement.digest, one.key_id, one.statement.owner)
+    write(farmctl, place, replace(one, signature="00" * 64))
+    found = farmctl("manifest", "verify", "rc/hello")
+    assert (found.code, " rcs/hello: false by key " in found.out) == (1, True)
+    refused = farmctl("manifest", "verify", "rc/hello", "-o", "json")
+    assert [item["result"] for item in refused.json["items"]] == ["false", "no signature that holds"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["sign", "rc/hello", "--key", "/nowhere"], "key: found '/nowhere' (No such file or directory)"),
+        (["sign", "node/m1", "--key", "{key}"], "'node': found no noun with pods, expected rc, "),
+        (["sign", "rc", "--key", "{key}"], "'rc': expected NOUN/NAME, such as rc/hello"),
+        (["sign", "rc/x", "--key", "{key}", "-f", "-"], "-f: found 'rc/x' beside it, expected rc alone"),
+        (["sign", "rc", "--key", "{key}", "-f", "-", "--for", "500d"], "ends: found 43200000 s, expected"),
+        (["keygen", "{key}"], "expected a new one"),
+        (["verify", "rc/hello", "--node", "m1"], "--node: found no --trust beside it"),
+        (["verify", "rc/none"], "rc 'none' does not exist"),
+    ],
+)  # fmt: skip
+def test_wrong_input_gets_one_line(farmctl: Farmctl, key: str, arguments: list[str], error: str) -> None:
+    result = farmctl("manifest", *(each.format(key=key) for each in arguments), stdin=HELLO)
+    assert result.code != 0
+    assert error in result.err
+    assert kept(farmctl, "signatures", None) == []

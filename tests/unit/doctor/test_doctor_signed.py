@@ -1,0 +1,68 @@
+"""R32: the doctor names owners whose new pods nodes refuse, where a node enforces signatures."""
+
+from __future__ import annotations
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec.structs import replace
+
+from farmd.commands.mutation import Call, commit
+from farmd.commands.signing import Start, signed
+from farmd.doctor import signed as check
+from farmd.doctor.survey import survey
+from farmd.replication.commands import RC
+from store import codec, signatures
+from store.nodes import Agent
+from tests.people import KEYS, created, person
+
+DAY = 86_400
+
+
+async def fleet(call: Call, feature: str) -> tuple[str, str]:
+    """A controller, on a node with a policy; its id and its manifest's digest."""
+    rc_id = await created(call)
+    agent = Agent(node="n1", version="1", features=[feature])
+    await call.client.put(KEYS.agent("n1"), codec.encode(agent))
+    return rc_id, (await RC.records(call.client, KEYS).get(rc_id)).record.manifest
+
+
+async def found(call: Call) -> list[tuple[str, str]]:
+    seen = await survey(call.client, KEYS, call.clock)
+    return [(each.code, each.object) for each in check.check(seen)]
+
+
+@pytest.mark.parametrize(
+    ("owner", "days", "code"),
+    [
+        ("", 0, "unsigned"),
+        ("rcs/other", 90, "unsigned"),
+        ("rcs/hello", 6, "signature-ends"),
+        ("rcs/hello", 90, None),
+    ],
+)
+async def test_an_owner_without_a_lasting_signature_is_a_finding(
+    owner: str, days: int, code: str | None
+) -> None:
+    async with person() as call:
+        rc_id, sha = await fleet(call, "signatures.enforce")
+        if owner:
+            key = Ed25519PrivateKey.generate()
+            await commit(call, signed(call, key, Start(owner, sha), days * DAY))
+        assert await found(call) == ([(code, f"rcs/{rc_id}")] if code else [])
+
+
+async def test_a_false_signature_counts_for_nothing() -> None:
+    async with person() as call:
+        rc_id, sha = await fleet(call, "signatures.enforce")
+        await commit(call, signed(call, Ed25519PrivateKey.generate(), Start("rcs/hello", sha), 90 * DAY))
+        [true], _ = await signatures.of(call.client, KEYS, sha)
+        false = signatures.put(KEYS, replace(true, signature="0" * 128))
+        await call.client.transaction([false])
+        assert await found(call) == [("unsigned", f"rcs/{rc_id}")]
+
+
+@pytest.mark.parametrize("feature", ["jobs.1", "signatures.warn"])
+async def test_nothing_is_said_where_no_node_enforces(feature: str) -> None:
+    async with person() as call:
+        await fleet(call, feature)
+        assert await found(call) == []
