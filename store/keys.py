@@ -9,6 +9,7 @@ families and the trees that are watched.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import sys
@@ -59,8 +60,12 @@ def valid_instance(value: str, field: str = "instance") -> str:
     return _checked(_INSTANCE, field, value, "a pod id, or a pod id with '~' and a number")
 
 
+@functools.lru_cache(maxsize=16_384)
 def name_shard(name: str) -> str:
-    """The first hex digit of the name's blake2b: the shard of a tree that is keyed by names."""
+    """The first hex digit of the name's blake2b: the shard of a tree that is keyed by names.
+
+    Kept, because a farm looks up each pod of a large owner in each turn, and the digest is half of that.
+    """
     return hashlib.blake2b(name.encode(), digest_size=1).hexdigest()[0]
 
 

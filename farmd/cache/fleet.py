@@ -178,11 +178,19 @@ class FleetIndex:
 
     def wake(self, owners: Iterable[str]) -> None:
         """Wake the owners that have workers in this farm."""
+        for wake in self._wakes(owners):
+            wake.set()
+
+    def _nudge(self, owners: Iterable[str]) -> None:
+        """The same for what changes all the time, which does not disturb a worker that rests."""
+        for wake in self._wakes(owners):
+            wake.nudge()
+
+    def _wakes(self, owners: Iterable[str]) -> Iterator[Wake]:
         for owner in set(owners):
             if (wake := self._wakers.get(owner)) is not None:
-                wake.set()
-            for follower in self._followers.get(owner, {}).values():
-                follower.set()
+                yield wake
+            yield from self._followers.get(owner, {}).values()
 
     # -- changes -------------------------------------------------------------------------------
     def _pods_changed(self, changed: set[str]) -> None:
@@ -240,7 +248,7 @@ class FleetIndex:
                 else stored.record.owner
             )
             owners.add(at)
-        self.wake(owners)
+        self._nudge(owners)
 
     def _nodes_changed(self, changed: set[str]) -> None:
         names = {self._keys.last_part(key) for key in changed}
@@ -260,7 +268,7 @@ class FleetIndex:
     def _reserved_changed(self, changed: set[str]) -> None:
         for name in {self._keys.last_part(key) for key in changed}:
             self._fleet.set_reserved(name, self._caches.reserved.get(self._keys.reserved(name)))
-        self.wake(self._unschedulable)
+        self._nudge(self._unschedulable)
 
     def _work_changed(self, changed: set[str]) -> None:
         """Follow nodes that are given up or return (R21), and notes of workers."""

@@ -12,9 +12,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from store.entry import Stored
 from store.intent import Intent
+from store.named import Owner
 from store.pods import Place, Pod
 from store.reality import Glance, Reality, passes
 
@@ -32,7 +34,8 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
     ``retained``: its node may keep it. ``unreadable``: its intent does not decode. ``lost``: since when its
     node is given up (seconds since the epoch); ``absent``: its agent is absent (R21). ``draining``: its node
     is drained; ``forced`` drains wait for no health floor. ``settles_in``: seconds until it is available if
-    it stays healthy; 0 or less once they are over.
+    it stays healthy; 0 or less once they are over. ``healthy`` follows from the rest: whether it passes its
+    check, with its own manifest and in a start that acted on its intent (R22).
     """
 
     pod: Stored[Pod]
@@ -44,6 +47,14 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
     absent: bool = False
     draining: Literal["", "gentle", "forced"] = ""
     settles_in: float = 0.0
+    healthy: bool = False
+
+    def __post_init__(self) -> None:
+        # Not a property: a turn asks it of each pod several times.
+        seen, intent = self.reality, self.intent
+        known = not self.absent and self.lost is None and intent is not None and seen is not None
+        healthy = known and seen.intent >= intent.index and passes(seen, self.pod.record.manifest)  # type: ignore[union-attr]
+        force_setattr(self, "healthy", healthy)
 
     @property
     def unknown(self) -> bool:
@@ -51,15 +62,6 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
         (R21).
         """
         return self.absent and self.lost is None
-
-    @property
-    def healthy(self) -> bool:
-        """Whether it passes its check, with its own manifest and in a start that acted on its intent
-        (R22).
-        """
-        if self.absent or self.lost is not None or self.intent is None or self.reality is None:
-            return False
-        return self.reality.intent >= self.intent.index and passes(self.reality, self.pod.record.manifest)
 
     @property
     def available(self) -> bool:
@@ -87,11 +89,37 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
         """Whether its intent is not known to be its owner's."""
         return self.unreadable or (self.intent is not None and self.intent.record.owner != owner)
 
+    def well(self, owner: Owner) -> bool:
+        """Whether it is healthy where it may stay, and just as its owner's record says: nothing need be done
+        about it.
+        """
+        if not (self.healthy and self.retained) or self.draining or self.intent is None:
+            return False
+        here, intent = self.pod.record.manifest, self.intent.record
+        wanted = here == intent.manifest == owner.manifest and intent.restart >= owner.restart
+        return wanted and intent.owner == owner.id
+
     def altered(self, owner: str) -> bool:
         """Whether its intent was lost or altered, and its owner may repair it."""
         if self.foreign(owner):
             return False
         return self.intent is None or self.intent.record.manifest != self.pod.record.manifest
+
+
+def sick_since(state: PodState) -> float | None:
+    """Since when (seconds since the epoch) a pod is known not to serve; None: it serves, or it is unknown."""
+    reality, placed = state.reality, state.pod.record.at
+    if state.healthy or state.absent or state.lost is not None or reality is None:
+        return None
+    if state.intent is None or reality.intent < state.intent.index:
+        return None  # its agent has not acted on the intent yet
+    health, since = _health(state)
+    if reality.phase == "running" and health != "critical":
+        return None
+    began = since or reality.started
+    if not began and reality.phase != "failed":
+        return None  # it is down, and its agent does not say since when: between two starts, for one
+    return max(began, placed)
 
 
 def replaceable_at(state: PodState, on_lost: str, stop_after: float) -> float | None:
@@ -109,24 +137,32 @@ def observe(
     fleet: FleetIndex, place: Place, pod: Stored[Pod], min_healthy_time: float, mono: float
 ) -> PodState:
     """The state of one pod, looked up by its place: the cost does not grow with the fleet."""
-    node, reality = place[0], fleet.reality(place)
-    drain = fleet.drain(node)
-    return PodState(
-        pod,
-        fleet.intent(place),
-        reality,
-        unreadable=fleet.unreadable(place),
-        lost=fleet.lost_since(node) or None,
-        absent=not fleet.present(node),
-        draining="" if drain is None else "forced" if drain.ignores_floor else "gentle",
-        settles_in=0.0 if reality is None else reality.seen + min_healthy_time - mono,
-    )
+    return _observed(fleet, place, pod, _node(fleet, place[0]), min_healthy_time - mono)
 
 
 def observed(fleet: FleetIndex, owner: str, min_healthy_time: float, mono: float) -> dict[Place, PodState]:
-    """The states of all pods of an owner."""
-    pods = fleet.pods(owner).items()
-    return {place: observe(fleet, place, pod, min_healthy_time, mono) for place, pod in pods}
+    """The states of all pods of an owner; each node is looked up once."""
+    pods, left = fleet.pods(owner), min_healthy_time - mono
+    nodes = {node: _node(fleet, node) for node in {node for node, _ in pods}}
+    return {place: _observed(fleet, place, pod, nodes[place[0]], left) for place, pod in pods.items()}
+
+
+_Node = tuple[float | None, bool, Literal["", "gentle", "forced"]]  # lost, absent, draining
+
+
+def _node(fleet: FleetIndex, node: str) -> _Node:
+    drain = fleet.drain(node)
+    draining: Literal["", "gentle", "forced"] = (
+        "" if drain is None else "forced" if drain.ignores_floor else "gentle"
+    )
+    return fleet.lost_since(node) or None, not fleet.present(node), draining
+
+
+def _observed(fleet: FleetIndex, place: Place, pod: Stored[Pod], node: _Node, left: float) -> PodState:
+    intent, reality = fleet.intent(place), fleet.reality(place)
+    settles_in = 0.0 if reality is None else reality.seen + left
+    unreadable = intent is None and fleet.unreadable(place)
+    return PodState(pod, intent, reality, True, unreadable, *node, settles_in)
 
 
 def settling(pods: Iterable[PodState]) -> float | None:
@@ -169,3 +205,11 @@ def foreign(owner: str, pods: Mapping[Place, PodState]) -> str:
     intent = pods[node, instance].intent
     what = f"belongs to {intent.record.owner}" if intent is not None else "does not decode"
     return f"{node}/{instance}: its intent {what}"
+
+
+def _health(state: PodState) -> tuple[str, float]:
+    reality = state.reality
+    if reality is None:
+        return "unknown", 0.0
+    health = getattr(reality, "health", None)
+    return (health.state, health.since) if health is not None else (reality.state, reality.since)  # type: ignore[union-attr]

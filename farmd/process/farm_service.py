@@ -22,6 +22,7 @@ from farmd.kinds import KINDS, load
 from farmd.process import wiring
 from farmd.process.alerts import Alerting
 from farmd.process.services import Built, Dependencies
+from farmd.runtime.clock import cpu_seconds
 from farmd.services.board import Board
 from farmd.web import page
 from farmd.web import services as web_services
@@ -134,6 +135,7 @@ class FarmService:
                     address=dependencies.address,
                     kinds=section.kinds,
                     sections=sections,
+                    cpu=cpu_seconds,
                 )
             except TRANSIENT as error:
                 reason, code = error.message, error.code

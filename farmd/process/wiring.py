@@ -6,7 +6,7 @@ All parts get their dependencies by constructor here, so this module shows which
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from alerting.alerter import Alerter
@@ -53,13 +53,14 @@ async def build_farm(
     thaw_after: float = THAW_AFTER,
     own_trees_pause: float = OWN_TREES_PAUSE,
     sections: Mapping[str, Any] | None = None,
+    cpu: Callable[[], float] = lambda: 0.0,
 ) -> Farm:
     """A farm that is ready to run. Registers the cluster if there is none yet.
 
     ``address`` is the farm's HTTP address, for its presence record. ``own_trees_pause`` is the number of
     seconds that may pass until the farm sees changes of pods and intents that others made. ``sections`` holds
     what kinds have besides the store, by the kind or by what lies outside of Consul; kinds whose outside is
-    not there are left out.
+    not there are left out. ``cpu`` is a clock of CPU time, by which costly turns are followed by rests.
 
     Raises:
         StoreError: Consul cannot be reached, or the cluster is unusable; try again later.
@@ -123,6 +124,7 @@ async def build_farm(
         progress=progress,
         features=(features := Features(settings.knows)),
         sections=sections,
+        cpu=cpu,
     )
     member = Member(
         id=settings.name,

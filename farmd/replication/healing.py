@@ -57,9 +57,9 @@ def unasked(snapshot: Snapshot, plan: Plan) -> list[Place]:
 def evacuees(snapshot: Snapshot) -> tuple[Place, ...]:
     """Pods that are replaced without waiting for their successors: on lost nodes, and under forced drains."""
     exempt = transfer.moving(snapshot)
-    forced = [place for place, state in snapshot.pods.items() if forced_out(state) and place not in exempt]
+    forced = [place for place, state in snapshot.unwell.items() if forced_out(state) and place not in exempt]
     lost = [place for place in _lost(snapshot) if place not in exempt and place not in forced]
-    room = max(0, snapshot.rc.unavailable_limit - len(_arriving(snapshot)))
+    room = max(0, snapshot.rc.unavailable_limit - len(_arriving(snapshot))) if lost else 0
     return tuple((sorted(forced) + sorted(lost)[:room])[:MOVES_AT_ONCE])
 
 
@@ -78,8 +78,17 @@ def candidate(snapshot: Snapshot) -> Place | None:
 
 
 def should_move(snapshot: Snapshot) -> list[Place]:
-    """Pods that should move, whether or not they may now."""
-    return [place for place, state in snapshot.pods.items() if _leaves(snapshot, state)]
+    """Pods that should move, whether or not they may now: their nodes must not keep them, or they stay
+    unhealthy on the right manifest.
+    """
+    rc, limit = snapshot.rc, snapshot.rc.unhealthy_after
+    late = {place for place, since in snapshot.sick.items() if 0 < limit <= snapshot.now - since}
+    return [
+        place
+        for place, state in snapshot.unwell.items()
+        if (place in late and state.pod.record.manifest == rc.manifest) or _must_leave(snapshot, state)
+        if state.lost is None and not forced_out(state)
+    ]
 
 
 def cause_of(snapshot: Snapshot, state: PodState) -> Cause:
@@ -89,41 +98,25 @@ def cause_of(snapshot: Snapshot, state: PodState) -> Cause:
     return "ineligible" if _must_leave(snapshot, state) else "unhealthy"
 
 
-def sick_since(state: PodState) -> float | None:
-    """Since when (seconds since the epoch) a pod is known not to serve; None: it serves, or it is unknown."""
-    reality, placed = state.reality, state.pod.record.at
-    if state.healthy or state.absent or state.lost is not None or reality is None:
-        return None
-    if state.intent is None or reality.intent < state.intent.index:
-        return None  # its agent has not acted on the intent yet
-    health, since = _health(state)
-    if reality.phase == "running" and health != "critical":
-        return None
-    began = since or reality.started
-    if not began and reality.phase != "failed":
-        return None  # it is down, and its agent does not say since when: between two starts, for one
-    return max(began, placed)
-
-
 def waiting(snapshot: Snapshot) -> Waiting:
     """The delayed changes, with the reason for people."""
     rc, timers, reason = snapshot.rc, list[float](), ""
     if rc.disabled or rc.taken:
         return Waiting()
     if rc.unhealthy_after > 0 and snapshot.transfer is None:
-        since = [at for state in snapshot.pods.values() if (at := sick_since(state)) is not None]
-        timers += [at + rc.unhealthy_after for at in since if at + rc.unhealthy_after > snapshot.now]
-    if rc.on_lost == "replace" and any(state.lost is not None for state in snapshot.pods.values()):
+        due = [since + rc.unhealthy_after for since in snapshot.sick.values()]
+        timers += [at for at in due if at > snapshot.now]
+    if rc.on_lost == "replace" and any(state.lost is not None for state in snapshot.unwell.values()):
         timers += [at + _grace(snapshot) for at in _arriving(snapshot)]
-        timers += [at for state in snapshot.pods.values() if (at := _replaceable_at(snapshot, state))]
+        timers += [at for state in snapshot.unwell.values() if (at := _replaceable_at(snapshot, state))]
     leaving = should_move(snapshot)
     # During a freeze those pods wait for the thaw, which wakes the worker; changes by time alone still need a
     # timer.
     if leaving and snapshot.frozen is None and snapshot.transfer is None and transfer.surplus(snapshot) == 0:
         timers += [snapshot.not_before]
         reason = _why_not(snapshot, min(leaving))
-    due = [at - snapshot.now for at in timers if at > snapshot.now]
-    return Waiting(reason, min(due, default=None))
+    left = [at - snapshot.now for at in timers if at > snapshot.now]
+    return Waiting(reason, min(left, default=None))
 
 
 def _put_off(snapshot: Snapshot, place: Place) -> bool:
@@ -148,25 +141,11 @@ def _why_not(snapshot: Snapshot, place: Place) -> str:
     return ""
 
 
-def _leaves(snapshot: Snapshot, state: PodState) -> bool:
-    """Whether a pod should move: its node must not keep it, or it stays unhealthy on the right manifest."""
-    if state.lost is not None or forced_out(state):
-        return False
-    return _must_leave(snapshot, state) or _sick_for_long(snapshot, state)
-
-
 def _must_leave(snapshot: Snapshot, state: PodState) -> bool:
     """Whether the node must lose the pod. A static controller's pod stays on a node that merely became
     ineligible; a drain moves the pods of all.
     """
     return not state.retained and (bool(state.draining) or snapshot.rc.strategy == "dynamic")
-
-
-def _sick_for_long(snapshot: Snapshot, state: PodState) -> bool:
-    limit, since = snapshot.rc.unhealthy_after, sick_since(state)
-    if limit <= 0 or since is None or state.pod.record.manifest != snapshot.rc.manifest:
-        return False
-    return snapshot.now - since >= limit
 
 
 def _order(snapshot: Snapshot, place: Place) -> tuple[bool, bool, Place]:
@@ -186,7 +165,7 @@ def _keeps_floor(snapshot: Snapshot, place: Place) -> bool:
 def _lost(snapshot: Snapshot) -> list[Place]:
     return [
         place
-        for place, state in snapshot.pods.items()
+        for place, state in snapshot.unwell.items()
         if (at := _replaceable_at(snapshot, state)) is not None and at <= snapshot.now
     ]
 
@@ -207,11 +186,3 @@ def _arriving(snapshot: Snapshot) -> list[float]:
 
 def _grace(snapshot: Snapshot) -> float:
     return (snapshot.rc.unhealthy_after or GRACE_SECONDS) + snapshot.rc.min_healthy_time
-
-
-def _health(state: PodState) -> tuple[str, float]:
-    reality = state.reality
-    if reality is None:
-        return "unknown", 0.0
-    health = getattr(reality, "health", None)
-    return (health.state, health.since) if health is not None else (reality.state, reality.since)  # type: ignore[union-attr]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
+from farmd.pods.state import PodState, sick_since
 from farmd.work.owned import OwnerPlan, OwnerSnapshot
 from scheduler.model import Assignment
 from store.pods import Place
@@ -44,7 +46,7 @@ class Offer:
     contended: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Snapshot(OwnerSnapshot):
     """One RC and its fleet at one moment.
 
@@ -72,11 +74,22 @@ class Snapshot(OwnerSnapshot):
         """Whether places are missing, or outdated pods have no room."""
         return bool(self.offer.missing or self.cramped)
 
-    @property
+    @cached_property
+    def unwell(self) -> dict[Place, PodState]:
+        """The pods that a decision looks at one by one; about the others nothing need be done."""
+        return {place: state for place, state in self.pods.items() if not state.well(self.rc)}
+
+    @cached_property
+    def sick(self) -> dict[Place, float]:
+        """Since when (seconds since the epoch) pods are known not to serve."""
+        found = ((place, sick_since(state)) for place, state in self.unwell.items())
+        return {place: since for place, since in found if since is not None}
+
+    @cached_property
     def outdated(self) -> list[Place]:
         """Pods that run another manifest than they should, or must be restarted."""
         wanted = self.rc.manifest, self.rc.restart
-        return [place for place, state in self.pods.items() if state.outdated(*wanted)]
+        return [place for place, state in self.unwell.items() if state.outdated(*wanted)]
 
 
 @dataclass(frozen=True, slots=True)

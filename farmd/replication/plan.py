@@ -67,7 +67,7 @@ def _retention_matters(snapshot: Snapshot) -> bool:
         return True
     return (snapshot.rc.strategy == "dynamic" and not snapshot.judged) or any(
         state.draining or state.intent is None or state.intent.record.manifest != state.pod.record.manifest
-        for state in snapshot.pods.values()
+        for state in snapshot.unwell.values()
     )
 
 
@@ -96,7 +96,7 @@ def _pods(snapshot: Snapshot) -> Plan:
     surplus = transfer.surplus(snapshot)
     removals = _removals(snapshot, surplus) if surplus > 0 else _evictions(snapshot)
     moves, additions = _moves(snapshot), _additions(snapshot, -surplus)
-    blocked = told("no_room", _short(snapshot)) or told("foreign", foreign(rc.id, snapshot.pods))
+    blocked = told("no_room", _short(snapshot)) or told("foreign", foreign(rc.id, snapshot.unwell))
     if snapshot.frozen is not None and (
         _would_move(snapshot) or (snapshot.held_back and (removals or snapshot.outdated))
     ):
@@ -202,14 +202,14 @@ def _removals(snapshot: Snapshot, count: int) -> tuple[Place, ...]:
 
 def _repairs(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place, ...]:
     """Pods that stay and whose intents were lost or altered."""
-    return tuple(place for place in altered(snapshot.rc.id, snapshot.pods) if place not in leaving)
+    return tuple(place for place in altered(snapshot.rc.id, snapshot.unwell) if place not in leaving)
 
 
 def _left_alone(snapshot: Snapshot) -> str:
     """A pod that stays on a node that may not keep it, and whose intent is therefore not repaired."""
     alone = [
         place
-        for place, state in snapshot.pods.items()
+        for place, state in snapshot.unwell.items()
         if not state.retained and state.lost is None and state.altered(snapshot.rc.id)
     ]
     if not alone or snapshot.transfer is not None:

@@ -32,6 +32,11 @@ class SystemClock:
         await asyncio.sleep(max(0.0, seconds))
 
 
+def cpu_seconds() -> float:
+    """The CPU time that this thread has used."""
+    return time.thread_time()
+
+
 class SystemIds:
     """Ids from the kernel's randomness; satisfies ``store.ports.Ids``."""
 

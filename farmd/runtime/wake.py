@@ -1,6 +1,7 @@
 """Wakes a loop by a call, or by time on the injected clock. All loops pause in this way.
 
-``Wake`` is an event for one waiter. ``asyncio.Event`` would cost 700 bytes for each of ten thousand idle
+``Wake`` is an event for one waiter, who may rest: only ``set`` ends a rest, ``nudge`` does not.
+``asyncio.Event`` would cost 700 bytes for each of ten thousand idle
 workers; ``Wake`` costs almost nothing until a task waits, and then one future and no coroutine.
 """
 
@@ -27,21 +28,30 @@ class Waitable(Protocol):
 class Wake:
     """A flag that one task waits for; several calls before the task runs count as one."""
 
-    __slots__ = ("_set", "_waiter")
+    __slots__ = ("_resting", "_set", "_urgent", "_waiter")
 
     def __init__(self) -> None:
-        self._set = False
+        self._set = self._urgent = self._resting = False
         self._waiter: asyncio.Future[None] | None = None
 
     def set(self) -> None:
         """Wake the waiter, now or as soon as it waits."""
+        self._set = self._urgent = True
+        self._call()
+
+    def nudge(self) -> None:
+        """The same, but a waiter that rests goes on resting."""
         self._set = True
+        if not self._resting:
+            self._call()
+
+    def _call(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def clear(self) -> None:
         """Forget earlier calls."""
-        self._set = False
+        self._set = self._urgent = False
 
     def is_set(self) -> bool:
         """Whether it was set since it was cleared."""
@@ -53,6 +63,17 @@ class Wake:
         if self._set:
             self._waiter.set_result(None)
         return self._waiter
+
+    async def rest(self, clock: Clock, seconds: float) -> None:
+        """Return after so many seconds, or once ``set`` was called."""
+        if self._urgent:
+            return
+        self._resting = True
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await _within(self._waiter, clock, seconds)
+        finally:
+            self._resting = False
 
 
 def earliest(*times: float | None) -> float | None:
@@ -67,15 +88,15 @@ async def wait(wake: Waitable, clock: Clock, seconds: float | None) -> bool:
     if seconds is None or math.isinf(seconds):
         await wake.wait()
         return True
-    return await _within(wake, clock, seconds)
+    await _within(wake.wait(), clock, seconds)
+    return wake.is_set()
 
 
-async def _within(wake: Waitable, clock: Clock, seconds: float) -> bool:
-    waiters = [asyncio.ensure_future(wake.wait()), asyncio.ensure_future(clock.sleep(seconds))]
+async def _within(event: Awaitable[object], clock: Clock, seconds: float) -> None:
+    waiters = [asyncio.ensure_future(event), asyncio.ensure_future(clock.sleep(seconds))]
     try:
         await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for waiter in waiters:
             waiter.cancel()
         await asyncio.gather(*waiters, return_exceptions=True)
-    return wake.is_set()

@@ -36,7 +36,8 @@ class Context:
     ``guards`` are those of the guarded kinds, by name; ``budget`` makes the removal budget of a kind.
     ``sections`` holds the settings of kinds that have their own, by the kind's name. ``features`` are those
     that this farm knows now; a kind may add and withdraw its own. ``status_writes`` limits
-    how many statuses are written at a time, so that writes of pods need not wait for them.
+    how many statuses are written at a time, so that writes of pods need not wait for them. ``cpu`` is the
+    clock of CPU time by which costly turns are followed by rests; by default no turn costs any.
     """
 
     settings: FarmSettings
@@ -60,6 +61,7 @@ class Context:
     sections: Mapping[str, Any] = field(default_factory=dict)
     features: Features = field(default_factory=Features)
     limiter: Limiter = field(default_factory=Limiter)
+    cpu: Callable[[], float] = lambda: 0.0
     status_writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STATUSES_AT_ONCE))
 
     @property

@@ -5,6 +5,9 @@ cancellation, when its claim is lost, or by an error that is not the store's or 
 is a crash, which the supervisor handles (R10). A kind overrides ``read``, ``decide``, ``answer``, ``act`` and
 ``describe``; the other methods are hooks with a default. An idle item owns no timer (R23a), and little
 memory: while it sleeps, only the frames of ``run`` and ``wait``.
+
+After a turn that took much CPU time the worker rests, so that an item of thousands of pods does not take a
+whole core while its agents report. What agents report does not end a rest; a change of the record does.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
 
+from farmd.runtime.metered import metered
 from farmd.runtime.wake import Wake, wait
 from farmd.work.item import ClaimedItem
 from farmd.work.kind import Kind
@@ -42,6 +46,11 @@ BACKOFF_START = 0.5
 BACKOFF_LIMIT = 60.0
 # Deadlines are times of the wall clock, waits are of the monotonic one.
 TIMER_SLACK = 0.05
+# A rest in the CPU time of the turn before: an item takes a fifth of a core at most.
+REST = 4.0
+REST_LIMIT = 1.0
+# Turns of small items are not worth a timer.
+REST_LEAST = 0.01
 # Errors that waiting does not mend: the status names them, and the cycle is still retried.
 FOR_PEOPLE = (AccessDenied, SchedulerError, NotFound, RecordInvalid, InputInvalid)
 
@@ -112,9 +121,18 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
             self._attach()
             while True:
                 # Nothing but the pause is kept while the worker sleeps.
-                await wait(self.wake, self.context.clock, (await self._turn()).after)
+                await wait(self.wake, self.context.clock, await self._turn_and_rest())
         finally:
             self._detach()
+
+    async def _turn_and_rest(self) -> float | None:
+        """One cycle, and the rest after a costly one; the seconds until the next is due."""
+        outcome, spent = await metered(self._turn(), self.context.cpu)
+        rest = min(REST * spent, REST_LIMIT)
+        if rest < REST_LEAST:
+            return outcome.after
+        await self.wake.rest(self.context.clock, rest)
+        return None if outcome.after is None else max(0.0, outcome.after - rest)
 
     async def watch_desires(self) -> AsyncIterator[Outcome]:
         """``run`` for whoever wants the outcome of each cycle (seed ``WatchDesires``)."""

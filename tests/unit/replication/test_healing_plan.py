@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farmd.pods.state import PodState
+from farmd.pods.state import PodState, sick_since
 from farmd.replication import healing
 from farmd.replication.plan import decide, status
 from tests.plans import said
@@ -116,7 +116,7 @@ def test_r18_a_freeze_that_holds_healing_back_is_said() -> None:
     ],
 )
 def test_w24_silence_is_not_illness(case: str, state: PodState, since: float | None) -> None:
-    assert healing.sick_since(state) == since, case
+    assert sick_since(state) == since, case
 
 
 @pytest.mark.parametrize(
