@@ -66,9 +66,29 @@ def choose(
     ``rules`` are sealed, and count the pods that are placed. Fewer places mean that the nodes are
     full, or that a hard rule across nodes allows no more.
     """
+    if not rules:
+        return _by_own_score(requirement, nodes, count)
     choice = _Choice(requirement, rules)
     choice.group(nodes)
     return choice.take(count)
+
+
+def _by_own_score(requirement: Requirement, nodes: Sequence[NodeView], count: int) -> list[Assignment]:
+    """Without rules across nodes a pod changes the score of its own node alone: one heap is enough."""
+    heap = [(-round(own_points(requirement, node), DIGITS), node.name, node, 0, 0) for node in nodes]
+    heapq.heapify(heap)
+    places: list[Assignment] = []
+    while heap and len(places) < count:
+        _, name, node, taken, number = heap[0]
+        instance, number = next_instance(requirement, node, number)
+        places.append(Assignment(name, instance, replaced_owner(requirement, node)))
+        taken += 1
+        if requirement.exclusive or taken >= room(requirement, node):
+            heapq.heappop(heap)
+        else:
+            points = round(own_points(requirement, node, taken), DIGITS)
+            heapq.heapreplace(heap, (-points, name, node, taken, number))
+    return places
 
 
 class _Group:

@@ -57,7 +57,8 @@ def _bounded(units: list[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
     chosen = []
     for unit in units:
         if all(seen[change.node] < CHANGES_A_NODE for change in unit):
-            seen.update(change.node for change in unit)
+            for change in unit:
+                seen[change.node] += 1
             chosen.append(unit)
     return chosen
 
