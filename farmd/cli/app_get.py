@@ -32,7 +32,7 @@ async def get(invocation: Invocation, name: str, revision: int | None) -> None:
     left = [str(entry.ref) for entry in entries if entry.left]
     if invocation.settings.output == "json":
         content = {"name": name, "revision": number, "items": documents, "left": left}
-        emit(invocation, document("AppRevision", content))
+        emit(invocation, document("AppRevision", content), values=True)
     elif invocation.settings.output == "name":
         for entry in entries:
             click.echo(str(entry.ref))

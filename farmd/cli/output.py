@@ -19,6 +19,7 @@ import msgspec
 from farmd.cli import tables
 from farmd.cli.invocation import Invocation
 from farmd.commands.mutation import registered
+from farmd.tables.environments import without_values
 from farmd.tables.model import Table, clean
 from store.errors import StoreUnavailable
 
@@ -36,8 +37,11 @@ def width_of(stream: TextIO) -> int:
     return shutil.get_terminal_size().columns if stream.isatty() else 0
 
 
-def emit(invocation: Invocation, data: dict[str, Any], *, compact: bool = False) -> None:
-    """Print a document to stdout as JSON or YAML."""
+def emit(
+    invocation: Invocation, data: dict[str, Any], *, compact: bool = False, values: bool = False
+) -> None:
+    """Print a document to stdout as JSON or YAML; ``values``: those of environments, too."""
+    data = data if values else without_values(data)
     if invocation.settings.output == "yaml":
         click.echo(as_yaml(data), nl=False)
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from farmd.config.sections import Config, WebSection
 from farmd.config.sources import Loaded
@@ -16,7 +17,7 @@ from farmd.web import tls
 from store import credentials
 from store.consul.environment import Address
 from store.consul.tokens import token_source
-from store.errors import CredentialInvalid, InputInvalid
+from store.errors import CredentialInvalid, InputInvalid, refuse
 
 Check = Callable[[], object]
 
@@ -30,8 +31,8 @@ def consul_environment(config: Config, env: Mapping[str, str]) -> dict[str, str]
 def refused(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
     """What keeps a process from starting: one line each."""
     consul = consul_environment(loaded.config, env)
-    own: Check = partial(tls.complete, loaded.config.web)
-    return list(_failing([partial(Address.from_environment, consul), partial(token_source, consul), own]))
+    own: list[Check] = [partial(tls.complete, loaded.config.web), partial(_one_credential, loaded.config)]
+    return list(_failing([partial(Address.from_environment, consul), partial(token_source, consul), *own]))
 
 
 def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
@@ -69,6 +70,17 @@ def _token_files(config: Config) -> Iterator[tuple[str, str]]:
         for key in section.__struct_fields__:
             if key.endswith("token_file"):
                 yield f"{name}.{key}", getattr(section, key)
+
+
+def _one_credential(config: Config) -> None:
+    """A request cannot have both the credentials of its address and a token."""
+    scheduler, rollouts = config.scheduler, config.rollouts
+    for section, url, file, key in (
+        ("scheduler", scheduler.url, scheduler.token_file, "token_file"),
+        ("rollouts", rollouts.prometheus_url, rollouts.prometheus_token_file, "prometheus_token_file"),
+    ):
+        if file and "@" in urlsplit(url).netloc:
+            refuse(f"{section}.{key}", "a file beside credentials in the address", "one of them")
 
 
 def _failing(checks: Iterable[Check]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from farmd.runtime.wake import Wake, wait
+from farmd.tables.environments import without_values
 from farmd.web import audit, explaining, html, openapi, paging
 from farmd.web.lists import ItemList
 from farmd.web.pages import list_of
@@ -18,8 +19,6 @@ from farmd.web.services import INDEX_HEADER, WAIT_SECONDS, asked_index, asked_wa
 from farmd.web.site import MOST_STREAMS
 from farmd.web.visit import Visit, reader
 from store.times import plain
-
-HIDDEN = "…"
 
 
 async def listed(visit: Visit) -> web.StreamResponse:
@@ -97,17 +96,4 @@ async def described(visit: Visit) -> web.StreamResponse:
 
 def _answer(kind: str, body: dict[str, Any], index: int = 0) -> web.Response:
     headers = {INDEX_HEADER: str(index)} if index else {}
-    return html.as_json({"apiVersion": "farmd/v1", "kind": kind, **_without_values(body)}, headers=headers)
-
-
-def _without_values(told: Any) -> Any:
-    """Plain data with the names of environment variables only: values may be secrets, and readers see all.
-
-    An environment stands as ``env`` beside a ``command``, in hooks and in manifests.
-    """
-    if isinstance(told, dict):
-        found = {key: _without_values(item) for key, item in told.items()}
-        if "command" in found and isinstance(found.get("env"), dict):
-            found["env"] = dict.fromkeys(found["env"], HIDDEN)
-        return found
-    return [_without_values(item) for item in told] if isinstance(told, list | tuple) else told
+    return html.as_json({"apiVersion": "farmd/v1", "kind": kind, **without_values(body)}, headers=headers)

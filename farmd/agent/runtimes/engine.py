@@ -45,6 +45,8 @@ class Engine:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        scheme, _, rest = url.partition("://")  # what is told of it goes into a status that all may read
+        self.told = url if scheme == "unix" else f"{scheme}://{rest.rpartition('@')[2]}"
         self._docker: Any = None
 
     @property
@@ -100,16 +102,16 @@ class Engine:
         try:
             yield
         except TimeoutError as error:
-            raise EngineSilent(f"the container engine at {self.url} does not answer") from error
+            raise EngineSilent(f"the container engine at {self.told} does not answer") from error
         except aiodocker.DockerError as error:
             if error.status >= NO_CONNECTION:
-                raise EngineSilent(f"the container engine at {self.url} does not answer") from error
+                raise EngineSilent(f"the container engine at {self.told} does not answer") from error
             raise EngineRefused(_one_line(error.message)) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise EngineSilent(f"the container engine at {self.url} does not answer: {error}") from error
+            raise EngineSilent(f"the container engine at {self.told} does not answer: {error}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             # Something else answers there, such as a proxy: aiodocker trusts every answer.
-            raise EngineSilent(f"what answers at {self.url} is no container engine: {error!r}") from error
+            raise EngineSilent(f"what answers at {self.told} is no container engine: {error!r}") from error
 
     async def listed(self, label: str) -> list[Mapping[str, Any]]:
         """All containers with a label, also those that ended."""

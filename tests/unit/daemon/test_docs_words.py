@@ -37,6 +37,15 @@ def test_the_limits_of_each_field_are_stated(kind: type[msgspec.Struct]) -> None
     assert {field.name for field in msgspec.structs.fields(kind)} - words - UNLIMITED == set()
 
 
+def test_each_boundary_of_the_threat_model_names_tests_that_exist() -> None:
+    rows = (DOCS / "trust.md").read_text().partition("## Boundaries\n")[2].partition("\n## ")[0]
+    boundaries = [line for line in rows.splitlines() if line.startswith("| ")][1:]
+    for boundary in boundaries:
+        named = re.findall(r"`(tests/[\w/]+\.py)`", boundary)
+        assert named, boundary
+        assert [path for path in named if not (DOCS.parent / path).is_file()] == [], boundary
+
+
 def test_each_word_of_a_dry_run_is_explained() -> None:
     place = ("web1", "hello")
     outlook = Outlook(
