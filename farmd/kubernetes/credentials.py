@@ -25,6 +25,8 @@ from store.ports import Clock
 
 PROGRAM_SECONDS = 60.0
 EXPIRES_EARLY_SECONDS = 10.0
+# For so long a login is used without a look at its files: a farm sends hundreds of requests a second.
+LOOK_SECONDS = 1.0
 Pair = tuple[bytes, bytes]
 
 
@@ -67,6 +69,7 @@ class Credentials:
         self._environ, self._clock = environ, clock
         self._printed: _Status | None = None
         self._program = asyncio.Lock()
+        self._held: tuple[float, Login] | None = None
         files = (cluster.certificate_authority, user.client_certificate, user.client_key)
         self._files = CredentialFiles(files, lambda: self._context(self._own_pair()))
         self._context_of_printed: tuple[_Status, ssl.SSLContext] | None = None
@@ -75,11 +78,17 @@ class Credentials:
         )
 
     async def login(self) -> Login:
-        """What the next request uses.
+        """What the next request uses; a file that changes counts within ``LOOK_SECONDS``.
 
         Raises:
             CredentialInvalid: a file or what the program printed is not usable, and nothing was before.
         """
+        now = self._clock.mono()
+        if self._held is None or now >= self._held[0]:
+            self._held = now + LOOK_SECONDS, await self._read()
+        return self._held[1]
+
+    async def _read(self) -> Login:
         printed = await self._of_program(self._user.exec) if self._user.exec is not None else None
         headers = self._headers(printed)
         if not self._cluster.server.startswith("https:"):
@@ -96,8 +105,8 @@ class Credentials:
         return b"" if pair is None else pair[0]
 
     def refused(self) -> None:
-        """The API server answered 401: the program runs again before the next request."""
-        self._printed = None
+        """The API server answered 401: files are looked at and the program runs before the next request."""
+        self._printed = self._held = None
 
     def _headers(self, printed: _Status | None) -> dict[str, str]:
         user, headers = self._user, dict[str, str]()

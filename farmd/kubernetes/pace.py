@@ -60,6 +60,9 @@ class Pace:
         self._base, self._since = max(1, self.limit // 2), self._clock.mono()
 
     async def _enter(self, priority: Priority, key: str) -> None:
+        if self._in_flight < self.limit and not any(self._waiting.values()):
+            self._in_flight += 1
+            return
         place = asyncio.get_running_loop().create_future()
         self._waiting[priority].setdefault(key, deque()).append(place)
         self._admit()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import email.utils
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import quote, urlencode
@@ -151,7 +151,7 @@ class KubernetesTransport:
         """
         limit = aiohttp.ClientTimeout(total=timeout, connect=CONNECT_SECONDS)
         try:
-            async with self._open(request, limit) as answer:
+            async with await self._open(request, limit) as answer:
                 await self._check(request, answer)
                 yield answer.content.iter_any()
         except NEVER_LEFT as error:
@@ -165,7 +165,7 @@ class KubernetesTransport:
         server_side = ("timeout", f"{max(1, int(timeout * 1000))}ms")
         code = "none"
         try:
-            async with self._open(request, limit, server_side) as answer:
+            async with await self._open(request, limit, server_side) as answer:
                 code = _code(answer.status)
                 await self._check(request, answer)
                 if answer.content_type != JSON:
@@ -190,15 +190,14 @@ class KubernetesTransport:
                 code=code,
             )
 
-    @asynccontextmanager
     async def _open(
         self, request: Request, limit: aiohttp.ClientTimeout, *extra: tuple[str, str]
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         login = await self.access.credentials.login()
         typed = {"Content-Type": request.content_type} if request.body else {}
         query = urlencode([*request.params, *extra])
         url = f"{self.access.url}{quote(request.path, safe='/:~.-_')}" + (f"?{query}" if query else "")
-        async with self._session.request(
+        return self._session.request(
             request.method,
             URL(url, encoded=True),
             data=request.body or None,
@@ -212,12 +211,11 @@ class KubernetesTransport:
             ssl=login.tls,
             server_hostname=self.access.server_name,
             proxy=self.access.proxy,
-        ) as answer:
-            self._learn_time(answer.headers)
-            yield answer
+        )
 
     async def _check(self, request: Request, answer: aiohttp.ClientResponse) -> None:
-        """Raise the error of an answer that is no success."""
+        """Learn the time from an answer; raise the error of one that is no success."""
+        self._learn_time(answer.headers)
         if 200 <= answer.status < 300:
             return
         error = error_of(answer.status, await answer.read(), str(request), write=request.write)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from farmd.kubernetes.access import access
+from farmd.kubernetes.credentials import LOOK_SECONDS
 from farmd.kubernetes.kubeconfig import choose
 from store.errors import CredentialInvalid, InputInvalid
 from tests.kubernetes_certificates import certificates
@@ -274,12 +275,25 @@ async def test_of_a_list_the_first_file_that_names_a_thing_wins_and_absent_files
 async def test_a_token_file_is_read_again_when_it_changes(tmp_path):
     token = tmp_path / "token"
     token.write_text("first\n")
-    found = access({"KUBECONFIG": written(tmp_path, config(user={"tokenFile": "token"}))}, StillClock())
-    assert (await found.credentials.login()).headers["Authorization"] == "Bearer first"
-    beside = tmp_path / "beside"
-    beside.write_text("second\n")
-    beside.replace(token)
-    assert (await found.credentials.login()).headers["Authorization"] == "Bearer second"
+    clock = StillClock()
+    found = access({"KUBECONFIG": written(tmp_path, config(user={"tokenFile": "token"}))}, clock)
+
+    async def now() -> str:
+        return (await found.credentials.login()).headers["Authorization"]
+
+    def write(text: str) -> None:
+        beside = tmp_path / "beside"
+        beside.write_text(text)
+        beside.replace(token)
+
+    assert await now() == "Bearer first"
+    write("second\n")
+    clock.seconds += LOOK_SECONDS
+    assert await now() == "Bearer second"
+    write("third\n")
+    assert await now() == "Bearer second"
+    found.credentials.refused()
+    assert await now() == "Bearer third"
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
@@ -325,11 +339,13 @@ async def test_in_a_pod_the_service_account_is_used_with_a_token_that_rotates(tm
     (tmp_path / "namespace").write_text("ml")
     (tmp_path / "ca.crt").write_bytes((certificates() / "ca.crt").read_bytes())
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
-    found = access(environ, StillClock(), service_account=tmp_path)
+    clock = StillClock()
+    found = access(environ, clock, service_account=tmp_path)
     assert (found.url, found.namespace) == ("https://[fd00::1]:6443", "ml")
     assert (await found.credentials.login()).headers["Authorization"] == "Bearer first"
     (tmp_path / "new").write_text("second")
     (tmp_path / "new").replace(tmp_path / "token")
+    clock.seconds += LOOK_SECONDS
     assert (await found.credentials.login()).headers["Authorization"] == "Bearer second"
 
 
