@@ -9,28 +9,23 @@ objects are written into etcd as an API server would have written them, in a fif
 from __future__ import annotations
 
 import asyncio
-import base64
-import itertools
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import aiohttp
-
-from bench.farm_process import FarmProcess
+from bench.etcd import written
+from bench.heir import inherited, owned
 from bench.kubernetes import JOBS, KIND, Setting, items, jobs_in, named, play, setting
-from bench.processes import wait_for
-from bench.rig import held, note, report, shared
+from bench.rig import note, report, shared
 from farmd.kubernetes.resources import PODS, SERVICES, Resource
-from tests.fleet import KEYS, eventually
+from tests.fleet import eventually
 
 COUNT, MEMBERS, TAKEN = 10_000, 10, 1_000
 SETTLE_SECONDS, IDLE_SECONDS = 75, 80
 CORE_SHARE, MEGABYTES, WORKING_SECONDS = 0.02, 350, 2.0
 WITHIN = 200.0
-A_TRANSACTION = 100
 TREES = {PODS: "pods", SERVICES: "services/specs", JOBS: f"{JOBS.group}/{JOBS.plural}"}
 
 
@@ -45,7 +40,7 @@ async def run() -> bool:
 async def _idle(world: Setting) -> bool:
     await seed(world, "idle", COUNT)
     farm = world.start_farm("idle", "idle")
-    await farm.until(lambda: _owned([farm]) >= COUNT, WITHIN, f"{COUNT} jobs have workers")
+    await farm.until(lambda: owned(farm, KIND) >= COUNT, WITHIN, f"{COUNT} jobs have workers")
     note(f"J3 settles for {SETTLE_SECONDS} s")
     await asyncio.sleep(SETTLE_SECONDS)
     before, used, began, most = await world.counts(), farm.cpu_seconds(), time.monotonic(), 0.0
@@ -68,20 +63,8 @@ async def _takeover(world: Setting) -> bool:
         await farm.heard("farm.ready", 60.0)
 
     await shared(world.store, farms, KIND, TAKEN, WITHIN)
-    dying, heir = farms
-    taken, presence = await held(world.store, dying, KIND), KEYS.farm(dying.name)
-    index, _ = await world.store.get(presence)
     reads, writes = await world.counts(reads=True), await world.counts()
-    died = time.monotonic()
-    await dying.end(kill=True)
-    note("J3 waiting for Consul to free the locks")
-    entry: object = "present"
-    while entry is not None:
-        index, entry = await world.store.get(presence, index=index, wait=30)
-    freed = time.monotonic()
-    # A busy machine may show the freed locks to this process later than to the farm.
-    await wait_for(lambda: _owned([heir], died) >= taken, 60, f"{taken} jobs have workers")
-    working = max(at for at, _ in heir.taken(KIND, died)) - freed
+    taken, working = await inherited(world.store, farms, KIND)
     await asyncio.sleep(WORKING_SECONDS)
     calls = (await world.counts(reads=True) - reads + (await world.counts() - writes)).total()
     return report(
@@ -89,10 +72,6 @@ async def _takeover(world: Setting) -> bool:
         f"<= {WORKING_SECONDS:g} s, no call to the API server", working <= WORKING_SECONDS and not calls,
         calls=calls,
     )  # fmt: skip
-
-
-def _owned(farms: Iterable[FarmProcess], since: float = 0.0) -> int:
-    return sum(count for farm in farms for _, count in farm.taken(KIND, since))
 
 
 async def seed(world: Setting, namespace: str, count: int) -> None:
@@ -113,8 +92,7 @@ async def seed(world: Setting, namespace: str, count: int) -> None:
     world.farms.remove(farm)
     found = {kind: await items(world, kind, namespace) for kind in TREES}
     pairs = (pair for number in range(1, count) for pair in _copies(found, number))
-    async with aiohttp.ClientSession(world.etcd.url) as session:
-        await asyncio.gather(*(_put(session, pairs) for _ in range(4)))
+    await written(world.etcd.url, pairs)
 
     async def there() -> bool:
         (job,) = (await items(world, JOBS, namespace))[-1:]
@@ -137,15 +115,3 @@ def _copies(found: dict[Resource, list[dict[str, Any]]], number: int) -> Iterato
             text = text.replace(job["metadata"]["uid"], uid).replace(old, new)
             name = meta["name"].replace(old, new)
             yield f"/registry/{TREES[kind]}/{meta['namespace']}/{name}", text
-
-
-async def _put(session: aiohttp.ClientSession, pairs: Iterator[tuple[str, str]]) -> None:
-    while batch := list(itertools.islice(pairs, A_TRANSACTION)):
-        puts = [{"requestPut": {"key": _encoded(key), "value": _encoded(value)}} for key, value in batch]
-        async with session.post("/v3/kv/txn", json={"success": puts}) as answer:
-            answer.raise_for_status()
-            await answer.read()
-
-
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()

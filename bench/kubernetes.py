@@ -112,14 +112,21 @@ class Setting:
 
         ``reads``: in their place those that read pods, services and jobs, without watches.
         """
+        found = Counter[tuple[str, str]]()
+        for (verb, _, plural, what), value in (await self.requests()).items():
+            if verb in (READS if reads else WRITES) and plural in COUNTED:
+                found[verb, what] += value
+        return found
+
+    async def requests(self) -> Counter[tuple[str, str, str, str]]:
+        """All requests so far by verb, API group, resource, and resource with subresource."""
         async with self.session.get(self.api.url + "/metrics") as answer:
             text = await answer.text()
-        found = Counter[tuple[str, str]]()
+        found = Counter[tuple[str, str, str, str]]()
         for labels, value in _COUNTED.findall(text):
             named = dict(_LABEL.findall(labels))
             what = "/".join(filter(None, (named["resource"], named["subresource"])))
-            if named["verb"] in (READS if reads else WRITES) and named["resource"] in COUNTED:
-                found[named["verb"], what] += int(float(value))
+            found[named["verb"], named["group"], named["resource"], what] += int(float(value))
         return found
 
     async def created(self, namespace: str, count: int, work: Awaitable[object], within: float) -> float:

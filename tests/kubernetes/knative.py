@@ -7,7 +7,8 @@ They act by ``knative_rules`` on a real API server with definitions of Knative's
 another order, and with ``lag`` some of them not at all, as the random numbers say. What a test says happens:
 pods of ``broken`` revisions never get ready, no more than ``room`` pods find a place, those that are deleted
 stay while ``stubborn``, ``load`` is how many pods a service's requests need. With ``digest`` a new revision
-waits that many seconds for its autoscaler. ``restarts`` counts changes of pods' templates: it stays empty.
+waits that many seconds for its autoscaler; a pod is ready ``start`` seconds after it found a place.
+``restarts`` counts changes of pods' templates: it stays empty.
 """
 
 from __future__ import annotations
@@ -228,10 +229,19 @@ class Knative(World):
                 path, body = PODS.path(self.namespace, pod.name, "binding"), msgspec.json.encode(target)
                 await self.transport.send(Request("POST", path, body=body))
             elif not pod.metadata.terminating:
+                if self._early(pod):
+                    continue
                 healthy = revision not in self.broken
                 await self.say(PODS, pod, {"phase": "Running", "conditions": [condition("Ready", healthy)]})
             elif not self.stubborn:
                 await self.remove(pod, 0)
+
+    def _early(self, pod: Thing) -> bool:
+        """Whether a pod has not started yet; the pass after its start sees to it."""
+        due = self.placed.setdefault(pod.metadata.uid, CLOCK.mono()) + self.start - CLOCK.mono()
+        if due > 0:
+            asyncio.get_running_loop().call_later(due, self.changed.set)
+        return due > 0
 
     async def _collect(self) -> None:
         """Objects whose owner is gone follow it."""

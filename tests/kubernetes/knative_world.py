@@ -69,7 +69,7 @@ class World:
         self.transport, self.namespace = transport, namespace
         self.rng = random.Random(seed)
         self.version = "1.21.0"
-        self.lag, self.digest = 0.0, 0.0
+        self.lag, self.digest, self.start = 0.0, 0.0, 0.0
         self.load: Counter[str] = Counter()
         self.broken: set[str] = set()
         self.room, self.stubborn = 10_000, False
@@ -86,6 +86,7 @@ class World:
             self.informers.append(Informer(transport, source, Thing, store, clock=CLOCK, rng=self.rng))
         self.templates: dict[str, frozenset[tuple[str, str]]] = {}
         self.born: dict[str, float] = {}
+        self.placed: dict[str, float] = {}
 
     # -- the listener of the stores --------------------------------------------------------------
     def added(self, new: Thing) -> None:

@@ -34,7 +34,8 @@ T = TypeVar("T")
 class Rollouts:
     """What a test sees and does in its namespace; ``play`` is the stand-in for Knative.
 
-    ``recorded`` is every version of every object, ``settings`` are those of farms to come.
+    ``recorded`` is every version of every object. Of farms to come, ``settings`` are what they are told, and
+    ``way`` is what they take for the server.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Rollouts:
         self.cluster, self.consul, self._connect = cluster, consul, connect
         self._farms: dict[str, AsyncExitStack] = {}
         self.running: dict[str, RunningFarm] = {}
+        self.way: Any = server
         self.settings: dict[str, Any] = {}
 
     # -- farms -----------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ class Rollouts:
     async def changed(self, name: str, change: Callable[[KubernetesTransport], T], user: str = "admin") -> T:
         """One more farm, whose transport is changed before it begins; what the change returned."""
         self._farms[name] = stack = AsyncExitStack()
-        transport = await stack.enter_async_context(self._connect(self.server, user))
+        transport = await stack.enter_async_context(self._connect(self.way, user))
         found = change(transport)
         settings = KubernetesSettings(
             transport, name=self.namespace, namespaces=(self.namespace,), knative_namespace=self.namespace

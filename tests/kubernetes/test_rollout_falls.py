@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from farmd.kubernetes.errors import Unavailable, UnknownOutcome
 from farmd.kubernetes.transport import KubernetesTransport, Request
+from tests.fleet import in_time
 from tests.kubernetes.rollouts import Rollouts
 from tests.kubernetes.test_rollout_history import NEW, OLD, kept, pushed
+from tests.proxy import Proxy
+from tests.proxy_holds import Seen
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 
@@ -39,6 +45,55 @@ class Cut:
                     await self._send(request, timeout)
                 raise UnknownOutcome("fallen")
         return await self._send(request, timeout)
+
+
+@dataclass(frozen=True)
+class Through:
+    """The API server by way of a proxy."""
+
+    proxy: Proxy
+
+    @property
+    def port(self) -> int:
+        """That of the proxy."""
+        return int(self.proxy.address.rpartition(":")[2])
+
+    def kubeconfig(self, user: str) -> str:
+        """Whoever asks is the proxy's own user."""
+        context = {"name": "c", "context": {"cluster": "c", "user": user}}
+        cluster = {"name": "c", "cluster": {"server": f"http://{self.proxy.address}"}}
+        config = {"current-context": "c", "contexts": [context], "clusters": [cluster]}
+        return json.dumps(config | {"users": [{"name": user, "user": {}}]})
+
+
+def shifts(seen: Seen) -> bool:
+    """An apply of the service."""
+    return seen.method == "PATCH" and seen.path.endswith("/services/web")
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_server_that_restarts_in_the_middle_of_a_shift_delays_the_rollout_alone(
+    idle: Rollouts, api: Any, *, done: bool
+) -> None:
+    """``done``: it did the shift, and the answer is lost."""
+    async with Proxy(api.url.removeprefix("https://"), tls=api.login()) as proxy:
+        idle.way = Through(proxy)
+        await idle.farm("first")
+        await pushed(idle, 1, 3)
+        await idle.until("the first revision", lambda: idle.rests(OLD, 3))
+        hold = proxy.hold(shifts, 3, answer=done)
+        await pushed(idle, 2, 3)
+        await in_time(hold.reached.wait())
+        proxy.refuse()
+        hold.drop()
+        await idle.play.evict(OLD)  # no watch tells the farm of it
+        refused = proxy.refused
+        await idle.until("attempts in vain", lambda: proxy.refused > refused + 3)
+        proxy.accept()
+        await idle.until("the second revision", lambda: idle.rests(NEW, 3))
+        await idle.until("no pods of the first", lambda: not idle.play.pods(OLD))
+        kept(idle)
+        await idle.close()
 
 
 async def inherited(rollouts: Rollouts, k: int, *, done: bool, ended: Callable[[], bool]) -> int:
