@@ -18,6 +18,8 @@ from store.ports import Clock
 from store.times import plain, rfc3339
 
 DEFAULT_LINES = 100
+LONGEST_SINCE = 12
+"""Digits of a number of seconds."""
 _KNOWN = {"Farmd-Log-Times": "1"}
 
 
@@ -124,8 +126,8 @@ async def _stream(request: web.Request, view: _View, closing: asyncio.Event) -> 
 
 def _choice(request: web.Request, clock: Clock) -> log_lines.Choice:
     text = request.query.get("since", "")
-    if text and not (text.isascii() and text.isdigit()):
-        raise web.HTTPBadRequest(text=f"since: found {text!r}, expected whole seconds\n")
+    if text and not (text.isascii() and text.isdigit() and len(text) <= LONGEST_SINCE):
+        raise web.HTTPBadRequest(text=f"since: found {text[:80]!r}, expected whole seconds\n")
     since = clock.now() - int(text) if text else 0.0
     return log_lines.Choice(_lines(request), since, _flag(request, "previous"))
 

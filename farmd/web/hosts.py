@@ -7,12 +7,13 @@ on it (DNS rebinding). Its requests still name the other site.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]*)(:[0-9]{1,5})?")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -22,10 +23,10 @@ def named(request: web.Request) -> str:
     Raises:
         HTTPBadRequest: it is no name.
     """
-    try:
-        return urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
-    except ValueError as error:
-        raise web.HTTPBadRequest(text="Host: expected the name of a host") from error
+    found = _HOST.fullmatch(request.headers.get("Host", ""))
+    if found is None:
+        raise web.HTTPBadRequest(text="Host: expected the name of a host, and perhaps a port")
+    return found["name"].strip("[]")
 
 
 def loopback(host: str) -> bool:

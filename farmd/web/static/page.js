@@ -58,6 +58,7 @@
       said.textContent = "not connected";
       if (source.readyState !== EventSource.CLOSED) return; // it connects again by itself
       leave();
+      refresh(); // a session that ended leads to the sign-in
       timer = setTimeout(connect, 5000 + Math.random() * 10000);
     };
   }
