@@ -9,7 +9,8 @@ from store.times import Time
 
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One farm and what it can claim. A ``draining`` farm hands its items over and takes none.
+    """One farm and what it can claim. A ``draining`` farm hands its items over and takes none. A
+    ``starting`` farm has not read everything yet and takes none either; older versions never say so.
 
     ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) identify the process. ``clusters``:
     what it says of those of other systems that it works in, by name, for people. ``ttl``: that of its
@@ -23,6 +24,7 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     selector: str = ""
     features: list[str] = []
     draining: bool = False
+    starting: bool = False
     address: str = ""
     host: str = ""
     boot: str = ""

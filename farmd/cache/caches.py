@@ -114,6 +114,10 @@ class Caches:
             recorder.set("farmd_watch_staleness_seconds", tree.staleness(), watch=tree.family)
             recorder.set("farmd_invalid_records", len(tree.broken), family=tree.family)
 
+    def unread(self) -> list[str]:
+        """The trees that were not read in full yet, each with why, if that is known."""
+        return [tree.doubt or tree.family for tree in self.all() if not tree.ready.is_set()]
+
     async def filled(self) -> None:
         """Return once every tree was read in full."""
         for tree in self.all():

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from farmd import kinds
 from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
-from farmd.overview.members import NOT_YET, why_unowned
+from farmd.overview.members import NOT_READY, NOT_YET, why_unowned
 from farmd.pods.ailing import complaint
 from store.farms import Member
 from store.intent import Intent
@@ -44,7 +44,7 @@ def _unowned(survey: Survey) -> Iterator[Finding]:
         claimed = any(kind in member.kinds for member in members)
         if not claimed or survey.keys.lock(kind, record.id) in survey.trees["locks"]:
             continue  # a kind that no farm claims is another finding
-        if (why := why_unowned(kind, record, members)) != NOT_YET:
+        if (why := why_unowned(kind, record, members)) not in (NOT_YET, NOT_READY):
             yield Finding(
                 "unowned",
                 survey.short(entry.key),

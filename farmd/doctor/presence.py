@@ -10,9 +10,11 @@ from farmd.kinds import KINDS
 from store.audit import utc_hour
 from store.farms import Member
 from store.nodes import Agent
-from store.words import count_of
+from store.words import count_of, lasting
 
 SKEW_SECONDS = 60.0
+# A farm that takes longer to read everything is reported.
+START_SECONDS = 60.0
 
 
 def facts(survey: Survey) -> dict[str, str]:
@@ -43,6 +45,15 @@ def _farms(survey: Survey) -> Iterator[Finding]:
             "start one anywhere: farmd run",
         )
         return
+    for member in members:
+        if member.starting and survey.now - member.since > START_SECONDS:
+            yield Finding(
+                "farm-starting",
+                f"farms/{member.id}",
+                f"it started {lasting(survey.now - member.since)} ago and has not read everything yet: it"
+                " takes no items",
+                "its log names what it could not read (farm.not_ready); other findings may tell why",
+            )
     versions = sorted({member.version for member in members})
     if len(versions) > 1:
         yield Finding(

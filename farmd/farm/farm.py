@@ -48,6 +48,7 @@ STALL_SECONDS = 180.0
 PAUSE_START, PAUSE_LIMIT = 1.0, 30.0
 # A server that ends all waits early looks like one that is restored again and again.
 BEGIN_ANEW_SECONDS = 10.0
+UNREAD_SECONDS = 30.0
 
 
 @dataclass(eq=False, kw_only=True)
@@ -239,8 +240,11 @@ class Farm:
     async def _work(self, session: Session) -> None:
         """Announce this farm and run one claim loop for each kind."""
         schema = await registration.read_schema(self.client, self.keys)
+        if self.caches.unread():
+            # Others count this farm, and hand it nothing that nobody would work on meanwhile (R9).
+            await self._membership.announce(session, starting=True)
+            await self._filled()
         await self._membership.announce(session)
-        await self.caches.filled()
         with self.progress.loop("watch", STALL_SECONDS) as watching:
             locks = LockTree(self.client, self.keys, self.clock, self.rng, watching, self.caches.restored.set)
             begin = asyncio.Event()
@@ -251,6 +255,19 @@ class Farm:
             work = [locks.run(), self._membership.stay(session), self._settle(begin)]
             work += [loop.run() for loop in self.loops]
             await tasks.until_one_fails(work)
+
+    async def _filled(self) -> None:
+        """Wait until all trees were read, and log from time to time which were not."""
+        filled = asyncio.create_task(self.caches.filled(), name="filled")
+        try:
+            while not filled.done():
+                late = asyncio.create_task(self.clock.sleep(UNREAD_SECONDS))
+                await asyncio.wait([filled, late], return_when=asyncio.FIRST_COMPLETED)
+                await tasks.end(late)
+                if not filled.done():
+                    log.warning("farm.not_ready", farm=self.member.id, unread=self.caches.unread())
+        finally:
+            await tasks.end(filled)
 
     async def _settle(self, begin: asyncio.Event) -> None:
         """Wait for the peers that start at the same time, then let all kinds claim."""

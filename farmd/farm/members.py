@@ -2,7 +2,8 @@
 
 Members are the farms that are present, know the kind and, where farms choose its items by a selector, have
 the same selector. An item goes to a member that knows all features that the item needs, so no farm gets an
-item that it may not work on. A member is settled, and may receive items, once it was present for a while.
+item that it may not work on. A member is settled, and may receive items, once it was present for a while
+and has read everything.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Members:
                 peers[member.id] = Peer(
                     member.id,
                     member.session,
-                    settled and now >= self._shunned.get(member.session, now),
+                    settled and not member.starting and now >= self._shunned.get(member.session, now),
                     member.draining,
                     frozenset(member.features),
                     since,

@@ -44,13 +44,13 @@ class Membership:
         self._announced_at = 0
         self._key = keys.farm(member.id)
 
-    async def announce(self, session: Session, *, draining: bool = False) -> None:
+    async def announce(self, session: Session, *, draining: bool = False, starting: bool = False) -> None:
         """Write this farm's presence, from now on.
 
         Raises:
             Conflict: another live farm has this name.
         """
-        await self._write(session, since=self._clock.now(), draining=draining)
+        await self._write(session, since=self._clock.now(), draining=draining, starting=starting)
 
     async def _write(self, session: Session, **changed: Any) -> None:
         self._announced = msgspec.structs.replace(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
 NOT_YET = "no farm has claimed it yet"
+NOT_READY = "no farm that may claim it has read everything yet: farmctl doctor"
 
 
 async def farms(client: ConsulClient, keys: Keys) -> list[Member]:
@@ -32,7 +33,7 @@ async def farms(client: ConsulClient, keys: Keys) -> list[Member]:
 
 
 def why_unowned(kind: str, record: object, members: Sequence[Member]) -> str:
-    """Why no farm works on an item, in one line; ``NOT_YET`` if a farm may claim it."""
+    """Why no farm works on an item, in one line; ``NOT_YET`` or ``NOT_READY`` if a farm may claim it."""
     if not members:
         return "no farm is alive"
     claiming = [member for member in members if kind in member.kinds]
@@ -42,7 +43,10 @@ def why_unowned(kind: str, record: object, members: Sequence[Member]) -> str:
     if not fitting:
         return "its labels fit the selector of no farm that is alive"
     needs: list[str] = getattr(record, "needs", [])
-    if any(set(needs) <= set(member.features) for member in fitting):
+    able = [member for member in fitting if set(needs) <= set(member.features)]
+    if able and all(member.starting for member in able):
+        return NOT_READY
+    if able:
         return NOT_YET
     known = {feature for member in fitting for feature in member.features}
     missing = [feature for feature in needs if feature not in known] or needs

@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from farmd.overview import FarmRow
 from farmd.tables.model import Column, Table
 from farmd.tables.words import ago, pairs
+from store.farms import Member
 from store.times import plain
+
+
+def _state(member: Member) -> str:
+    return "draining" if member.draining else "starting" if member.starting else "ready"
 
 
 def table(rows: Sequence[FarmRow], now: float) -> Table:
     """One line for each farm; ``now`` in seconds since the epoch."""
     columns = (
         Column("NAME", lambda row: row.member.id),
-        Column("STATE", lambda row: "draining" if row.member.draining else "ready"),
+        Column("STATE", lambda row: _state(row.member)),
         Column("ITEMS", lambda row: str(sum(row.items.values()))),
         Column("UP", lambda row: ago(now, row.member.since)),
         Column("VERSION", lambda row: row.member.version),

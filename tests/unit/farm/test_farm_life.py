@@ -320,6 +320,25 @@ async def test_r7_a_draining_farm_says_so_and_is_given_nothing(farms: Farms) -> 
     assert any(b'"draining":true' in value for value in present)
 
 
+async def test_r9_a_farm_that_has_not_read_everything_is_handed_nothing_until_it_has(farms: Farms) -> None:
+    await farms.add(6)
+    a = await farms.start("a")
+    await farms.clock.advance(20.0)
+    sentinel = KEYS.sentinel(KEYS.tree("nodes"))
+    value = await farms.client.read(sentinel)
+    assert value is not None
+    await farms.client.delete(sentinel)
+    b = await farms.start("b")
+    await farms.clock.advance(120.0)
+    assert (len(a.works_on), len(b.works_on)) == (6, 0), "an item is held by a farm that does not work"
+    told = await farms.client.read(KEYS.farm("b"))
+    assert told is not None
+    assert codec.decode(Member, told.value, told.key).starting
+    await farms.client.put(sentinel, value.value)
+    await farms.clock.advance(60.0)
+    assert (len(a.works_on), len(b.works_on)) == (3, 3)
+
+
 async def test_r9_a_farm_with_nobody_to_hand_over_to_stops_at_once(farms: Farms) -> None:
     await farms.add(5)
     a = await farms.start("a", drain=600.0)
