@@ -28,6 +28,9 @@ LONGEST = 400 * 86_400
 EARLY = 300
 """How many seconds before its time a signature counts, because the signer's clock may be ahead."""
 
+UNSIGNED = "not signed: "
+"""What the reason of a pod begins with that no signature permits to start."""
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[a-z]+/[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _BESIDE = re.compile(r"(?P<stem>.+)-[0-9a-f]{6}")

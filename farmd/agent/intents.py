@@ -34,6 +34,7 @@ from store.intent import Intent
 from store.keys import Keys, valid_instance
 from store.manifests import Manifest
 from store.ports import Clock, Recorder, Rng
+from store.signatures import UNSIGNED
 from store.watch import follow
 
 if TYPE_CHECKING:
@@ -217,9 +218,10 @@ class Intents:
         )
         if isinstance(decision, Allowed):
             return replace(wanted, start_by=decision.until)
+        reason = f"{UNSIGNED}{decision.reason}"
         if self.admission.policy == "warn":
-            return replace(wanted, unsigned=decision.reason)
-        return replace(wanted, manifest=None, problem=decision.reason, unsigned=decision.reason)
+            return replace(wanted, unsigned=reason)
+        return replace(wanted, manifest=None, problem=reason, unsigned=reason)
 
     def _tell_unsigned(self, wanted: Iterable[Wanted]) -> None:
         """Count the pods that nobody signed, and name each of them once in the log."""

@@ -177,8 +177,8 @@ class Pod:
         problem = self.problem or (preparation.problem if preparation is not None else "")
         if not problem:
             unsaved = f"{self.unsaved}: this pod's record is not saved" if self.unsaved else ""
-            warning = f"not signed: {self.warning}" if self.warning else ""
-            return "; ".join(part for part in (self.doubt, self.record.reason, unsaved, warning) if part)
+            parts = (self.doubt, self.record.reason, unsaved, self.warning)
+            return "; ".join(part for part in parts if part)
         return f"cannot act on intent {self._refused()}: {problem}" if self.record.acted else problem
 
     def ended(self, end: Exit, *, why: str, mono: float) -> None:

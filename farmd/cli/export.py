@@ -13,7 +13,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import text_of
 from farmd.cli.options import command
 from farmd.cli.output import as_yaml
-from farmd.commands import exporting, importing
+from farmd.commands import exporting, importing, signing
 from farmd.commands.bundled import Written
 from farmd.dispatch.bundle import parse
 from farmd.dispatch.bundle_files import texts
@@ -21,7 +21,7 @@ from farmd.tables.model import clean
 from store.errors import Conflict, InputInvalid
 from store.words import count_of, listed
 
-COMMANDS = "commands.sh"
+COMMANDS, SIGNATURES = "commands.sh", "signatures.txt"
 # Half of what a file that is read may have (farmd.commands.documents).
 MOST_BYTES, MOST_DOCUMENTS = 512 * 1024, 500
 HEAD = "# Written by farmctl export; environments and commands are in it as people wrote them.\n"
@@ -33,7 +33,8 @@ async def export(invocation: Invocation, folder: Path) -> None:
     """Write what people said into a folder: one file a noun, one an app.
 
     Controllers, daemon sets, services, jobs that are not over, apps, and labels, taints and capacity of
-    nodes; what a service or an app made comes with that. commands.sh says what no file can. Files of an
+    nodes; what a service or an app made comes with that. commands.sh says what no file can, and
+    signatures.txt is for farmctl manifest restore. Files of an
     earlier export are replaced, and those of objects that are gone removed; other files stay. Only you can
     read them: they hold the environments of pods.
     """
@@ -42,6 +43,8 @@ async def export(invocation: Invocation, folder: Path) -> None:
     if found.commands:
         lines = [f"{shlex.join(words)} || failed=1" for words in found.commands]
         files[COMMANDS] = "\n".join([HEAD + "failed=0", *lines, 'exit "$failed"', ""])
+    if signed := await signing.saved(invocation.call):
+        files[SIGNATURES] = "\n".join([HEAD.rstrip(), *signed, ""])
     try:
         _write(folder, files)
     except OSError as error:

@@ -73,6 +73,17 @@ async def sign(invocation: Invocation, target: str, paths: tuple[str, ...], key:
     await apply(invocation, mutations)
 
 
+@command("restore", mutates=True)
+@click.argument("path", metavar="FILE", type=click.Path())
+async def restore(invocation: Invocation, path: str) -> None:
+    """Write the signatures of a file that farmctl export wrote (signatures.txt); needs no key.
+
+    They hold for the same manifests and the same names of owners, in any cluster, until their end.
+    """
+    [(text, source)] = texts_of((path,))
+    await apply(invocation, signing.restored(invocation.call, text, source))
+
+
 @command("verify")
 @click.argument("target", metavar="NOUN/NAME")
 @click.option("--trust", type=click.Path(), help="A node's trust file: is the key one of its lines?")
@@ -160,5 +171,5 @@ def _digest(key: str) -> str:
     return key.rsplit("/", 1)[1]
 
 
-for each in (keygen, sign, verify):
+for each in (keygen, sign, restore, verify):
     manifest.add_command(each)

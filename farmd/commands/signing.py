@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
 from farmd.kinds import KINDS, load
 from store import codec, families, signatures
-from store.errors import Conflict, RecordInvalid
+from store.entry import Entry
+from store.errors import Conflict, InputInvalid, RecordInvalid, refuse
 from store.keys import Keys, is_sentinel
 from store.manifests import digest
 from store.nodes import Agent
@@ -132,3 +133,39 @@ async def enforcing(call: Call) -> list[str]:
         if ENFORCED in agent.features:
             found.append(call.keys.last_part(raw.key))
     return found
+
+
+async def saved(call: Call) -> list[str]:
+    """All signatures, as lines of JSON that ``restored`` takes; equal ones are equal lines, in order."""
+    page = await call.client.list(call.keys.tree(signatures.KIND))
+    found = []
+    for raw in page.items:
+        try:
+            found.append(codec.encode(signatures.decode(call.keys, Entry.of(raw))).decode())
+        except RecordInvalid:
+            continue  # farmctl doctor names it
+    return sorted(found)
+
+
+def restored(call: Call, text: str, source: str) -> list[Mutation]:
+    """Write signatures that were saved; no key is needed, because nodes judge them as before.
+
+    Raises:
+        InputInvalid: a line is no signature.
+    """
+    made = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            found = codec.decode(Signature, line.encode(), f"{source}: line {number}")
+            signatures.check(found.statement)
+        except (RecordInvalid, InputInvalid) as error:
+            refuse(f"{source}: line {number}", error.message, "a signature as farmctl export writes it")
+        said = found.statement
+        after: dict[str, Scalar] = {"owner": said.owner, "key": found.key_id, "until": rfc3339(said.ends)}
+        change = Change(
+            "manifests", said.digest, said.digest[:12], "manifest.restore", after=after, manifest=said.digest
+        )
+        made.append(Mutation(change, (signatures.put(call.keys, found),)))
+    return made

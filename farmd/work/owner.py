@@ -34,6 +34,7 @@ from store.locks import Claim
 from store.operations import Operation
 from store.pods import Place
 from store.sessions import Session
+from store.signatures import UNSIGNED
 from store.status import Status
 
 log = structlog.get_logger()
@@ -195,8 +196,18 @@ class OwnerWorker(NamedWorker[R, P]):
         if ails and said.state in {"progressing", "blocked"}:
             reason = f"{said.reason}; {ails}" if said.reason else ails
             said = msgspec.structs.replace(said, reason=reason)
-        due = await self.status.write(said, self.index, self.stands())
+        due = await self.status.write(said, self.index, (*self.stands(), *self._unsigned(said, snapshot)))
         return earliest(due, settling(pods.values()), loops) if works else due
+
+    def _unsigned(self, said: Status, reading: R) -> Sequence[Operation]:
+        """The audit record of a pod that its node refuses, beside the status that is the first to tell of it
+        (R32).
+        """
+        known = self.status.known
+        if UNSIGNED not in said.reason or (known is not None and UNSIGNED in known.reason):
+            return ()
+        noun, name = self.kind.noun.words.noun, reading.stored.record.name
+        return (self.audit(f"{noun}.unsigned", said.reason, name=name),)
 
     async def _crashes(self, record: Any, pods: Mapping[Place, PodState], ails: str) -> float | None:
         """Keep one alert open while a pod is in a crash loop; the seconds until time alone changes that."""

@@ -77,7 +77,7 @@ async def test_a_pod_that_nobody_signed_does_not_start_until_somebody_signs_it(
     await rig.agent()
     await rig.want(RUNS, owner="ab01")
     found = await rig.until(refused)
-    assert found.reason == f"nobody signed manifest {sha_of(RUNS)[:12]}"
+    assert found.reason == f"not signed: nobody signed manifest {sha_of(RUNS)[:12]}"
     assert found.refused > 0
     await people.signs(RUNS)
     await rig.until_running(RUNS)
@@ -89,7 +89,10 @@ async def test_a_signature_for_one_owner_starts_no_pod_of_another(rig: Agents, p
     await rig.agent()
     await rig.want(RUNS, owner="ab02")
     told = await rig.until(refused)
-    assert told.reason == f"manifest {sha_of(RUNS)[:12]} is signed for rcs/web, and ab02 is none of them"
+    assert (
+        told.reason
+        == f"not signed: manifest {sha_of(RUNS)[:12]} is signed for rcs/web, and ab02 is none of them"
+    )
     await rig.want(RUNS, owner="ab01")
     await rig.until_running(RUNS)
 
@@ -113,7 +116,7 @@ async def test_whoever_writes_intents_starts_nothing_new_and_takes_no_other_plac
         ("db", "instance db is none of rcs/web with pod web"),
         ("web~1", f"manifest {sha_of(RUNS)[:12]} is signed for rcs/web, and nobody is none of them"),
     ):
-        assert (await rig.until(refused, instance=instance)).reason == reason
+        assert (await rig.until(refused, instance=instance)).reason == f"not signed: {reason}"
     assert rig.identities() == []
 
 
@@ -169,7 +172,7 @@ async def test_a_node_that_a_person_may_not_deploy_to_refuses(rig: Agents, peopl
     await people.signs(RUNS)
     await rig.agent()
     await rig.want(RUNS, owner="ab01")
-    assert (await rig.until(refused)).reason.startswith("alice may not deploy to n1")
+    assert (await rig.until(refused)).reason.startswith("not signed: alice may not deploy to n1")
 
 
 async def test_a_signature_is_for_the_first_start_and_not_for_its_preparation(

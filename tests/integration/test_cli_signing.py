@@ -139,6 +139,27 @@ def test_verify_says_what_each_signature_is_worth(farmctl: Farmctl, key: str, tm
     assert [item["result"] for item in refused.json["items"]] == ["false", "no signature that holds"]
 
 
+def test_signatures_are_exported_and_hold_in_another_cluster(
+    farmctl: Farmctl, key: str, tmp_path: Path
+) -> None:
+    farmctl.ok("rc", "create", "-f", "-", "--sign", key, stdin=HELLO)
+    farmctl.ok("export", str(tmp_path / "fleet"))
+    again = (tmp_path / "fleet" / "signatures.txt").read_text()
+    farmctl.ok("export", str(tmp_path / "fleet"))
+    assert (tmp_path / "fleet" / "signatures.txt").read_text() == again
+    other = machines(farmctl.address, "m1")
+    other.inside = True
+    write(
+        other, Keys(other.prefix).agent("m1"), Agent(node="m1", version="1", features=["signatures.enforce"])
+    )
+    assert other("import", str(tmp_path / "fleet" / "rc.yaml")).code == 5
+    other.ok("manifest", "restore", str(tmp_path / "fleet" / "signatures.txt"))
+    other.ok("import", str(tmp_path / "fleet"))
+    assert signed(other) == signed(farmctl)
+    bad = other("manifest", "restore", "-", stdin='{"statement": 1}')
+    assert (bad.code, "stdin: line 1: found " in bad.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
