@@ -45,6 +45,7 @@ class KindOfWork:
         shown: the command that shows more of such an item, by its name.
         opens: what a farm opens for it, for as long as it runs: a context manager over the section of the
             configuration that has the family's name.
+        besides: what is told of one besides its status, as facts and tables (``farmd.tables``).
         metrics: its rows of the table of metrics; empty: it has only those that all kinds share.
         unbundled: what a bundle holds in place of such items, where it holds none.
         starts: what a mutation of it lets start, where that is not said by the owners of pods that it writes.
@@ -80,6 +81,7 @@ class KindOfWork:
     examined: str = ""
     shown: str = ""
     opens: str = ""
+    besides: str = ""
     metrics: str = ""
     unbundled: str = ""
     starts: str = ""
@@ -182,6 +184,7 @@ KINDS: dict[str, KindOfWork] = {
             title="Jobs: run members to their end, in arrays or gangs, with retries.",
             owns_pods=True,
             ended="farmd.jobs.waiting:end",
+            besides="farmd.tables.jobs:besides",
             metrics="farmd.jobs.metrics:METRICS",
             features=("jobs.1",),
             selectable=True,

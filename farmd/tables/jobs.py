@@ -2,8 +2,74 @@
 
 from __future__ import annotations
 
-from store.jobs import Run
-from store.words import listed
+from typing import NamedTuple
+
+from farmd.commands.mutation import Call
+from farmd.jobs.commands import run_of
+from farmd.tables.model import Column, Table
+from farmd.tables.words import ago
+from store.jobs import Job, Run
+from store.times import plain
+from store.words import count_of, listed
+
+
+class Retry(NamedTuple):
+    """A slot that was tried before: when that ended, why, and how its output is read."""
+
+    slot: str
+    attempt: int
+    failed_at: float
+    cause: str
+    logs: str
+
+
+async def besides(call: Call, job: Job) -> tuple[list[tuple[str, str]], dict[str, Table]]:
+    """The facts of a job's run, and the slots that were tried again.
+
+    Raises:
+        RecordInvalid: its run does not decode.
+    """
+    run = await run_of(call, job.id)
+    facts = [
+        ("Attempt", f"{run.attempt}; retries count {run.restarts} of {job.backoff_limit}"),
+        *progress(run),
+    ]
+    rows = retries(job, run)
+    return facts, {
+        f"Tried again ({count_of(len(rows), 'slot')})": _retries(rows, call.clock.now())
+    } if rows else {}
+
+
+def retries(job: Job, run: Run) -> list[Retry]:
+    """The slots that were tried before, by type and index."""
+    return [
+        Retry(
+            f"{name}/{index}",
+            slot.attempt,
+            slot.failed_at,
+            slot.cause or "its own exit",
+            f"farmctl job logs {job.name}/{name}/{index} --attempt {slot.attempt - 1}",
+        )
+        for name, slots in run.slots.items()
+        for index, slot in sorted(slots.items(), key=lambda each: int(each[0]))
+    ]
+
+
+def _retries(rows: list[Retry], now: float) -> Table:
+    return Table(
+        kind="Retry",
+        rows=rows,
+        columns=(
+            Column("SLOT", lambda row: row.slot),
+            Column("ATTEMPT", lambda row: str(row.attempt)),
+            Column("LAST END", lambda row: ago(now, row.failed_at)),
+            Column("CAUSE", lambda row: row.cause),
+            Column("OUTPUT BEFORE", lambda row: row.logs),
+        ),
+        name=lambda row: f"slot/{row.slot}",
+        plain=plain,
+        empty="no slot",
+    )
 
 
 def progress(run: Run) -> list[tuple[str, str]]:

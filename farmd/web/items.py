@@ -107,4 +107,7 @@ class NamedList(ItemList):
             found = await overview.pods(call.client, call.keys, record)
             tables[f"Pods ({len(found.rows)})"] = pod_table(found.rows, found.broken, now, same="OWNER")
         facts = nouns.facts(self.noun, row, now, runs)
+        if besides := KINDS[self.family].besides:
+            more, others = await load(besides)(call, record)
+            facts, tables = [*facts, *more], tables | others
         return Described(record.id, record.name, row.state, row.reason, facts, tables, row, self.family)

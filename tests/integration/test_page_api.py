@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -25,9 +26,11 @@ from farmd.web import events, following, items, page, tokens
 from farmd.web.app import errors_as_json
 from farmd.web.items import NamedList
 from farmd.web.site import Site
+from store import codec
 from store.audit import Audit, AuditLogStore
 from store.deployments import Deployment, Goal
 from store.families import DEPLOYMENTS
+from store.jobs import Run, SlotRun
 from store.named import NamedRecords
 from store.services import Hook, Revision, Service, ServiceStore, Version
 from tests.fleet import RunningFarm, cluster_on, eventually, farm_on, in_time
@@ -252,6 +255,35 @@ async def test_the_page_of_an_item_has_the_changes_of_the_last_day(rig: Rig) -> 
         text = await answer.text()
     assert "recent" in text
     assert "ancient" not in text
+
+
+async def test_the_page_of_a_job_tells_its_attempts_and_where_their_output_is(rig: Rig) -> None:
+    call = rig.rolling.call
+    pod = {"id": "sum", "command": ["sleep", "9"]}
+    document = {"name": "sum", "suspend": True, "types": [{"name": "main", "pod": pod, "replicas": 12}]}
+    made = await JOB.create(call, JOB.file.parse(document, "test"))
+    await commit(call, made)
+    slots = {"main": {"10": SlotRun(2, call.clock.now() - 60.0, "node lost"), "9": SlotRun(1)}}
+    run = Run(restarts=3, done={"main": "0-8"}, slots=slots, outcome="failed", reason="limit")
+    await call.client.put(call.keys.record("runs", made.change.id), codec.encode(run))
+    async with rig.http.get(f"{rig.address}/jobs/sum") as answer:
+        text = html.unescape(await answer.text())
+    facts = [each for each in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text) if each[0] != "Age"]
+    assert {
+        "Attempt": "0; retries count 3 of 6",
+        "Done main": "0-8",
+        "Outcome": "failed: limit",
+    }.items() <= dict(facts).items()
+    assert "Tried again (2 slots)" in text
+    cells = [re.sub(r"<.*?>", "", cell) for cell in re.findall(r"<t[hd].*?>(.*?)</t[hd]>", text, re.DOTALL)]
+    assert cells[cells.index("main/9") :][:5] == [
+        "main/9",
+        "1",
+        "",
+        "its own exit",
+        "farmctl job logs sum/main/9 --attempt 0",
+    ]
+    assert cells[cells.index("main/10") :][:4] == ["main/10", "2", "60s", "node lost"]
 
 
 async def test_a_list_that_nobody_asks_for_notes_a_bounded_number_of_changes(
