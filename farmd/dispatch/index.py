@@ -69,6 +69,10 @@ class Index:
         key = self._ids.get(f"{noun}/{name}", "")
         return tree.get(key) if key else None
 
+    def broken(self, noun: str) -> bool:
+        """Whether the copy has records of a noun that do not decode."""
+        return bool(self._trees[noun].broken)
+
     # -- who hears of what ---------------------------------------------------------------------
     def attach(self, app: str, wake: Wake) -> None:
         """Set ``wake`` when the app's own state changes."""

@@ -90,7 +90,7 @@ class Records:
 
     # -- reading -------------------------------------------------------------------------------
     async def read(self, entries: Mapping[Ref, Entry], steady: bool) -> Mapping[Ref, Live]:
-        """The records that exist of these entries."""
+        """The records that exist of these entries; one that does not decode exists, and must wait."""
         found = {}
         self._wishes = {ref: kept for ref, kept in self._wishes.items() if ref in entries}
         self._seen = {ref: kept for ref, kept in self._seen.items() if ref in entries and steady}
@@ -101,7 +101,12 @@ class Records:
                 found[ref] = kept.live
                 continue
             call = self.call(entry)
-            there = await self._find(part, call, entry.ref.name)
+            try:
+                there = await self._find(part, call, entry.ref.name)
+            except RecordInvalid as error:  # neither gone nor free: the app's own until the record tells
+                why = f"its record does not decode: {error.message}"
+                found[ref] = Live(ref=entry.ref, owner=call.part_of, busy=why)
+                continue
             if there is None:
                 continue
             found[ref] = live = await self._live(part, call, there, entry, steady)
@@ -126,6 +131,8 @@ class Records:
         if not self.index.cached(part.noun):
             return await part.find(call, name)
         stored = self.index.find(part.noun, name)
+        if stored is None and self.index.broken(part.noun):  # a record that does not decode bears no name
+            return await part.find(call, name)
         return None if stored is None else part.seen(call, stored)
 
     async def _live(self, part: Bundled, call: Call, there: Found, entry: Entry, steady: bool) -> Live:

@@ -73,6 +73,27 @@ async def test_a_version_that_its_rollout_reverts_fails_the_revision_and_the_app
         assert (state.effective, state.reached, state.refused) == (1, 1, 2)
 
 
+@pytest.mark.parametrize("prune", [False, True])
+async def test_an_object_whose_record_does_not_decode_is_neither_gone_nor_repaired(prune: bool) -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web"), rc("db"))
+        await fleet.reached(1)
+        key = KEYS.record("rcs", (await fleet.records())["web"].id)
+        whole = await fleet.call.client.read(key)
+        assert whole is not None
+        await fleet.call.client.put(key, b"{")
+        if prune:
+            await fleet.apply(rc("db"), prune=True)
+        told = await fleet.told("does not decode")
+        assert "repaired" not in told.reason
+        await fleet.call.client.put(key, whole.value)
+        if prune:
+            await fleet.until(lambda: _only(fleet, "db"), 300)
+        else:
+            await fleet.told("converged")
+            assert (await fleet.state()).repairs == {}
+
+
 async def _only(fleet: AppFleet, name: str) -> object:
     found = await fleet.records()
     return found[name] if set(found) == {name} else None
