@@ -4,7 +4,8 @@
         --output /etc/nginx/conf.d/hello.upstream --reload "nginx -s reload"
 
 It asks one farm after the other, and waits there until the endpoints change. While no farm answers, or none of the
-pods is available, the last upstream stays. It needs nothing but Python.
+pods is available, the last upstream stays. It needs nothing but Python. For farms that serve HTTPS: --ca, and where they
+ask for a certificate also --cert and --key.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import json
 import os
 import shlex
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -24,12 +26,20 @@ WAIT_SECONDS = 60
 PAUSE_SECONDS = 0.5
 
 
-def asked(farm, service, index):
+def asked(farm, service, index, tls=None):
     """The index and the endpoints of a service, once the index is another one or the wait is over."""
     url = f"{farm}/v1/services/{service}/endpoints?index={index}&wait={WAIT_SECONDS}s"
-    with urllib.request.urlopen(url, timeout=WAIT_SECONDS + 10) as answer:
+    with urllib.request.urlopen(url, timeout=WAIT_SECONDS + 10, context=tls) as answer:
         found = json.load(answer)
     return found["index"], [(each["address"], each["port"]) for each in found["items"]]
+
+
+def trusting(authorities, certificate, key):
+    """How farms are asked over HTTPS: the machine's authorities, or those of a file; with a certificate or none."""
+    context = ssl.create_default_context(cafile=authorities)
+    if certificate:
+        context.load_cert_chain(certificate, key)
+    return context
 
 
 def rendered(service, endpoints):
@@ -61,13 +71,17 @@ def main():
     )
     parser.add_argument("--output", required=True, help="the file that nginx includes")
     parser.add_argument("--reload", required=True, help="the command that lets nginx read it again")
+    parser.add_argument("--ca", help="authorities of the farms' certificates; else the machine's")
+    parser.add_argument("--cert", help="a certificate of its own")
+    parser.add_argument("--key", help="the key of that certificate")
     told = parser.parse_args()
+    tls = trusting(told.ca, told.cert, told.key)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     farms, index = itertools.cycle(told.farm), 0
     farm = next(farms)
     while True:
         try:
-            now, endpoints = asked(farm, told.service, index)
+            now, endpoints = asked(farm, told.service, index, tls)
             if now == index:
                 time.sleep(PAUSE_SECONDS)  # a proxy in between may answer at once
                 continue

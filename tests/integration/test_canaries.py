@@ -212,7 +212,7 @@ def agents_page(url: str, planted: Planted, heard: Heard) -> None:
 def person(guarded: Guarded, config: Path, **variables: str) -> AsRole:
     """An operator on a machine that has the configuration of a farm."""
     known = {"FARMD_CONFIG": str(config), "HOOK_SECRET": NAMED, **variables}
-    return replace(guarded.farmctl("operator"), variables=known, inside=False)
+    return replace(guarded.farmctl("operator"), variables=known)
 
 
 def bundle(guarded: Guarded, config: Path, planted: Planted, heard: Heard) -> None:
@@ -226,17 +226,20 @@ def bundle(guarded: Guarded, config: Path, planted: Planted, heard: Heard) -> No
         heard.add("debug bundle", "\n".join(part.read().decode() for part in parts.values() if part))
 
 
-def on_this_machine(guarded: Guarded, config: Path, folder: Path, heard: Heard) -> None:
-    """What commands say that read the configuration or are given a wrong credential, and an export."""
-    operator, known = person(guarded, config), {"FARMD_CONFIG": str(config), "HOOK_SECRET": NAMED}
+def settings(config: Path, folder: Path, heard: Heard) -> None:
+    """What is shown of a configuration."""
+    known = {"FARMD_CONFIG": str(config), "HOOK_SECRET": NAMED}
     with Program("check-config", "--print", folder=folder, **known) as printed:
         printed.ends()
         heard.add("check-config --print", printed.text)
-    loaded = load(config, known)
-    explained = [
-        line for section, key in every_key() for line in report.explained(loaded, f"{section}.{key.name}")
-    ]
+    loaded, every = load(config, known), [f"{section}.{key.name}" for section, key in every_key()]
+    explained = [line for key in every for line in report.explained(loaded, key)]
     heard.add("check-config --explain", "\n".join(explained))
+
+
+def on_this_machine(guarded: Guarded, config: Path, folder: Path, heard: Heard) -> None:
+    """What commands say that use the configuration or are given a wrong credential, and an export."""
+    operator = person(guarded, config)
     for sink in ("webhook", "pagerduty", "slack", "alertmanager", "of-env"):
         done = operator("alert", "test", sink)
         assert done.code == 9, done
@@ -300,7 +303,7 @@ def test_no_secret_of_any_input_is_told_anywhere(guarded: Guarded, tmp_path: Pat
         eventually("the job's pod", lambda: "bert" in operator.ok("pod", "list").out)
 
         for line in LOOKS:
-            for output in ("table", "wide", "json", "yaml"):
+            for output in ("wide", "json"):
                 done = operator(*line.split(), "-o", output)
                 heard.add(f"farmctl {line}", f"{done.out}\n{done.err}")
         changed = HELLO.replace("replicas: 1", "replicas: 2").replace(WORKLOAD, f"{WORKLOAD}more")
@@ -313,7 +316,8 @@ def test_no_secret_of_any_input_is_told_anywhere(guarded: Guarded, tmp_path: Pat
         each.tail()
         heard.add(f"log of {each.process.pid}", each.text)
     for config in configs:
-        on_this_machine(guarded, config, tmp_path, heard)
+        settings(config, tmp_path, heard)
+    on_this_machine(guarded, configs[0], tmp_path, heard)
 
     told = {name: found for name, secret in inputs.items() if (found := heard.tells(secret))}
     assert told == OWN_MACHINE, "\n".join(f"{name}: {where}" for name, where in told.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import runpy
 import signal
 import socket
 import ssl
@@ -24,6 +25,7 @@ from store.keys import Keys
 from tests import prometheus
 from tests.certificates import authority, issue
 from tests.credentials import mend
+from tests.farmctl import ROOT
 from tests.fleet import LIMIT
 from tests.guarded import NODES, AsRole, Guarded, guarded_consul
 from tests.ports import free_ports
@@ -199,6 +201,10 @@ def test_whoever_calls_our_http_does_so_over_mutual_tls(
         assert health(role, port, tmp_path, pki) == (0, "ok\n")
 
     assert [each.instance for each in asyncio.run(polled(guarded, pki)) or ()] == ["hello"]
+
+    router = runpy.run_path(str(ROOT / "examples/nginx/upstream.py"))
+    tls = router["trusting"](*(str(pki / name) for name in ("ca.pem", "person.pem", "person.key")))
+    assert len(router["asked"](f"https://localhost:{ports['farm']}", "front", 0, tls)[1]) == 1
 
     scraping = prometheus.Server()
     targets = {role: f"localhost:{port}" for role, port in ports.items()}
