@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import io
 import os
-import shlex
 import shutil
 import signal
 import subprocess
 import tarfile
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests import reaper
+from tests import engine_traces, reaper
 from tests.containers import answers
+from tests.engine_traces import Traces, path, system
 
 IMAGE = "localhost/busybox:test"
 PARTS = {
@@ -32,6 +31,8 @@ PARTS = {
     "iptables": "iptables",
     "ip": "iproute2",
     "busybox": "busybox-static",
+    "netavark": "netavark",
+    "aardvark-dns": "aardvark-dns",
 }
 START_SECONDS = 30.0
 
@@ -69,22 +70,22 @@ class PodmanEngine:
     """
 
     def __init__(self, registries: Sequence[str] = (), disk: Path | None = None) -> None:
-        missing = [package for name, package in PARTS.items() if shutil.which(name, path=_path()) is None]
+        where = f"{path()}:{_HELPERS}"
+        missing = [package for name, package in PARTS.items() if shutil.which(name, path=where) is None]
         if missing or os.geteuid() != 0:
             what = (
                 f"run as root: apt-get install --no-install-recommends {' '.join(missing or PARTS.values())}"
             )
             raise EngineMissing(f"the tests of containers need podman with runc: {what}")
-        self._folder = Path(tempfile.mkdtemp(prefix="farmd-engine-"))
+        engine_traces.clear_left()
+        self._traces = Traces.begin()
+        self._folder = self._traces.folder
         (self._folder / "names").mkdir()
-        number = int.from_bytes(os.urandom(2))
-        block = 128 + number % 127
-        self._bridge, self._addresses = f"t{number}", f" 10.{block}."
         own = {
             "folder": self._folder,
             "helpers": _HELPERS,
-            "range": block,
-            "bridge": self._bridge,
+            "range": self._traces.block,
+            "bridge": self._traces.bridge,
         }
         (self._folder / "containers.conf").write_text(_CONFIG.format_map(own))
         (self._folder / "netavark").write_text(_NETAVARK.format_map(own))
@@ -94,7 +95,7 @@ class PodmanEngine:
         )
         (self._folder / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
         self.environment = {
-            "PATH": _path(),
+            "PATH": path(),
             "HOME": str(self._folder),
             "CONTAINERS_CONF": str(self._folder / "containers.conf"),
             "CONTAINERS_REGISTRIES_CONF": str(self._folder / "registries.conf"),
@@ -118,9 +119,7 @@ class PodmanEngine:
     def __exit__(self, *_: object) -> None:
         self.kill()
         self.clear()
-        self._forget_network()
-        _system("umount", "-l", str(self._folder / "root/vfs"))
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._traces.remove()
 
     def start(self) -> None:
         """Start the API service."""
@@ -152,7 +151,7 @@ class PodmanEngine:
         later listens on it, and is never reached.
         """
         self.run("rm", "--all", "--force", "--time", "0")
-        self._forget_rules("nat", "--dport")
+        self._traces.forget_rules("nat", "--dport")
 
     def lose_power(self) -> None:
         """What a loss of the machine's power does: all processes are gone, and all that lies in memory."""
@@ -162,27 +161,14 @@ class PodmanEngine:
             for pid in self.run("inspect", "--format", f"{{{{.State.{name}}}}}", *ids).split() if ids else []:
                 os.kill(int(pid), signal.SIGKILL)
         for each in ids:
-            _system("runc", "delete", "--force", each)
+            system("runc", "delete", "--force", each)
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         for mount in mounts:
             if mount.startswith(f"{self._folder}/") and mount.endswith("/shm"):
-                _system("umount", "-l", mount)
-        self._forget_network()
+                system("umount", "-l", mount)
+        self._traces.forget_network()
         for name in ("run", "tmp"):
             shutil.rmtree(self._folder / name, ignore_errors=True)
-
-    def _forget_network(self) -> None:
-        """Remove what the machine's next start would not have."""
-        self._forget_rules("nat")
-        self._forget_rules("filter")
-        for line in _system("ip", "-brief", "link").splitlines():
-            if line.startswith(f"{self._bridge}-"):
-                _system("ip", "link", "delete", line.split()[0])
-
-    def _forget_rules(self, table: str, about: str = "") -> None:
-        for rule in _system("iptables-save", "-t", table).splitlines():
-            if rule.startswith("-A ") and self._addresses in rule and about in rule:
-                _system("iptables", "--wait", "-t", table, "-D", *shlex.split(rule)[1:])
 
     def pause(self) -> None:
         """Stop answering, as an engine that hangs."""
@@ -212,21 +198,9 @@ class PodmanEngine:
         return sorted(self.run("ps", "--all", "--format", "{{.Names}}").split())
 
 
-def _system(*words: str) -> str:
-    """Run a program that may find nothing to do; its output."""
-    done = subprocess.run(
-        words, env={"PATH": _path()}, check=False, capture_output=True, text=True, timeout=30
-    )
-    return done.stdout
-
-
-def _path() -> str:
-    return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-
-
 def busybox() -> bytes:
     """A root folder of busybox alone, as a tar archive."""
-    binary = shutil.which("busybox", path=_path())
+    binary = shutil.which("busybox", path=path())
     assert binary is not None
     names = subprocess.run([binary, "--list"], check=True, capture_output=True, text=True).stdout.split()
     archive = io.BytesIO()
