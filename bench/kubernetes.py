@@ -12,7 +12,7 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,26 +107,27 @@ class Setting:
         await asyncio.gather(*(one() for _ in range(MOST_IN_FLIGHT)))
         return time.monotonic() - started
 
-    async def counts(self, *, reads: bool = False) -> Counter[tuple[str, str]]:
+    async def counts(self, *, reads: bool = False, of: Collection[str] = COUNTED) -> Counter[tuple[str, str]]:
         """Mutating requests so far by (verb, resource), the server's own count; ``pods/status`` is one.
 
-        ``reads``: in their place those that read pods, services and jobs, without watches.
+        ``reads``: in their place those that read, without watches. ``of``: the resources that count.
         """
         found = Counter[tuple[str, str]]()
         for (verb, _, plural, what), value in (await self.requests()).items():
-            if verb in (READS if reads else WRITES) and plural in COUNTED:
+            if verb in (READS if reads else WRITES) and plural in of:
                 found[verb, what] += value
         return found
 
     async def requests(self) -> Counter[tuple[str, str, str, str]]:
-        """All requests so far by verb, API group, resource, and resource with subresource."""
+        """All requests so far, save dry runs, by verb, API group, resource, and resource with subresource."""
         async with self.session.get(self.api.url + "/metrics") as answer:
             text = await answer.text()
         found = Counter[tuple[str, str, str, str]]()
         for labels, value in _COUNTED.findall(text):
             named = dict(_LABEL.findall(labels))
             what = "/".join(filter(None, (named["resource"], named["subresource"])))
-            found[named["verb"], named["group"], named["resource"], what] += int(float(value))
+            if not named.get("dry_run"):
+                found[named["verb"], named["group"], named["resource"], what] += int(float(value))
         return found
 
     async def created(self, namespace: str, count: int, work: Awaitable[object], within: float) -> float:

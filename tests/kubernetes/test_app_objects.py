@@ -14,9 +14,10 @@ from farmd.kubernetes.apps.api import Api
 from farmd.kubernetes.apps.applicator import Applicator
 from farmd.kubernetes.apps.discovery import Discovery
 from farmd.kubernetes.apps.marks import APPLIED, LABEL, MANAGER
+from farmd.kubernetes.apps.watching import Watching
 from farmd.kubernetes.errors import Unavailable
-from farmd.kubernetes.transport import KubernetesTransport
-from farmd.runtime.clock import SystemClock
+from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.runtime.clock import SystemClock, system_rng
 from store.apps import Entry, TypedReference
 from store.errors import OutcomeUnknown
 from tests.fleet import eventually
@@ -534,3 +535,38 @@ async def test_an_object_is_never_older_than_the_moment_at_which_it_was_made(wor
         assert live is not None
         assert before <= live.created <= before + 3.0
         await world.does(app, "remove", entry)
+
+
+async def test_what_an_app_wrote_itself_is_read_again_only_when_somebody_else_changed_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching = Watching(world.transport, (world.namespace,), SystemClock(), system_rng())
+    api = Api(world.transport, Discovery(world.transport), "shop", lambda: 10.0, impersonate=False)
+    app = Applicator(api, "shop", CLUSTER, SystemClock(), watching)
+    (entry,) = world.entries(config(mode="production")).values()
+    path = f"/api/v1/namespaces/{world.namespace}/configmaps/settings"
+    resource, read, send = await api.resource(entry.ref), list[str](), world.transport.send
+    assert resource is not None
+
+    async def counted(request: Request, *rest: Any, **more: Any) -> Any:
+        read.extend([request.path] * (request.method == "GET" and request.path == path))
+        return await send(request, *rest, **more)
+
+    async def shown() -> bool:
+        return watching.version(resource, entry.ref) == world.there(path)["metadata"]["resourceVersion"]
+
+    try:
+        assert await world.look(app, entry) is None
+        assert await world.does(app, "create", entry) == {}
+        await eventually(shown, what="the watch shows the object")
+        monkeypatch.setattr(world.transport, "send", counted)
+        looks = [await world.look(app, entry) for _ in range(2)]
+        assert [(live and live.owner, live and live.differs) for live in looks] == [("apps/shop", ())] * 2
+        assert read == []
+        world.api.patch(path, {"data": {"mode": "other"}})
+        await eventually(shown, what="the watch shows the change")
+        changed = await world.look(app, entry)
+        assert changed is not None
+        assert (changed.differs, read) == (("data.mode",), [path])
+    finally:
+        await watching.close()

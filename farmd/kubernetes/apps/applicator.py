@@ -74,6 +74,7 @@ class Applicator:
         self._watching = watching
         self._resources: set[Resource] = set()
         self._known: dict[Ref, _Known] = {}
+        self._answers: dict[Ref, Object] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     # -- reading -------------------------------------------------------------------------------
@@ -85,6 +86,7 @@ class Applicator:
         """
         looks = await asyncio.gather(*(self.look(entry) for entry in entries.values()))
         self._known = {ref: known for ref, known in self._known.items() if ref in entries}
+        self._answers = {ref: answer for ref, answer in self._answers.items() if ref in entries}
         found = {str(live.ref): live for live in looks if live is not None}
         return {**self._others(), **found}
 
@@ -128,16 +130,21 @@ class Applicator:
                 return Live(ref=entry.ref, busy=error.text or error.message)
 
     async def _unchanged(self, entry: Entry) -> Live | None:
-        """What was found of an object, if a watch shows that it is the same; None: it must be read."""
+        """What was found or written of an object, if a watch shows that it is the same; None: it must be
+        read.
+        """
         if self._watching is None or (resource := await self._api.resource(entry.ref)) is None:
             return None
         self._resources.add(resource)
         self._watching.watch(resource)
+        version = self._watching.version(resource, entry.ref)
+        answer = self._answers.pop(str(entry.ref), None)
+        if answer is not None and answer["metadata"]["resourceVersion"] == version:
+            return await self._live(entry, answer)
         known = self._known.get(str(entry.ref))
-        if known is None or known.entry != entry:
+        if known is None or known.entry != entry or known.live.version != version:
             return None
-        same = self._watching.version(resource, entry.ref) == known.live.version
-        return known.live if same else None
+        return known.live
 
     async def _live(self, entry: Entry, found: Object) -> Live:
         ref = str(entry.ref)
@@ -245,6 +252,7 @@ class Applicator:
 
     async def _write(self, act: Act, seq: int) -> None:
         known = self._known.pop(str(act.ref), None)
+        self._answers.pop(str(act.ref), None)
         if act.verb == "create":
             await self._bring(act, None, self._mark(seq))
             return
@@ -272,29 +280,35 @@ class Applicator:
         scopes = scopes_of(entry.document)
         if found is None:
             try:
-                await self._api.apply(act.ref, marked(entry.document, mark), None, force=False, dry=dry)
+                made = await self._api.apply(
+                    act.ref, marked(entry.document, mark), None, force=False, dry=dry
+                )
             except Conflict as error:
                 raise Conflict("it was made meanwhile by somebody else", status=error.status) from error
         else:
             if not dry:
                 left = [scope for scope in scopes_of(found) if scope not in scopes]
                 await dereference_scopes(self._api, act.ref, left)
-            await self._change(act, entry.document, found, mark, dry=dry)
+            made = await self._change(act, entry.document, found, mark, dry=dry)
         if not dry:
+            self._answers[str(act.ref)] = made
             await reference_scopes(self._api, act.ref, scopes)
 
     async def _change(
         self, act: Act, document: Mapping[str, Any], found: Object, mark: Mark, *, dry: bool
-    ) -> None:
+    ) -> Object:
         if act.verb == "adopt" and not dry:
             found = await self._api.take_over(act.ref, found)
         assert act.entry is not None
         body = marked(compare.with_live(document, found, act.entry.ignore), mark)
         try:
-            await self._api.apply(act.ref, body, found, force=act.verb != "adopt" or act.force, dry=dry)
+            return await self._api.apply(
+                act.ref, body, found, force=act.verb != "adopt" or act.force, dry=dry
+            )
         except FieldsTaken as error:
             if not (dry and all(map(taken_over, error.causes.values()))):
                 raise
+            return found
 
     async def _founded(self, acts: Sequence[Act]) -> None:
         """Wait for a moment until what others live in is there; else these are refused, and tried later."""

@@ -1,0 +1,110 @@
+"""A4: an app of 500 objects in Kubernetes: new, in another revision that changes none, and in one of five.
+
+Counted are the mutating calls, by the API server's own count. The bare client applies the same objects in
+another namespace, as many at once as a farm does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+from urllib.parse import urlencode
+
+from bench.kubernetes import Call as Request
+from bench.kubernetes import Setting, setting
+from bench.rig import median, note, report
+from farmd import overview
+from farmd.commands.mutation import Call, commit
+from farmd.dispatch import commands
+from farmd.dispatch.bundle import AppSpec, parse
+from farmd.dispatch.standing import state_of
+from farmd.runtime.clock import SystemIds
+from tests.fleet import CLOCK, KEYS, eventually
+
+OBJECTS, CHANGED, ROUNDS, RATIO = 500, 5, 3, 1.3
+WITHIN, LOOK_SECONDS = 120.0, 0.02
+RBAC = "rbac.authorization.k8s.io"
+APPLY = "application/apply-patch+yaml"
+
+
+async def run() -> bool:
+    """Measure, print, and tell whether the targets are met."""
+    ours, bare, sent = [], [], list[list[int]]()
+    async with setting() as world:
+        call = Call(world.store, KEYS, CLOCK, SystemIds(), "user/bench@here")
+        for namespace in ("ours", "bare"):
+            world.api.namespace(namespace)
+        farm = world.start_farm("apps", "ours")
+        await farm.heard("farm.ready", 60.0)
+
+        async def serves() -> bool:
+            found = await overview.farms(call.client, call.keys)
+            return any("kubernetes.ours" in each.features for each in found)
+
+        await eventually(serves, what="the farm serves the cluster")
+        for number in range(ROUNDS):
+            taken, counts = await _applied(world, call, f"shop{number}")
+            ours.append(taken)
+            sent.append(counts)
+            bare.append(await _bare(world, f"shop{number}"))
+            note(f"A4 {number}: ours {ours[-1]:.2f} s, bare {bare[-1]:.2f} s, calls {counts}")
+    value, baseline = median(ours), median(bare)
+    met = value <= RATIO * baseline and all(each == [OBJECTS, 0, CHANGED] for each in sent)
+    return report(
+        f"A4 apply of {OBJECTS} objects in Kubernetes, seconds", value, baseline,
+        f"<= {RATIO:g} x a bare client; {OBJECTS}, 0 and {CHANGED} mutating calls", met, calls=sent,
+    )  # fmt: skip
+
+
+async def _applied(world: Setting, call: Call, app: str) -> tuple[float, list[int]]:
+    """Seconds until the new objects are reached, and the mutating calls of the three revisions."""
+    reference = {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": RBAC}
+    subject = {"kind": "User", "name": f"farmd:app:{app}", "apiGroup": RBAC}
+    binding = {"metadata": {"name": app}, "subjects": [subject], "roleRef": reference}
+    await world.call(Request("POST", f"/apis/{RBAC}/v1/namespaces/ours/rolebindings", binding))
+    first, counts = 0.0, list[int]()
+    for changed, history in ((0, 10), (0, 9), (CHANGED, 9)):
+        before = await world.counts(of=("configmaps",))
+        taken = await _reached(call, app, _documents(app, changed), history)
+        first = first or taken
+        counts.append((await world.counts(of=("configmaps",)) - before).total())
+    return first, counts
+
+
+async def _reached(call: Call, app: str, documents: list[dict[str, Any]], history: int) -> float:
+    """Seconds from a revision's record until it is reached."""
+    files = [(json.dumps(each), f"{number}.json") for number, each in enumerate(documents)]
+    bundle = parse(files, AppSpec(name=app, namespace="ours", history=history))
+    found = await commands.apply(call, bundle)
+    await commit(call, found.mutation)
+    began = time.monotonic()
+    async with asyncio.timeout(WITHIN):
+        while (await state_of(call, app)).reached != found.app.revision:
+            await asyncio.sleep(LOOK_SECONDS)
+    return time.monotonic() - began
+
+
+def _documents(app: str, changed: int) -> list[dict[str, Any]]:
+    """The objects of an app, of which the first so many differ from those of its first revision."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"{app}-{number:03}"},
+            "data": {"mode": "other" if number < changed else "production"},
+        }
+        for number in range(OBJECTS)
+    ]
+
+
+async def _bare(world: Setting, app: str) -> float:
+    """Seconds for the same objects by a bare client."""
+    said = urlencode({"fieldManager": "bare", "force": "false"})
+
+    def applied(body: dict[str, Any]) -> Request:
+        path = f"/api/v1/namespaces/bare/configmaps/{body['metadata']['name']}?{said}"
+        return Request("PATCH", path, body, APPLY)
+
+    return await world.all([[applied(each)] for each in _documents(app, 0)])
