@@ -39,6 +39,8 @@ def _blocked(survey: Survey) -> Iterator[Finding]:
         key = survey.keys.record(kind, item)
         record = survey.trees[kind].get(key) if named(kind) else None
         stale = named(kind) and (record is None or status.record not in {0, record.modify_index})
+        if named(kind) and record is not None and key not in names:
+            continue  # it does not decode, which is a finding of its own, and no command shows more
         if status.state == "blocked" and not stale:
             name = status.name or names.get(key, item)
             title = status.name or kinds.title(kind, name)

@@ -229,6 +229,19 @@ async def test_a_blocked_item_is_named_with_its_reason() -> None:
         assert finding.fix == "farmctl rc explain hello"
 
 
+async def test_what_is_blocked_by_its_own_broken_record_is_told_once_with_what_mends_it() -> None:
+    async with person() as call:
+        rc_id = await healthy(call)
+        await call.client.put(KEYS.record("rcs", rc_id), b"{")
+        entry = await call.client.read(KEYS.record("rcs", rc_id))
+        assert entry is not None
+        status = Status(state="blocked", reason="does not decode", record=entry.modify_index)
+        await put(call, KEYS.status("rcs", rc_id), status)
+        codes = [finding.code for finding in (await look(call)).findings]
+        assert "record-invalid" in codes
+        assert "blocked" not in codes
+
+
 async def edit(call: Call, rc_id: str, **fields: object) -> None:
     """Change a controller's record by hand."""
     entry = await call.client.read(KEYS.record("rcs", rc_id))
