@@ -13,16 +13,16 @@ from msgspec.structs import asdict, replace
 from farmd.commands.mutation import Call, Mutation
 from farmd.dispatch import changes
 from farmd.dispatch.bundle import AppSpec, Bundle
-from farmd.dispatch.model import Ref
+from farmd.dispatch.model import Ref, Snapshot
 from farmd.dispatch.plan import carried
 from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview, play
 from farmd.dispatch.revision import existing, recorded, refuse_deleting, wanted
 from farmd.dispatch.standing import Standing, former, snapshot, standing
 from farmd.overview.members import farms
-from store.apps import ALL, App, AppStore, Entry
+from store.apps import ALL, KIND, App, AppStore, Entry
 from store.clusters import CLUSTERS
-from store.errors import Conflict, InputInvalid, refuse
+from store.errors import Conflict, InputInvalid, NotFound, refuse
 from store.keys import valid_name
 from store.mistakes import nearest
 from store.words import listed
@@ -123,6 +123,7 @@ async def _prepared(
     preview = play(shot)
     if preview.blocked is not None and preview.blocked.code == "mass":
         raise InputInvalid(f"app {now.name!r}: {preview.blocked.text}", field="mass")
+    await _tell_owners(call, shot, preview)
     made = await changes.prepared(call, now.name, preview, places)
     if app.atomic:
         _check_atomic(call, preview, made)
@@ -136,6 +137,21 @@ async def _prepared(
         changes=made,
         mutation=await recorded(call, now, app, entries, of, "rollback" if of else "apply"),
     )
+
+
+async def _tell_owners(call: Call, shot: Snapshot, preview: Preview) -> None:
+    """Say of each object that belongs to another app which revision of that one has it, and by whom."""
+    store = AppStore(call.client, call.keys)
+    for ref, why in preview.refused.items():
+        family, _, name = shot.live[ref].owner.partition("/") if ref in shot.live else ("", "", "")
+        other = await store.find(name) if family == KIND else None
+        if other is not None:
+            number = other.record.revision
+            try:
+                by = (await store.tracker(name, number)).by
+            except NotFound:  # a person removed it
+                by = ""
+            preview.refused[ref] = f"{why} ({', '.join(filter(None, (f'revision {number}', by)))})"
 
 
 def _settings(spec: AppSpec, now: Standing) -> App:

@@ -117,16 +117,25 @@ async def test_what_left_the_files_is_carried_without_prune_and_goes_with_it() -
         assert verbs(gone) == [(2, "remove", "rc/db")]
 
 
+async def test_an_object_of_an_app_that_is_gone_is_refused_by_that_name() -> None:
+    async with person() as call:
+        asking = replace(call, part_of="apps/other")
+        await commit(asking, await RC.create(asking, RC.file.parse(hello(name="db"), "x")))
+        found = await commands.apply(call, bundle(document("db")))
+        assert found.preview.refused == {"rc/db": "belongs to app other"}
+
+
 async def test_all_refusals_are_told_at_once_before_anything_is_written() -> None:
     async with person() as call:
         await commit(call, await RC.create(call, RC.file.parse(hello(name="web"), "x")))
         asking = replace(call, part_of="apps/other")
+        await applied(call, document("db"), name="other")
         await commit(asking, await RC.create(asking, RC.file.parse(hello(name="db"), "x")))
         found = await commands.apply(call, bundle(document("web", replicas=9), document("db")))
         before = await snapshot(call)
         with pytest.raises(Conflict) as refused:
             found.refuse()
-        assert "rc/db: belongs to app other" in refused.value.message
+        assert "rc/db: belongs to app other (revision 1, user/ada@desk)" in refused.value.message
         assert "rc/web: exists and differs: replicas; --adopt rc/web takes it" in refused.value.message
         assert "\n" not in refused.value.message
         assert await snapshot(call) == before
