@@ -89,7 +89,9 @@ class Poster:
         except TimeoutError as error:
             raise DeliveryFailed(f"no answer within {self._timeout:g} s") from error
         except aiohttp.ClientError as error:
-            raise DeliveryFailed(f"connection failed: {type(error).__name__}") from error
+            # The error's own text may hold the address, which may be a secret.
+            why = error.strerror if isinstance(error, aiohttp.ClientOSError) else type(error).__name__
+            raise DeliveryFailed(f"connection failed: {why or type(error).__name__}") from error
         text = f"status {status}, expected 2xx{said}"
         if status in (408, 429) or status >= 500:
             raise DeliveryFailed(text, status=status, after=after)

@@ -48,6 +48,8 @@ async def logs(invocation: Invocation, slot: str, attempt: int | None, **options
         if attempt is not None:
             raise InputInvalid("--attempt: found without a slot, expected JOB/TYPE/INDEX", field="attempt")
         pods = (await overview.pods(client, keys, job)).placed
+        if not pods:
+            invocation.say(f"of a member that is gone: farmctl job logs {job.name}/{job.types[0].name}/0")
         await stream_all(invocation, f"job/{job.name}", pods, wanted)
         return
     found = _slot(job, rest)

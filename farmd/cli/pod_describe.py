@@ -77,7 +77,14 @@ def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[st
         *([("Prepares", row.preparing)] if row.preparing else []),
         ("Health", row.health + (f" for {ago(now, row.health_since)}" if row.health_since else "")),
         ("Age", ago(now, row.placed_at)),
-        ("Started", f"{rfc3339(row.started)}, {ago(now, row.started)} ago" if row.started else "never"),
+        (
+            "Started",
+            f"{rfc3339(row.started)}, {ago(now, row.started)} ago"
+            if row.started
+            else "not now"
+            if row.exits
+            else "never",
+        ),
         ("Restarts", str(row.restarts)),
     ]
     told += [

@@ -144,3 +144,15 @@ async def test_an_unreachable_receiver_is_a_failed_delivery_without_its_address(
         with pytest.raises(DeliveryFailed) as failed:
             await sink.deliver(ALERT)
     assert "secret-path" not in failed.value.message
+
+
+async def test_a_receiver_that_is_down_is_told_with_its_error_and_never_with_the_path_of_its_address() -> (
+    None
+):
+    async with aiohttp.ClientSession() as session:
+        poster = Poster(session, StillClock(), random.Random(1), timeout=5.0)
+        sink = WebhookSink(poster, "http://127.0.0.1:1/s3cret", StillClock(), secret=bytes)
+        with pytest.raises(DeliveryFailed, match="connection failed: Connect") as failed:
+            await sink.deliver(ALERT)
+    assert "s3cret" not in failed.value.message
+    assert "ClientConnectorError" not in failed.value.message
