@@ -81,6 +81,11 @@ def table() -> tuple[Metric, ...]:
     return (
         Metric("farmd_build_info", "gauge", "Always 1; the version is in the label.", {"version": ()}),
         Metric(
+            "farmd_web_certificate_end_timestamp_seconds",
+            "gauge",
+            "When the first certificate of web.tls_cert ends, as it is served; 0 without TLS.",
+        ),
+        Metric(
             "farmd_cycles_total",
             "counter",
             "Cycles of workers, by how they ended.",

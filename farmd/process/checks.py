@@ -74,13 +74,11 @@ def _token_files(config: Config) -> Iterator[tuple[str, str]]:
 
 def _one_credential(config: Config) -> None:
     """A request cannot have both the credentials of its address and a token."""
-    scheduler, rollouts = config.scheduler, config.rollouts
-    for section, url, file, key in (
-        ("scheduler", scheduler.url, scheduler.token_file, "token_file"),
-        ("rollouts", rollouts.prometheus_url, rollouts.prometheus_token_file, "prometheus_token_file"),
-    ):
-        if file and "@" in urlsplit(url).netloc:
-            refuse(f"{section}.{key}", "a file beside credentials in the address", "one of them")
+    for key, path in _token_files(config):
+        section, _, name = key.partition(".")
+        address = getattr(getattr(config, section), name.replace("token_file", "url"), "")
+        if path and "@" in urlsplit(address).netloc:
+            refuse(key, "a file beside credentials in the address", "one of them")
 
 
 def _failing(checks: Iterable[Check]) -> Iterator[str]:

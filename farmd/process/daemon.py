@@ -140,7 +140,7 @@ def _encrypted(section: WebSection, life: Life) -> tls.ServerContext | None:
     Raises:
         CredentialInvalid: a file is not usable.
     """
-    context = tls.server_context(section)
+    context = tls.server_context(section, life.recorder)
     if context is not None:
         life.on_reload.append(lambda _: context.look())
     return context

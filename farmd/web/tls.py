@@ -16,9 +16,12 @@ from collections.abc import Iterator
 import structlog
 
 from farmd.config.sections import WebSection
+from store.certificates import ends_of
 from store.consul.environment import load_pair, loaded
 from store.credentials import CredentialFiles, content
 from store.errors import CredentialInvalid, refuse
+from store.ports import Recorder
+from store.times import rfc3339
 
 log = structlog.get_logger()
 CERTIFICATE, KEY, AUTHORITIES = "web.tls_cert", "web.tls_key", "web.client_ca"
@@ -47,8 +50,8 @@ class ServerContext(ssl.SSLContext):
         return self.files().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
-def server_context(section: WebSection) -> ServerContext | None:
-    """What to serve with; None: without TLS. What callers would not accept is logged.
+def server_context(section: WebSection, recorder: Recorder) -> ServerContext | None:
+    """What to serve with; None: without TLS. What callers would refuse is logged, its end is a metric.
 
     Raises:
         CredentialInvalid: a file is not usable now.
@@ -60,7 +63,9 @@ def server_context(section: WebSection) -> ServerContext | None:
         context = _context(section)
         for line in doubts(section):
             log.warning("web.certificate_doubted", reason=line)
-        log.info("web.certificate_read", path=section.tls_cert)
+        end = min(ends_of(content(CERTIFICATE, section.tls_cert).decode("ascii", "replace")))
+        recorder.set("farmd_web_certificate_end_timestamp_seconds", end)
+        log.info("web.certificate_read", path=section.tls_cert, until=rfc3339(end))
         return context
 
     made = ServerContext(ssl.PROTOCOL_TLS_SERVER)

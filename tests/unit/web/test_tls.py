@@ -18,10 +18,14 @@ from structlog.testing import capture_logs
 from farmd.config.sections import WebSection
 from farmd.web import probe, tls
 from farmd.web.server import listening, serving
+from store.certificates import ends_of
 from store.errors import CredentialInvalid, InputInvalid
 from tests.certificates import authority, issue, openssl
 from tests.credentials import BAD, mend, spoil
+from tests.recorders import CountingRecorder
 
+RECORDER = CountingRecorder()
+END = ("farmd_web_certificate_end_timestamp_seconds",)
 HERE = "DNS:localhost,IP:127.0.0.1"
 
 
@@ -35,6 +39,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
         issue(folder, f"caller-{name}", "DNS:caller", name)
     issue(folder, "elsewhere", "DNS:farm.example.com")
     issue(folder, "yesterday", HERE, days=-1)
+    issue(folder, "lasting", HERE, days=20)
     return folder
 
 
@@ -78,7 +83,7 @@ async def served(section: WebSection) -> AsyncIterator[int]:
     app.router.add_get("/", who)
     app.router.add_get("/health", who)
     with listening("127.0.0.1", 0) as sock:
-        async with serving(app, sock, tls=tls.server_context(section)):
+        async with serving(app, sock, tls=tls.server_context(section, RECORDER)):
             yield sock.getsockname()[1]
 
 
@@ -146,6 +151,10 @@ async def test_with_client_ca_only_callers_that_it_signed_are_heard(
 async def test_a_new_pair_is_shown_and_new_authorities_count_without_a_restart(files: Files) -> None:
     async with served(files.section(mutual=True)) as port:
         assert await ask(port, caller(files.pki, "caller-ca")) == "caller-ca"
+        assert RECORDER.values[END] == ends_of(files.cert.read_text())[0]
+        files.pair("lasting")
+        assert await ask(port, caller(files.pki, "caller-ca")) == "caller-ca"
+        assert RECORDER.values[END] == ends_of(files.cert.read_text())[0]
         files.pair("server-ca-2")
         files.callers("ca-2")
         assert await ask(port, caller(files.pki, "caller-ca-2", trusts="ca-2")) == "caller-ca-2"
@@ -194,7 +203,7 @@ async def test_whatever_stands_in_a_file_no_process_starts_with_it_and_a_running
 
     ruin()
     with pytest.raises(CredentialInvalid, match=r"^web\.\w+: found [^\n]*, expected [^\n]*$"):
-        tls.server_context(section)
+        tls.server_context(section, RECORDER)
     mend(path, good)
     async with served(section) as port:
         ruin()
@@ -212,7 +221,7 @@ async def test_whatever_stands_in_a_file_no_process_starts_with_it_and_a_running
 def test_an_encrypted_key_is_refused_and_no_terminal_is_asked(files: Files) -> None:
     openssl("ec", "-in", str(files.key), "-aes128", "-passout", "pass:x", "-out", str(files.key))
     with pytest.raises(CredentialInvalid, match=r"^web\.tls_cert: .*its key is encrypted"):
-        tls.server_context(files.section())
+        tls.server_context(files.section(), RECORDER)
 
 
 @pytest.mark.parametrize(
