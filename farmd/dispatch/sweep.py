@@ -38,7 +38,8 @@ def sweep(shot: Snapshot, *, back: bool) -> Sweep:
         ref = str(entry.ref)
         left = shot.left.get(ref)
         if shot.app.deleting == "keep" or (entry.on_remove == "keep" and _goes(shot, ref, back=back)):
-            found.acts.append(Act("release", entry.ref, entry, "it stays, by on_remove"))
+            by = "--keep-objects" if shot.app.deleting == "keep" else "on_remove"
+            found.acts.append(Act("release", entry.ref, entry, f"it stays, by {by}"))
         elif left is not None and left.release:
             found.acts.append(Act("release", entry.ref, entry, "a person released it"))
         elif ref in shot.others and (_goes(shot, ref, back=back) or left is not None):
@@ -119,7 +120,8 @@ def _remove(shot: Snapshot, going: list[Entry], found: Sweep) -> None:
         elif live.busy:
             found.waiting[str(entry.ref)] = live.busy
         else:
-            found.acts.append(Act("remove", entry.ref, entry, "in no file any more"))
+            why = "its app is deleted" if shot.app.deleting else "in no file any more"
+            found.acts.append(Act("remove", entry.ref, entry, why))
 
 
 def unwanted(shot: Snapshot) -> Mapping[Ref, Live]:

@@ -285,13 +285,18 @@ async def test_release_takes_only_what_is_left() -> None:
         assert {str(entry.ref): entry.release for entry in entries} == {"rc/web": False, "rc/db": True}
 
 
-@pytest.mark.parametrize(("keep", "verb"), [(False, "remove"), (True, "release")])
-async def test_delete_marks_the_app_and_shows_what_becomes_of_its_objects(keep: bool, verb: str) -> None:
+@pytest.mark.parametrize(
+    ("keep", "verb", "why"),
+    [(False, "remove", "its app is deleted"), (True, "release", "it stays, by --keep-objects")],
+)
+async def test_delete_marks_the_app_and_shows_what_becomes_of_its_objects(
+    keep: bool, verb: str, why: str
+) -> None:
     async with person() as call:
         await applied(call, document("web"))
         await reach(call)
         mutation, preview = await words.delete(call, "shop", keep=keep)
-        assert [(act.verb, str(act.ref)) for _, act in preview.acts] == [(verb, "rc/web")]
+        assert [(act.verb, str(act.ref), act.why) for _, act in preview.acts] == [(verb, "rc/web", why)]
         assert mutation.change.destructive
         await commit(call, mutation)
         assert wanted(await standing(call, "shop")).deleting == ("keep" if keep else "objects")
