@@ -60,7 +60,6 @@ EXCEPTIONS = {
         "farmd/cli/kubernetes.py": OUTSIDE,
         "farmd/replication/": "the file of a controller holds the policy of its rollouts",
         "farmd/config/": SECTION,
-        "farmd/process/checks.py": SECTION,
         "farmd/observe/": FOREIGN,
         "farmd/dev/": EXAMPLE,
         "store/history.py": "the history of rollouts",
