@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from farmd import overview
-from farmd.kubernetes.progressive.objects import CONFIG_MAPS, ENABLED, ORCHESTRATORS
+from farmd.kubernetes.progressive.objects import CLAIM, CONFIG_MAPS, ENABLED, ORCHESTRATORS
 from tests.farmctl import Farmctl, Result
 from tests.fleet import eventually
 from tests.kubernetes.rollouts import Rollouts
@@ -66,8 +66,10 @@ async def test_what_stands_in_the_way_of_a_rollout_is_told_by_name(idle: Rollout
     idle.server.ask("DELETE", role)
     configured(idle, "config-autoscaler", enable_scale_to_zero="false", initial_scale="3")
     idle.play.room = 2
-    await pushed(idle, 2, 2, 50, **{"rollout.farmd.io/progress-deadline": "1"})
+    wrong = {"rollout.knative.dev/stage-rollout-timeout-minutes": "soon"}
+    await pushed(idle, 2, 2, 50, **{"rollout.farmd.io/progress-deadline": "1", **wrong})
     await idle.told("1 s without progress")
+    await idle.until("events", lambda: idle.events() >= {"RolloutBlocked", "RolloutSettings"})
     found = await examined(idle, tmp_path)
     assert shown(found, "ksvc/NS/web").startswith("blocked: ksvc/NS/web: 1 s without progress: web-00002")
     assert found["ksvc/NS/web"][0]["fix"] == f"farmctl rollout explain ksvc/{idle.namespace}/web"
@@ -108,3 +110,17 @@ async def test_people_read_the_settings_that_farms_go_by(idle: Rollouts, tmp_pat
     await idle.until("the first revision", lambda: idle.rests(OLD, 4))
     found = await ran(idle, tmp_path, "rollout", "status", f"ksvc/{idle.namespace}/web", "-o", "json")
     assert found.json["strategy"] == "availability, ratio 50"
+
+
+async def test_a_service_that_farms_of_another_cluster_own_is_left_to_them(idle: Rollouts) -> None:
+    await idle.farm("first")
+    await pushed(idle, 1, 2)
+    await idle.until("the first revision", lambda: idle.rests(OLD, 2))
+    await idle.stop("first")
+    status = {"status": {"annotations": {CLAIM: "other/5"}}}
+    idle.server.patch(ORCHESTRATORS.path(idle.namespace, "web") + "/status", status)
+    await pushed(idle, 2, 2, 50)
+    before = idle.record(), idle.autoscalers()
+    await idle.farm("second")
+    await idle.told("farms of another cluster (other) own it")
+    assert (idle.record(), idle.autoscalers()) == before
