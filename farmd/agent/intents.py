@@ -22,7 +22,7 @@ from farmd.agent.contact import Contact
 from farmd.agent.errors import ManifestUnusable, StartFailed
 from farmd.agent.link import Link
 from farmd.agent.manifests import Manifests
-from farmd.agent.model import AgentConfig, Wanted
+from farmd.agent.model import AgentConfig, Record, Wanted
 from farmd.agent.pods import Pods
 from farmd.observe.progress import Progress
 from farmd.runtime.wake import wait
@@ -149,7 +149,7 @@ class Intents:
             wanted = await self._with_ends(wanted)
         self.pods.obey(wanted)
         self.obeyed = True
-        self._unusable = any(pod.problem or (pod.start_failed and pod.record.start_by) for pod in self.pods)
+        self._unusable = any(pod.problem or pod.warning or pod.awaits_start for pod in self.pods)
         self._tell_unsigned(wanted.values())
         self.wake()
 
@@ -210,9 +210,12 @@ class Intents:
 
         assert self.admission is not None
         pod = self.pods.get(wanted.instance)
-        again = pod is not None and pod.record.wanted and pod.record.running == wanted.sha
-        if again and pod is not None and pod.record.owner == wanted.owner:
-            return replace(wanted, start_by=pod.record.start_by)
+        record = pod.record if pod is not None else Record(instance=wanted.instance)
+        again = record.wanted and record.has_started(wanted.sha)
+        # A node that warns goes on looking at what nobody signed, so that it says so until somebody does.
+        settled = self.admission.policy == "enforce" or record.start_by > 0
+        if again and settled and record.owner == wanted.owner:
+            return replace(wanted, start_by=record.start_by)
         decision = await self.admission.decide(
             wanted.sha, wanted.owner, wanted.instance, manifest, again=again
         )

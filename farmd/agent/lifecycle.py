@@ -69,7 +69,8 @@ class Lifecycle:
         manifest = pod.target
         if manifest is None:
             raise StartFailed(pod.problem)
-        if 0 < pod.record.start_by <= self.clock.now() and pod.record.running != pod.record.manifest:
+        late = 0 < pod.record.start_by <= self.clock.now()
+        if late and not pod.record.has_started(pod.record.manifest):
             raise StartFailed(
                 f"the signature of manifest {pod.record.manifest[:12]} ended before its first start"
             )

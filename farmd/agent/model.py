@@ -124,6 +124,13 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Whether the intent asks for another start than the last one: of another manifest, or a restart."""
         return self.running != self.manifest or self.restart_due
 
+    def has_started(self, sha: str) -> bool:
+        """Whether this pod started that manifest before, so that no signature is asked for again (R32).
+
+        What the instance ran before its pod was removed does not count.
+        """
+        return self.running == sha and (not self.fresh or self.start_by > 0)
+
     @property
     def restart_due(self) -> bool:
         """Whether a restart was asked for since the last start."""

@@ -61,6 +61,11 @@ class Pod:
         """Whether being out of contact with the store matters to this pod (``stop_after``)."""
         return any(m is not None and m.stop_after > 0 for m in (self.manifest, self.target))
 
+    @property
+    def awaits_start(self) -> bool:
+        """Whether a signature permits its first start, which was not yet: it may be withdrawn until then."""
+        return self.record.start_by > 0 and not self.record.has_started(self.record.manifest)
+
     def change(self, **fields: object) -> None:
         """Replace fields of the record in memory; saving is the caller's."""
         self.record = msgspec.structs.replace(self.record, **fields)

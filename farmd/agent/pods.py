@@ -70,7 +70,7 @@ class Pods:
             pod.problem = f"manifest {record.manifest[:12]}: no copy on this node"
         elif record.peers and self._manifests.peers_here(record.peers) is None:
             pod.problem = f"peers {record.peers[:12]}: no copy on this node"
-        elif self._enforced and record.running != record.manifest and not record.start_by:
+        elif self._enforced and not record.has_started(record.manifest) and not record.start_by:
             pod.target, pod.problem = None, "its signature was not looked at yet"
         left = record.not_before - self._clock.now()
         longest = pod.target.restart.maximum if pod.target is not None else 0.0
@@ -204,15 +204,14 @@ class Pods:
             log.warning("intent.refused", instance=pod.instance, intent=intent.index, reason=intent.problem)
             self._recorder.count("farmd_pod_events_total", event="refused")
         pod.problem, pod.refused = intent.problem, intent.index
-        if intent.unsigned and pod.record.manifest == intent.sha != pod.record.running:
-            pod.target = (
-                None  # it was signed when this agent obeyed, is not any more, and has not started yet
-            )
+        if intent.unsigned and pod.record.manifest == intent.sha and not pod.record.has_started(intent.sha):
+            # It was signed when this agent obeyed, is not any more, and has not started yet.
+            pod.target = None
         if not pod.record.wanted:
             # The instance was proven unwanted before, so there is no older intent to continue with.
             pod.target = None
             pod.renew()
-            pod.change(wanted=True, manifest=intent.sha, owner=intent.owner)
+            pod.change(wanted=True, manifest=intent.sha, owner=intent.owner, fresh=True, start_by=0.0)
 
 
 def _record(intent: Wanted) -> Record:

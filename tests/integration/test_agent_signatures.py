@@ -201,6 +201,11 @@ async def test_a_node_that_warns_starts_the_pod_and_says_what_is_missing(rig: Ag
     found = await rig.presence()
     assert found is not None
     assert "signatures.warn" in found[0].features
+    await rig.want(RUNS, owner="ab01", instance="web~1")
+    await rig.until_running(RUNS, instance="web~1")
+    assert (await rig.realities())["web"].reason == told.reason
+    await people.signs(RUNS)
+    await rig.until(lambda r: not r.reason)
 
 
 async def test_a_node_that_begins_to_enforce_leaves_what_runs_and_starts_nothing_unsigned(

@@ -37,13 +37,14 @@ NEW = Manifest(id="web", command=["new"])
 CLUSTER = "c1"
 
 
-def page(index: int, manifest: Manifest) -> Page[RawEntry]:
-    """A proven answer with one intent."""
+def page(index: int, manifest: Manifest | None, owner: str = "rc1") -> Page[RawEntry]:
+    """A proven answer with one intent, or with none."""
     keys = Keys()
     values = {
         keys.sentinel(keys.intents("n1")): registration.sentinel_value(CLUSTER),
-        keys.intent("n1", "web"): codec.encode(Intent(sha(manifest), "rc1")),
     }
+    if manifest is not None:
+        values[keys.intent("n1", "web")] = codec.encode(Intent(sha(manifest), owner))
     raw = {key: msgspec.Raw(b'"%s"' % base64.b64encode(value)) for key, value in values.items()}
     return Page(index, [RawEntry(key, index, value=value) for key, value in raw.items()])
 

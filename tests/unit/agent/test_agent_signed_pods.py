@@ -10,15 +10,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.agent.errors import StartFailed
+from farmd.agent.intents import Intents
 from farmd.agent.lifecycle import Lifecycle
 from farmd.agent.manifests import Manifests
 from farmd.agent.model import Record, Wanted
+from farmd.agent.pod import Pod
 from farmd.agent.pods import Pods
 from farmd.observe.recorder import Metrics
+from farmd.signing.judge import Allowed, Decision, Refused
 from store import manifests
 from store.consul.client import ConsulClient
+from store.entry import Page, RawEntry
 from store.keys import Keys
-from tests.unit.agent.test_agent_obey import NEW, Bench, NoStore, sha
+from tests.unit.agent.test_agent_obey import NEW, Bench, NoStore, page, sha
 
 WHY = "not signed: nobody signed it"
 REFUSED = Wanted("web", 7, sha(NEW), "rc1", None, WHY, unsigned=WHY)
@@ -33,6 +37,17 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def admitted(bench: Bench, until: float) -> Wanted:
     return Wanted("web", 7, sha(NEW), "rc1", NEW, start_by=until)
+
+
+def enforcing(bench: Bench) -> Pods:
+    """The pods of an agent that begins to enforce signatures."""
+    return Pods(
+        state=bench.state,
+        manifests=Manifests(ConsulClient(NoStore(), clock=bench.clock), Keys(), bench.state),
+        clock=bench.clock,
+        recorder=Metrics(CollectorRegistry()),
+        enforced=True,
+    )
 
 
 def test_a_signature_that_is_withdrawn_before_the_first_start_withdraws_the_pod(bench: Bench) -> None:
@@ -90,14 +105,65 @@ def test_an_agent_that_begins_to_enforce_starts_nothing_of_its_disk_that_it_neve
     bench: Bench, fields: dict[str, Any], starts: bool
 ) -> None:
     bench.state.save_manifest(sha(NEW), manifests.canonical(NEW))
-    client = ConsulClient(NoStore(), clock=bench.clock)
-    pods = Pods(
-        state=bench.state,
-        manifests=Manifests(client, Keys(), bench.state),
-        clock=bench.clock,
-        recorder=Metrics(CollectorRegistry()),
-        enforced=True,
-    )
-    pod = pods.load(Record(instance="web", manifest=sha(NEW), **fields))
+    pod = enforcing(bench).load(Record(instance="web", manifest=sha(NEW), **fields))
     assert (pod.target is not None) == starts
     assert bool(pod.problem) != starts
+
+
+class Judge:
+    """An admission that says what the test tells it to say."""
+
+    def __init__(self, policy: str, decision: Decision) -> None:
+        self.policy, self.decision = policy, decision
+
+    async def decide(self, *_: Any, **__: Any) -> Decision:
+        return self.decision
+
+
+async def answered(bench: Bench, judge: Judge, *pages: Page[RawEntry]) -> tuple[Pod, Intents]:
+    """The pod ``web`` after these answers of the store, and who obeyed the last one."""
+    bench.state.save_manifest(sha(NEW), manifests.canonical(NEW))
+    for each in pages:
+        intents = bench.intents(each, lambda: None)
+        intents.admission = judge  # type: ignore[assignment]
+        intents.obeyed = True  # it told its ends before
+        await intents._obey(each)
+    pod = bench.pods.get("web")
+    assert pod is not None
+    return pod, intents
+
+
+async def test_a_pod_that_takes_the_place_of_one_that_is_being_removed_stays_refused(bench: Bench) -> None:
+    """However often the agent looks again, and also after its restart."""
+    judge = Judge("enforce", Allowed("alice", 9e9))
+    pod, _ = await answered(bench, judge, page(7, NEW))
+    pod.change(running=sha(NEW))
+    await answered(bench, judge, page(8, None))
+    judge.decision = Refused("it is signed for rcs/web alone")
+    thief = page(9, NEW, owner="rc2")
+    await answered(bench, judge, thief, thief)
+    assert (pod.target, pod.problem) == (None, "not signed: it is signed for rcs/web alone")
+    pods = enforcing(bench)
+    assert pods.load(pod.record).target is None
+
+
+async def test_a_node_that_warns_goes_on_saying_so_until_somebody_signs(bench: Bench) -> None:
+    judge = Judge("warn", Refused("nobody signed it"))
+    pod, _ = await answered(bench, judge, page(7, NEW))
+    pod.change(running=sha(NEW))
+    await answered(bench, judge, page(7, NEW))
+    assert (pod.target, pod.warning) == (NEW, WHY)
+    judge.decision = Allowed("alice", 9e9)
+    await answered(bench, judge, page(7, NEW))
+    assert (pod.target, pod.warning) == (NEW, "")
+
+
+@pytest.mark.parametrize(("running", "again"), [("", True), (sha(NEW), False)])
+async def test_a_pod_that_waits_for_its_first_start_is_judged_again_from_time_to_time(
+    bench: Bench, running: str, again: bool
+) -> None:
+    """A key that is withdrawn while an image is pulled must count before the pod starts."""
+    judge = Judge("enforce", Allowed("alice", 9e9))
+    (await answered(bench, judge, page(7, NEW)))[0].change(running=running)
+    _, intents = await answered(bench, judge, page(7, NEW))
+    assert intents._unusable == again
