@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farmd.agent.model import ContainerConfig
+from farmd.agent.model import ContainerConfig, SigningConfig
 from tests.agents import agents_on
 from tests.engine import EngineMissing, PodmanEngine
 from tests.farmctl import Farmctl
@@ -35,11 +35,20 @@ def engine(shared_engine: PodmanEngine) -> Iterator[PodmanEngine]:
 
 
 @pytest.fixture
-async def sites(consul_dev: str, tmp_path: Path, engine: PodmanEngine) -> AsyncIterator[Sites]:
+def signing() -> SigningConfig | None:
+    """Whose word a start on the machines needs; None: nobody's."""
+    return None
+
+
+@pytest.fixture
+async def sites(
+    consul_dev: str, tmp_path: Path, engine: PodmanEngine, signing: SigningConfig | None
+) -> AsyncIterator[Sites]:
     secrets, shared = tmp_path / "secrets", tmp_path / "shared"
     secrets.mkdir()
     shared.mkdir()
     async with agents_on(consul_dev, tmp_path) as rig:
+        rig.signing = signing
         rig.container = ContainerConfig(engine=engine.url, allow=(str(shared),), secrets_dir=secrets)
         async with farm_on(rig.client, "farm-1", keys=rig.keys, kinds=KINDS) as farm:
             for node in ("n1", "n2"):
