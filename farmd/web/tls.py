@@ -18,7 +18,7 @@ import structlog
 from farmd.config.sections import WebSection
 from store.certificates import ends_of
 from store.consul.environment import load_pair, loaded
-from store.credentials import CredentialFiles, content
+from store.credentials import CredentialFiles, content, invalid
 from store.errors import CredentialInvalid, refuse
 from store.ports import Recorder
 from store.times import rfc3339
@@ -63,7 +63,7 @@ def server_context(section: WebSection, recorder: Recorder) -> ServerContext | N
         context = _context(section)
         for line in doubts(section):
             log.warning("web.certificate_doubted", reason=line)
-        end = min(ends_of(content(CERTIFICATE, section.tls_cert).decode("ascii", "replace")))
+        end = _end(section)
         recorder.set("farmd_web_certificate_end_timestamp_seconds", end)
         log.info("web.certificate_read", path=section.tls_cert, until=rfc3339(end))
         return context
@@ -130,6 +130,7 @@ def _context(section: WebSection, *, asks: bool = True) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     load_pair(context, (CERTIFICATE, section.tls_cert), (KEY, section.tls_key))
+    _end(section)
     if section.client_ca and asks:
         content(AUTHORITIES, section.client_ca)
         loaded(AUTHORITIES, section.client_ca, lambda: context.load_verify_locations(section.client_ca))
@@ -140,6 +141,19 @@ def _context(section: WebSection, *, asks: bool = True) -> ssl.SSLContext:
             )
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def _end(section: WebSection) -> float:
+    """When the certificate ends, or one that it comes with, in seconds since the epoch.
+
+    Raises:
+        CredentialInvalid: a certificate in another form, which OpenSSL takes all the same.
+    """
+    try:
+        return min(ends_of(content(CERTIFICATE, section.tls_cert).decode("ascii", "replace")))
+    except ValueError as error:
+        path, expected = repr(section.tls_cert), "PEM that begins with BEGIN CERTIFICATE"
+        raise invalid(CERTIFICATE, f"another form in {path}", expected) from error
 
 
 def _caller(section: WebSection, *, names: bool = False) -> ssl.SSLContext:

@@ -284,3 +284,19 @@ async def test_the_health_check_of_this_machine_asks_over_tls_whatever_name_the_
             return
         with pytest.raises(probe.Unhealthy, match=r"^web\.tls_cert: found nothing"):
             await asyncio.to_thread(probe.ask, section, port)
+
+
+async def test_a_certificate_in_another_form_is_refused_in_one_line_and_never_replaces_a_good_one(
+    files: Files,
+) -> None:
+    """OpenSSL takes the old name of the form, of which no end can be told."""
+    good = files.cert.read_bytes()
+    async with served(files.section()) as port:
+        mend(files.cert, good.replace(b" CERTIFICATE-", b" X509 CERTIFICATE-"))
+        with capture_logs() as lines:
+            assert await ask(port, caller(files.pki)) == "nobody"
+        assert [line["event"] for line in lines] == ["credential.invalid"]
+    with pytest.raises(CredentialInvalid, match=re.escape(str(files.cert))):
+        tls.server_context(files.section(), RECORDER)
+    with pytest.raises(CredentialInvalid, match=re.escape(str(files.cert))):
+        list(tls.doubts(files.section()))
