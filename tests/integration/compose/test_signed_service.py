@@ -1,4 +1,4 @@
-"""R32 on a real engine: machines that enforce signatures run a service and its hook by a person's word only."""
+"""R32 on a real engine: machines that enforce signatures run a service and its hook by a person's word."""
 
 from __future__ import annotations
 
