@@ -22,7 +22,7 @@ from farmd.dispatch.standing import Standing, former, snapshot, standing
 from farmd.overview.members import farms
 from store.apps import ALL, KIND, App, AppStore, Entry
 from store.clusters import CLUSTERS
-from store.errors import Conflict, InputInvalid, NotFound, refuse
+from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid, refuse
 from store.keys import valid_name
 from store.mistakes import nearest
 from store.words import listed
@@ -141,17 +141,30 @@ async def _prepared(
 
 async def _tell_owners(call: Call, shot: Snapshot, preview: Preview) -> None:
     """Say of each object that belongs to another app which revision of that one has it, and by whom."""
-    store = AppStore(call.client, call.keys)
+    store, known = AppStore(call.client, call.keys), dict[str, str]()
     for ref, why in preview.refused.items():
         family, _, name = shot.live[ref].owner.partition("/") if ref in shot.live else ("", "", "")
-        other = await store.find(name) if family == KIND else None
-        if other is not None:
-            number = other.record.revision
-            try:
-                by = (await store.tracker(name, number)).by
-            except NotFound:  # a person removed it
-                by = ""
-            preview.refused[ref] = f"{why} ({', '.join(filter(None, (f'revision {number}', by)))})"
+        if family != KIND:
+            continue
+        if name not in known:
+            known[name] = await _latest(store, name)
+        preview.refused[ref] = f"{why} ({known[name]})" if known[name] else why
+
+
+async def _latest(store: AppStore, name: str) -> str:
+    """An app's revision, and who wrote it, as far as that can be told; empty: there is no such app."""
+    try:
+        found = await store.find(name)
+    except RecordInvalid:
+        return "its record does not decode"
+    if found is None:
+        return ""
+    number = found.record.revision
+    try:
+        by = (await store.tracker(name, number)).by
+    except (NotFound, RecordInvalid):  # a person removed it, or the doctor tells of it
+        by = ""
+    return ", ".join(filter(None, (f"revision {number}", by)))
 
 
 def _settings(spec: AppSpec, now: Standing) -> App:

@@ -106,12 +106,12 @@ def _go_on(shot: Snapshot) -> Plan:
     now = bring(shot, found[shot.state.wave])
     if now.waits != shot.state.waits:
         return Plan(note=replace(shot.state, waits=now.waits), action="app.wait", phase="applying")
-    if acts := swapped(shot, now.waits):
+    overdue = shot.state.since + shot.app.deadline - shot.now
+    if overdue > 0 and (acts := swapped(shot, now.waits)):
         return Plan(acts=tuple(acts), waiting=now.waiting, action="app.sweep", phase="applying")
     if now.ready and not kept.acts:
         note = replace(shot.state, wave=shot.state.wave + 1, since=shot.now)
         return Plan(note=note, action="app.wave", phase="applying")
-    overdue = shot.state.since + shot.app.deadline - shot.now
     if now.failed or overdue <= 0:
         return _fail(shot, now, now.failed or f"not ready in time: {_named(now)}")
     acts = [] if now.refused else now.acts

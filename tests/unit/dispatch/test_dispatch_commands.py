@@ -125,6 +125,17 @@ async def test_an_object_of_an_app_that_is_gone_is_refused_by_that_name() -> Non
         assert found.preview.refused == {"rc/db": "belongs to app other"}
 
 
+@pytest.mark.parametrize("broken", [KEYS.record("apps", "other"), KEYS.tracker("other", 1)])
+async def test_an_object_of_an_app_whose_record_does_not_decode_is_refused_by_its_name(broken: str) -> None:
+    async with person() as call:
+        asking = replace(call, part_of="apps/other")
+        await applied(call, document("db"), name="other")
+        await commit(asking, await RC.create(asking, RC.file.parse(hello(name="db"), "x")))
+        await call.client.put(broken, b"{")
+        found = await commands.apply(call, bundle(document("db")))
+        assert found.preview.refused["rc/db"].startswith("belongs to app other")
+
+
 async def test_all_refusals_are_told_at_once_before_anything_is_written() -> None:
     async with person() as call:
         await commit(call, await RC.create(call, RC.file.parse(hello(name="web"), "x")))

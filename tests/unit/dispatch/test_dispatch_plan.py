@@ -325,6 +325,20 @@ def test_an_object_moves_from_app_to_app_without_a_gap() -> None:
     assert found.apps["next"].state.waits == []
 
 
+def test_a_hand_over_in_a_swap_that_cannot_be_done_does_not_outlast_the_deadline() -> None:
+    found = world((entry("rc/a"),))
+    found.apply("next", entry("rc/b"))
+    found.run("next")
+    for app, name in (("shop", "rc/b"), ("next", "rc/a")):
+        found.apply(app, entry(name), adopt=["*"], prune=True, mass=True, deadline=60.0)
+        found.cycle(app)
+    assert [act.verb for act in decide(found.snapshot("shop")).acts] == ["hand"]
+    found.now += 61.0
+    plan = decide(found.snapshot("shop"))
+    assert (plan.action, plan.acts) == ("app.fail", ())
+    assert "rc/b (belongs to app next" in plan.why
+
+
 def test_what_a_person_released_is_nobodys_and_stays() -> None:
     found = world((entry("rc/web"), entry("rc/x")))
     found.apply("shop", entry("rc/x"))
