@@ -162,7 +162,8 @@ class ClaimLoop:
     def _plan_next(self, plan: ClaimPlan, situation: Situation) -> None:
         if plan.wake_at is not None:
             self._soon(plan.wake_at - self.clock.mono())
-        if any(not peer.settled for peer in situation.peers.values()) or plan.give:
+        settling = any(not (peer.settled or peer.starting) for peer in situation.peers.values())
+        if settling or plan.give:
             self._soon(0.0 if plan.give and situation.draining else 1.0)
         if (due := self._held.due_in()) is not None:
             self._soon(due)

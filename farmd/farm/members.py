@@ -3,7 +3,7 @@
 Members are the farms that are present, know the kind and, where farms choose its items by a selector, have
 the same selector. An item goes to a member that knows all features that the item needs, so no farm gets an
 item that it may not work on. A member is settled, and may receive items, once it was present for a while
-and has read everything.
+after it has read everything: only then it begins to adopt what it is handed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Members:
             member = stored.record
             alike = not kinds.selectable(self.kind) or member.selector == self.settings.selector
             if self.kind in member.kinds and alike:
-                since = self._since.setdefault(member.session, now)
+                since = now if member.starting else self._since.setdefault(member.session, now)
                 settled = member.id == self.settings.name or now - since >= self.settings.stable
                 peers[member.id] = Peer(
                     member.id,
@@ -64,6 +64,7 @@ class Members:
                     member.draining,
                     frozenset(member.features),
                     since,
+                    member.starting,
                 )
         sessions = {peer.session for peer in peers.values()}
         self._since = {session: at for session, at in self._since.items() if session in sessions}

@@ -33,7 +33,8 @@ class Peer:
     """A member as the plan sees it: a ``settled`` member may receive items; ``features`` are those that it
     knows.
 
-    ``since`` is when it was first seen, on the monotonic clock.
+    ``since`` is when it was first seen, on the monotonic clock; not before it has read everything.
+    ``starting``: it has not, and no time alone changes that.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Peer:
     draining: bool
     features: frozenset[str] = frozenset()
     since: float = 0.0
+    starting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

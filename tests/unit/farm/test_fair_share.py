@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 import pytest
 
+from farmd.farm.claims import IDLE_SECONDS
 from farmd.farm.features import Features
 from farmd.farm.members import SLICE, Members
 from farmd.farm.model import FarmSettings, Item, Peer
 from farmd.farm.preference import preferred
-from tests.toys import Farms
+from store.farms import Member
+from tests.toys import KEYS, Farms
 from tests.virtual import SeededIds, VirtualClock
 
 
@@ -67,6 +69,41 @@ async def test_r9_what_a_member_may_not_have_counts_for_nobodys_share_but_its_ow
     await farms.clock.advance(20.0)
     await farms.settled()
     assert (b.works_on, a.works_on) == (set(special), set(plain))
+
+
+async def test_r9_a_farm_settles_from_the_moment_when_it_has_read_everything() -> None:
+    clock = VirtualClock()
+    members = members_of(clock)
+
+    def settled(*, starting: bool) -> bool:
+        told = Member(id="b", version="1", kinds=["rcs"], session="s", starting=starting)
+        members.farms = SimpleNamespace(entries={"b": SimpleNamespace(record=told)})  # type: ignore[assignment]
+        return members.peers()["b"].settled
+
+    assert not settled(starting=True)
+    await clock.advance(60.0)
+    assert not settled(starting=True)
+    assert not settled(starting=False), "it has not begun to claim yet"
+    await clock.advance(members.settings.stable)
+    assert settled(starting=False)
+
+
+async def test_r23_a_farm_that_starts_for_long_costs_the_others_no_rounds(farms: Farms) -> None:
+    await farms.add(2)
+    a = await farms.start("a")
+    await farms.client.delete(KEYS.sentinel(KEYS.tree("nodes")))
+    await farms.start("b")
+    await farms.clock.advance(60.0)
+    rounds, items = 0, a.kind.items
+
+    def counted() -> Mapping[str, Item]:
+        nonlocal rounds
+        rounds += 1
+        return items()
+
+    a.kind.items = counted  # type: ignore[method-assign]
+    await farms.clock.advance(300.0)
+    assert 300.0 / IDLE_SECONDS - 1 <= rounds <= 300.0 / IDLE_SECONDS + 1
 
 
 # -- the computation -----------------------------------------------------------------------------
