@@ -21,6 +21,7 @@ from store.jobs import JOB_ID_LABEL, MAX_REPLICAS, Job, Run, Type
 from store.labels import POD_ID_LABEL
 from store.manifests import Manifest
 from store.pods import Place
+from store.words import listed
 
 
 def labels_of(job: Job, kind: Type) -> dict[str, str]:
@@ -113,11 +114,9 @@ async def places_for(
     nodes: dict[Slot, str] = {}
     why: list[str] = []
     for name, group in groupby(slots, key=lambda slot: slot.type):
-        kind, wanted = (
-            job.type(name),
-            [Missing(slot, instance_of(job, slot, attempt_of(run, slot))) for slot in group],
-        )
+        kind = job.type(name)
         assert kind is not None
+        wanted = [Missing(slot, instance_of(job, slot, attempt_of(run, slot))) for slot in group]
         request = request_of(job, kind, manifests[kind.manifest])
         found = await scheduler.allocate_nodes(request, len(wanted), desk.view)
         given = dict(zip(wanted, (goal.node for goal in found.assignments), strict=False))
@@ -127,23 +126,23 @@ async def places_for(
         nodes |= {each.slot: node for each, node in given.items()}
         if met or len(nodes) < len(slots):
             desk.take(request, ((node, each.instance) for each, node in given.items()))
-        for each in met:
-            if (node := await _elsewhere(request, each, desk, scheduler)) is not None:
-                nodes[each.slot] = node
-            else:
-                why.append(
-                    f"{each.slot}: its instance {each.instance} is another owner's on the nodes with room"
-                )
+        nodes |= await _elsewhere(request, met, desk, scheduler)
+        if taken := [each.instance for each in met if each.slot not in nodes]:
+            why.append(f"{name}: another owner has {listed(taken, 3)} on the nodes with room")
         if found.why:
             why.append(f"{name}: {found.why}")
     return Places(nodes, "; ".join(why))
 
 
-async def _elsewhere(request: Request, member: Missing, desk: Desk, scheduler: Scheduler) -> str | None:
-    """A node where nobody has the instance of a member: names of two jobs may meet in it."""
-    free = frozenset(name for name, node in desk.view.items() if member.instance not in node.pods)
-    asked = msgspec.structs.replace(request, among=free)
-    found = await scheduler.allocate_nodes(asked, 1, desk.view)
-    places = [(goal.node, member.instance) for goal in found.assignments]
-    desk.take(request, places)
-    return places[0][0] if places else None
+async def _elsewhere(
+    request: Request, met: Iterable[Missing], desk: Desk, scheduler: Scheduler
+) -> dict[Slot, str]:
+    """Nodes where nobody has the instances of members: names of two jobs may meet in one."""
+    nodes: dict[Slot, str] = {}
+    for member in met:
+        free = frozenset(name for name, node in desk.view.items() if member.instance not in node.pods)
+        asked = msgspec.structs.replace(request, among=free)
+        for goal in (await scheduler.allocate_nodes(asked, 1, desk.view)).assignments:
+            desk.take(request, [(goal.node, member.instance)])
+            nodes[member.slot] = goal.node
+    return nodes

@@ -484,3 +484,25 @@ async def test_a_job_whose_instance_another_owner_has_on_every_node_says_so_unti
         assert not await jobs.pods(second)
         jobs.rule = lambda _: 0
         assert (await jobs.over(second)).outcome == "succeeded"
+
+
+async def test_many_members_whose_instances_another_owner_has_are_told_in_one_line() -> None:
+    count = 30
+    async with job_fleet("n1") as jobs:
+        first = await jobs.run(name="a", worker={"name": "b-c", "replicas": count})
+
+        async def placed() -> bool:
+            return len(await jobs.pods(first)) == count
+
+        await jobs.until(placed)
+        second = await jobs.run(name="a-b", worker={"name": "c", "replicas": count})
+
+        async def told() -> str:
+            status = await jobs.status(second)
+            return status.reason if status is not None and status.state == "blocked" else ""
+
+        reason = await jobs.until(told)
+        assert (
+            "c: another owner has a-b-c-0~0, a-b-c-1~0, a-b-c-2~0 and 27 more on the nodes with room"
+            in reason
+        )
