@@ -8,6 +8,7 @@ from farmd.commands.mutation import Call
 from farmd.jobs.commands import run_of
 from farmd.tables.model import Column, Table
 from farmd.tables.words import ago
+from store.errors import RecordInvalid
 from store.jobs import Job, Run
 from store.times import plain
 from store.words import count_of, listed
@@ -24,12 +25,11 @@ class Retry(NamedTuple):
 
 
 async def besides(call: Call, job: Job) -> tuple[list[tuple[str, str]], dict[str, Table]]:
-    """The facts of a job's run, and the slots that were tried again.
-
-    Raises:
-        RecordInvalid: its run does not decode.
-    """
-    run = await run_of(call, job.id)
+    """The facts of a job's run, and the slots that were tried again; or why it does not decode."""
+    try:
+        run = await run_of(call, job.id)
+    except RecordInvalid as error:
+        return [("Attempt", error.message)], {}
     facts = [
         ("Attempt", f"{run.attempt}; retries count {run.restarts} of {job.backoff_limit}"),
         *progress(run),
