@@ -1,11 +1,11 @@
-"""Settings of Knative under which a stage cannot reach its goal, and where farmctl reads them."""
+"""What the doctor says of Knative's settings that defeat a stage, and of services that no farm has."""
 
 from __future__ import annotations
 
 import pytest
 
 from farmd.kubernetes.people.farms import Worker, knative_namespace
-from farmd.kubernetes.progressive.people import defeats
+from farmd.kubernetes.progressive.people import defeats, faults
 from store.clusters import ClusterReport
 from store.farms import Member
 from tests.knative_worlds import service
@@ -42,7 +42,8 @@ def test_a_service_s_own_annotations_may_defeat_its_stages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("1h30m", 5400.0), ("600s", 600.0), ("500ms", 0.5), ("0", 0.0), ("soon", 0.0)]
+    ("text", "seconds"),
+    [("1h30m", 5400.0), ("600s", 600.0), ("500ms", 0.5), ("0", 0.0), ("soon", 0.0), ("1..5s", 0.0)],
 )
 def test_durations_are_read_as_knative_writes_them(text: str, seconds: float) -> None:
     assert defeats.seconds(text) == seconds
@@ -63,3 +64,21 @@ def test_people_read_knative_s_settings_where_most_farms_do(said: list[str], nam
         for number, each in enumerate(said)
     ]
     assert knative_namespace(farms) == namespace
+
+
+@pytest.mark.parametrize(
+    ("kinds", "namespaces", "why"),
+    [
+        (["rcs"], None, "no farm that is alive claims progressive: farm.kinds"),
+        (["progressive"], None, "no farm has claimed it yet"),
+        (["progressive"], ["other"], "no farm works in namespace shop: [kubernetes] namespaces"),
+        (["rcs"], [], "no farm that is alive claims progressive: farm.kinds"),
+    ],
+)
+def test_why_a_service_has_no_farm_is_said_of_the_farms_that_are_alive(
+    kinds: list[str], namespaces: list[str] | None, why: str
+) -> None:
+    """Without ``namespaces`` no farm says that it works in a cluster."""
+    farm = Member(id="one", version="1", kinds=kinds, features=["kubernetes.here"])
+    there = [] if namespaces is None else [Worker(farm, "here", ClusterReport(namespaces=namespaces))]
+    assert faults.why_free(service(), there, [farm]) == why

@@ -43,6 +43,7 @@ from farmd.overview.faults import Examined, Fault
 from farmd.overview.members import farms, why_unowned
 from farmd.overview.owners import holders
 from store.clusters import CLUSTERS
+from store.farms import Member
 from store.mistakes import shown
 from store.words import count_of, listed
 
@@ -179,7 +180,8 @@ async def _unowned(
     if free:
         await call.clock.sleep(PATIENCE_SECONDS)
         free -= (await holders(call.client, call.keys, KIND)).keys()
-    rows = [_free(each, there) for uid, each in work.items() if uid in free]
+    alive = await farms(call.client, call.keys) if free else []
+    rows = [_free(each, there, alive) for uid, each in work.items() if uid in free]
     for uid in sorted(abandoned.keys() & free):
         told = "it is gone, and its record waits for a farm to give its bounds back; no farm works on it"
         rows.append(Fault("ksvc-unowned", abandoned[uid], told, "start a farm that works in its namespace"))
@@ -191,18 +193,22 @@ def _is_work(knative: Knative) -> bool:
     return knative.service.enabled or (record is not None and RELEASED not in record.metadata.annotations)
 
 
-def _free(seen: Seen, there: Sequence[Worker]) -> Fault:
-    meta = seen.knative.service.metadata
-    near = [each for each in there if not each.report.namespaces or meta.namespace in each.report.namespaces]
+def _free(seen: Seen, there: Sequence[Worker], alive: Sequence[Member]) -> Fault:
     fix = "start a farm with [kubernetes] whose farm.kinds has it, or mend those that are alive"
-    if there and not near:
-        why = f"no farm works in namespace {meta.namespace}: [kubernetes] namespaces"
-    else:
-        item = Item(meta.labels, sorted({f"{CLUSTERS}{each.cluster}" for each in near})[:1])
-        why = why_unowned(KIND, item, [each.farm for each in near])
     row = view.row(seen)
     stands = f"; it is {row.phase}{f': {row.reason}' if row.reason else ''}"
+    why = why_free(seen.knative.service, there, alive)
     return Fault("ksvc-unowned", f"ksvc/{seen.name}", f"no farm works on it: {why}{stands}", fix)
+
+
+def why_free(service: Service, there: Sequence[Worker], alive: Sequence[Member]) -> str:
+    """Why no farm has a service: of all that are alive, and of those that work in its cluster."""
+    meta = service.metadata
+    near = [each for each in there if not each.report.namespaces or meta.namespace in each.report.namespaces]
+    if there and not near:
+        return f"no farm works in namespace {meta.namespace}: [kubernetes] namespaces"
+    item = Item(meta.labels, sorted({f"{CLUSTERS}{each.cluster}" for each in near})[:1])
+    return why_unowned(KIND, item, [each.farm for each in near] or alive)
 
 
 # -- bounds -------------------------------------------------------------------------------------
