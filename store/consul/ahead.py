@@ -17,7 +17,8 @@ from store.ports import Mode
 
 
 class ReadAhead(ConsulClient):
-    """The same client, which begins to read ``keys`` at once and answers each of them from that.
+    """The same client, which begins to read ``keys`` at once and answers each of them from that, within the
+    block of its ``with``.
 
     A key whose read fails raises that error to whoever asks for it.
     """
@@ -33,12 +34,13 @@ class ReadAhead(ConsulClient):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._begun.values():
+        begun, self._begun = self._begun, {}
+        for task in begun.values():
             task.cancel()
-        await asyncio.gather(*self._begun.values(), return_exceptions=True)
+        await asyncio.gather(*begun.values(), return_exceptions=True)
 
     async def read(self, key: str, *, mode: Mode = "default") -> Entry | None:
-        """One key as it was when the reading began, if it was read ahead; else now."""
+        """One key as it was when the reading began, if it was read ahead; else, and after the block, now."""
         begun = self._begun.get(key) if mode == "default" else None
         if begun is None:
             return await self._behind.read(key, mode=mode)

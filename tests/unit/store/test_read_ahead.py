@@ -59,6 +59,17 @@ async def test_other_keys_and_consistent_reads_are_read_now(line: Held) -> None:
     assert (now.value, fresh) == (b"2", None)
 
 
+async def test_after_the_end_of_its_block_every_key_is_read_now(line: Held) -> None:
+    client = ConsulClient(line, clock=VirtualClock())
+    await client.put("a", b"1")
+    async with ReadAhead(client, ["a", "unasked"]) as ahead:
+        await ahead.read("a")
+    await client.put("a", b"2")
+    await client.put("unasked", b"3")
+    found = [await ahead.read("a"), await ahead.read("unasked")]
+    assert [entry and entry.value for entry in found] == [b"2", b"3"]
+
+
 async def test_a_read_that_fails_is_told_to_whoever_asks_and_to_nobody_else(line: Held) -> None:
     client = ConsulClient(line, clock=VirtualClock())
     await client.put("a", b"1")
