@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +19,11 @@ from farmd.commands.signing import Start
 from farmd.kinds import KINDS, KindOfWork, load
 from store import signatures
 from store.errors import InputInvalid
+from store.signatures import Signature
 from store.times import rfc3339
+
+if TYPE_CHECKING:
+    from farmd.signing.trust import Trust
 
 
 @click.group("manifest", cls=LazyGroup)
@@ -103,18 +108,10 @@ async def verify(invocation: Invocation, target: str, trust: str | None, node: s
         found, broken = await signatures.of(invocation.client, invocation.keys, start.digest)
         good = 0
         for each in sorted(found, key=lambda one: one.statement.ends):
-            said = each.statement
-            if not signatures.covers(said.owner, start.owner):
-                continue
-            word = "good" if keys.genuine(each) else "false"
-            if word == "good" and said.ends <= invocation.call.clock.now():
-                word = "expired"
-            if word == "good" and lines is not None:
-                mine = [line for line in lines if line.key == each.key and line.may_deploy(said.owner)]
-                mine = [line for line in mine if not node or line.may_reach(node)]
-                word = f"trusted as {mine[0].name}" if mine else "not trusted"
-            good += word == "good" or word.startswith("trusted")
-            rows.append((start, each.key_id, said.ends, each.by, word))
+            if signatures.covers(each.statement.owner, start.owner):
+                holds, word = _worth(each, lines, node, invocation.call.clock.now())
+                good += holds
+                rows.append((start, each.key_id, each.statement.ends, each.by, word))
         if not good:
             missing += 1
             what = "; ".join(error.message for error in broken) or "no signature that holds"
@@ -122,6 +119,23 @@ async def verify(invocation: Invocation, target: str, trust: str | None, node: s
     _show(invocation, rows)
     if missing:
         raise click.exceptions.Exit(1)
+
+
+def _worth(signature: Signature, lines: Trust | None, node: str, now: float) -> tuple[bool, str]:
+    """Whether a signature holds, and the word for it; with the ``lines`` of a trust file also there."""
+    from farmd.signing import keys
+
+    said = signature.statement
+    if not keys.genuine(signature):
+        return False, "false"
+    if said.ends <= now:
+        return False, "expired"
+    if lines is None:
+        return True, "good"
+    for line in lines:
+        if line.key == signature.key and line.may_deploy(said.owner) and (not node or line.may_reach(node)):
+            return True, f"trusted as {line.name}"
+    return False, "not trusted"
 
 
 def _show(invocation: Invocation, rows: list[tuple[Start, str, int, str, str]]) -> None:

@@ -9,12 +9,20 @@ from farmd.cli.invocation import Invocation
 from farmd.commands import signing
 from farmd.commands.mutation import Mutation, commit
 from farmd.commands.signing import Start
+from store.operations import Operation
 
 
-async def settle(invocation: Invocation, starts: Sequence[Start], *, checked: bool = True) -> None:
+async def settle(
+    invocation: Invocation,
+    starts: Sequence[Start],
+    *,
+    checked: bool = True,
+    writes: Sequence[Operation] = (),
+) -> None:
     """Sign what a change lets start, where a key was given; else refuse what nodes would refuse.
 
-    ``checked``: whether anything may start that did not before.
+    ``checked``: whether anything may start that did not before. ``writes`` are the change's: a manifest among
+    them is stored with its signature, because the two are collected together.
 
     Raises:
         Conflict: nobody signed it, and a node enforces signatures.
@@ -29,7 +37,8 @@ async def settle(invocation: Invocation, starts: Sequence[Start], *, checked: bo
 
     key = load(Path(settings.sign))
     for start in wanted:
-        mutation = signing.signed(invocation.call, key, start, settings.sign_for)
+        beside = [each for each in writes if each.key == invocation.keys.manifest(start.digest)]
+        mutation = signing.signed(invocation.call, key, start, settings.sign_for, beside)
         await commit(invocation.call, mutation)
         told(invocation, mutation)
 
@@ -45,4 +54,4 @@ async def settled(invocation: Invocation, mutations: Sequence[Mutation]) -> None
     for mutation in mutations:
         if mutation.needed and (found := signing.starts(invocation.keys, mutation)):
             kept = mutation.change.action.endswith(".update") and not mutation.change.manifest
-            await settle(invocation, found, checked=not kept)
+            await settle(invocation, found, checked=not kept, writes=mutation.operations)

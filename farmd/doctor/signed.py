@@ -24,14 +24,17 @@ def check(survey: Survey) -> Iterator[Finding]:
     if not nodes:
         return
     able = not missing()
-    signed = [one for _, one in survey.decoded(signatures.KIND, Signature) if not able or genuine(one)]
+    signed: dict[str, list[Signature]] = {}
+    for _, one in survey.decoded(signatures.KIND, Signature):
+        if not able or genuine(one):
+            signed.setdefault(one.statement.digest, []).append(one)
     for family, entry, owner in survey.owners():
         for sha in () if owner.deleting else owner.manifests:
             said = f"{family.name}/{owner.name}"
             ends = [
                 each.statement.ends
-                for each in signed
-                if each.statement.digest == sha and signatures.covers(each.statement.owner, said)
+                for each in signed.get(sha, ())
+                if signatures.covers(each.statement.owner, said)
             ]
             fix = f"farmctl manifest sign {title(family.name, owner.name)} --key KEYFILE"
             if max(ends, default=0) <= survey.now:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from farmd.deploy.hooks import manifest_of
 from farmd.signing import keys as signing
 from store.deployments import Deployment
+from store.errors import Conflict
 from store.jobs import Job
 from store.keys import Keys
 from store.manifests import Manifest, canonical, digest
@@ -89,6 +90,20 @@ def test_what_is_signed_ahead_needs_no_key_at_the_change(farmctl: Farmctl, key: 
     farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
     actions = [item["action"] for item in farmctl.ok("audit", "list", "-o", "json").json["items"]]
     assert actions == ["rc.create", "manifest.sign"]
+
+
+def test_a_signature_has_its_manifest_beside_it_also_if_the_change_comes_to_nothing(
+    farmctl: Farmctl, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signatures are collected with their manifests, so one without would stay for ever."""
+
+    async def fails(*_: object) -> None:
+        raise Conflict("somebody was faster")
+
+    monkeypatch.setattr("farmd.cli.changes._write", fails)
+    assert farmctl("rc", "create", "-f", "-", "--sign", key, stdin=HELLO).code == 5
+    [(sha, _)] = kept(farmctl, "manifests", None)
+    assert signed(farmctl) == {"rcs/hello": sha}
 
 
 def test_a_job_is_signed_under_its_own_name(farmctl: Farmctl, key: str) -> None:
