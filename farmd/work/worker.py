@@ -7,7 +7,8 @@ is a crash, which the supervisor handles (R10). A kind overrides ``read``, ``dec
 memory: while it sleeps, only the frames of ``run`` and ``wait``.
 
 After a turn that took much CPU time the worker rests, so that an item of thousands of pods does not take a
-whole core while its agents report. What agents report does not end a rest; a change of the record does.
+whole core while its agents report. What agents report and others reserve does not end a rest, nor does time;
+a change of the record does.
 """
 
 from __future__ import annotations
