@@ -320,6 +320,14 @@ async def test_ends_of_starts_that_an_update_replaced_are_no_finding() -> None:
         assert (await look(call)).findings == ()
 
 
+async def test_a_farm_that_was_started_a_moment_ago_is_no_finding() -> None:
+    async with person() as call:
+        await healthy(call)
+        since = call.clock.now() - 60.0
+        await put(call, KEYS.farm("two"), Member(id="two", version="1.0", starting=True, since=since))
+        assert (await look(call)).findings == ()
+
+
 async def test_an_acknowledged_freeze_is_no_finding() -> None:
     async with person() as call:
         await healthy(call)
