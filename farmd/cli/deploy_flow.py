@@ -20,7 +20,7 @@ from farmd.deploy import preview
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.goals import settings_of
 from farmd.deploy.holders import taken_over, told
-from farmd.deploy.signing import planned
+from farmd.deploy.signing import planned, starting
 from farmd.deploy.waiting import Stale
 from farmd.runtime.errors import EndedOtherwise, FarmdError
 from farmd.tables.model import clean
@@ -69,7 +69,8 @@ async def carry_out(
             _result(invocation, deployment, "", "unchanged")
             return
         ask(invocation, f"{_promise(deployment)} Deploy?", "a deployment changes what runs")
-        await settle(invocation, planned(deployment.aims))
+        aims = deployment.aims
+        await settle(invocation, planned(aims) if settings.sign else starting(aims, deployment.made))
         try:
             await _run(invocation, deployment)
         except (Conflict, Stale) as error:

@@ -8,7 +8,9 @@ from farmd.commands.mutation import Call, Mutation
 from farmd.commands.signing import Start, bodies
 from farmd.deploy.goals import Aim
 from farmd.deploy.hooks import manifest_of
+from farmd.deploy.operations import ReplaceContainerOperation, RunContainerOperation
 from farmd.deploy.owners import owner_name
+from farmd.deploy.project import ProjectPlan
 from store import codec, manifests
 from store.deployments import KIND, Deployment, Goal
 from store.errors import InputInvalid
@@ -30,9 +32,18 @@ def starts(keys: Keys, mutation: Mutation) -> Iterator[Start]:
 
 
 def planned(aims: list[Aim]) -> list[Start]:
-    """What the goals of a plan let start."""
+    """What the goals of a plan let start, now or later."""
     found = {digest(canonical(aim.manifest)): aim.manifest for aim in aims if aim.manifest is not None}
     return [start for aim in aims for start in _goal(aim.goal, found)]
+
+
+def starting(aims: list[Aim], plan: ProjectPlan) -> list[Start]:
+    """What a plan starts itself: not what it only stops or leaves."""
+    steps = (RunContainerOperation, ReplaceContainerOperation)
+    names = {
+        each.service_name for each in plan.services if any(isinstance(one, steps) for one in each.operations)
+    }
+    return planned([aim for aim in aims if aim.goal.name in names])
 
 
 def _goal(goal: Goal, known: Mapping[str, Manifest]) -> Iterator[Start]:

@@ -17,9 +17,11 @@ from store.keys import Keys
 from store.manifests import Manifest, canonical, digest
 from store.nodes import Agent
 from store.rcs import ReplicationController
+from store.services import Hook
 from store.signatures import Signature
-from tests.deploying import kept, machines, write
+from tests.deploying import kept, machines, stands, write
 from tests.farmctl import Farmctl
+from tests.integration.test_service_commands import spec
 from tests.people import hello
 
 HELLO = yaml.safe_dump(hello())
@@ -126,6 +128,16 @@ def test_a_deployment_is_signed_with_its_hooks(farmctl: Farmctl, key: str, tmp_p
     bodies = kept(farmctl, "manifests", Manifest)
     hook = digest(canonical(manifest_of(bodies[0], version.pre_deploy)))
     assert signed(farmctl) == {"rcs/svc-web": version.manifest, "services/web": hook}
+
+
+def test_a_deployment_that_starts_nothing_needs_no_signature(farmctl: Farmctl, key: str) -> None:
+    """A signature goes a day after its manifest is used no more; to run fewer pods nobody needs it."""
+    hook = Hook(command=["migrate"])
+    stands(farmctl, spec(pre_deploy=hook), "m1", "m2")
+    scale = ("service", "scale", "web", "-y", "--no-wait")
+    assert farmctl(*scale, "3").code == 5
+    farmctl.ok(*scale, "1")
+    assert signed(farmctl) == {}
 
 
 def test_an_app_is_signed_object_by_object(farmctl: Farmctl, key: str, tmp_path: Path) -> None:
