@@ -20,6 +20,7 @@ from farmd.tables.apps import plain_row
 from farmd.tables.apps import reason as reason_of_app
 from farmd.tables.apps import state as state_of_app
 from farmd.tables.changes import summary
+from farmd.tables.farms import state as state_of_farm
 from farmd.tables.model import clean
 from farmd.tables.words import ago
 from store.audit import Audit, AuditReader, Filter
@@ -137,8 +138,9 @@ def _states(what: str, rows: Sequence[Row[Any]]) -> list[str]:
 
 
 def _farm(row: FarmRow, now: float) -> str:
-    draining = "  draining" if row.member.draining else ""
-    return f"{row.member.id:<16}  {sum(row.items.values()):>5}  {ago(now, row.member.since)}{draining}"
+    state = state_of_farm(row.member)
+    told = f"  {state}" if state != "ready" else ""
+    return f"{row.member.id:<16}  {sum(row.items.values()):>5}  {ago(now, row.member.since)}{told}"
 
 
 def _owners(title: str, rows: Sequence[Row[Any]]) -> list[str]:

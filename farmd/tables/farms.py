@@ -11,7 +11,8 @@ from store.farms import Member
 from store.times import plain
 
 
-def _state(member: Member) -> str:
+def state(member: Member) -> str:
+    """Whether a farm takes items, in one word."""
     return "draining" if member.draining else "starting" if member.starting else "ready"
 
 
@@ -19,7 +20,7 @@ def table(rows: Sequence[FarmRow], now: float) -> Table:
     """One line for each farm; ``now`` in seconds since the epoch."""
     columns = (
         Column("NAME", lambda row: row.member.id),
-        Column("STATE", lambda row: _state(row.member)),
+        Column("STATE", lambda row: state(row.member)),
         Column("ITEMS", lambda row: str(sum(row.items.values()))),
         Column("UP", lambda row: ago(now, row.member.since)),
         Column("VERSION", lambda row: row.member.version),

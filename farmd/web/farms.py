@@ -46,7 +46,12 @@ class FarmList(ItemList):
 
     def made(self) -> Sequence[Line]:
         return [
-            Line(row.member.id, _state(row), f"{row.member.id} {row.member.host} {row.member.version}", row)
+            Line(
+                row.member.id,
+                farms.state(row.member),
+                f"{row.member.id} {row.member.host} {row.member.version}",
+                row,
+            )
             for row in self.rows()
         ]
 
@@ -64,7 +69,7 @@ class FarmList(ItemList):
         member = row.member
         facts = [
             ("Name", member.id),
-            ("State", _state(row)),
+            ("State", farms.state(row.member)),
             ("Up", f"{ago(call.clock.now(), member.since)}, since {rfc3339(member.since)}"),
             ("Version", member.version),
             ("Host", f"{member.host}, pid {member.pid}"),
@@ -74,8 +79,4 @@ class FarmList(ItemList):
             ("Features", ", ".join(member.features)),
             ("Holds", pairs(row.items) or "nothing"),
         ]
-        return Described(member.id, member.id, _state(row), "", facts, {}, row)
-
-
-def _state(row: FarmRow) -> str:
-    return "draining" if row.member.draining else "ready"
+        return Described(member.id, member.id, farms.state(row.member), "", facts, {}, row)
