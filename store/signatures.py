@@ -16,7 +16,7 @@ import msgspec
 
 from store import codec, operations
 from store.entry import Entry
-from store.errors import RecordInvalid, refuse
+from store.errors import InputInvalid, RecordInvalid, refuse
 from store.keys import Keys, valid_name
 from store.mistakes import shown
 from store.operations import Operation
@@ -125,9 +125,13 @@ def decode(keys: Keys, entry: Entry) -> Signature:
     """One signature from its entry.
 
     Raises:
-        RecordInvalid: it does not decode, or its key is not that of its content.
+        RecordInvalid: it does not decode, states what nobody can sign, or its key is not that of its content.
     """
     found = codec.decode(Signature, entry.value, entry.key)
+    try:
+        check(found.statement)
+    except InputInvalid as error:
+        raise RecordInvalid(f"{entry.key}: statement: {error.message}", key=entry.key) from error
     own = keys.signature(found.statement.digest, found.key_id, found.statement.owner)
     if own != entry.key:
         raise RecordInvalid(f"{entry.key}: found the content of {own}", key=entry.key)

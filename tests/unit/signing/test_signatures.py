@@ -204,6 +204,15 @@ def test_a_record_that_lies_elsewhere_than_its_content_says_is_no_signature() ->
         signatures.decode(Keys(), Entry(key, codec.encode(SIGNED), 1))
 
 
+@pytest.mark.parametrize("owner", ["rcs/../../../x", "rcs/a\0b", "rcs", "rcs/a\n"])
+def test_a_record_for_no_possible_owner_is_no_signature_and_leads_to_no_reading(owner: str) -> None:
+    """Its owner is part of a key that the agent reads: an error of that reading holds up the whole node."""
+    forged = replace(SIGNED, statement=replace(SAID, owner=owner))
+    key = Keys().signature(DIGEST, SIGNED.key_id, owner)
+    with pytest.raises(RecordInvalid, match="statement: owner: found "):
+        signatures.decode(Keys(), Entry(key, codec.encode(forged), 1))
+
+
 # -- the trust file --------------------------------------------------------------------------------
 def test_a_line_says_who_may_deploy_what_to_where(tmp_path: Path) -> None:
     path = tmp_path / "trust"
