@@ -23,14 +23,16 @@ def check(directory: str, node_id: str) -> Report:
         return _unknown("Consul does not tell where its data lies")
     folder = Path(directory)
     try:
-        if (folder / "node-id").read_text().strip() != node_id:
+        if (folder / "node-id").read_text(errors="replace").strip() != node_id:
             return _unknown(f"{directory} of this machine belongs to another Consul")
         log = (folder / "raft" / "raft.db").stat().st_size
+        free = shutil.disk_usage(folder).free
     except (FileNotFoundError, NotADirectoryError):
         return _unknown(f"no server of Consul has {directory} on this machine")
     except PermissionError:
         return _unknown(f"this user may not read {directory}")
-    free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return _unknown(f"{directory} of this machine cannot be read: {error.strerror}")
     fact = f"{directory}: raft.db {size_text(log)}, {size_text(free)} free"
     return Report({FACT: fact}, tuple(judge(directory, log, free)))
 

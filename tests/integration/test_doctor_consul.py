@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farmd.doctor.disk import judge
+from farmd.doctor.disk import check, judge
 from store.certificates import ends_of
 from store.times import rfc3339
 from tests.farmctl import Farmctl, Result
@@ -72,6 +72,16 @@ def test_room_for_a_snapshot_and_a_log_of_a_gibibyte_are_the_limits(
     log: int, free: int, found: list[str]
 ) -> None:
     assert [finding.code for finding in judge("/opt/consul", log, free)] == found
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_folder_of_another_program_under_the_name_of_consuls_is_told_and_ends_no_examination(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    (tmp_path / "node-id").mkdir() if content is None else (tmp_path / "node-id").write_bytes(content)
+    report = check(str(tmp_path), "id")
+    assert report.facts["consul disk"].startswith(f"unknown: {tmp_path} of this machine")
+    assert report.findings == ()
 
 
 async def test_certificates_that_end_within_a_month_are_findings() -> None:
