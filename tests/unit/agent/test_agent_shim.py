@@ -378,15 +378,19 @@ async def test_r26_a_shim_that_holds_no_lock_yet_is_waited_for(bench: Bench) -> 
     spec = bench.processes.ready(launch)
     words = shim_start.command(bench.state.directory("web"))
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as shim:
-        until(lambda: "web" in strays.shims(bench.state.instances))
-        bench.processes = Processes(bench.state, "n1", bench.environ, SystemClock())
-        looking = asyncio.create_task(bench.processes.look())
-        await asyncio.sleep(0)
-        assert shim.stdin is not None
-        shim.stdin.write(spec)
-        shim.stdin.close()
-        await looking
-        found = bench.processes.find("web")
-        assert found is not None
-        bench.started.append(found)
-        bench.processes.send(found, signal.SIGKILL)
+        try:
+            until(lambda: "web" in strays.shims(bench.state.instances))
+            bench.processes = Processes(bench.state, "n1", bench.environ, SystemClock())
+            looking = asyncio.create_task(bench.processes.look())
+            await asyncio.sleep(0)
+            assert shim.stdin is not None
+            shim.stdin.write(spec)
+            shim.stdin.close()
+            await looking
+            found = bench.processes.find("web")
+            assert found is not None
+            bench.started.append(found)
+            bench.processes.send(found, signal.SIGKILL)
+        except BaseException:
+            shim.kill()  # else the end of its block would wait for it and hide the failure
+            raise

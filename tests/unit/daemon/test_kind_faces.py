@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_origin
 
 import click
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -39,6 +41,14 @@ MADE_OTHERWISE = {"deployments", "jobs"}  # by farmctl deploy, and job run
 
 async def put(call: Call, key: str, value: object) -> None:
     await call.client.put(key, codec.encode(value))
+
+
+def least(record: type[msgspec.Struct]) -> dict[str, object]:
+    """The least that decodes as a record: the fields that it must have."""
+    made: dict[object, object] = {str: ITEM, int: 1, list: []}
+    required = [field for field in msgspec.structs.fields(record) if field.required]
+    bare = {each.encode_name: getattr(each.type, "__origin__", each.type) for each in required}
+    return {name: made[get_origin(kind) or kind] for name, kind in bare.items()}
 
 
 def policy(role: str) -> str:
@@ -113,8 +123,8 @@ async def test_the_doctor_says_that_nobody_claims_it(kind: KindOfWork) -> None:
 @pytest.mark.parametrize("kind", KINDS.values(), **BY_FAMILY)
 async def test_the_doctor_says_that_an_item_is_blocked_and_where_more_is_told(kind: KindOfWork) -> None:
     async with person() as call:
-        if FAMILIES[kind.family].record is not None:
-            await put(call, KEYS.record(kind.family, ITEM), {})
+        if (record := FAMILIES[kind.family].record) is not None:
+            await put(call, KEYS.record(kind.family, ITEM), least(record))
         await put(call, KEYS.status(kind.family, ITEM), ItemStatus(state="blocked", reason="no room"))
         (found,) = work.check(await survey(call.client, KEYS, call.clock))
         assert found.explanation == f"{kinds.title(kind.family, ITEM)}: no room"
