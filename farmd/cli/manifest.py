@@ -130,6 +130,8 @@ def _worth(signature: Signature, lines: Trust | None, node: str, now: float) -> 
         return False, "false"
     if said.ends <= now:
         return False, "expired"
+    if now < said.begins - signatures.EARLY:
+        return False, "begins later"
     if lines is None:
         return True, "good"
     for line in lines:

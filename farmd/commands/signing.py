@@ -87,7 +87,7 @@ def signed(
 
 
 async def standing(call: Call, start: Start) -> list[Signature]:
-    """The signatures of a start that are not over, as far as they can be checked without knowing whom nodes
+    """The signatures of a start that hold now, as far as they can be checked without knowing whom nodes
     trust.
     """
     from farmd.signing import keys as signing
@@ -98,7 +98,7 @@ async def standing(call: Call, start: Start) -> list[Signature]:
         each
         for each in found
         if signatures.covers(each.statement.owner, start.owner)
-        and each.statement.ends > call.clock.now()
+        and each.statement.begins - signatures.EARLY <= call.clock.now() < each.statement.ends
         and not (checkable and not signing.genuine(each))
     ]
 

@@ -166,6 +166,18 @@ def test_verify_says_what_each_signature_is_worth(farmctl: Farmctl, key: str, tm
     assert [item["result"] for item in refused.json["items"]] == ["false", "no signature that holds"]
 
 
+def test_a_signature_that_begins_later_counts_for_farmctl_as_little_as_for_nodes(
+    farmctl: Farmctl, key: str
+) -> None:
+    farmctl.ok("rc", "create", "-f", "-", "--sign", key, stdin=HELLO)
+    [one] = kept(farmctl, "signatures", Signature)
+    said = replace(one.statement, begins=one.statement.begins + 3600)
+    place = Keys(farmctl.prefix).signature(said.digest, one.key_id, said.owner)
+    write(farmctl, place, signing.sign(signing.load(Path(key)), said))
+    found = farmctl("manifest", "verify", "rc/hello")
+    assert (found.code, " rcs/hello: begins later by key " in found.out) == (1, True)
+
+
 def test_signatures_are_exported_and_hold_in_another_cluster(
     farmctl: Farmctl, key: str, tmp_path: Path
 ) -> None:
