@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
@@ -25,5 +24,5 @@ def metered(work: Coroutine[Any, Any, T], cpu: Callable[[], float]) -> Generator
         try:
             raised = None
             yield waits_for
-        except (asyncio.CancelledError, GeneratorExit) as error:  # is for the work to handle
+        except BaseException as error:  # noqa: BLE001 - all that ends the wait is for the work to handle
             raised = error

@@ -153,3 +153,18 @@ async def test_a_metered_coroutine_hears_of_its_cancellation_and_raises_its_own_
 
     with pytest.raises(ValueError, match="its own"):
         await metered(fails(), lambda: 0.0)
+
+
+async def test_a_metered_coroutine_handles_the_error_of_what_it_waits_for() -> None:
+    answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def work() -> str:
+        try:
+            return await answer
+        except KeyError:
+            return "handled"
+
+    task = asyncio.ensure_future(metered(work(), lambda: 0.0))
+    await asyncio.sleep(0)
+    answer.set_exception(KeyError())
+    assert (await task)[0] == "handled"
