@@ -1,7 +1,7 @@
 """What a pod needs of its node's agent, and what an agent says that it can do (R11).
 
-A feature is ``runtime.<name>``, ``allow.<what>``, ``allow.<folder>`` or ``JOBS``. A folder allows everything
-below it.
+A feature is ``runtime.<name>``, ``allow.<what>``, ``allow.<folder>``, ``signatures.<policy>`` or ``JOBS``. A
+folder allows everything below it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from store.manifests import Manifest
 
 JOBS = "jobs.1"
 """The agent keeps R29: it obeys ``vars``, ``hold`` and ``peers`` in intents, and tells how pods ended."""
+
+SIGNATURES = "signatures."
+"""What the agent asks of pods that nobody signed stands behind it (R32)."""
+ENFORCED = f"{SIGNATURES}enforce"
 
 ALLOWABLE = ("privileged", "host-network", "host-pid", "devices", "capabilities", "security-options")
 

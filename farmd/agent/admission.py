@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
+from farmd.agent.model import SigningConfig
 from farmd.signing import keys as signing_keys
 from farmd.signing import trust
 from farmd.signing.judge import Decision, Question, Refused, judge
@@ -21,24 +21,16 @@ from store.keys import Keys
 from store.manifests import Manifest
 from store.ports import Clock
 
-Policy = Literal["warn", "enforce"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Decides about starts on one node. ``path`` is the trust file."""
+    """Decides about starts on one node."""
 
-    policy: Policy
-    path: str
+    config: SigningConfig
     node: str
     client: ConsulClient
     keys: Keys
     clock: Clock
-
-    @property
-    def feature(self) -> str:
-        """What the node's presence says of it."""
-        return f"{signatures.KIND}.{self.policy}"
 
     async def decide(
         self, digest: str, owner: str, instance: str, manifest: Manifest, *, again: bool
@@ -51,7 +43,7 @@ class Admission:
         if text := signing_keys.missing():
             return Refused(text)
         try:
-            trusted = await asyncio.to_thread(trust.read, self.path)
+            trusted = await asyncio.to_thread(trust.read, self.config.trust)
         except CredentialInvalid as error:
             return Refused(error.message)
         try:

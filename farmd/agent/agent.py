@@ -87,7 +87,10 @@ class Agent:
         )
         units = [] if systemd is None else [_units(systemd, self.state, config, environ, clock, recorder)]
         self._runtimes = Runtimes(processes, *containers, *units, *runtimes)
-        admission = None if signing is None else _admission(signing, config, client, keys, clock)
+        admission = None if signing is None else _admission(signing, config.node, client, keys, clock)
+        able = (
+            [features.JOBS] if signing is None else [features.JOBS, f"{features.SIGNATURES}{signing.policy}"]
+        )
         manifests = Manifests(client, keys, self.state)
         ports = PortRange(*config.port_range, rng)
         self.gone = Gone(self.state, clock)
@@ -106,11 +109,7 @@ class Agent:
             recorder=recorder,
             any_workloads=self.pods.any_workloads,
             acted_on=self.pods.acted_on,
-            features=lambda: [
-                *self._runtimes.features(),
-                features.JOBS,
-                *([admission.feature] if admission is not None else []),
-            ],
+            features=lambda: [*self._runtimes.features(), *able],
             doubts=self._runtimes.doubts,
         )
         self._reality = RealityWriter(
@@ -283,20 +282,11 @@ def _containers(
     return Containers(container, state=state, node=config.node, clock=clock, recorder=recorder)
 
 
-def _admission(
-    signing: SigningConfig, config: AgentConfig, client: ConsulClient, keys: Keys, clock: Clock
-) -> Admission:
+def _admission(config: SigningConfig, node: str, client: ConsulClient, keys: Keys, clock: Clock) -> Admission:
     """What judges signatures, imported only where signatures are asked for."""
     from farmd.agent.admission import Admission
 
-    return Admission(
-        policy=signing.policy,
-        path=signing.trust,
-        node=config.node,
-        client=client,
-        keys=keys,
-        clock=clock,
-    )
+    return Admission(config=config, node=node, client=client, keys=keys, clock=clock)
 
 
 def _units(

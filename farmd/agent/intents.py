@@ -213,7 +213,7 @@ class Intents:
         record = pod.record if pod is not None else Record(instance=wanted.instance)
         again = record.wanted and record.has_started(wanted.sha)
         # A node that warns goes on looking at what nobody signed, so that it says so until somebody does.
-        settled = self.admission.policy == "enforce" or record.start_by > 0
+        settled = self.admission.config.policy == "enforce" or record.start_by > 0
         if again and settled and record.owner == wanted.owner:
             return replace(wanted, start_by=record.start_by)
         decision = await self.admission.decide(
@@ -222,7 +222,7 @@ class Intents:
         if isinstance(decision, Allowed):
             return replace(wanted, start_by=decision.until)
         reason = f"{UNSIGNED}{decision.reason}"
-        if self.admission.policy == "warn":
+        if self.admission.config.policy == "warn":
             return replace(wanted, unsigned=reason)
         return replace(wanted, manifest=None, problem=reason, unsigned=reason)
 

@@ -68,11 +68,14 @@ class SystemdConfig:
     secrets_dir: Path = Path("/etc/farmd/secrets")
 
 
+Policy = Literal["warn", "enforce"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigningConfig:
     """What becomes of a pod that nobody signed, and the file of the keys that this node trusts."""
 
-    policy: Literal["warn", "enforce"]
+    policy: Policy
     trust: str
 
 

@@ -14,6 +14,7 @@ from farmd.kinds import KINDS, load
 from store import codec, families, signatures
 from store.entry import Entry
 from store.errors import Conflict, InputInvalid, RecordInvalid, refuse
+from store.features import ENFORCED
 from store.keys import Keys, is_sentinel
 from store.manifests import digest
 from store.nodes import Agent
@@ -24,9 +25,6 @@ from store.words import listed
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-DAY = 86_400
-ENFORCED = f"{signatures.KIND}.enforce"
 
 
 class Start(NamedTuple):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from farmd.commands.signing import ENFORCED
 from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
 from farmd.kinds import title
 from farmd.signing.keys import genuine, missing
 from store import signatures
+from store.features import ENFORCED
 from store.nodes import Agent
 from store.signatures import Signature
 from store.times import rfc3339

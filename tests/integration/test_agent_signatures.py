@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from farmd.agent.model import SigningConfig
+from farmd.agent.model import Policy, SigningConfig
 from farmd.signing import keys as signing
 from store import codec, signatures
 from store.manifests import Manifest
@@ -39,8 +39,8 @@ class People:
     def trusts(self, owners: str, nodes: str) -> None:
         self.trust.write_text(f"alice {signing.public_of(self.key)} {owners} {nodes}\n")
 
-    def config(self, policy: str = "enforce") -> SigningConfig:
-        return SigningConfig(policy="warn" if policy == "warn" else "enforce", trust=str(self.trust))
+    def config(self, policy: Policy = "enforce") -> SigningConfig:
+        return SigningConfig(policy=policy, trust=str(self.trust))
 
     async def owner(self, ident: str, name: str, manifest: Manifest = RUNS) -> None:
         rc = ReplicationController(id=ident, name=name, manifest=sha_of(manifest), replicas_desired=1)

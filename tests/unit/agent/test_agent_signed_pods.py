@@ -13,7 +13,7 @@ from farmd.agent.errors import StartFailed
 from farmd.agent.intents import Intents
 from farmd.agent.lifecycle import Lifecycle
 from farmd.agent.manifests import Manifests
-from farmd.agent.model import Record, Wanted
+from farmd.agent.model import Policy, Record, SigningConfig, Wanted
 from farmd.agent.pod import Pod
 from farmd.agent.pods import Pods
 from farmd.observe.recorder import Metrics
@@ -113,8 +113,8 @@ def test_an_agent_that_begins_to_enforce_starts_nothing_of_its_disk_that_it_neve
 class Judge:
     """An admission that says what the test tells it to say."""
 
-    def __init__(self, policy: str, decision: Decision) -> None:
-        self.policy, self.decision = policy, decision
+    def __init__(self, policy: Policy, decision: Decision) -> None:
+        self.config, self.decision = SigningConfig(policy=policy, trust=""), decision
 
     async def decide(self, *_: Any, **__: Any) -> Decision:
         return self.decision
