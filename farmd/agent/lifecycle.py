@@ -69,8 +69,7 @@ class Lifecycle:
         manifest = pod.target
         if manifest is None:
             raise StartFailed(pod.problem)
-        late = 0 < pod.record.start_by <= self.clock.now()
-        if late and not pod.record.has_started(pod.record.manifest):
+        if pod.awaits_start and pod.record.start_by <= self.clock.now():
             raise StartFailed(
                 f"the signature of manifest {pod.record.manifest[:12]} ended before its first start"
             )
