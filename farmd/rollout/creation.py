@@ -29,8 +29,7 @@ from store.policies import Policy
 from store.rcs import KIND as MANAGES
 from store.rcs import NUMBERED, ReplicationController
 from store.rollouts import KIND, MANAGED, STAGED, Rollout
-
-LONGEST_NAME = 63
+from store.signatures import stem
 
 
 async def begin(
@@ -229,10 +228,11 @@ def managed(rc: ReplicationController, ident: str) -> ReplicationController:
 
 def derived(name: str, ident: str) -> str:
     """The name of the new controller while both exist: at most 63 characters, ending in six hex digits."""
-    if len(name) + 7 <= LONGEST_NAME:
+    begin = stem(name)
+    if begin == name:
         return f"{name}-{ident[:6]}"
     digest = hashlib.blake2b(f"{name}/{ident}".encode()).hexdigest()
-    return f"{name[: LONGEST_NAME - 7].rstrip('-')}-{digest[:6]}"
+    return f"{begin}-{digest[:6]}"
 
 
 async def _own(call: Call, rollout: Rollout) -> tuple[Operation, ...]:

@@ -23,6 +23,7 @@ from store.history import Ended
 from store.keys import valid_name
 from store.nodes import Agent, Node
 from store.rollouts import KIND, Rollout, RolloutState
+from store.signatures import covers
 from store.work import Work
 from tests.people import KEYS, person, place
 from tests.rollout_worlds import MOVING
@@ -287,6 +288,7 @@ def test_a_derived_name_is_a_name(name: str) -> None:
     assert len(found) <= 63
     assert re.search(r"-[0-9a-f]{6}$", found)
     assert found.startswith(name[:56].rstrip("-"))
+    assert covers(f"rcs/{name}", f"rcs/{found}")
     assert found != creation.derived(name, "fedcba9876543210")
 
 
