@@ -8,6 +8,7 @@ never be in a message, log or repr.
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -95,6 +96,22 @@ def content(field: str, path: str, *, may_be_empty: bool = False) -> bytes:
     if not (found or may_be_empty) or len(found) > LIMIT_BYTES:
         much = "nothing" if not found else f"more than {LIMIT_BYTES} bytes"
         raise invalid(field, f"{much} in {path!r}", "a credential")
+    return found
+
+
+def guarded(field: str, path: str, forbidden: int, expected: str, *, may_be_empty: bool = False) -> bytes:
+    """The same of a file that has none of the ``forbidden`` permissions; ``expected`` says what it may have.
+
+    Raises:
+        CredentialInvalid: as above, or the file has one of them.
+    """
+    found = content(field, path, may_be_empty=may_be_empty)
+    try:
+        mode = stat.S_IMODE(Path(path).stat().st_mode)
+    except OSError as error:
+        raise invalid(field, f"{path!r} ({error.strerror})", "a readable file") from error
+    if mode & forbidden:
+        raise invalid(field, f"mode {mode:04o} of {path!r}", expected)
     return found
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store import signatures
-from store.credentials import content, invalid
+from store.credentials import guarded, invalid
 from store.errors import InputInvalid
 from store.mistakes import shown
 from store.signatures import Signature, Statement
@@ -71,10 +71,7 @@ def load(path: Path) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    pem = content("key", str(path))
-    mode = file_mode("key", str(path))
-    if mode & _FORBIDDEN:
-        raise invalid("key", f"mode {mode:04o} of {str(path)!r}", "0600 or less: only its person reads it")
+    pem = guarded("key", str(path), _FORBIDDEN, "0600 or less: only its person reads it")
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError) as error:
@@ -122,18 +119,6 @@ def genuine(signature: Signature) -> bool:
     except (InvalidSignature, InputInvalid, ValueError):
         return False
     return True
-
-
-def file_mode(field: str, path: str) -> int:
-    """The permissions of a file.
-
-    Raises:
-        CredentialInvalid: nobody can tell.
-    """
-    try:
-        return stat.S_IMODE(Path(path).stat().st_mode)
-    except OSError as error:
-        raise invalid(field, f"{path!r} ({error.strerror})", "a readable file") from error
 
 
 def _require() -> None:

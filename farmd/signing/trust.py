@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from farmd.signing.keys import file_mode, valid_public
-from store.credentials import content, invalid
+from farmd.signing.keys import valid_public
+from store.credentials import guarded, invalid
 from store.errors import InputInvalid
 from store.keys import valid_name
 from store.mistakes import shown
@@ -51,10 +51,7 @@ def read(path: str) -> Trust:
     Raises:
         CredentialInvalid: the file cannot be read, others may write it, or a line is wrong.
     """
-    text = content(FIELD, path, may_be_empty=True)
-    mode = file_mode(FIELD, path)
-    if mode & _FORBIDDEN:
-        raise invalid(FIELD, f"mode {mode:04o} of {path!r}", "a file that only its owner may write")
+    text = guarded(FIELD, path, _FORBIDDEN, "a file that only its owner may write", may_be_empty=True)
     lines = enumerate(text.decode("utf-8", "replace").splitlines(), start=1)
     words = ((number, line.partition("#")[0].split()) for number, line in lines)
     return [_line(f"{FIELD}: {path}: line {number}", found) for number, found in words if found]

@@ -13,11 +13,10 @@ import hmac
 import os
 import stat
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from store.credentials import content, invalid
-from store.errors import InputInvalid
+from store.credentials import guarded, invalid
+from store.errors import CredentialInvalid, InputInvalid
 from store.keys import valid_name
 from store.mistakes import shown
 
@@ -64,15 +63,12 @@ def read(path: str) -> Tokens:
         CredentialInvalid: naming the line, what was found and what was expected; or the file's mode.
     """
     try:
-        mode = stat.S_IMODE(Path(path).stat().st_mode)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise invalid(FIELD, f"{path!r} ({error.strerror})", "a readable file") from error
-    text = content(FIELD, path, may_be_empty=True)
-    if mode & _FORBIDDEN:
         expected = "0640 or less: others must not read it, nor the group write it"
-        raise invalid(FIELD, f"mode {mode:04o} of {path!r}", expected)
+        text = guarded(FIELD, path, _FORBIDDEN, expected, may_be_empty=True)
+    except CredentialInvalid as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return {}
+        raise
     found: dict[str, Line] = {}
     for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
