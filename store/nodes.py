@@ -220,7 +220,7 @@ class NodeStore:
     async def list(self) -> NodeListing:
         """All nodes with a record or an agent's presence, and the errors of those that do not decode."""
         nodes, broken = await self._tree(Node, "nodes")
-        agents, more = await self._tree(Agent, "agents")
+        agents, more = await self.agents()
         unreadable = {self._keys.last_part(error.fields["key"]): error.message for error in more}
         views = {
             name: NodeRecords(
@@ -232,6 +232,10 @@ class NodeStore:
             for name in sorted({*nodes, *agents, *unreadable})
         }
         return NodeListing(views, [*broken, *more])
+
+    async def agents(self) -> tuple[dict[str, Stored[Agent]], Sequence[RecordInvalid]]:
+        """What agents say of themselves, by node, and the errors of the records that do not decode."""
+        return await self._tree(Agent, "agents")
 
     async def condition(self, name: str) -> Condition:
         """What the farms wrote about one node."""

@@ -15,9 +15,9 @@ from store import codec, families, signatures
 from store.entry import Entry
 from store.errors import Conflict, InputInvalid, RecordInvalid, refuse
 from store.features import ENFORCED
-from store.keys import Keys, is_sentinel
+from store.keys import Keys
 from store.manifests import digest
-from store.nodes import Agent
+from store.nodes import NodeStore
 from store.operations import Operation
 from store.signatures import Signature, Statement
 from store.times import rfc3339
@@ -120,17 +120,8 @@ async def refuse_unsigned(call: Call, wanted: Sequence[Start]) -> None:
 
 async def enforcing(call: Call) -> list[str]:
     """The nodes whose agents start only what is signed."""
-    found = []
-    for raw in (await call.client.list(call.keys.tree("agents"))).items:
-        if is_sentinel(raw.key):
-            continue
-        try:
-            agent = codec.decode(Agent, raw.decoded(), raw.key)
-        except (RecordInvalid, ValueError):
-            continue  # farmctl doctor names it
-        if ENFORCED in agent.features:
-            found.append(call.keys.last_part(raw.key))
-    return found
+    agents, _ = await NodeStore(call.client, call.keys).agents()  # farmctl doctor names the others
+    return [node for node, agent in agents.items() if ENFORCED in agent.record.features]
 
 
 async def saved(call: Call) -> list[str]:

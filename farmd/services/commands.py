@@ -19,12 +19,12 @@ from farmd.kinds import KINDS, family_of, noun, title
 from farmd.services.endpoints import Endpoint, Sighting, host
 from store import codec, manifests, operations
 from store.deployments import Deployment
-from store.entry import Entry, Stored
-from store.errors import Conflict, InputInvalid, Locked, RecordInvalid
+from store.entry import Stored
+from store.errors import Conflict, InputInvalid, Locked
 from store.families import DEPLOYMENTS, FAMILIES, owners, owns_pods
-from store.keys import is_sentinel, valid_name
+from store.keys import valid_name
 from store.named import NamedRecords, Owner
-from store.nodes import Agent
+from store.nodes import NodeStore
 from store.operations import Operation
 from store.services import KIND, NOUN, Service, ServiceStore, reference
 
@@ -205,15 +205,9 @@ class Watch:
 
 async def _hosts(call: Call) -> dict[str, str]:
     """The hosts of the nodes whose agents are present; one whose record does not decode has none."""
-    found = dict[str, str]()
-    for raw in (await call.client.list(call.keys.tree("agents"))).items:
-        if is_sentinel(raw.key):
-            continue
-        try:
-            found[call.keys.last_part(raw.key)] = host(codec.stored(Agent, Entry.of(raw)).record.address)
-        except RecordInvalid:
-            found[call.keys.last_part(raw.key)] = ""
-    return found
+    agents, broken = await NodeStore(call.client, call.keys).agents()
+    unknown = {call.keys.last_part(error.fields["key"]): "" for error in broken}
+    return unknown | {node: host(agent.record.address) for node, agent in agents.items()}
 
 
 async def owners_of(call: Call, service: Service) -> dict[str, Owner]:
