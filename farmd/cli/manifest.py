@@ -13,6 +13,7 @@ from farmd.cli.lazy import LazyGroup
 from farmd.cli.noun_edit import texts_of
 from farmd.cli.options import Duration, command
 from farmd.cli.output import document, emit
+from farmd.cli.settings import SIGN_SECONDS
 from farmd.commands import bodies, signing
 from farmd.commands.mutation import Mutation
 from farmd.commands.signing import Start
@@ -49,7 +50,7 @@ def keygen(path: Path) -> None:
     "-f", "--file", "paths", multiple=True, type=click.Path(), help="What these files say; - is stdin."
 )
 @click.option("--key", required=True, type=click.Path(), help="The file that keygen made.")
-@click.option("--for", "seconds", type=Duration(), default=90 * 86_400.0, help="How long.  [default: 90d]")
+@click.option("--for", "seconds", type=Duration(), default=SIGN_SECONDS, help="How long.  [default: 90d]")
 async def sign(invocation: Invocation, target: str, paths: tuple[str, ...], key: str, seconds: float) -> None:
     """Sign the manifests of an object such as rc/hello, or of all documents of files.
 
@@ -67,12 +68,9 @@ async def sign(invocation: Invocation, target: str, paths: tuple[str, ...], key:
             raise InputInvalid(f"-f: found {target!r} beside it, expected {noun} alone", field="file")
         for spec in asked.file.parse_all(*texts_of(paths)):
             _, stored = bodies.ensured(call, spec)
-            mutations += [
-                signing.signed(
-                    call, loaded, Start(f"{asked.kind}/{spec.name}", _digest(each.key)), seconds, [each]
-                )
-                for each in stored
-            ]
+            for each in stored:
+                start = Start(f"{asked.kind}/{spec.name}", call.keys.last_part(each.key))
+                mutations.append(signing.signed(call, loaded, start, seconds, [each]))
     else:
         mutations += [signing.signed(call, loaded, start, seconds) for start in await _of(invocation, target)]
     await apply(invocation, mutations)
@@ -98,8 +96,7 @@ async def verify(invocation: Invocation, target: str, trust: str | None, node: s
     from farmd.signing import keys
     from farmd.signing.trust import read
 
-    if text := keys.missing():
-        raise InputInvalid(text, field="signing")
+    keys.require()
     if node and trust is None:
         raise InputInvalid("--node: found no --trust beside it, expected the node's trust file", field="node")
     lines = list(read(trust)) if trust is not None else None
@@ -123,15 +120,9 @@ async def verify(invocation: Invocation, target: str, trust: str | None, node: s
 
 def _worth(signature: Signature, lines: Trust | None, node: str, now: float) -> tuple[bool, str]:
     """Whether a signature holds, and the word for it; with the ``lines`` of a trust file also there."""
-    from farmd.signing import keys
-
     said = signature.statement
-    if not keys.genuine(signature):
-        return False, "false"
-    if said.ends <= now:
-        return False, "expired"
-    if now < said.begins - signatures.EARLY:
-        return False, "begins later"
+    if flaw := signing.flaw(signature, now):
+        return False, flaw
     if lines is None:
         return True, "good"
     for line in lines:
@@ -181,10 +172,6 @@ def _kind(noun: str) -> KindOfWork:
     raise InputInvalid(
         f"{noun!r}: found no noun with pods, expected {expected} or service/NAME", field="target"
     )
-
-
-def _digest(key: str) -> str:
-    return key.rsplit("/", 1)[1]
 
 
 for each in (keygen, sign, restore, verify):

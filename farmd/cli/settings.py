@@ -8,6 +8,8 @@ import click
 
 META = "farmctl.settings"
 """The place in click's context where the options collect their values."""
+SIGN_SECONDS = 90 * 86_400.0
+"""For how long a signature holds unless people say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Settings:
     wait: bool | None = None
     timeout: float = 300.0
     sign: str = ""
-    sign_for: float = 90 * 86_400.0
+    sign_for: float = SIGN_SECONDS
 
     @classmethod
     def of(cls, ctx: click.Context) -> Settings:

@@ -73,31 +73,40 @@ def signed(
 
     now = int(call.clock.now())
     made = signing.sign(key, Statement(start.digest, start.owner, now, now + int(seconds)), call.actor)
-    said: dict[str, Scalar] = {
-        "owner": start.owner,
-        "key": made.key_id,
-        "until": rfc3339(made.statement.ends),
-    }
-    change = Change(
-        "manifests", start.digest, start.digest[:12], "manifest.sign", after=said, manifest=start.digest
-    )
-    return Mutation(change, (*beside, signatures.put(call.keys, made)))
+    return _kept(call.keys, made, "manifest.sign", beside)
+
+
+def _kept(keys: Keys, made: Signature, action: str, beside: Sequence[Operation] = ()) -> Mutation:
+    """The mutation that stores a signature."""
+    said = made.statement
+    after: dict[str, Scalar] = {"owner": said.owner, "key": made.key_id, "until": rfc3339(said.ends)}
+    change = Change("manifests", said.digest, said.digest[:12], action, after=after, manifest=said.digest)
+    return Mutation(change, (*beside, signatures.put(keys, made)))
+
+
+def flaw(signature: Signature, now: float) -> str:
+    """Why no node starts anything by a signature now, whomever it trusts; empty: one that trusts its key may.
+
+    Without the library only its times are looked at.
+    """
+    from farmd.signing import keys as signing
+
+    said = signature.statement
+    if not signing.missing() and not signing.genuine(signature):
+        return "false"
+    if said.ends <= now:
+        return "expired"
+    return "begins later" if now < said.begins - signatures.EARLY else ""
 
 
 async def standing(call: Call, start: Start) -> list[Signature]:
     """The signatures of a start that hold now, as far as they can be checked without knowing whom nodes
     trust.
     """
-    from farmd.signing import keys as signing
-
     found, _ = await signatures.of(call.client, call.keys, start.digest)
-    checkable = not signing.missing()
+    now = call.clock.now()
     return [
-        each
-        for each in found
-        if signatures.covers(each.statement.owner, start.owner)
-        and each.statement.begins - signatures.EARLY <= call.clock.now() < each.statement.ends
-        and not (checkable and not signing.genuine(each))
+        each for each in found if signatures.covers(each.statement.owner, start.owner) and not flaw(each, now)
     ]
 
 
@@ -151,10 +160,5 @@ def restored(call: Call, text: str, source: str) -> list[Mutation]:
             signatures.check(found.statement)
         except (RecordInvalid, InputInvalid) as error:
             refuse(f"{source}: line {number}", error.message, "a signature as farmctl export writes it")
-        said = found.statement
-        after: dict[str, Scalar] = {"owner": said.owner, "key": found.key_id, "until": rfc3339(said.ends)}
-        change = Change(
-            "manifests", said.digest, said.digest[:12], "manifest.restore", after=after, manifest=said.digest
-        )
-        made.append(Mutation(change, (signatures.put(call.keys, found),)))
+        made.append(_kept(call.keys, found, "manifest.restore"))
     return made

@@ -41,7 +41,7 @@ def generate(path: Path) -> str:
     Raises:
         InputInvalid: the file exists, or cannot be written; the library is missing.
     """
-    _require()
+    require()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -67,7 +67,7 @@ def load(path: Path) -> Ed25519PrivateKey:
         CredentialInvalid: the file cannot be read, others may read it, or it holds no Ed25519 key.
         InputInvalid: the library is missing.
     """
-    _require()
+    require()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -121,6 +121,11 @@ def genuine(signature: Signature) -> bool:
     return True
 
 
-def _require() -> None:
+def require() -> None:
+    """Refuse to go on without the library.
+
+    Raises:
+        InputInvalid: it is missing.
+    """
     if text := missing():
         raise InputInvalid(text, field="signing")
