@@ -77,13 +77,14 @@ class Bench:
         self.state = StateDirectory(root)
         self.pods = self._pods()
 
-    def _pods(self) -> Pods:
+    def _pods(self, *, enforced: bool = False) -> Pods:
         client = ConsulClient(NoStore(), clock=self.clock)
         return Pods(
             state=self.state,
             manifests=Manifests(client, Keys(), self.state),
             clock=self.clock,
             recorder=Metrics(CollectorRegistry()),
+            enforced=enforced,
         )
 
     def intents(self, consistent: Page[RawEntry], doubt: Callable[[], None]) -> Intents:

@@ -157,6 +157,14 @@ class Bench:
                 await asyncio.sleep(0)
             await asyncio.sleep(0.002)
 
+    async def prepare(self) -> None:
+        """Run the old manifest, and begin to prepare the new one, which takes for ever."""
+        self.want(7, OLD)
+        await self.settle()
+        self.toy.preparing.clear()
+        self.want(8, NEW)
+        await self.settle()
+
     def reality(self) -> Reality:
         return self.agent.reality()["web"]
 
@@ -168,11 +176,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 async def test_another_manifest_is_prepared_before_the_old_one_is_stopped(bench: Bench) -> None:
-    bench.want(7, OLD)
-    await bench.settle()
-    bench.toy.preparing.clear()
-    bench.want(8, NEW)
-    await bench.settle()
+    await bench.prepare()
     assert bench.toy.said == ["prepare old", "start old", "prepare new"]
     assert (bench.reality().manifest, bench.reality().phase) == (sha_of(OLD), "running")
     bench.toy.preparing.set()
@@ -198,11 +202,7 @@ async def test_what_cannot_be_prepared_is_refused_and_the_old_one_stays(bench: B
 
 
 async def test_a_preparation_ends_when_its_manifest_is_not_wanted_any_more(bench: Bench) -> None:
-    bench.want(7, OLD)
-    await bench.settle()
-    bench.toy.preparing.clear()
-    bench.want(8, NEW)
-    await bench.settle()
+    await bench.prepare()
     bench.want(9, OLD)
     await bench.settle()
     assert (bench.reality().manifest, bench.reality().intent, bench.reality().refused) == (sha_of(OLD), 9, 0)
@@ -261,11 +261,7 @@ async def test_an_agent_that_stops_its_workloads_leaves_at_once_when_all_have_en
 
 
 async def test_an_agent_that_ends_does_not_wait_for_an_image_that_is_being_pulled(bench: Bench) -> None:
-    bench.want(7, OLD)
-    await bench.settle()
-    bench.toy.preparing.clear()
-    bench.want(8, NEW)
-    await bench.settle()
+    await bench.prepare()
     async with asyncio.timeout(LIMIT):
         await bench.agent._supervisor.leave()
     assert (list(bench.toy.world), bench.toy.said[-1]) == (["web"], "prepare new")

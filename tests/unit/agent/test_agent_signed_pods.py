@@ -7,22 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from farmd.agent.errors import StartFailed
 from farmd.agent.intents import Intents
-from farmd.agent.lifecycle import Lifecycle
-from farmd.agent.manifests import Manifests
 from farmd.agent.model import Policy, Record, SigningConfig, Wanted
 from farmd.agent.pod import Pod
-from farmd.agent.pods import Pods
-from farmd.observe.recorder import Metrics
 from farmd.signing.judge import Allowed, Decision, Refused
 from store import manifests
-from store.consul.client import ConsulClient
 from store.entry import Page, RawEntry
-from store.keys import Keys
-from tests.unit.agent.test_agent_obey import NEW, Bench, NoStore, page, sha
+from tests.unit.agent import test_agent_runtimes as agents
+from tests.unit.agent.test_agent_obey import NEW, Bench, page, sha
 
 WHY = "not signed: nobody signed it"
 REFUSED = Wanted("web", 7, sha(NEW), "rc1", None, WHY, unsigned=WHY)
@@ -37,17 +30,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def admitted(bench: Bench, until: float) -> Wanted:
     return Wanted("web", 7, sha(NEW), "rc1", NEW, start_by=until)
-
-
-def enforcing(bench: Bench) -> Pods:
-    """The pods of an agent that begins to enforce signatures."""
-    return Pods(
-        state=bench.state,
-        manifests=Manifests(ConsulClient(NoStore(), clock=bench.clock), Keys(), bench.state),
-        clock=bench.clock,
-        recorder=Metrics(CollectorRegistry()),
-        enforced=True,
-    )
 
 
 def test_a_signature_that_is_withdrawn_before_the_first_start_withdraws_the_pod(bench: Bench) -> None:
@@ -71,30 +53,19 @@ def test_a_signature_that_is_withdrawn_after_the_first_start_keeps_the_pod(bench
     assert pod.target == NEW
 
 
-@pytest.mark.parametrize(("running", "late"), [("", True), (sha(NEW), False)])
+@pytest.mark.parametrize(("running", "late"), [("", True), (sha(agents.NEW), False)])
 async def test_the_end_is_looked_at_again_when_a_pod_that_waited_starts(
-    bench: Bench, running: str, late: bool
+    tmp_path: Path, running: str, late: bool
 ) -> None:
-    unused: Any = None
-    lifecycle = Lifecycle(
-        pods=bench.pods,
-        state=bench.state,
-        gone=unused,
-        runtimes=unused,
-        ports=unused,
-        health=unused,
-        clock=bench.clock,
-        ids=unused,
-        recorder=unused,
-        wake=lambda: None,
-    )
-    bench.obey(admitted(bench, bench.clock.now()))
-    pod = bench.pods.get("web")
-    assert pod is not None
-    pod.change(running=running)
-    # Without a runtime a start that is allowed comes no further than this.
-    with pytest.raises(StartFailed if late else AttributeError, match="ended before" if late else "of"):
-        await lifecycle.start(pod)
+    async with agents.Bench(tmp_path, {}) as bench:
+        asked = Wanted("web", 7, sha(agents.NEW), "rc1", agents.NEW, start_by=bench.clock.now())
+        bench.agent.pods.obey({"web": asked})
+        pod = bench.agent.pods.get("web")
+        assert pod is not None
+        pod.change(running=running)
+        await bench.settle()
+        assert ("ended before its first start" in bench.reality().reason) == late
+        assert list(bench.toy.world) == ([] if late else ["web"])
 
 
 @pytest.mark.parametrize(
@@ -105,7 +76,7 @@ def test_an_agent_that_begins_to_enforce_starts_nothing_of_its_disk_that_it_neve
     bench: Bench, fields: dict[str, Any], starts: bool
 ) -> None:
     bench.state.save_manifest(sha(NEW), manifests.canonical(NEW))
-    pod = enforcing(bench).load(Record(instance="web", manifest=sha(NEW), **fields))
+    pod = bench._pods(enforced=True).load(Record(instance="web", manifest=sha(NEW), **fields))
     assert (pod.target is not None) == starts
     assert bool(pod.problem) != starts
 
@@ -143,7 +114,7 @@ async def test_a_pod_that_takes_the_place_of_one_that_is_being_removed_stays_ref
     thief = page(9, NEW, owner="rc2")
     await answered(bench, judge, thief, thief)
     assert (pod.target, pod.problem) == (None, "not signed: it is signed for rcs/web alone")
-    pods = enforcing(bench)
+    pods = bench._pods(enforced=True)
     assert pods.load(pod.record).target is None
 
 
