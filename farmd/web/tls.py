@@ -17,9 +17,9 @@ import structlog
 
 from farmd.config.sections import WebSection
 from store.certificates import ends_of
-from store.consul.environment import load_pair, loaded
+from store.consul.environment import load_authorities, load_pair, whole_pair
 from store.credentials import CredentialFiles, content, invalid
-from store.errors import CredentialInvalid, refuse
+from store.errors import refuse
 from store.ports import Recorder
 from store.times import rfc3339
 
@@ -80,9 +80,7 @@ def complete(section: WebSection) -> None:
     Raises:
         InputInvalid: a certificate without its key, or authorities without a certificate.
     """
-    if bool(section.tls_cert) != bool(section.tls_key):
-        missing = KEY if section.tls_cert else CERTIFICATE
-        refuse(missing, "nothing", "a path, because certificate and key belong together")
+    whole_pair((CERTIFICATE, section.tls_cert), (KEY, section.tls_key))
     if section.client_ca and not section.tls_cert:
         refuse(CERTIFICATE, f"nothing beside {AUTHORITIES}", "a path: without TLS nobody shows a certificate")
 
@@ -132,13 +130,9 @@ def _context(section: WebSection, *, asks: bool = True) -> ssl.SSLContext:
     load_pair(context, (CERTIFICATE, section.tls_cert), (KEY, section.tls_key))
     _end(section)
     if section.client_ca and asks:
-        content(AUTHORITIES, section.client_ca)
-        loaded(AUTHORITIES, section.client_ca, lambda: context.load_verify_locations(section.client_ca))
+        load_authorities(context, AUTHORITIES, section.client_ca)
         if not context.cert_store_stats()["x509_ca"]:
-            raise CredentialInvalid(
-                f"{AUTHORITIES}: found no authority in {section.client_ca!r}, expected PEM of at least one",
-                field=AUTHORITIES,
-            )
+            raise invalid(AUTHORITIES, f"no authority in {section.client_ca!r}", "PEM of at least one")
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -161,7 +155,7 @@ def _caller(section: WebSection, *, names: bool = False) -> ssl.SSLContext:
     context = probe_context(section)
     context.verify_mode, context.check_hostname = ssl.CERT_REQUIRED, names
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    loaded(CERTIFICATE, section.tls_cert, lambda: context.load_verify_locations(section.tls_cert))
+    load_authorities(context, CERTIFICATE, section.tls_cert)
     return context
 
 

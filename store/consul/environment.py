@@ -44,9 +44,7 @@ class Tls:
             InputInvalid: a certificate without its key, or no truth where one is expected.
         """
         certificate, key = env.get(f"{variables}_CLIENT_CERT", ""), env.get(f"{variables}_CLIENT_KEY", "")
-        if bool(certificate) != bool(key):
-            missing = f"{variables}_CLIENT_KEY" if certificate else f"{variables}_CLIENT_CERT"
-            refuse(missing, "nothing", "a path, because certificate and key belong together")
+        whole_pair((f"{variables}_CLIENT_CERT", certificate), (f"{variables}_CLIENT_KEY", key))
         return cls(
             verify=_boolean(env, f"{variables}_HTTP_SSL_VERIFY", default=True),
             ca_file=env.get(f"{variables}_CACERT", ""),
@@ -75,10 +73,9 @@ class Tls:
         if self.ca_file or self.ca_path:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             if self.ca_file:
-                content(authority, self.ca_file)
-                loaded(authority, self.ca_file, lambda: context.load_verify_locations(self.ca_file))
+                load_authorities(context, authority, self.ca_file)
             if self.ca_path:
-                loaded(folder, self.ca_path, lambda: list(Path(self.ca_path).iterdir()))
+                _load(folder, self.ca_path, lambda: list(Path(self.ca_path).iterdir()))
                 context.load_verify_locations(capath=self.ca_path)
         if self.certificate:
             load_pair(context, (certificate, self.certificate), (key, self.key))
@@ -184,6 +181,17 @@ def _boolean(env: Mapping[str, str], name: str, *, default: bool) -> bool:
     return found in _TRUE
 
 
+def whole_pair(certificate: tuple[str, str], key: tuple[str, str]) -> None:
+    """Check that there are both or neither, each given by what names its path, and the path.
+
+    Raises:
+        InputInvalid: one without the other.
+    """
+    if bool(certificate[1]) != bool(key[1]):
+        missing, _ = key if certificate[1] else certificate
+        refuse(missing, "nothing", "a path, because certificate and key belong together")
+
+
 def load_pair(context: ssl.SSLContext, certificate: tuple[str, str], key: tuple[str, str]) -> None:
     """Load a certificate and its key, each given by what names its path, and the path.
 
@@ -192,15 +200,21 @@ def load_pair(context: ssl.SSLContext, certificate: tuple[str, str], key: tuple[
     """
     content(*certificate)
     content(*key)
-    loaded(*certificate, lambda: context.load_cert_chain(certificate[1], key[1], _encrypted))
+    _load(*certificate, lambda: context.load_cert_chain(certificate[1], key[1], _encrypted))
 
 
-def loaded(variable: str, path: str, load: Callable[[], object]) -> None:
-    """Call ``load``; its error becomes one that names the variable and the path.
+def load_authorities(context: ssl.SSLContext, variable: str, path: str) -> None:
+    """Trust the authorities of a file.
 
     Raises:
-        CredentialInvalid: ``load`` raised an error of reading.
+        CredentialInvalid: it cannot be read, or has no certificate.
     """
+    content(variable, path)
+    _load(variable, path, lambda: context.load_verify_locations(path))
+
+
+def _load(variable: str, path: str, load: Callable[[], object]) -> None:
+    """Call ``load``; its error becomes one that names the variable and the path."""
     try:
         load()
     except (OSError, ValueError) as error:
