@@ -42,6 +42,15 @@ def ends_of(pem: str) -> list[float]:
     return [end_of(ssl.PEM_cert_to_DER_cert(found)) for found in _PEM.findall(pem)]
 
 
+def first_end(pem: bytes) -> float:
+    """When the certificate of a PEM file ends, or one that it comes with, whichever is first.
+
+    Raises:
+        ValueError: there is none, or one of them does not decode.
+    """
+    return min(ends_of(pem.decode("ascii", "replace")))
+
+
 async def served(host: str, port: int, context: ssl.SSLContext, name: str, seconds: float) -> float:
     """When the certificate ends that a server shows.
 

@@ -43,13 +43,11 @@ def judge(what: str, end: float, now: float) -> Iterator[Finding]:
     """What is wrong with a certificate that ends then, in seconds since the epoch."""
     left = end - now
     if left < SOON_SECONDS:
-        when = f"in {lasting(left)}" if left > 0 else f"{lasting(-left)} ago"
+        when = f"ends in {lasting(left)}, at {rfc3339(end)}" if left > 0 else f"ended {lasting(-left)} ago"
         yield Finding(
             "certificate-ends",
             what,
-            f"its certificate ends {when}, at {rfc3339(end)}"
-            if left > 0
-            else f"its certificate ended {when}",
+            f"its certificate {when}",
             "renew it; farms, agents and farmctl read certificates again when their files change",
         )
 
@@ -62,8 +60,7 @@ async def _all(
         name = consul.tls.server_name or consul.host
         yield str(consul), await _shown(consul.host, consul.port, consul.tls.context(), name)
     if consul.tls.certificate:
-        text = content("CONSUL_CLIENT_CERT", consul.tls.certificate).decode("ascii", "replace")
-        yield consul.tls.certificate, _earliest(text)
+        yield consul.tls.certificate, _first(content("CONSUL_CLIENT_CERT", consul.tls.certificate))
     if environ.get("KUBECONFIG"):
         async for found in _kubernetes(environ, clock):
             yield found
@@ -79,7 +76,7 @@ async def _kubernetes(environ: Mapping[str, str], clock: Clock) -> AsyncIterator
         yield f"KUBECONFIG {environ['KUBECONFIG']}", error.message
         return
     if own:
-        yield found.origin, _earliest(own.decode("ascii", "replace"))
+        yield found.origin, _first(own)
     if isinstance(tls, ssl.SSLContext):
         parts = urlsplit(found.url)
         host = parts.hostname or ""
@@ -89,9 +86,9 @@ async def _kubernetes(environ: Mapping[str, str], clock: Clock) -> AsyncIterator
             yield found.url, await _shown(host, parts.port or 443, tls, found.server_name or host)
 
 
-def _earliest(pem: str) -> float | str:
+def _first(pem: bytes) -> float | str:
     try:
-        return min(certificates.ends_of(pem))
+        return certificates.first_end(pem)
     except ValueError:
         return "found no certificate"
 

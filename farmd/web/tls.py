@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import structlog
 
 from farmd.config.sections import WebSection
-from store.certificates import ends_of
+from store.certificates import first_end
 from store.consul.environment import load_authorities, load_pair, whole_pair
 from store.credentials import CredentialFiles, content, invalid
 from store.errors import refuse
@@ -144,7 +144,7 @@ def _end(section: WebSection) -> float:
         CredentialInvalid: a certificate in another form, which OpenSSL takes all the same.
     """
     try:
-        return min(ends_of(content(CERTIFICATE, section.tls_cert).decode("ascii", "replace")))
+        return first_end(content(CERTIFICATE, section.tls_cert))
     except ValueError as error:
         path, expected = repr(section.tls_cert), "PEM that begins with BEGIN CERTIFICATE"
         raise invalid(CERTIFICATE, f"another form in {path}", expected) from error
