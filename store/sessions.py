@@ -21,6 +21,8 @@ from store.ports import Clock, Recorder
 log = structlog.get_logger()
 
 MARGIN = 0.1
+RENEWALS = 3
+"""How often a session is renewed within its TTL."""
 RETRY_SECONDS = 1.0
 
 
@@ -104,11 +106,11 @@ class Session:
             )
 
     async def run(self) -> None:
-        """Renew at a third of the TTL; after a failure try again each second. Returns when lost."""
-        delay = self.ttl / 3
+        """Renew ``RENEWALS`` times within the TTL, after a failure each second. Returns when lost."""
+        delay = self.ttl / RENEWALS
         while not self.lost.is_set():
             await self._clock.sleep(delay)
-            delay = self.ttl / 3 if await self._renew() else min(RETRY_SECONDS, self.ttl / 10)
+            delay = self.ttl / RENEWALS if await self._renew() else min(RETRY_SECONDS, self.ttl / 10)
 
     async def _renew(self) -> bool:
         sent = self._clock.mono()

@@ -9,12 +9,12 @@ from farmd.doctor.survey import Survey
 from store import quantities
 from store.errors import InputInvalid
 from store.farms import Member
-from store.sessions import MARGIN
+from store.sessions import MARGIN, RENEWALS
 
 # A server stands for election after one to two heartbeats without its leader.
 HEARTBEATS = 2
-# A farm renews its session at a third of the TTL, so this much of it is left when the leader is lost.
-LEFT = 1 - MARGIN - 1 / 3
+# How much of the TTL is left at least when the leader is lost.
+LEFT = 1 - MARGIN - 1 / RENEWALS
 
 
 def check(survey: Survey, heartbeat: str) -> Iterator[Finding]:
@@ -28,8 +28,8 @@ def check(survey: Survey, heartbeat: str) -> Iterator[Finding]:
             yield Finding(
                 "ttl-short",
                 survey.short(entry.key),
-                f"its session lasts {member.ttl:g} s and is renewed every {member.ttl / 3:.1f} s; a new"
-                f" leader of Consul may take {election:g} s (heartbeat {heartbeat}): its work rests then",
+                f"its session lasts {member.ttl:g} s and is renewed every {member.ttl / RENEWALS:.1f} s; a"
+                f" new leader of Consul may take {election:g} s (heartbeat {heartbeat}): its work rests then",
                 "set performance.raft_multiplier = 1 in Consul's servers, or farm.ttl to"
                 f" {int(election / LEFT) + 1} or more",
             )
