@@ -37,10 +37,10 @@ def _blocked(survey: Survey) -> Iterator[Finding]:
     for entry, status in survey.decoded("status", ItemStatus):
         kind, _, item = entry.key[len(tree) :].partition("/")
         key = survey.keys.record(kind, item)
-        record = survey.trees[kind].get(key) if named(kind) else None
-        stale = named(kind) and (record is None or status.record not in {0, record.modify_index})
-        if named(kind) and record is not None and key not in names:
-            continue  # it does not decode, which is a finding of its own, and no command shows more
+        # A record that does not decode is a finding of its own, and no command shows more.
+        stale = named(kind) and (
+            key not in names or status.record not in {0, survey.trees[kind][key].modify_index}
+        )
         if status.state == "blocked" and not stale:
             name = status.name or names.get(key, item)
             title = status.name or kinds.title(kind, name)
