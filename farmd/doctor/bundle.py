@@ -92,9 +92,9 @@ def _asked(
         return b"".join(msgspec.json.encode(plain(record)) + b"\n" for record in found[:AUDIT_RECORDS])
 
     async def consul() -> bytes:
-        limits = msgspec.to_builtins(await call.client.limits())
-        leader, version = await call.client.leader(), await call.client.version()
-        return _json({"leader": leader, "version": version, "limits": limits})
+        leader, own = await call.client.leader(), await call.client.agent()
+        limits = msgspec.to_builtins(own.debug_config)
+        return _json({"leader": leader, "version": own.config.version, "limits": limits})
 
     async def here() -> bytes:
         return config().encode()

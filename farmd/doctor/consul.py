@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from farmd.doctor.model import Finding, Report
-from store.consul.answers import AgentLimits
+from store.consul.answers import AgentConfig, AgentSelf
 from store.errors import AccessDenied
 from store.manifests import MAX_MANIFEST_BYTES
 
@@ -20,8 +20,20 @@ VALUE_BYTES = MAX_MANIFEST_BYTES
 TRANSACTION_BYTES = MAX_MANIFEST_BYTES * 4 // 3 + 64 * 1024
 
 
-async def check(client: ConsulClient) -> Report:
-    """Ask the server.
+async def told(client: ConsulClient) -> AgentSelf:
+    """What the agent of Consul tells of itself; all of it is empty if the token may not read it.
+
+    Raises:
+        StoreError: it cannot be reached.
+    """
+    try:
+        return await client.agent()
+    except AccessDenied:
+        return AgentSelf(AgentConfig(node_name="", version=""))
+
+
+async def check(client: ConsulClient, own: AgentSelf) -> Report:
+    """Ask the server for its leader, and judge what its agent told of itself.
 
     Raises:
         StoreError: it cannot be reached at all.
@@ -38,10 +50,8 @@ async def check(client: ConsulClient) -> Report:
             )
         )
     facts = {"consul leader": leader or "none"}
-    try:
-        version, limits = await client.version(), await client.limits()
-    except AccessDenied:
-        # A reader's token need not read the servers' configuration.
+    version, limits = own.config.version, own.debug_config
+    if not version:  # a reader's token need not read the servers' configuration
         return Report({**facts, "consul version": "unknown: the token may not read it"}, tuple(findings))
     findings += _version(version)
     for name, found, needed in (
@@ -60,18 +70,6 @@ async def check(client: ConsulClient) -> Report:
                 )
             )
     return Report({**facts, "consul version": version}, tuple(findings))
-
-
-async def told(client: ConsulClient) -> tuple[AgentLimits, str]:
-    """What the agent of Consul tells of itself, and the id of its node; empty if the token may not read it.
-
-    Raises:
-        StoreError: it cannot be reached.
-    """
-    try:
-        return await client.limits(), await client.node_id()
-    except AccessDenied:
-        return AgentLimits(), ""
 
 
 def _version(version: str) -> list[Finding]:

@@ -45,14 +45,14 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
     Raises:
         StoreError: Consul cannot be reached, or the token may not read.
     """
-    servers = await consul.check(client)
-    limits, node_id = await consul.told(client)
-    room = disk.check(limits.data_directory, node_id)
+    own = await consul.told(client)
+    servers = await consul.check(client, own)
+    room = disk.check(own.debug_config.data_directory, own.config.node_id)
     seen = await survey(client, keys, clock)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
     findings += [*clusters.check(seen), *health.check(seen)]
     findings += signed.check(seen)
-    findings += elections.check(seen, limits.raft_heartbeat)
+    findings += elections.check(seen, own.debug_config.raft_heartbeat)
     lost, passing = _lost(seen), health.passing(seen)
     if passing:
         await clock.sleep(PATIENCE_SECONDS)

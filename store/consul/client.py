@@ -213,21 +213,9 @@ class ConsulClient:
         """Address of the raft leader; empty when there is none."""
         return answers.converted(await self._library.status.leader(), str, Op.STATUS)
 
-    async def version(self) -> str:
-        """Consul's version."""
-        return (await self._agent()).config.version
-
-    async def limits(self) -> answers.AgentLimits:
-        """The server's configured limits, as far as it tells them."""
-        return (await self._agent()).debug_config
-
-    async def node_name(self) -> str:
-        """Name of the node whose agent answers."""
-        return (await self._agent()).config.node_name
-
-    async def node_id(self) -> str:
-        """Id of the node whose agent answers, which also lies in its data directory."""
-        return (await self._agent()).config.node_id
+    async def agent(self) -> AgentSelf:
+        """What the agent that answers tells of itself: its version, node and limits."""
+        return answers.converted(await self._library.agent.self(), AgentSelf, Op.AGENT)
 
     async def close(self) -> None:
         """Drop all connections."""
@@ -241,9 +229,6 @@ class ConsulClient:
 
             self._library_made = Library(self._send)
         return self._library_made
-
-    async def _agent(self) -> AgentSelf:
-        return answers.converted(await self._library.agent.self(), AgentSelf, Op.AGENT)
 
     async def _read(self, op: Op, key: str, params: Params, index: int, wait: float, mode: Mode) -> Response:
         lane, limit, known = Lane.READ, SHORT_SECONDS, ""

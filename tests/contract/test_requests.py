@@ -112,9 +112,9 @@ async def test_the_server_says_who_it_is(face: Face) -> None:
     leader = await face.client.leader()
     assert leader.startswith("127.0.0.1:")
     assert json_of(await face.raw("GET", "/v1/status/peers")) == [leader]
-    version = await face.client.version()
-    assert version.startswith("1.8.") or face.name == REAL
-    node = await face.client.node_name()
+    own = (await face.client.agent()).config
+    assert own.version.startswith("1.8.") or face.name == REAL
+    node = own.node_name
     nodes = json_of(await face.raw("GET", "/v1/catalog/nodes"))
     assert [each["Node"] for each in nodes] == [node]
     checks = json_of(await face.raw("GET", f"/v1/health/node/{node}"))

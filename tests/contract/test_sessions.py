@@ -20,7 +20,7 @@ async def info(face: Face, session: str) -> dict[str, Any]:
 
 async def test_a_session_is_what_was_asked_for(face: Face) -> None:
     session = await face.session(Name="farm-1", LockDelay="2s", TTL="1m30s")
-    node = await face.client.node_name()
+    node = (await face.client.agent()).config.node_name
     found = await info(face, session)
     assert found["CreateIndex"] == found["ModifyIndex"] > 0
     assert {name: found[name] for name in found if not name.endswith("Index")} == {

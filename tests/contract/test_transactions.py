@@ -164,7 +164,7 @@ async def test_a_transaction_that_only_reads_answers_as_a_read(face: Face) -> No
 
 async def operation_limit(face: Face) -> int:
     """Consul took 64 operations up to 1.13, 128 from 1.14 on."""
-    major, minor = map(int, (await face.client.version()).split(".")[:2])
+    major, minor = map(int, (await face.client.agent()).config.version.split(".")[:2])
     return 64 if (major, minor) < (1, 14) else 128
 
 

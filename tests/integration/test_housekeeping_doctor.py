@@ -153,6 +153,6 @@ def test_without_consul_it_exits_7() -> None:
 
 
 async def test_limits_of_a_real_server_are_read(cluster: Cluster) -> None:
-    limits = await cluster.client.limits()
+    limits = (await cluster.client.agent()).debug_config
     assert limits.http_max_conns_per_client > 0
     assert limits.kv_max_value_size >= 512 * 1024

@@ -77,7 +77,7 @@ async def test_a_part_that_may_not_be_read_is_named_and_the_others_are_there() -
         raise AccessDenied("agent: denied")
 
     async with person() as call:
-        call.client.limits = denied  # type: ignore[method-assign,assignment]
+        call.client.agent = denied  # type: ignore[method-assign,assignment]
         found = await parts_of(call)
     assert "denied" in found.missing["consul.json"]
     assert {"farms.json", "status.json", "doctor.json", "farmd.toml"} <= found.files.keys()

@@ -38,7 +38,7 @@ READS: dict[str, Call] = {
     "list": lambda c: c.list("a/"),
     "keys": lambda c: c.keys("a/"),
     "leader": lambda c: c.leader(),
-    "version": lambda c: c.version(),
+    "agent": lambda c: c.agent(),
     "session_info": lambda c: c.session_info("s"),
 }
 WRITES: dict[str, Call] = {

@@ -74,8 +74,8 @@ async def test_rare_calls_share_the_pooled_connection_of_the_others() -> None:
     async with Scripted(answer) as consul:
         client = connect({"CONSUL_HTTP_ADDR": consul.address}, VirtualClock())
         assert await client.leader() == "127.0.0.1:8300"
-        assert await client.version() == "1.8.7"
-        assert await client.node_name() == "n1"
+        own = (await client.agent()).config
+        assert (own.version, own.node_name) == ("1.8.7", "n1")
         assert await client.session_info("s") is None
         assert (await client.list("a")).items == []
         await client.close()
@@ -122,7 +122,7 @@ async def test_what_the_library_cannot_read_is_unexpected_and_not_its_own_error(
     with pytest.raises(UnexpectedAnswer):
         await library(Recording(body=b"<html>")).status.leader()
     with pytest.raises(UnexpectedAnswer):
-        await ConsulClient(Recording(body=b'{"Config":{}}'), clock=VirtualClock()).version()
+        await ConsulClient(Recording(body=b'{"Config":{}}'), clock=VirtualClock()).agent()
 
 
 async def test_a_rotated_token_file_is_used_by_the_next_request(tmp_path: Path) -> None:
