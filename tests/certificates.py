@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 from pathlib import Path
 
@@ -35,3 +36,11 @@ def issue(folder: Path, name: str, alternative: str, authority: str = "ca", *, d
         *("-extfile", str(extension), "-set_serial", serial),
         *("-CA", str(folder / f"{authority}.pem"), "-CAkey", str(folder / f"{authority}.key")),
     )
+
+
+def caller(folder: Path, name: str = "", *, trusts: str = "ca") -> ssl.SSLContext:
+    """What somebody calls with who trusts an authority, and who shows the certificate for ``name`` if any."""
+    context = ssl.create_default_context(cafile=str(folder / f"{trusts}.pem"))
+    if name:
+        context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
+    return context

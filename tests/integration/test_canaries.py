@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import ssl
 import tarfile
 import urllib.error
 import urllib.request
@@ -27,7 +26,7 @@ from store.consul.client import ConsulClient
 from store.keys import Keys
 from store.services import Hook, Service, ServiceStore, Version
 from tests.canaries import ADDRESS, CONFIGURATION, FILE, PEM, VALUE, canary
-from tests.certificates import authority, issue
+from tests.certificates import authority, caller, issue
 from tests.fleet import LIMIT
 from tests.guarded import NODES, AsRole, Guarded, asked, guarded_consul, world
 from tests.processes import Program, eventually, stopped_at_the_end
@@ -174,7 +173,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 def page(url: str, token: str, planted: Planted, heard: Heard) -> None:
     """All that a farm's HTTP tells to an operator."""
-    context = ssl.create_default_context(cafile=str(planted.folder / "ca.pem"))
+    context = caller(planted.folder)
     lists = (
         "controllers",
         "rollouts",
@@ -203,7 +202,7 @@ def page(url: str, token: str, planted: Planted, heard: Heard) -> None:
 
 def agents_page(url: str, planted: Planted, heard: Heard) -> None:
     """All that an agent's HTTP tells but pods' own output."""
-    context = ssl.create_default_context(cafile=str(planted.folder / "ca.pem"))
+    context = caller(planted.folder)
     for path in ("metrics", "health", "ready", "v1/status", "v1/pods"):
         with urllib.request.urlopen(f"{url}/{path}", timeout=LIMIT, context=context) as answer:
             heard.add(f"agent /{path}", answer.read().decode())

@@ -7,7 +7,6 @@ import json
 import runpy
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import tarfile
@@ -23,7 +22,7 @@ from farmd.services.endpoints import Endpoint
 from farmd.services.polling import Farms
 from store.keys import Keys
 from tests import prometheus
-from tests.certificates import authority, issue
+from tests.certificates import authority, caller, issue
 from tests.credentials import mend
 from tests.farmctl import ROOT
 from tests.fleet import LIMIT
@@ -126,11 +125,9 @@ def farmctl(guarded: Guarded, pki: Path, secure: int) -> AsRole:
 
 def serial(port: int, pki: Path) -> str:
     """The number of the certificate that a process shows to a new caller."""
-    context = ssl.create_default_context(cafile=str(pki / "ca.pem"))
-    context.load_cert_chain(pki / "person.pem", pki / "person.key")
     with (
         socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as plain,
-        context.wrap_socket(plain, server_hostname="localhost") as secure,
+        caller(pki, "person").wrap_socket(plain, server_hostname="localhost") as secure,
     ):
         found = secure.getpeercert()
     assert found is not None
@@ -152,12 +149,10 @@ def health(role: str, port: int, tmp_path: Path, pki: Path) -> tuple[int, str]:
 
 async def polled(guarded: Guarded, pki: Path) -> tuple[Endpoint, ...] | None:
     """The endpoints of ``front`` as a farm tells them to one who watches."""
-    context = ssl.create_default_context(cafile=str(pki / "ca.pem"))
-    context.load_cert_chain(pki / "person.pem", pki / "person.key")
     client = guarded.client("reader")
     try:
         call = Call(client, Keys(), SystemClock(), SystemIds(), "user/test@here")
-        return await Farms(call, context).wait("front")
+        return await Farms(call, caller(pki, "person")).wait("front")
     finally:
         await client.close()
 

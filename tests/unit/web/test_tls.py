@@ -20,7 +20,7 @@ from farmd.web import probe, tls
 from farmd.web.server import listening, serving
 from store.certificates import ends_of
 from store.errors import CredentialInvalid, InputInvalid
-from tests.certificates import authority, issue, openssl
+from tests.certificates import authority, caller, issue, openssl
 from tests.credentials import BAD, mend, spoil
 from tests.recorders import CountingRecorder
 
@@ -85,13 +85,6 @@ async def served(section: WebSection) -> AsyncIterator[int]:
     with listening("127.0.0.1", 0) as sock:
         async with serving(app, sock, tls=tls.server_context(section, RECORDER)):
             yield sock.getsockname()[1]
-
-
-def caller(pki: Path, name: str = "", *, trusts: str = "ca") -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(pki / f"{trusts}.pem"))
-    if name:
-        context.load_cert_chain(pki / f"{name}.pem", pki / f"{name}.key")
-    return context
 
 
 async def ask(port: int, context: ssl.SSLContext, scheme: str = "https") -> str:
