@@ -30,7 +30,7 @@ from farmd.farm.membership import Membership
 from farmd.farm.model import FarmSettings
 from farmd.observe.progress import Progress
 from farmd.runtime import tasks
-from farmd.runtime.wake import wait
+from farmd.runtime.wake import wait, within
 from store import registration
 from store.consul.client import ConsulClient
 from store.errors import (
@@ -258,16 +258,10 @@ class Farm:
 
     async def _filled(self) -> None:
         """Wait until all trees were read, and log from time to time which were not."""
-        filled = asyncio.create_task(self.caches.filled(), name="filled")
-        try:
-            while not filled.done():
-                late = asyncio.create_task(self.clock.sleep(UNREAD_SECONDS))
-                await asyncio.wait([filled, late], return_when=asyncio.FIRST_COMPLETED)
-                await tasks.end(late)
-                if not filled.done():
-                    log.warning("farm.not_ready", farm=self.member.id, unread=self.caches.unread())
-        finally:
-            await tasks.end(filled)
+        while self.caches.unread():
+            await within(self.caches.filled(), self.clock, UNREAD_SECONDS)
+            if unread := self.caches.unread():
+                log.warning("farm.not_ready", farm=self.member.id, unread=unread)
 
     async def _settle(self, begin: asyncio.Event) -> None:
         """Wait for the peers that start at the same time, then let all kinds claim."""

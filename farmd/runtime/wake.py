@@ -71,7 +71,7 @@ class Wake:
         self._resting = True
         self._waiter = asyncio.get_running_loop().create_future()
         try:
-            await _within(self._waiter, clock, seconds)
+            await within(self._waiter, clock, seconds)
         finally:
             self._resting = False
 
@@ -88,11 +88,12 @@ async def wait(wake: Waitable, clock: Clock, seconds: float | None) -> bool:
     if seconds is None or math.isinf(seconds):
         await wake.wait()
         return True
-    await _within(wake.wait(), clock, seconds)
+    await within(wake.wait(), clock, seconds)
     return wake.is_set()
 
 
-async def _within(event: Awaitable[object], clock: Clock, seconds: float) -> None:
+async def within(event: Awaitable[object], clock: Clock, seconds: float) -> None:
+    """Return when ``event`` is over, or after so many seconds, in which case it is cancelled."""
     waiters = [asyncio.ensure_future(event), asyncio.ensure_future(clock.sleep(seconds))]
     try:
         await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
