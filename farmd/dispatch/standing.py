@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +14,7 @@ from farmd.dispatch.plan import revisions
 from farmd.dispatch.ports import Outside
 from farmd.overview.members import why_unowned
 from farmd.overview.owners import holders
+from farmd.runtime.tasks import several
 from store import codec
 from store.apps import KIND, App, AppStatus, AppStore, DispatchState, Entry
 from store.clusters import CLUSTERS
@@ -162,15 +162,14 @@ async def lives(
     call: Call, entries: Mapping[Ref, Entry], outside: Outside | None = None, *, judged: bool = False
 ) -> dict[Ref, Live]:
     """The objects of these entries that exist; several are read at once."""
-    gate, spells = asyncio.Semaphore(AT_ONCE), Spells(call.clock)
+    spells = Spells(call.clock)
 
     async def one(entry: Entry) -> Live | None:
-        async with gate:
-            if entry.ref.own:
-                return await look(call, entry, spells, judged=judged)
-            return None if outside is None else await outside.look(entry)
+        if entry.ref.own:
+            return await look(call, entry, spells, judged=judged)
+        return None if outside is None else await outside.look(entry)
 
-    found = await asyncio.gather(*(one(entry) for entry in entries.values()))
+    found = await several(one, entries.values(), AT_ONCE)
     return {ref: live for ref, live in zip(entries, found, strict=True) if live is not None}
 
 
