@@ -27,12 +27,6 @@ def failure(knative: Knative) -> str:
     )
 
 
-def named(knative: Knative) -> str:
-    """The service as people write it."""
-    meta = knative.service.metadata
-    return f"ksvc/{meta.namespace}/{meta.name}"
-
-
 def phase(knative: Knative, plan: Plan) -> str:
     """Where a rollout is, for the metric; empty: none is under way."""
     if knative.orchestrator is None:
@@ -55,7 +49,7 @@ async def tell(status: StatusWriter, item: str, knative: Knative, plan: Plan, no
         if not text:
             await incidents.end(f"{key}_{item}", urgency)
             return
-        summary = " ".join(f"rollout {named(knative)}: {text}".split())[:500]
+        summary = " ".join(f"rollout ksvc/{knative.service.name}: {text}".split())[:500]
         await incidents.tell(Alert(summary=summary, incident_key=f"{key}_{item}", urgency=urgency))
 
     await say("rollout", failure(knative))

@@ -122,6 +122,11 @@ class Service(_Lean, frozen=True):
     spec: ServiceSpec = ServiceSpec()
 
     @property
+    def name(self) -> str:
+        """As people write it: ``shop/web``."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
     def enabled(self) -> bool:
         """Whether its rollouts are to be progressive."""
         return self.metadata.labels.get(ENABLED) == "true"

@@ -167,13 +167,8 @@ def _paused(knative: Knative) -> Plan:
     stage = condition(knative.record.status.conditions, STAGE_READY)
     if stage.status == UNKNOWN and stage.reason != HELD and knative.record.observed:
         return Plan(turn=Turn("pause", "a person paused it", status=statuses.held(knative)))
-    text = f"paused; farmctl rollout resume ksvc/{_name(knative)} goes on"
+    text = f"paused; farmctl rollout resume ksvc/{knative.service.name} goes on"
     return Plan(blocked=Blocked("paused", text, wanted=True))
-
-
-def _name(knative: Knative) -> str:
-    meta = knative.service.metadata
-    return f"{meta.namespace}/{meta.name}"
 
 
 def _frozen(knative: Knative) -> Plan:
@@ -204,7 +199,7 @@ def _halted(knative: Knative) -> Plan:
     if says.get(RESUMED, "") != status.annotations.get(statuses.HALTED, ""):
         return Plan(turn=Turn("resume", "a person resumed it", status=statuses.under_way(knative)))
     cause = condition(status.conditions, STAGE_READY).message
-    hint = f"farmctl rollout resume | revert ksvc/{_name(knative)}"
+    hint = f"farmctl rollout resume | revert ksvc/{knative.service.name}"
     return Plan(blocked=Blocked("failed", f"{cause}; {hint}"), fault=cause)
 
 

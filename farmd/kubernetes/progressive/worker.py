@@ -180,7 +180,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             told = ItemStatus(state=state, reason=plan.blocked.text)
         elif not self.status.incidents.open():
             return None
-        since, name = self.context.clock.now(), alarms.named(snapshot.knative)
+        since, name = self.context.clock.now(), f"ksvc/{snapshot.knative.service.name}"
         return structs.replace(told, name=name, farm=self.context.farm, since=since)
 
     async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
@@ -238,8 +238,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
     # -- writing ---------------------------------------------------------------------------------
     def _account(self, knative: Knative, plan: Plan) -> Operation:
         """The audit record of what is written next (R16)."""
-        meta = knative.service.metadata
-        name = f"{meta.namespace}/{meta.name}"
+        name = knative.service.name
         if plan.turn is not None:
             return self.audit(f"progressive.{plan.turn.action}", plan.turn.reason, name=name)
         told: dict[str, int | str | bool] = {}

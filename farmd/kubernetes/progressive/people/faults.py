@@ -113,7 +113,7 @@ def _half(services: Sequence[Service]) -> Iterator[Fault]:
             continue
         name = f"{meta.namespace} {meta.name}"
         fix = f"kubectl label --overwrite ksvc -n {name} {ENABLED}=true; or take the settings away"
-        yield Fault("ksvc-half-enabled", _named(each), f"{told}: no farm rolls it", fix)
+        yield Fault("ksvc-half-enabled", f"ksvc/{each.name}", f"{told}: no farm rolls it", fix)
 
 
 async def _parts(transport: KubernetesTransport) -> Mapping[str, str]:
@@ -156,7 +156,7 @@ def _own_settings(seen: Seen) -> Iterator[Fault]:
         return
     for each in defeats.of_service(service, seen.knative.settings.progress_deadline):
         fix = f"take {each.key} out of its file, or write what is expected"
-        yield Fault("knative-setting", _named(service), defeats.told(each), fix)
+        yield Fault("knative-setting", f"ksvc/{seen.name}", defeats.told(each), fix)
 
 
 # -- owners -------------------------------------------------------------------------------------
@@ -248,7 +248,3 @@ def _stale(knative: Knative, name: str) -> str:
     if name not in reached or (name == newest and template == stands):
         return ""
     return f"{text}, and no record says what people gave"
-
-
-def _named(service: Service) -> str:
-    return f"ksvc/{service.metadata.namespace}/{service.metadata.name}"

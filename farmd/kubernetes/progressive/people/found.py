@@ -53,8 +53,7 @@ class Seen(NamedTuple):
     @property
     def name(self) -> str:
         """As people write it: ``shop/web``."""
-        meta = self.knative.service.metadata
-        return f"{meta.namespace}/{meta.name}"
+        return self.knative.service.name
 
     def held_by(self, owners: Mapping[str, str]) -> Seen:
         """The same with the farm that owns it, of the farms by item."""
