@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from farmd.commands.mutation import Call
 from farmd.kubernetes import install
-from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import NotFound
 from farmd.kubernetes.managed import managers_of
 from farmd.kubernetes.people.farms import Worker, knative_namespace, workers
@@ -38,7 +37,7 @@ from farmd.kubernetes.progressive.people.words import KIND
 from farmd.kubernetes.progressive.settings import NETWORK, Settings
 from farmd.kubernetes.progressive.traffic import routed
 from farmd.kubernetes.resources import CRDS
-from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport
+from farmd.kubernetes.transport import KubernetesTransport
 from farmd.overview.faults import Examined, Fault
 from farmd.overview.members import farms, why_unowned
 from farmd.overview.owners import holders
@@ -70,7 +69,9 @@ async def examine(call: Call, transport: KubernetesTransport) -> Examined:
     there = await workers(call, transport)
     if not there and any(farm.clusters for farm in await farms(call.client, call.keys)):
         return Examined(facts={FACT: "not examined: the kubeconfig's cluster is none that farms work in"})
-    services = await _services(transport)
+    namespace = knative_namespace(there)
+    reader = Services(transport, call.clock, namespace)
+    services = await _services(reader)
     if services is None:
         return Examined(facts={FACT: "Knative is not there"})
     chosen = [each for each in services if each.enabled]
@@ -82,19 +83,19 @@ async def examine(call: Call, transport: KubernetesTransport) -> Examined:
         missing.get(f"{CRDS.kind.lower()}/{each}") for each in (ORCHESTRATORS, STAGE_AUTOSCALERS)
     }:
         return Examined(faults, facts)
-    namespace = knative_namespace(there)
-    faults += await _defeating(transport, namespace) if chosen else []
-    found = await Services(transport, call.clock, namespace).all()
-    faults += await _unowned(call, there, found, await _abandoned(transport, services))
+    faults += await _defeating(reader, namespace) if chosen else []
+    records = await reader.of(ORCHESTRATORS, Orchestrator).list()
+    found = await reader.seen(services, records)
+    faults += await _unowned(call, there, found, _abandoned(services, records))
     for seen in found:
         faults += [*_own_settings(seen), *_of_nobody(seen)]
     return Examined(faults, facts)
 
 
-async def _services(transport: KubernetesTransport) -> Sequence[Service] | None:
+async def _services(reader: Services) -> Sequence[Service] | None:
     """All services; None: there is no Knative."""
     try:
-        return await Objects(transport, SERVICES, Service, "other", lambda: REQUEST_SECONDS).list()
+        return await reader.of(SERVICES, Service).list()
     except NotFound:
         return None
 
@@ -134,8 +135,8 @@ def _missing(name: str, state: str, enabled: str) -> Fault:
 
 
 # -- settings -----------------------------------------------------------------------------------
-async def _defeating(transport: KubernetesTransport, namespace: str) -> list[Fault]:
-    configs = Objects(transport, CONFIG_MAPS, ConfigMap, "other", lambda: REQUEST_SECONDS)
+async def _defeating(reader: Services, namespace: str) -> list[Fault]:
+    configs = reader.of(CONFIG_MAPS, ConfigMap)
     read = [await configs.get(namespace, name) for name in (defeats.AUTOSCALER, NETWORK)]
     autoscaler, network = [each.data if each is not None else {} for each in read]
     longest = Settings().progress_deadline
@@ -160,10 +161,9 @@ def _own_settings(seen: Seen) -> Iterator[Fault]:
 
 
 # -- owners -------------------------------------------------------------------------------------
-async def _abandoned(transport: KubernetesTransport, services: Sequence[Service]) -> Mapping[str, str]:
+def _abandoned(services: Sequence[Service], records: Sequence[Orchestrator]) -> Mapping[str, str]:
     """Services that are gone or were made anew, and whose record is not released, by uid."""
     alive = {each.metadata.uid for each in services}
-    records = await Objects(transport, ORCHESTRATORS, Orchestrator, "other", lambda: REQUEST_SECONDS).list()
     return {
         owner(each): f"ksvc/{each.metadata.namespace}/{each.metadata.name}"
         for each in records

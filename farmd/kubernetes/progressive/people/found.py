@@ -105,17 +105,19 @@ class Services:
 
     async def list(self, namespace: str = "") -> Sequence[Seen]:
         """The services of a namespace, or of all, whose rollouts are progressive, or were."""
-        return [
-            seen
-            for seen in await self.all(namespace)
-            if seen.knative.service.enabled or seen.knative.orchestrator is not None
-        ]
-
-    async def all(self, namespace: str = "") -> Sequence[Seen]:
-        """All services of a namespace, or of all, by name."""
         services, records = await asyncio.gather(
             self.of(SERVICES, Service).list(namespace), self.of(ORCHESTRATORS, Orchestrator).list(namespace)
         )
+        return [
+            seen
+            for seen in await self.seen(services, records, namespace)
+            if seen.knative.service.enabled or seen.knative.orchestrator is not None
+        ]
+
+    async def seen(
+        self, services: Iterable[Service], records: Iterable[Orchestrator], namespace: str = ""
+    ) -> Sequence[Seen]:
+        """Services and records that were read, with all that belongs to them, by name."""
         parts = await self._parts(namespace, SERVICE_LABEL)
         recorded = {(each.metadata.namespace, each.metadata.name): each for each in records}
         found = [
