@@ -113,10 +113,10 @@ def sick_since(state: PodState) -> float | None:
         return None
     if state.intent is None or reality.intent < state.intent.index:
         return None  # its agent has not acted on the intent yet
-    health, since = _health(state)
-    if reality.phase == "running" and health != "critical":
+    health = reality if isinstance(reality, Glance) else reality.health
+    if reality.phase == "running" and health.state != "critical":
         return None
-    began = since or reality.started
+    began = health.since or reality.started
     if not began and reality.phase != "failed":
         return None  # it is down, and its agent does not say since when: between two starts, for one
     return max(began, placed)
@@ -205,11 +205,3 @@ def foreign(owner: str, pods: Mapping[Place, PodState]) -> str:
     intent = pods[node, instance].intent
     what = f"belongs to {intent.record.owner}" if intent is not None else "does not decode"
     return f"{node}/{instance}: its intent {what}"
-
-
-def _health(state: PodState) -> tuple[str, float]:
-    reality = state.reality
-    if reality is None:
-        return "unknown", 0.0
-    health = getattr(reality, "health", None)
-    return (health.state, health.since) if health is not None else (reality.state, reality.since)  # type: ignore[union-attr]
