@@ -7,9 +7,9 @@ What a farm says of a rollout that stands still is a status in Consul, which the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from farmd.commands.mutation import Call
+from farmd.farm.model import Item
 from farmd.kubernetes import install
 from farmd.kubernetes.errors import NotFound
 from farmd.kubernetes.managed import managers_of
@@ -37,6 +37,7 @@ from farmd.kubernetes.progressive.people.words import KIND
 from farmd.kubernetes.progressive.settings import NETWORK, Settings
 from farmd.kubernetes.progressive.traffic import routed
 from farmd.kubernetes.resources import CRDS
+from farmd.kubernetes.store import version_of
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.overview.faults import Examined, Fault
 from farmd.overview.members import farms, why_unowned
@@ -51,13 +52,6 @@ PATIENCE_SECONDS = 3.0
 FACT = "Knative Services"
 INSTALL = "farmctl kubernetes install --progressive"
 _SETTINGS = ("rollout.knative.dev/", "rollout.farmd.io/")
-
-
-class Item(NamedTuple):
-    """A service as farms choose among them."""
-
-    labels: Mapping[str, str]
-    needs: Sequence[str]
 
 
 async def examine(call: Call, transport: KubernetesTransport) -> Examined:
@@ -207,7 +201,8 @@ def why_free(service: Service, there: Sequence[Worker], alive: Sequence[Member])
     near = [each for each in there if not each.report.namespaces or meta.namespace in each.report.namespaces]
     if there and not near:
         return f"no farm works in namespace {meta.namespace}: [kubernetes] namespaces"
-    item = Item(meta.labels, sorted({f"{CLUSTERS}{each.cluster}" for each in near})[:1])
+    needs = tuple(sorted({f"{CLUSTERS}{each.cluster}" for each in near})[:1])
+    item = Item(meta.uid, version_of(service), meta.labels, needs)
     return why_unowned(KIND, item, [each.farm for each in near] or alive)
 
 
