@@ -12,17 +12,11 @@ from farmd.commands.signing import Start
 from store.operations import Operation
 
 
-async def settle(
-    invocation: Invocation,
-    starts: Sequence[Start],
-    *,
-    checked: bool = True,
-    writes: Sequence[Operation] = (),
-) -> None:
+async def settle(invocation: Invocation, starts: Sequence[Start], writes: Sequence[Operation] = ()) -> None:
     """Sign what a change lets start, where a key was given; else refuse what nodes would refuse.
 
-    ``checked``: whether anything may start that did not before. ``writes`` are the change's: a manifest among
-    them is stored with its signature, because the two are collected together.
+    ``writes`` are the change's: a manifest among them is stored with its signature, because the two are
+    collected together.
 
     Raises:
         Conflict: nobody signed it, and a node enforces signatures.
@@ -30,14 +24,14 @@ async def settle(
     """
     settings, wanted = invocation.settings, list(dict.fromkeys(starts))
     if not settings.sign:
-        if checked:
-            await signing.refuse_unsigned(invocation.call, wanted)
+        await signing.refuse_unsigned(invocation.call, wanted)
         return
     from farmd.signing.keys import load
 
-    key = load(Path(settings.sign))
+    key, stored = load(Path(settings.sign)), {write.key: write for write in writes}
     for start in wanted:
-        beside = [each for each in writes if each.key == invocation.keys.manifest(start.digest)]
+        body = stored.get(invocation.keys.manifest(start.digest))
+        beside = () if body is None else (body,)
         mutation = signing.signed(invocation.call, key, start, settings.sign_for, beside)
         await commit(invocation.call, mutation)
         told(invocation, mutation)
@@ -51,7 +45,12 @@ def told(invocation: Invocation, mutation: Mutation) -> None:
 
 async def settled(invocation: Invocation, mutations: Sequence[Mutation]) -> None:
     """The same for prepared mutations; an update that keeps the manifest is not refused."""
-    for mutation in mutations:
-        if mutation.needed and (found := signing.starts(invocation.keys, mutation)):
-            kept = mutation.change.action.endswith(".update") and not mutation.change.manifest
-            await settle(invocation, found, checked=not kept, writes=mutation.operations)
+    needed = [each for each in mutations if each.needed and (invocation.settings.sign or not _keeps(each))]
+    starts = [start for each in needed for start in signing.starts(invocation.keys, each)]
+    if starts:
+        await settle(invocation, starts, [write for each in needed for write in each.operations])
+
+
+def _keeps(mutation: Mutation) -> bool:
+    """Whether a mutation updates a record that keeps its manifest."""
+    return mutation.change.action.endswith(".update") and not mutation.change.manifest

@@ -8,6 +8,8 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from farmd.commands import signing as signing_commands
+from farmd.commands.mutation import Call
 from farmd.deploy.hooks import manifest_of
 from farmd.signing import keys as signing
 from store.deployments import Deployment
@@ -92,6 +94,22 @@ def test_what_is_signed_ahead_needs_no_key_at_the_change(farmctl: Farmctl, key: 
     farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
     actions = [item["action"] for item in farmctl.ok("audit", "list", "-o", "json").json["items"]]
     assert actions == ["rc.create", "manifest.sign"]
+
+
+def test_many_changes_ask_once_which_nodes_enforce_signatures(
+    farmctl: Farmctl, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, enforcing = list[list[str]](), signing_commands.enforcing
+
+    async def counted(call: Call) -> list[str]:
+        asked.append(await enforcing(call))
+        return asked[-1]
+
+    both = f"{HELLO}---\n{HELLO.replace('name: hello', 'name: other')}"
+    farmctl.ok("manifest", "sign", "rc", "-f", "-", "--key", key, stdin=both)
+    monkeypatch.setattr(signing_commands, "enforcing", counted)
+    farmctl.ok("rc", "create", "-f", "-", stdin=both)
+    assert (signed(farmctl).keys(), asked) == ({"rcs/hello", "rcs/other"}, [["m2"]])
 
 
 def test_a_signature_has_its_manifest_beside_it_also_if_the_change_comes_to_nothing(
