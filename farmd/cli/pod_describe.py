@@ -77,14 +77,7 @@ def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[st
         *([("Prepares", row.preparing)] if row.preparing else []),
         ("Health", row.health + (f" for {ago(now, row.health_since)}" if row.health_since else "")),
         ("Age", ago(now, row.placed_at)),
-        (
-            "Started",
-            f"{rfc3339(row.started)}, {ago(now, row.started)} ago"
-            if row.started
-            else "not now"
-            if row.exits
-            else "never",
-        ),
+        ("Started", _started(row, now)),
         ("Restarts", str(row.restarts)),
     ]
     told += [
@@ -93,6 +86,12 @@ def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[st
     told += [("Pid", str(row.pid))] if row.pid else []
     told += [("Serves on", pairs(row.ports))] if row.ports else []
     return [*told, ("Labels", pairs(row.labels)), ("Manifest", row.manifest), *runs]
+
+
+def _started(row: PodRow, now: float) -> str:
+    if row.started:
+        return f"{rfc3339(row.started)}, {ago(now, row.started)} ago"
+    return "not now" if row.exits else "never"
 
 
 def _ending(end: Exit) -> str:
