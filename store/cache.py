@@ -27,10 +27,12 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 READ_AT_ONCE = 2
-# A large answer costs Consul and farmd about 5 us an entry. With this pause no query takes more than a
-# twentieth of a core, however often its tree changes. The first change after a quiet time comes at once.
+# An answer costs Consul and farmd about 1 ms, and 5 us an entry. With pauses of twenty times that a tree
+# takes a twentieth of a core, however often it changes; but what other queries brought makes no pause longer
+# than LONGEST. The first change after a quiet time comes at once.
 LARGE = SPLIT_ABOVE
-PAUSE_AN_ENTRY = 100e-6
+PAUSE_AN_ANSWER, PAUSE_AN_ENTRY = 20e-3, 100e-6
+LONGEST = 0.5
 # A shard with more entries is read for a barrier only if its index tells that it changed.
 COMPARED_ABOVE = 200
 
@@ -90,6 +92,7 @@ class PrefixCache(TreeCopy[T]):
         self._client = client
         self._rng = rng
         self._pause = pause
+        self._paused_until = 0.0
         self._wait = wait
         self._reading = reading or asyncio.Semaphore(READ_AT_ONCE)
         self._on_answer = on_answer
@@ -187,8 +190,14 @@ class PrefixCache(TreeCopy[T]):
             await self._clock.sleep(0)  # whom the answer woke sends first, then the next query is sent
             size = len(page.items)
             del page  # frees the memory of a whole tree during the next wait
-            if size > LARGE:
-                await self._clock.sleep(max(0.0, size * PAUSE_AN_ENTRY - self._pause))
+            if self._pause or size > LARGE:
+                await self._clock.sleep(max(0.0, self._rest(size) - self._pause))
+
+    def _rest(self, size: int) -> float:
+        """Seconds until a query that brought so many entries is sent again; those of a tree take turns."""
+        now, own = self._clock.mono(), PAUSE_AN_ANSWER + size * PAUSE_AN_ENTRY
+        self._paused_until = min(max(self._paused_until, now) + own, now + max(own, LONGEST))
+        return self._paused_until - now
 
     def _failed(self, error: StoreError) -> None:
         """Note an error. The query repeats, so it counts as progress: a restart would not help."""

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from store import codec
+from store.cache import LONGEST
 from store.errors import NotRegistered, StoreUnavailable
 from store.tree import SPLIT_ABOVE
 from tests.unit.store.cache.world import KEYS, Thing, filled, key, names, unchanged
@@ -51,6 +52,26 @@ async def test_r23_a_grown_tree_splits_into_sixteen_and_stays_whole() -> None:
         assert whole[5] not in world.seen
         asked = {prefix for prefix, _ in world.client.lists[before:]}
         assert asked <= {KEYS.tree("rcs") + whole[3][0], KEYS.tree("rcs") + whole[5][0]}
+
+
+async def test_r23_the_queries_of_a_tree_share_the_pause_of_one() -> None:
+    """While all shards change, sixteen short pauses at once would be no pause for the store."""
+    world, _ = await filled(3 * SPLIT_ABOVE, sharded=True, pause=0.1)
+    shards = [f"{digit:x}" + "0" * 15 for digit in range(16)]
+    async with world.running():
+        await world.clock.advance(60.0)
+        before = len(world.client.lists)
+        for name in shards:
+            await world.put(name, 0)
+        await world.clock.settle()
+        assert {world.seen[name] for name in shards} == {0}, "the first change of each shard is seen at once"
+        for count in range(1, 100):
+            for name in shards:
+                await world.put(name, count)
+            await world.clock.advance(0.05)
+        assert len(world.client.lists) - before <= 16 * (5 / LONGEST + 2)
+        await world.clock.advance(LONGEST)
+        assert {world.seen[name] for name in shards} == {99}
 
 
 async def test_a_split_is_no_doubt() -> None:
