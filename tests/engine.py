@@ -20,9 +20,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests import engine_traces, reaper
+from tests import reaper
 from tests.containers import answers
-from tests.engine_traces import Traces, path, system
+from tests.engine_traces import LOCK, Traces, path, system
 
 IMAGE = "localhost/busybox:test"
 PARTS = {
@@ -30,6 +30,7 @@ PARTS = {
     "runc": "runc",
     "iptables": "iptables",
     "ip": "iproute2",
+    "flock": "util-linux",
     "busybox": "busybox-static",
     "netavark": "netavark",
     "aardvark-dns": "aardvark-dns",
@@ -50,11 +51,12 @@ default_subnet = "10.{range}.255.0/24"
 default_subnet_pools = [{{ base = "10.{range}.0.0/17", size = 24 }}]
 """
 # Podman's first words are --config and the folder of all engines; its input names a bridge such as podman1.
+# What netavark starts lives on and must not keep the lock: --close.
 _NETAVARK = """\
 #!/bin/sh
 shift 2
 sed 's/"network_interface":"podman/"network_interface":"{bridge}-/' |
-    {helpers}/netavark --config {folder}/names "$@"
+    flock --close {lock} {helpers}/netavark --config {folder}/names "$@"
 """
 _HELPERS = "/usr/lib/podman"
 
@@ -77,7 +79,6 @@ class PodmanEngine:
                 f"run as root: apt-get install --no-install-recommends {' '.join(missing or PARTS.values())}"
             )
             raise EngineMissing(f"the tests of containers need podman with runc: {what}")
-        engine_traces.clear_left()
         self._traces = Traces.begin()
         self._folder = self._traces.folder
         (self._folder / "names").mkdir()
@@ -86,6 +87,7 @@ class PodmanEngine:
             "helpers": _HELPERS,
             "range": self._traces.block,
             "bridge": self._traces.bridge,
+            "lock": LOCK,
         }
         (self._folder / "containers.conf").write_text(_CONFIG.format_map(own))
         (self._folder / "netavark").write_text(_NETAVARK.format_map(own))

@@ -4,6 +4,9 @@ An engine ends with its ``with`` block, but not if its process is killed. Its co
 rules lead ports of this machine to them: a later test that is given such a port listens on it and is never
 reached. So each engine first removes what engines left whose processes are gone. It knows them by a file in
 their folder that a living process holds locked.
+
+Podman lets one container at a time change the network, but only among those of one engine. Two engines that
+find a chain missing both make it, and one of them fails; so ``LOCK`` is for all engines of the machine.
 """
 
 from __future__ import annotations
@@ -11,37 +14,43 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import random
 import shlex
 import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 PREFIX = "farmd-engine-"
-_MARK = "number"
+LOCK = Path("/run/farmd-engines.lock")
+"""Held by whoever changes the network for an engine, takes a block of addresses, or clears."""
+BLOCKS = range(128, 255)
+_MARK = "alive"
 
 
 class Traces:
-    """The bridges, addresses and rules of the engine with that number, and its folder."""
+    """The bridges, addresses and rules of the engine whose folder it is, and whose block its name has."""
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.bridge = f"t{number}"
-        self.block = 128 + number % 127
+        self.block = int(folder.name.removeprefix(PREFIX))
+        self.bridge = f"t{self.block}"
         self._addresses = f" 10.{self.block}."
         self._mark: IO[str] | None = None
 
     @classmethod
     def begin(cls) -> Traces:
-        """A new folder and number, which are this process's until it ends."""
-        traces = cls(Path(tempfile.mkdtemp(prefix=PREFIX)), number := int.from_bytes(os.urandom(2)))
-        traces._mark = (traces.folder / "new").open("w")
-        traces._mark.write(str(number))
-        traces._mark.flush()
-        fcntl.flock(traces._mark, fcntl.LOCK_EX)
-        (traces.folder / "new").rename(traces.folder / _MARK)
+        """A new folder and block, this process's until it ends, once what dead engines left is removed."""
+        with _alone():
+            _clear_left()
+            folders = [Path(tempfile.gettempdir(), f"{PREFIX}{block}") for block in BLOCKS]
+            traces = cls(random.choice([each for each in folders if not each.exists()]))
+            traces.folder.mkdir(mode=0o700)
+            traces._mark = (traces.folder / _MARK).open("w")
+            fcntl.flock(traces._mark, fcntl.LOCK_EX)
         return traces
 
     def forget_network(self) -> None:
@@ -87,12 +96,19 @@ class Traces:
         return [each.name for each in (self.folder / "run").glob("*-containers/*") if each.is_dir()]
 
 
-def clear_left() -> None:
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    with LOCK.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _clear_left() -> None:
     """Remove what engines left whose processes are gone."""
     for mark in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_MARK}"):
         with contextlib.suppress(FileNotFoundError, BlockingIOError), mark.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            traces = Traces(mark.parent, int(file.read()))
+            traces = Traces(mark.parent)
             traces.kill_all()
             traces.remove()
 

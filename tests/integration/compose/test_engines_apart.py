@@ -6,11 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from pathlib import Path
 
 import pytest
 
 from tests.engine import IMAGE, PodmanEngine
-from tests.engine_traces import system
+from tests.engine_traces import BLOCKS, PREFIX, Traces, system
 from tests.ports import free_ports
 from tests.projects import script
 
@@ -28,6 +32,40 @@ def test_containers_find_names_in_the_network_of_their_own_engine(shared_engine:
             address = engine.run("inspect", "--format", "{{.NetworkSettings.Networks.shop.IPAddress}}", "db")
             assert address in answer
         shared_engine.run("network", "rm", "--force", "--time", "0", "shop")
+
+
+COUNTED = """\
+#!/bin/sh
+echo $PPID >> {log}
+exec /usr/sbin/iptables "$@"
+"""
+
+
+def test_engines_change_the_rules_of_the_machine_one_after_the_other(
+    shared_engine: PodmanEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, iptables = tmp_path / "log", tmp_path / "iptables"
+    iptables.write_text(COUNTED.format(log=log))
+    iptables.chmod(0o755)
+    with PodmanEngine() as other, ThreadPoolExecutor() as at_once:
+        for engine in (shared_engine, other):
+            monkeypatch.setitem(engine.environment, "PATH", f"{tmp_path}:{engine.environment['PATH']}")
+        starts = [
+            at_once.submit(each.run, "run", "--rm", IMAGE, "true") for each in (shared_engine, other) * 2
+        ]
+        assert [each.result() for each in starts] == [""] * 4
+    changes = [process for process, _ in groupby(log.read_text().split())]
+    assert len(changes) == len(set(changes)) >= 8
+
+
+def test_no_two_engines_have_the_same_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    *taken, free = BLOCKS
+    for block in taken:
+        (tmp_path / f"{PREFIX}{block}").mkdir()
+    last = Traces.begin()
+    assert last.block == free
+    last.remove()
 
 
 def test_a_port_that_an_engine_had_published_when_it_lost_its_power_leads_to_this_machine_again() -> None:
