@@ -5,11 +5,40 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
-from collections.abc import Iterable, Iterator
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import aiohttp
 
+from farmd.kubernetes.resources import Resource
+
 A_TRANSACTION, IN_FLIGHT = 100, 4
+
+
+def copies(
+    there: Mapping[Resource, list[dict[str, Any]]],
+    trees: Mapping[Resource, str],
+    old: str,
+    names: Iterable[str],
+) -> Iterator[tuple[str, str]]:
+    """The keys, and the objects, of one more like all that is there for each name, which stands where ``old``
+    stood; each copy has a uid of its own. ``trees`` are the folders of the resources in etcd.
+    """
+    found = [(kind, each, each["metadata"]) for kind, objects in there.items() for each in objects]
+    templates = []
+    for kind, each, meta in found:
+        kept = {field: value for field, value in meta.items() if field != "resourceVersion"}
+        text = json.dumps({**each, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": kept})
+        templates.append((f"/registry/{trees[kind]}/{meta['namespace']}/{meta['name']}", text))
+    for name in names:
+        own = {old: name} | {meta["uid"]: str(uuid.uuid4()) for _, _, meta in found}
+        for key, template in templates:
+            text = template
+            for was, now in own.items():
+                text = text.replace(was, now)
+            yield key.replace(old, name), text
 
 
 async def written(url: str, pairs: Iterable[tuple[str, str]]) -> None:

@@ -115,10 +115,10 @@ async def emptied(client: ConsulClient) -> None:
     await settled(client, 0, PLAIN)
 
 
-async def real(client: ConsulClient, pods: int, keys: Keys = KEYS) -> None:
+async def real(client: ConsulClient, pods: int) -> None:
     """Return when the reality of every pod is written."""
     deadline = time.monotonic() + REAL_SECONDS
-    while (found := await _count(client, keys.tree("reality"))) < pods:
+    while (found := await _count(client, KEYS.tree("reality"))) < pods:
         if time.monotonic() > deadline:
             raise RuntimeError(
                 f"the agents wrote {found} of {pods} records of reality within {REAL_SECONDS} s"

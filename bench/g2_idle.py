@@ -9,19 +9,15 @@ has brought to rest, written into etcd as an API server would have written them.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-import uuid
-from collections.abc import Iterator
-from typing import Any
 
-from bench.etcd import written
+from bench.etcd import copies, written
 from bench.heir import inherited
 from bench.knative import KIND, NAMESPACE, READ, Rolling, played
 from bench.kubernetes import Setting, items, setting
 from bench.rig import note, report, shared
 from farmd.kubernetes.progressive.objects import SERVICES
-from farmd.kubernetes.resources import PODS, Resource
+from farmd.kubernetes.resources import PODS
 from tests.fleet import eventually
 
 TAKEN = 1_000
@@ -77,8 +73,8 @@ async def _seeded(world: Setting) -> Rolling:
         world.farms.remove(farm)
     started = time.monotonic()
     there = {kind: await items(world, kind, NAMESPACE) for kind in TREES}
-    pairs = (pair for number in range(1, 2 * TAKEN) for pair in _copies(there, number))
-    await written(world.etcd.url, pairs)
+    names = map(_name, range(1, 2 * TAKEN))
+    await written(world.etcd.url, copies(there, TREES, _name(0), names))
 
     async def all_there() -> bool:
         last = (await items(world, SERVICES, NAMESPACE))[-1]["metadata"]["name"]
@@ -91,17 +87,3 @@ async def _seeded(world: Setting) -> Rolling:
 
 def _name(number: int) -> str:
     return f"web{number:05}"
-
-
-def _copies(there: dict[Resource, list[dict[str, Any]]], number: int) -> Iterator[tuple[str, str]]:
-    """The keys in etcd, and the objects, of one more service like the first."""
-    uids = {each["metadata"]["uid"]: str(uuid.uuid4()) for objects in there.values() for each in objects}
-    for kind, objects in there.items():
-        for each in objects:
-            meta = {name: value for name, value in each["metadata"].items() if name != "resourceVersion"}
-            copy = {**each, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
-            text = json.dumps(copy).replace(_name(0), _name(number))
-            for old, new in uids.items():
-                text = text.replace(old, new)
-            name = meta["name"].replace(_name(0), _name(number))
-            yield f"/registry/{TREES[kind]}/{NAMESPACE}/{name}", text

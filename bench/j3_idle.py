@@ -9,17 +9,13 @@ objects are written into etcd as an API server would have written them, in a fif
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-import uuid
-from collections.abc import Iterator
-from typing import Any
 
-from bench.etcd import written
+from bench.etcd import copies, written
 from bench.heir import inherited, owned
 from bench.kubernetes import JOBS, KIND, Setting, items, jobs_in, named, play, setting
 from bench.rig import note, report, shared
-from farmd.kubernetes.resources import PODS, SERVICES, Resource
+from farmd.kubernetes.resources import PODS, SERVICES
 from tests.fleet import eventually
 
 COUNT, MEMBERS, TAKEN = 10_000, 10, 1_000
@@ -91,8 +87,8 @@ async def seed(world: Setting, namespace: str, count: int) -> None:
     await farm.end()
     world.farms.remove(farm)
     found = {kind: await items(world, kind, namespace) for kind in TREES}
-    pairs = (pair for number in range(1, count) for pair in _copies(found, number))
-    await written(world.etcd.url, pairs)
+    names = (f"job-{number:05}" for number in range(1, count))
+    await written(world.etcd.url, copies(found, TREES, "job-00000", names))
 
     async def there() -> bool:
         (job,) = (await items(world, JOBS, namespace))[-1:]
@@ -100,18 +96,3 @@ async def seed(world: Setting, namespace: str, count: int) -> None:
 
     await eventually(there, what="the API server has the jobs")
     note(f"{count} jobs with {count * MEMBERS} pods are written after {time.monotonic() - started:.0f} s")
-
-
-def _copies(found: dict[Resource, list[dict[str, Any]]], number: int) -> Iterator[tuple[str, str]]:
-    """The keys in etcd, and the objects, of one more job like the first."""
-    old, (job,) = "job-00000", found[JOBS]
-    new, uid = f"job-{number:05}", str(uuid.uuid4())
-    for kind, objects in found.items():
-        for each in objects:
-            meta = {name: value for name, value in each["metadata"].items() if name != "resourceVersion"}
-            copy = {**each, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
-            own = uid if kind is JOBS else str(uuid.uuid4())
-            text = json.dumps(copy).replace(meta["uid"], own)
-            text = text.replace(job["metadata"]["uid"], uid).replace(old, new)
-            name = meta["name"].replace(old, new)
-            yield f"/registry/{TREES[kind]}/{meta['namespace']}/{name}", text

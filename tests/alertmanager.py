@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.request
 from typing import Any
 
 from tests.binaries import FOLDER, SHARE, binary
 from tests.ports import free_ports
+from tests.processes import get
 from tests.server_process import ServerProcess
 
 _CONFIG = "{global: {resolve_timeout: 5m}, route: {receiver: none}, receivers: [{name: none}]}"
@@ -38,19 +38,15 @@ class Alertmanager(ServerProcess):
     def ready(self) -> bool:
         """Whether it answers."""
         try:
-            return self._get("/-/ready") == b"OK"
+            return get(f"{self.url}/-/ready") == (200, "OK")
         except OSError:
             return False
 
     async def alerts(self) -> dict[str, dict[str, Any]]:
         """The alerts that are active, by incident key and severity."""
-        found = json.loads(await asyncio.to_thread(self._get, "/api/v2/alerts?active=true"))
+        _, told = await asyncio.to_thread(get, f"{self.url}/api/v2/alerts?active=true")
+        found = json.loads(told)
         return {f"{each['labels']['incident_key']} {each['labels']['severity']}": each for each in found}
-
-    def _get(self, path: str) -> bytes:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=self.start_seconds) as answer:
-            body: bytes = answer.read()
-            return body
 
 
 def _command() -> list[str]:

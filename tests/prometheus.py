@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,6 +11,7 @@ from aiohttp import web
 from tests.binaries import binary
 from tests.fleet import eventually
 from tests.ports import free_ports
+from tests.processes import get
 from tests.server_process import ServerProcess
 from tests.web_servers import serving
 
@@ -45,15 +45,10 @@ class Server(ServerProcess):
     def ready(self) -> bool:
         """Whether it answers queries."""
         try:
-            return b"Ready" in self.get("/-/ready")
+            status, told = get(f"{self.url}/-/ready")
         except OSError:
             return False
-
-    def get(self, path: str) -> bytes:
-        """What it answers."""
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=self.start_seconds) as answer:
-            body: bytes = answer.read()
-            return body
+        return status == 200 and "Ready" in told
 
 
 class Scraped(Server):
@@ -68,8 +63,8 @@ class Scraped(Server):
         self.values = {"one": value}
 
         async def seen() -> bool:
-            told = await asyncio.to_thread(self.get, f"/api/v1/query?query=errors=={value}")
-            return f'"{value:g}"'.encode() in told
+            _, told = await asyncio.to_thread(get, f"{self.url}/api/v1/query?query=errors=={value}")
+            return f'"{value:g}"' in told
 
         await eventually(seen, what=f"a scraped {value}")
 

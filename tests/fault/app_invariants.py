@@ -55,15 +55,14 @@ def marks(dump: Dump) -> dict[str, str]:
 
 def marks_are_told(dump: Dump) -> Iterable[str]:
     """What bears the mark of an app is named by one of the revisions that the app may have to collect."""
-    known = states(dump)
+    numbers = {name: sorted(needed(*found)) for name, found in states(dump).items()}
+    told = {name: {ref for each in of for ref in named(dump, name, each)} for name, of in numbers.items()}
     for ref, owner in marks(dump).items():
         name = owner.partition("/")[2]
-        if name not in known:
+        if name not in told:
             yield f"{ref} is a part of {owner}, which does not exist"
-            continue
-        numbers = needed(*known[name])
-        if ref.partition(" ")[0] not in {each for number in numbers for each in named(dump, name, number)}:
-            yield f"{ref} is a part of {owner}, and none of its revisions {sorted(numbers)} names it"
+        elif ref.partition(" ")[0] not in told[name]:
+            yield f"{ref} is a part of {owner}, and none of its revisions {numbers[name]} names it"
 
 
 def named(dump: Dump, app: str, number: int) -> dict[str, apps.Entry]:

@@ -28,7 +28,7 @@ from tests.farmctl import ROOT
 from tests.fleet import LIMIT
 from tests.guarded import NODES, AsRole, Guarded, guarded_consul
 from tests.ports import free_ports
-from tests.processes import Program, eventually, stopped_at_the_end
+from tests.processes import Program, eventually, get, stopped_at_the_end
 
 pytestmark = pytest.mark.xdist_group("access")
 
@@ -159,7 +159,7 @@ async def polled(guarded: Guarded, pki: Path) -> tuple[Endpoint, ...] | None:
 
 def scraped(scraping: prometheus.Server) -> list[int]:
     """Whether Prometheus reached its targets: 1 for each that it did."""
-    found = json.loads(scraping.get("/api/v1/query?query=up"))["data"]["result"]
+    found = json.loads(get(f"{scraping.url}/api/v1/query?query=up")[1])["data"]["result"]
     return [int(each["value"][1]) for each in found]
 
 

@@ -11,19 +11,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
-
 from farmd.commands.mutation import Mutation, commit
 from farmd.daemonset.commands import DAEMON_SET
-from farmd.nodes import commands as nodes
 from farmd.replication.commands import RC, set_replicas
 from store import codec
 from store.errors import StoreError
 from store.manifests import Manifest
-from store.nodes import Node, NodeStore, Taint
 from tests.fault.invariants import Dump
-from tests.soak import apps, jobs, processes, words
+from tests.soak import apps, jobs, words
 from tests.soak.fleet import Fleet
+from tests.soak.machines import Machines
 from tests.soak.rollouts import live
 
 CONTROLLERS = ("web", "api", "db", "job", "mail")
@@ -48,17 +45,18 @@ class People:
         self._counts = counts
         self._version = 0
         self.killed: set[tuple[int, int]] = set()
+        self._machines = Machines(fleet, rng, self.killed)
         self._choices: dict[Callable[[Dump], Awaitable[bool]], int] = {
             self.create: 4,
             self.scale: 5,
             self.update: 5,
             self.disable: 2,
             self.delete: 2,
-            self.cordon: 2,
-            self.drain: 2,
-            self.label: 3,
-            self.taint: 2,
-            self.kill_pod: 2,
+            self._machines.cordon: 2,
+            self._machines.drain: 2,
+            self._machines.label: 3,
+            self._machines.taint: 2,
+            self._machines.kill_pod: 2,
             self.roll: 6,
             self.say: 6,
             self.serve: 3,
@@ -80,11 +78,7 @@ class People:
     async def tidy(self) -> None:
         """Take back what keeps the fleet from being whole: drains, cordons, taints, disabled and bad pods."""
         dump, fleet = await self._fleet.dump(), self._fleet
-        for node in fleet.agents:
-            await self._commit(nodes.uncordon(fleet.call, node))
-            if "zone" in dump.tree("nodes", Node)[fleet.keys.node(node)][1].labels:
-                await self._commit(nodes.label(fleet.call, node, {}, ["zone"]))
-            await self._set_taints(node, [])
+        await self._machines.tidy(dump)
         for noun, records in ((RC, dump.rcs), (DAEMON_SET, dump.daemonsets)):
             for record in records.values():
                 if record.deleting:
@@ -223,53 +217,9 @@ class People:
         await self._commit(noun.delete(self._fleet.call, record.name, cascade=True))
         return True
 
-    # -- nodes ---------------------------------------------------------------------------------
-    async def cordon(self, dump: Dump) -> bool:
-        command = self._rng.choice((nodes.cordon, nodes.uncordon))
-        await self._commit(command(self._fleet.call, self._node()))
-        return True
-
-    async def drain(self, dump: Dump) -> bool:
-        node = self._node()
-        if self._rng.random() < 0.5:
-            await self._commit(nodes.undrain(self._fleet.call, node))
-        else:
-            await self._commit(nodes.drain(self._fleet.call, node, 600.0))
-        return True
-
-    async def label(self, dump: Dump) -> bool:
-        """Say another zone of a node than its agent, or leave it to the agent."""
-        node = self._node()
-        if self._rng.random() < 0.5:
-            await self._commit(nodes.label(self._fleet.call, node, {}, ["zone"]))
-        else:
-            await self._commit(nodes.label(self._fleet.call, node, {"zone": self._rng.choice("abc")}))
-        return True
-
-    async def taint(self, dump: Dump) -> bool:
-        await self._set_taints(self._node(), [Taint("soak")] if self._rng.random() < 0.5 else [])
-        return True
-
-    async def kill_pod(self, dump: Dump) -> bool:
-        """SIGKILL of a workload: its agent starts it again."""
-        running = self._fleet.workloads()
-        if not running:
-            return False
-        chosen = self._rng.choice(sorted(running, key=lambda each: each.place))
-        self.killed.add((chosen.pid, chosen.ticks))
-        processes.end([chosen])
-        return True
-
     # -- parts of these ------------------------------------------------------------------------
     async def _commit(self, prepared: Awaitable[Mutation]) -> None:
         await commit(self._fleet.call, await prepared)
-
-    async def _set_taints(self, node: str, taints: list[Taint]) -> None:
-        call = self._fleet.call
-        view = await NodeStore(call.client, call.keys).get(node)
-        if view.record.taints != taints:
-            record = msgspec.structs.replace(view.record, taints=taints)
-            await call.client.transaction([NodeStore(call.client, call.keys).write(view, record)])
 
     async def _replace(
         self, noun: Any, record: Any, dump: Dump, seconds: str, *, now: bool = True, **fields: Any
@@ -309,9 +259,6 @@ class People:
 
     def _one(self, records: dict[str, Any]) -> Any:
         return records[self._rng.choice(sorted(records))]
-
-    def _node(self) -> str:
-        return self._rng.choice(sorted(self._fleet.agents))
 
     def _most(self, selector: str) -> int:
         """As many pods as there is room for when all nodes are well."""

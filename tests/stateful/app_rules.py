@@ -12,9 +12,9 @@ from store import apps
 from store.apps import KIND, TRACKERS, App, DispatchState, Entry, ResourceTracker
 from store.audit import Audit
 from store.embedded.kv import Pair
-from store.failsafe import Failsafe, frozen
 from store.keys import is_sentinel
 from store.work import Work
+from tests.stateful.change_rules import held
 from tests.stateful.moment import Look, Moment
 
 NOUNS = {family_of(noun): noun for noun in bundled()}
@@ -46,12 +46,13 @@ def judge(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
         (op.verb, op.key) for op in moment.operations
     }:
         yield f"{audit.action} without naming the version of the app"
-    state = _state(look, audit.id)
+    state, freeze = _state(look, audit.id), held(look, moment, audit)
     for change in _changes(look, moment):
         yield from _marked(look, own, change)
         if change.taken:
             yield from _collected(look, app, state, audit.id, change)
-            yield from _thawed(look, moment, audit, change)
+            if freeze is not None:
+                yield f"{change.ref} was removed while frozen: {freeze}"
 
 
 def _changes(look: Look, moment: Moment) -> Iterable[Change]:
@@ -103,17 +104,6 @@ def _collected(look: Look, app: App, state: DispatchState, name: str, change: Ch
         other = look.keys.last_part(key)
         if other != name and look.settled(key) and change.ref in _state(look, other).waits:
             yield f"{change.ref} was removed, and app {other} waits for it"
-
-
-def _thawed(look: Look, moment: Moment, audit: Audit, change: Change) -> Iterable[str]:
-    """While frozen nothing goes, but by a person's later word (A7)."""
-    key = look.keys.failsafe(KIND)
-    pair, record = look.kv.get(key), look.kv.get(look.keys.record(KIND, audit.id))
-    freeze = look.record(Failsafe, pair)
-    if pair is None or record is None or look.troubled(moment.farm) or not look.settled(key):
-        return
-    if frozen(freeze, look.clock.now()) and record.modify_index <= pair.create_index:
-        yield f"{change.ref} was removed while frozen: {freeze}"
 
 
 def _state(look: Look, name: str) -> DispatchState:

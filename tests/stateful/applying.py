@@ -64,7 +64,7 @@ class Applying:
 
     def said(self) -> None:
         """One word about an app."""
-        name = self.rng.choice(APPS)
+        app = self.rng.choice(APPS)
         fields: dict[str, Any] = self.rng.choice(
             [
                 {"paused": True},
@@ -75,12 +75,7 @@ class Applying:
             ]
         )
 
-        async def word() -> Mutation:
-            return await revision.said(
-                self.scene.call, await revision.found(self.scene.call, name), "edit", **fields
-            )
-
-        self.scene.ask(word)
+        self.scene.ask(lambda: self._word(app, "edit", **fields))
 
     def rolled_back(self) -> None:
         """An earlier revision's documents as a new one."""
@@ -118,7 +113,7 @@ class Applying:
     def calm(self) -> None:
         """People want one last thing of each app, which nothing prevents."""
         for app in APPS:
-            self.scene.ask(lambda app=app: self._word(app))
+            self.scene.ask(lambda app=app: self._word(app, "resume", paused=False))
         for name in sorted(each.name for each in self.scene.sight.rcs.values() if each.disabled):
             self.scene.ask(lambda name=name: RC.enable(self.scene.call, name))
         for name in sorted(each.name for each in self.scene.sight.rollouts.values()):
@@ -133,9 +128,9 @@ class Applying:
                 paused=False, deadline=3000.0,
             )  # fmt: skip
 
-    async def _word(self, app: str) -> Mutation:
+    async def _word(self, app: str, word: str, **fields: Any) -> Mutation:
         now = await revision.found(self.scene.call, app)
-        return await revision.said(self.scene.call, now, "resume", paused=False)
+        return await revision.said(self.scene.call, now, word, **fields)
 
     def marks(self) -> dict[str, str]:
         """Controllers by name, with whose they are."""

@@ -93,22 +93,29 @@ def _thawed(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
 
     Mass ill health holds nothing that goes back (R19).
     """
-    key = look.keys.failsafe(audit.kind)
-    pair, record = moment.before[key], moment.before[look.keys.record(audit.kind, audit.id)]
-    freeze = look.record(Failsafe, pair)
-    unsettled = look.troubled(moment.farm) or not look.settled(key)
-    if pair is None or record is None or unsettled or not frozen(freeze, look.clock.now()):
-        return
-    if not (moment.gone or moment.changed) or record.modify_index > pair.create_index:
+    freeze = held(look, moment, audit)
+    if freeze is None or not (moment.gone or moment.changed):
         return
     work = look.at(Work, look.keys.work(audit.kind, audit.id))
     back = work is not None and work.rollout is not None and work.rollout.back
     if work is not None and work.deployment is not None:
         back = any(goal.back for goal in work.deployment.goals.values())
-    if back and freeze is not None and freeze.evidence.startswith("health"):
+    if back and freeze.evidence.startswith("health"):
         return
     touched = sorted(moment.gone | moment.changed)
     yield f"{audit.action} of {audit.name} changed {touched} while frozen: {freeze}"
+
+
+def held(look: Look, moment: Moment, audit: Audit) -> Failsafe | None:
+    """The freeze that the farm knew of, if nobody said anything of the item since it began (R18)."""
+    key = look.keys.failsafe(audit.kind)
+    pair, record = moment.before[key], moment.before[look.keys.record(audit.kind, audit.id)]
+    if pair is None or record is None or record.modify_index > pair.create_index:
+        return None
+    if look.troubled(moment.farm) or not look.settled(key):
+        return None
+    freeze = look.record(Failsafe, pair)
+    return freeze if frozen(freeze, look.clock.now()) else None
 
 
 def _collected(look: Look, moment: Moment) -> Iterable[str]:
