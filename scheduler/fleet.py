@@ -158,6 +158,10 @@ class Fleet:
             self._forget_facts(name)
         self._dirty.add(name)
 
+    def stated(self, name: str) -> dict[str, str]:
+        """The labels that a node's agent stated last, as long as its facts are kept."""
+        return self._agents[name].labels if name in self._agents else {}
+
     def set_reserved(self, name: str, reserved: Stored[Reserved] | None) -> None:
         """A node's reservations."""
         self._set(self._reserved, name, reserved)

@@ -1,7 +1,11 @@
-"""Addresses that nothing here asks on behalf of a record: those that give a machine's own secrets away."""
+"""Addresses that would give secrets away: as they are told to people, and those that nothing here asks.
+
+Nothing asks on behalf of a record what gives a machine's own secrets away.
+"""
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 # Of clouds whose metadata do not answer at a link-local address.
@@ -10,6 +14,24 @@ _METADATA = frozenset(
 )
 # The prefix of RFC 6052, by which a gateway reaches IPv4 addresses.
 _NAT64 = IPv6Network("64:ff9b::/96")
+HIDDEN = "[hidden]"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def told(address: str) -> str:
+    """An address for people, good or not: without user, password and query, of which one may be a secret.
+
+    Whatever stands in front of an ``@`` is hidden, because a password may contain any character.
+    """
+    found = _SCHEME.match(address)
+    scheme = found[0] if found else ""
+    if scheme == "unix://":
+        return address
+    place, question, query = address.removeprefix(scheme).partition("?")
+    if "@" in query:
+        return scheme + HIDDEN
+    _, user, host = place.rpartition("@")
+    return scheme + (HIDDEN + user if user else "") + host + (question + HIDDEN if question else "")
 
 
 def refusal(text: str) -> str:

@@ -61,8 +61,9 @@ class NodeStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     """The status of a node, for people; a node without trouble has none.
 
     ``left`` counts the pods that a drain still waits for, ``left_system`` the system pods among them;
-    ``waiting`` holds one reason a line, such as ``rc/web: would fall below its health floor``. ``record`` is
-    the ModifyIndex of the node's record that the status is about; 0 in statuses of older farms.
+    ``waiting`` holds one reason a line, such as ``rc/web: would fall below its health floor``. ``labels`` are
+    those that an absent agent stated last. ``record`` is the ModifyIndex of the node's record that the status
+    is about; 0 in statuses of older farms.
     """
 
     state: Literal["absent", "lost", "draining", "drained", "blocked"]
@@ -70,6 +71,7 @@ class NodeStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     left: int = 0
     left_system: int = 0
     waiting: list[str] = msgspec.field(default_factory=list)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class NodeVolume(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -136,7 +136,7 @@ class Agents(Cluster):
         if wait:
 
             async def present() -> bool:
-                return task.done() or agent.present
+                return task.done() or not agent.lacks()
 
             await eventually(present, what=f"presence of {node}")
             if task.done():

@@ -188,10 +188,9 @@ class Agent:
         self._link.doubt()
         self._reality.doubt()
 
-    @property
-    def present(self) -> bool:
-        """Whether this agent holds the node's presence in the store; readiness depends on it."""
-        return self._link.present.is_set()
+    def lacks(self) -> str:
+        """Why this agent does not hold the node's presence in the store; empty: it does."""
+        return "" if self._link.present.is_set() else self._link.trouble
 
     def reality(self) -> Mapping[str, Reality]:
         """The reality records of all pods, by instance."""

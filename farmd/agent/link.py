@@ -32,13 +32,17 @@ from store.version import VERSION
 
 log = structlog.get_logger()
 
+JOINING = "waiting for a session in Consul"
 BACKOFF_START = 0.25
 BACKOFF_LIMIT = 5.0
 
 
 @dataclass(eq=False)
 class Link:
-    """Keeps session and presence; ``present`` is set while this agent holds the node's presence."""
+    """Keeps session and presence; ``present`` is set while this agent holds the node's presence.
+
+    ``trouble`` says for people what it waits for otherwise.
+    """
 
     config: AgentConfig
     client: ConsulClient
@@ -52,6 +56,7 @@ class Link:
     acted_on: Callable[[Mapping[str, int]], bool]
     features: Callable[[], list[str]]
     doubts: Callable[[], dict[str, str]]
+    trouble: str = field(default=JOINING, init=False)
     _said: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -89,11 +94,12 @@ class Link:
                 session = await self._join()
             except (StoreError, ForeignCluster) as error:
                 self._say(error)
+                self.trouble = f"waiting for Consul: {error.message}"
                 await self.clock.sleep(backoff * self.rng.uniform(0.5, 1.5))
                 backoff = min(backoff * 2, BACKOFF_LIMIT)
                 continue
             backoff = BACKOFF_START
-            self._said = ""
+            self._said, self.trouble = "", JOINING
             log.info("agent.present", node=self.config.node, cluster=self.identity.cluster)
             self.present.set()
             try:

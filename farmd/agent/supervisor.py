@@ -32,7 +32,7 @@ from farmd.agent.shim import trouble
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
 from farmd.observe.progress import Progress
-from farmd.runtime.wake import wait
+from farmd.runtime.wake import wait, within
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
 from store.reality import Phase, Reality
@@ -42,6 +42,7 @@ log = structlog.get_logger()
 LOOK_AGAIN = 30.0
 LOOK_OFTEN = 1.0
 TIDY_SECONDS = 60.0
+LEAVE_SECONDS = 5.0
 STATES: tuple[Phase, ...] = ("running", "starting", "backoff", "stopping", "failed", "held", "done")
 
 
@@ -303,14 +304,15 @@ class Supervisor:
         self.reports(reports)
 
     async def leave(self) -> None:
-        """Detach from all pods: wait for starts that are under way, stop no process.
+        """Detach from all pods: wait a little for starts that are under way, stop no process.
 
-        What only gets ready, such as a pull of an image, is abandoned: it may take an hour.
+        What only gets ready, such as a pull of an image, is abandoned: it may take an hour. So is a start
+        that an engine does not answer; the next agent adopts what came of it, as after a crash.
         """
         for pod in self.pods:
             if pod.preparation is not None:
                 pod.preparation.abandon()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await within(asyncio.gather(*self._tasks, return_exceptions=True), self.clock, LEAVE_SECONDS)
         for pod in self.pods:
             self.lifecycle.detach(pod)
         await self.health.close()

@@ -120,6 +120,10 @@ class FleetIndex:
         """Whether the node's agent is present; a record of a newer version counts."""
         return self._caches.agents.holds(self._keys.agent(node))
 
+    def stated(self, node: str) -> Mapping[str, str]:
+        """The labels that its agent stated last; none if it is given up, or was not seen by this farm."""
+        return self._fleet.stated(node)
+
     def drain(self, node: str) -> Drain | None:
         """The node's drain, if any."""
         stored = self._caches.nodes.get(self._keys.node(node))

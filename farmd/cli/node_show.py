@@ -47,6 +47,7 @@ async def describe(invocation: Invocation, name: str) -> None:
             "name": name,
             "state": node.state,
             "labels": view.labels,
+            "stated": node.stated,
             "record": plain(record),
             "agent": plain(agent),
             "lost_since": moment(node.lost_since),

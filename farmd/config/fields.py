@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import FieldInfo
 
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*(?=@)|(?<=\?)\S+")
+from store.addresses import told
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ def form(one: Key) -> str:
 def shown(value: object) -> str:
     """A value for people: secrets and the credentials of addresses hidden, text in TOML's form."""
     if isinstance(value, str):
-        return json.dumps(_CREDENTIALS.sub("[hidden]", value), ensure_ascii=False)
+        return json.dumps(told(value) if "://" in value or "?" in value else value, ensure_ascii=False)
     if isinstance(value, Secret):
         return f'"{value}"'
     if isinstance(value, Section):

@@ -11,7 +11,7 @@ from farmd.signing.keys import genuine, missing
 from store import signatures
 from store.features import ENFORCED
 from store.nodes import Agent
-from store.signatures import Signature
+from store.signatures import EARLY, Signature, Statement
 from store.times import rfc3339
 from store.words import listed
 
@@ -31,15 +31,21 @@ def check(survey: Survey) -> Iterator[Finding]:
     for family, entry, owner in survey.owners():
         for sha in () if owner.deleting else owner.manifests:
             said = f"{family.name}/{owner.name}"
-            ends = [
-                each.statement.ends
-                for each in signed.get(sha, ())
-                if signatures.covers(each.statement.owner, said)
-            ]
+            statements = [each.statement for each in signed.get(sha, ())]
+            until = _until([each for each in statements if signatures.covers(each.owner, said)], survey.now)
             fix = f"farmctl manifest sign {title(family.name, owner.name)} --key KEYFILE"
-            if max(ends, default=0) <= survey.now:
+            if until <= survey.now:
                 what = f"no signature of manifest {sha[:12]} holds: {listed(sorted(nodes), 3)}"
                 yield Finding("unsigned", survey.short(entry.key), f"{what} start no new pod of it", fix)
-            elif max(ends) <= survey.now + SOON_SECONDS:
-                when = f"the signature of manifest {sha[:12]} ends at {rfc3339(max(ends))}"
+            elif until <= survey.now + SOON_SECONDS:
+                when = f"the signature of manifest {sha[:12]} ends at {rfc3339(until)}"
                 yield Finding("signature-ends", survey.short(entry.key), f"{when}: no pod starts then", fix)
+
+
+def _until(statements: list[Statement], now: float) -> float:
+    """Until when a start is permitted from now on without a break; not later than ``now``: it is not."""
+    until = now
+    for each in sorted(statements, key=lambda said: said.begins):
+        if each.begins - EARLY <= until:
+            until = max(until, each.ends)
+    return until

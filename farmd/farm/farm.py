@@ -41,6 +41,7 @@ from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
 from store.sessions import Session
+from store.words import listed
 
 log = structlog.get_logger()
 
@@ -74,6 +75,7 @@ class Farm:
     recorder: Recorder
     progress: Progress
     _began_anew: float = field(default=float("-inf"), init=False)
+    _trouble: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         self._membership = Membership(
@@ -103,6 +105,19 @@ class Farm:
         for loop in self.loops:
             loop.supervisor.halt()
             loop.wake()
+
+    def lacks(self) -> str:
+        """What this farm waits for before it is ready, for people; empty: it is."""
+        if self.ready.is_set():
+            return ""
+        if self._trouble:
+            return f"waiting for Consul: {self._trouble}"
+        unread = self.caches.unread()
+        return (
+            f"waiting for the first read of {listed(unread, 3)}"
+            if unread
+            else "waiting for a session in Consul"
+        )
 
     def publish(self) -> None:
         """Write the metrics that only a scrape needs: ages of trees, owned items, and those of kinds."""
@@ -154,13 +169,16 @@ class Farm:
                 )
             except StoreError as error:
                 log.warning("session.not_opened", code=error.code, error=error.message)
+                self._trouble = error.message
                 await self._pause(stop)
                 continue
+            self._trouble = ""
             self.recorder.count("farmd_session_events_total", event="created")
             try:
                 await self._served(session, stop)
             except TRANSIENT as error:
                 log.warning("farm.interrupted", code=error.code, error=error.message)
+                self._trouble = error.message
                 await self._pause(stop)
 
     async def _begin_anew(self) -> None:

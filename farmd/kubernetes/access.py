@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from farmd.kubernetes.credentials import Credentials
 from farmd.kubernetes.kubeconfig import Chosen, Cluster, User, choose
+from store.addresses import told
 from store.errors import refuse
 from store.ports import Clock
 
@@ -100,13 +101,12 @@ def _checked(cluster: Cluster, field: str) -> str:
     ):
         try:
             parts = urlsplit(url)
-            good = (
-                parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and not parts.query
-            )
+            whole = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+            good = whole and not parts.query and (name == "proxy-url" or parts.username is None)
         except ValueError:
             good = False
         if not good or any(char.isspace() for char in url):
-            refuse(f"{field}.{name}", repr(url.rpartition("@")[2]), forms)
+            refuse(f"{field}.{name}", repr(told(url)), forms)
     if cluster.insecure_skip_tls_verify and (
         cluster.certificate_authority or cluster.certificate_authority_data
     ):

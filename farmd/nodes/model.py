@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from farmd.work.model import Blocked
@@ -31,8 +32,9 @@ class Snapshot:
 
     ``node`` is None without a record that decodes; ``broken`` says why it does not. ``absent_for`` is for how
     many seconds this farm itself has seen the agent absent; None: unknown, or the agent is present. ``left``
-    is None unless a drain needs it; ``waiting`` says why those pods stay. ``status`` is the stored one.
-    ``now`` is in seconds since the epoch.
+    is None unless a drain needs it; ``waiting`` says why those pods stay. ``stated`` are the labels that the
+    agent stated last, as far as this farm knows them. ``status`` is the stored one. ``now`` is in seconds
+    since the epoch.
     """
 
     node: Node | None
@@ -45,6 +47,7 @@ class Snapshot:
     farm: str
     left: tuple[Leftover, ...] | None = None
     waiting: tuple[str, ...] = ()
+    stated: Mapping[str, str] = field(default_factory=dict)
     status: NodeStatus | None = None
     broken: str = ""
 

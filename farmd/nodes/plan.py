@@ -97,7 +97,14 @@ def _status(snapshot: Snapshot, verdict: Verdict, advanced: Drain | None) -> Nod
         return None
     before = snapshot.status
     since = before.since if before is not None and before.state == status.state else snapshot.now
-    return msgspec.structs.replace(status, absent_since=absent, since=since, farm=snapshot.farm)
+    known = snapshot.stated or (before.labels if before is not None else {})
+    return msgspec.structs.replace(
+        status,
+        absent_since=absent,
+        labels=dict(known) if absent else {},
+        since=since,
+        farm=snapshot.farm,
+    )
 
 
 def _absent_since(snapshot: Snapshot, verdict: Verdict) -> float:

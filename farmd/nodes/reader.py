@@ -50,6 +50,7 @@ async def read(
         frozen=kind.guard.frozen(),
         now=context.clock.now(),
         farm=context.farm,
+        stated=context.fleet.stated(node),
         status=status,
         broken=stored.message if isinstance(stored, RecordInvalid) else "",
     )

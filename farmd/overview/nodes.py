@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """One node: people's settings, its agent, the number of its pods, and what farms report.
 
-    ``left`` pods keep a drain from its end, for the reasons in ``waiting``.
+    ``left`` pods keep a drain from its end, for the reasons in ``waiting``. ``stated``: the labels that an
+    absent agent stated last.
     """
 
     name: str
     state: str
     labels: dict[str, str]
+    stated: dict[str, str] = {}
     pods: int = 0
     taints: list[Taint] = []
     cordon_reason: str = ""
@@ -68,6 +70,7 @@ def node_row(view: NodeRecords, condition: Condition, pods: int) -> NodeRow:
         name=view.name,
         state=node_state(view, lost=condition.lost_since > 0),
         labels=view.labels,
+        stated=status.labels if status is not None and not there else {},
         pods=pods,
         taints=record.taints,
         cordon_reason=record.cordon_reason,

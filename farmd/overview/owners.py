@@ -31,8 +31,8 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One record, its index, its last status, the farm that owns it, and the holder of its mutation lock.
 
     ``status`` has the family's own type. ``locked`` is the value of the mutation lock, read for single
-    records only. ``unowned`` says why no farm works on it, ``managed`` how far the item is that manages it;
-    ``whole`` is what a single record is a part of.
+    records only. ``unowned`` says why no farm works on it, ``managed`` how far the item is that manages it,
+    ``unmanaged`` why that one does nothing; ``whole`` is what a single record is a part of.
     """
 
     record: T
@@ -42,6 +42,7 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     locked: str = ""
     unowned: str = ""
     managed: str = ""
+    unmanaged: str = ""
     whole: str = ""
 
     @property
@@ -72,6 +73,8 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             return "unowned"
         if getattr(self.record, "disabled", False):
             return "disabled"
+        if self.unmanaged:
+            return "blocked"
         return str(self.status.state) if self.status is not None and self.reported else "pending"
 
     @property
@@ -80,6 +83,8 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         if self.unowned:
             return self.unowned
         said = self._said()
+        if self.unmanaged:
+            return self.unmanaged
         if self.managed:  # which writes the record at every step, so that a status is often behind
             return self.managed if said in {"", OUTDATED} else f"{self.managed}; {said}"
         return said
@@ -149,7 +154,7 @@ async def rows(client: ConsulClient, keys: Keys, records: NamedRecords[T]) -> Ro
             status=statuses.get(stored.record.id),
             owner=(owner := owners.get(stored.record.id, "")),
             unowned="" if owner else why_unowned(family.name, stored.record, members),
-            managed=managers.get(getattr(stored.record, "managed_by", ""), ""),
+            **managers.get(getattr(stored.record, "managed_by", ""), {}),
         )
         for stored in listing.items
     ]
@@ -174,7 +179,7 @@ async def row(client: ConsulClient, keys: Keys, records: NamedRecords[T], target
         status=await StatusStore(client, keys, family.name, family.status).get(item),
         owner="" if lock is None else Holder.parse(lock.value).id,
         unowned="" if lock is not None else why_unowned(family.name, stored.record, members),
-        managed=managers.get(getattr(stored.record, "managed_by", ""), ""),
+        **managers.get(getattr(stored.record, "managed_by", ""), {}),
         whole=await _whole(client, keys, getattr(stored.record, "part_of", "")),
         locked="" if mutation is None else mutation.value.decode("utf-8", "replace"),
     )
@@ -189,17 +194,22 @@ async def _whole(client: ConsulClient, keys: Keys, item: str) -> str:
         return f"{item}, which does not exist or does not decode"
 
 
-async def _managers(client: ConsulClient, keys: Keys, records: Sequence[Named]) -> dict[str, str]:
-    """How far those items are that manage some of the records, by ``<family>/<id>``."""
-    managed = {getattr(record, "managed_by", "").partition("/")[0] for record in records}
+async def _managers(client: ConsulClient, keys: Keys, records: Sequence[Named]) -> dict[str, dict[str, str]]:
+    """How far those items are that manage some of the records, or why they do nothing: fields of a ``Row``,
+    by ``<family>/<id>``.
+    """
+    managed = {getattr(record, "managed_by", "") for record in records}
     found = {}
-    for name in sorted(managed & FAMILIES.keys()):
+    for name in sorted({item.partition("/")[0] for item in managed} & FAMILIES.keys()):
         listing = await records_of(client, keys, family := FAMILIES[name]).list()
         statuses = await StatusStore(client, keys, name, family.status).list()
         for stored in listing.items:
             record, status = stored.record, statuses.get(stored.record.id)
             progress = f": {status.progress}" if status is not None and status.progress else ""
-            found[f"{name}/{record.id}"] = f"{title(name, record.name)}{progress}"
+            found[f"{name}/{record.id}"] = {"managed": f"{title(name, record.name)}{progress}"}
+        for error in listing.broken:
+            item = f"{name}/{keys.last_part(error.fields['key'])}"
+            found[item] = {"unmanaged": f"managed by {item}, which does not decode: {error.message}"}
     return found
 
 

@@ -77,9 +77,9 @@ class AgentService:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
-    def is_ready(self) -> bool:
-        """Whether the node is present in the store; its workloads are supervised in any case."""
-        return self._agent.present
+    def lacks(self) -> str:
+        """Why the node is not present in the store; its workloads are supervised in any case."""
+        return self._agent.lacks()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set."""

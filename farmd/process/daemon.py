@@ -157,14 +157,11 @@ async def _serve(
     def status() -> dict[str, Any]:
         return {"role": role, "version": VERSION, "pid": os.getpid(), **built.status()}
 
-    def ready() -> str:
-        return "" if built.service.is_ready() else dependencies.life.waiting_for or "starting"
-
     def publish() -> None:
         dependencies.progress.publish()
         built.publish()
 
-    app = build_app(Subject(registry, dependencies.progress, ready, status, publish))
+    app = build_app(Subject(registry, dependencies.progress, built.service.lacks, status, publish))
     built.mount(app)
     log.info(
         "process.started",

@@ -21,6 +21,7 @@ from farmd.farm.model import FarmSettings
 from farmd.kinds import KINDS, load
 from farmd.process import wiring
 from farmd.process.alerts import Alerting
+from farmd.process.lifecycle import STARTING
 from farmd.process.services import Built, Dependencies
 from farmd.runtime.clock import cpu_seconds
 from farmd.services.board import Board
@@ -55,13 +56,14 @@ class FarmService:
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
         self._farm: Farm | None = None
+        self._lacks = STARTING
         self._alerter: Alerting | None = None
         self.board: Board | None = None
         """The endpoints of services; None before the farm is built."""
 
-    def is_ready(self) -> bool:
-        """Whether the farm holds a session and sees the fleet."""
-        return self._farm is not None and self._farm.ready.is_set()
+    def lacks(self) -> str:
+        """What it waits for before it holds a session and sees the fleet; empty: it does."""
+        return self._lacks if self._farm is None else self._farm.lacks()
 
     def mount(self, app: web.Application) -> None:
         """Add the routes of services and of the page."""
@@ -140,7 +142,7 @@ class FarmService:
             except TRANSIENT as error:
                 reason, code = error.message, error.code
             log.warning("store.unreachable", code=code, reason=reason, retry_in=round(wait, 1))
-            dependencies.life.say(f"waiting for Consul: {reason}")
+            self._lacks = f"waiting for Consul: {reason}"
             await dependencies.clock.sleep(wait * dependencies.rng.uniform(0.8, 1.2))
             wait = min(LONGEST_WAIT_SECONDS, wait * 2)
 

@@ -31,13 +31,14 @@ EXIT_OK, EXIT_CRASH, EXIT_TEMPORARY, EXIT_CONFIG = 0, 1, 75, 78
 TICK_SECONDS = 5.0
 LONGEST_TICK_SECONDS = 30.0
 ANNOUNCE_SECONDS = 0.5
+STARTING = "starting"
 
 
 class Service(Protocol):
     """The work of a process: a farm or an agent."""
 
-    def is_ready(self) -> bool:
-        """Whether the service can do its work at present."""
+    def lacks(self) -> str:
+        """What it waits for before it can do its work, for people; empty: it can."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set, then end cleanly."""
@@ -56,12 +57,12 @@ class Life:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     forced: asyncio.Event = field(default_factory=asyncio.Event)
     on_reload: list[Callable[[Config], None]] = field(default_factory=list)
-    waiting_for: str = "starting"
+    waiting_for: str = STARTING
 
-    def say(self, status: str) -> None:
-        """Set why the process is not ready, for ``/ready`` and ``systemctl status``; "" when it is."""
-        self.waiting_for = status
-        self.notifier.status(status or "ready")
+    def say(self, lacks: str) -> None:
+        """Tell systemd what the service lacks; "" when it is ready."""
+        self.waiting_for = lacks
+        self.notifier.status(lacks or "ready")
 
     @property
     def config(self) -> Config:
@@ -166,11 +167,11 @@ async def run(service: Service, life: Life) -> bool:
 
 
 async def _announce(service: Service, life: Life) -> None:
-    """Log and notify whenever the service becomes ready or stops being ready."""
-    was_ready = False
+    """Log whenever the service becomes ready or stops being so; notify whenever it lacks something else."""
     while True:
-        if service.is_ready() != was_ready:
-            was_ready = not was_ready
-            life.say("" if was_ready else "waiting for the store")
-            log.info("process.ready" if was_ready else "process.not_ready")
+        before, lacks = life.waiting_for, service.lacks()
+        if lacks != before:
+            life.say(lacks)
+        if bool(lacks) != bool(before):
+            log.info("process.not_ready" if lacks else "process.ready", **({"lacks": lacks} if lacks else {}))
         await life.clock.sleep(ANNOUNCE_SECONDS)

@@ -81,6 +81,7 @@ def facts(view: NodeRecords, row: NodeRow, now: float) -> list[tuple[str, str]]:
         ("Name", name),
         ("State", _state(row, now) + (f": {record.cordon_reason}" if record.cordon_reason else "")),
         ("Labels", pairs(view.labels)),
+        *([("Last known", f"{pairs(row.stated)} (stated by its agent)")] if row.stated else []),
         ("Taints", _taints(record.taints)),
         ("Capacity", pairs({what: f"{amount:.12g}" for what, amount in capacity.items()})),
         *([("Volumes", ", ".join(sorted(record.volumes)))] if record.volumes else []),

@@ -26,8 +26,8 @@ class Subject:
 
     registry: CollectorRegistry
     progress: Progress
-    ready: Callable[[], str]
-    """Empty if the process is ready, else the reason."""
+    lacks: Callable[[], str]
+    """What the process waits for; empty if it is ready."""
     status: Callable[[], Mapping[str, Any]]
     publish: Callable[[], None]
     """Writes the metrics that are computed only for a scrape."""
@@ -53,11 +53,11 @@ def build_app(subject: Subject) -> web.Application:
         return web.json_response(state, status=503 if stalled else 200)
 
     async def ready(_request: web.Request) -> web.Response:
-        reason = subject.ready()
+        reason = subject.lacks()
         return web.json_response({"ready": not reason, "reason": reason}, status=503 if reason else 200)
 
     async def status(_request: web.Request) -> web.Response:
-        reason = subject.ready()
+        reason = subject.lacks()
         return web.json_response(
             {**subject.status(), "ready": not reason, "reason": reason, "stalled": subject.progress.stalled()}
         )

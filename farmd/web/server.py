@@ -17,6 +17,9 @@ from aiohttp import web
 
 log = structlog.get_logger()
 
+IDLE_SECONDS = 75.0
+"""After so long a connection is closed that sends no request; a request may take as long as it wants."""
+
 
 class CannotListen(Exception):
     """The address is in use or not of this machine, or nobody can be told it; one line that names it."""
@@ -49,7 +52,12 @@ async def serving(
     """
     # A request whose client hung up is cancelled, or it would wait on for nobody.
     runner = web.AppRunner(
-        app, access_log=None, handle_signals=False, shutdown_timeout=1.0, handler_cancellation=True
+        app,
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=1.0,
+        handler_cancellation=True,
+        keepalive_timeout=IDLE_SECONDS,
     )
     await runner.setup()
     try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from store.addresses import told
 from store.credentials import content, invalid
 from store.errors import refuse
 
@@ -134,7 +135,7 @@ class Address:
 
 
 def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
-    shown = text.rpartition("@")[2]  # a password in an address is refused, and must not be in the error
+    shown = told(text)  # a password in an address is refused, and must not be in the error
     scheme, separator, rest = text.partition("://")
     if not separator:
         scheme, rest = "http", text

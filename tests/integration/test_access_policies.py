@@ -222,7 +222,8 @@ def test_an_agent_with_the_token_of_another_node_writes_nothing_and_says_what_it
     refused = agent.wait_for("agent.not_present")
     assert refused["code"] == "access_denied"
     assert refused["error"] == f"get {KEYS.sentinel(KEYS.intents('node-2'))}: 403 Permission denied"
-    assert get(where + "/ready")[0] == 503
+    code, said = get(where + "/ready")
+    assert (code, json.loads(said)["reason"]) == (503, f"waiting for Consul: {refused['error']}")
     assert term(agent) == 0
     assert world(guarded) == before
 

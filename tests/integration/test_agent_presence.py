@@ -51,7 +51,7 @@ async def test_r21_a_lost_session_is_replaced_and_presence_taken_again(rig: Agen
 
     async def back() -> bool:
         found = await rig.presence()
-        return found is not None and found[1] != first[1] and running.agent.present
+        return found is not None and found[1] != first[1] and not running.agent.lacks()
 
     await eventually(back, what="a new presence")
     assert alive(before)

@@ -189,7 +189,7 @@ async def test_a_signature_is_for_the_first_start_and_not_for_its_preparation(
     assert rig.identities() == []
     await people.keep(signing.sign(people.key, replace(signed.statement, ends=signed.statement.ends + HOUR)))
     await rig.until_running(RUNS)
-    assert running.agent.present
+    assert running.agent.lacks() == ""
 
 
 async def test_a_node_that_warns_starts_the_pod_and_says_what_is_missing(rig: Agents, people: People) -> None:

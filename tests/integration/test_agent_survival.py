@@ -34,7 +34,7 @@ async def until_gone(pid: int) -> None:
 
 async def until_contact_lost(running: Running) -> None:
     async def lost() -> bool:
-        return not running.agent.present
+        return bool(running.agent.lacks())
 
     await eventually(lost, what="loss of presence")
 
@@ -137,7 +137,7 @@ async def test_r16_an_agent_that_lost_its_clusters_id_knows_the_cluster_by_an_in
     again = await rig.agent(wait=False)
 
     async def decided() -> bool:
-        return again.agent.present if proof else again.agent._link._said == "foreign_cluster"
+        return not again.agent.lacks() if proof else again.agent._link._said == "foreign_cluster"
 
     await eventually(decided, what="the agent's word about the cluster")
     assert alive(before)
@@ -287,7 +287,7 @@ async def _until_read(rig: Agents, running: Running) -> None:
 
 async def _several_looks(running: Running) -> None:
     """Until the agent has tried and refused to join at least once more."""
-    assert not running.agent.present
+    assert running.agent.lacks()
     link = running.agent._link
 
     async def foreign() -> bool:

@@ -18,6 +18,7 @@ import aiohttp
 from farmd.agent.errors import StartFailed
 from farmd.agent.runtimes.port import Silent
 from store import images
+from store.addresses import told
 
 T = TypeVar("T")
 
@@ -45,8 +46,7 @@ class Engine:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        scheme, _, rest = url.partition("://")  # what is told of it goes into a status that all may read
-        self.told = url if scheme == "unix" else f"{scheme}://{rest.rpartition('@')[2]}"
+        self.told = told(url)  # it goes into a status that all may read
         self._docker: Any = None
 
     @property

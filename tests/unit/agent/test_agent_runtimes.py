@@ -16,6 +16,7 @@ from farmd.agent.agent import Agent
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import AgentConfig, Identity, Record, Wanted
 from farmd.agent.runtimes.port import Busy, Ended, Launch
+from farmd.agent.supervisor import LEAVE_SECONDS
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
 from farmd.runtime.clock import SystemIds
@@ -50,6 +51,8 @@ class Toy:
         self.trouble = ""
         self.preparing = asyncio.Event()
         self.preparing.set()
+        self.answering = asyncio.Event()
+        self.answering.set()
         self.said: list[str] = []
         self.gone: Callable[[], None] = lambda: None
 
@@ -83,6 +86,7 @@ class Toy:
             runtime="toy",
         )
         self.world[launch.instance] = made
+        await self.answering.wait()
         return made
 
     def find(self, instance: str) -> Identity | None:
@@ -265,6 +269,22 @@ async def test_an_agent_that_ends_does_not_wait_for_an_image_that_is_being_pulle
     async with asyncio.timeout(LIMIT):
         await bench.agent._supervisor.leave()
     assert (list(bench.toy.world), bench.toy.said[-1]) == (["web"], "prepare new")
+
+
+async def test_an_agent_that_ends_does_not_wait_for_a_start_that_no_engine_answers(tmp_path: Path) -> None:
+    world: dict[str, Identity] = {}
+    async with Bench(tmp_path, world) as former:
+        former.toy.answering.clear()
+        former.want(7, OLD)
+        await former.settle()
+        assert former.toy.said == ["prepare old", "start old"]
+        async with asyncio.timeout(LIMIT):
+            await former.agent._supervisor.leave()
+        assert former.clock.seconds - 1_000.0 <= LEAVE_SECONDS
+    async with Bench(tmp_path, world) as after:
+        after.want(7, OLD)
+        await after.settle()
+        assert (after.toy.said, after.reality().phase) == ([], "running")
 
 
 @pytest.mark.parametrize("doubt", ["", "the engine does not answer"])

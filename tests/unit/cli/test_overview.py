@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from farmd import overview
 from farmd.commands.explaining import explain
@@ -146,6 +147,23 @@ async def test_a_status_of_an_earlier_record_is_shown_as_outdated() -> None:
         (row,) = (await overview.owners(call.client, KEYS))["rcs"].rows
         assert (row.state, row.reason) == ("pending", OUTDATED)
         assert (await look(call, RC, rc_id, Spells(call.clock))).state == "pending"
+
+
+async def test_a_controller_whose_rollout_does_not_decode_is_blocked_and_says_so() -> None:
+    async with person() as call:
+        rc_id = await created(call, replicas=0)
+        await call.client.put(KEYS.lock("rcs", rc_id), b"farm/one/n")
+        stored = await RC.records(call.client, KEYS).get(rc_id)
+        managed = replace(stored.record, managed_by="rollouts/r1")
+        await call.client.put(KEYS.record("rcs", rc_id), codec.encode(managed))
+        index = (await row_of(call, rc_id)).index
+        said = Status(state="converged", record=index)
+        await call.client.put(KEYS.status("rcs", rc_id), codec.encode(said))
+        await call.client.put(KEYS.record("rollouts", "r1"), b"{")
+        (listed,) = (await overview.owners(call.client, KEYS))["rcs"].rows
+        for row in (listed, await row_of(call, rc_id)):
+            assert row.state == "blocked"
+            assert row.reason.startswith("managed by rollouts/r1, which does not decode: ")
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,10 @@ def test_farmd_may_be_a_workload_of_an_agent():
         ("[agent]\nlabels = {zone = 1}\n", "agent.labels.zone: found 1, expected text"),
         ("[agent]\nstop_workloads_on_exit = 'x'\n", 'found "x", expected true or false'),
         ("[store]\naddress = 'ftp://x'\n", "store.address: found 'ftp://x', expected host:port"),
-        ("[store]\naddress = 'http://u:p@x'\n", "store.address: found 'x', expected host:port"),
+        (
+            "[store]\naddress = 'http://u:p@x'\n",
+            "store.address: found 'http://[hidden]@x', expected host:port",
+        ),
         ("[web]\nadvertise = 'http://x:1'\n", 'web.advertise: found "http://x:1", expected a host name'),
         ("[agent]\nport_range = '9-1'\n", 'agent.port_range: found "9-1", expected FIRST-LAST'),
         ("[store]\nprefix = 'farmd'\n", "store.prefix: found \"farmd\", expected names that each end in '/'"),

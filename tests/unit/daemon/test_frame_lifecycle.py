@@ -36,8 +36,8 @@ class Work:
         self.hangs, self.error = hangs, error
         self.is_up = False
 
-    def is_ready(self) -> bool:
-        return self.is_up
+    def lacks(self) -> str:
+        return "" if self.is_up else "waiting for its turn"
 
     async def run(self, stop: asyncio.Event) -> None:
         if self.error is not None:
@@ -107,13 +107,15 @@ async def test_an_error_of_the_work_ends_the_process(life):
 async def test_readiness_comes_and_goes_with_the_service(life, clock):
     work = Work()
     task = asyncio.create_task(lifecycle.run(work, life))
+    await clock.settle()
+    assert "STATUS=waiting for its turn" in life.notifier.sent
     work.is_up = True
     await clock.advance(1)
     assert life.waiting_for == ""
     assert "STATUS=ready" in life.notifier.sent
     work.is_up = False
     await clock.advance(1)
-    assert life.waiting_for == "waiting for the store"
+    assert life.waiting_for == "waiting for its turn"
     life.stop.set()
     await in_time(task)
 

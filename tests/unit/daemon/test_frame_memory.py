@@ -36,8 +36,8 @@ from farmd.process import daemon
 from farmd.process.services import Built
 
 class Service:
-    def is_ready(self):
-        return True
+    def lacks(self):
+        return ""
 
     async def run(self, stop):
         while not gc.isenabled():

@@ -11,8 +11,10 @@ from farmd.commands.signing import Start, signed
 from farmd.doctor import signed as check
 from farmd.doctor.survey import survey
 from farmd.replication.commands import RC
+from farmd.signing.keys import sign
 from store import codec, signatures
 from store.nodes import Agent
+from store.signatures import Statement
 from tests.people import KEYS, created, person
 
 DAY = 86_400
@@ -59,6 +61,25 @@ async def test_a_false_signature_counts_for_nothing() -> None:
         false = signatures.put(KEYS, replace(true, signature="0" * 128))
         await call.client.transaction([false])
         assert await found(call) == [("unsigned", f"rcs/{rc_id}")]
+
+
+@pytest.mark.parametrize(
+    ("held", "code"),
+    [
+        ([(1, 90)], "unsigned"),  # the node refuses it until tomorrow
+        ([(0, 3), (1, 90)], None),  # the next one begins before the first one ends
+        ([(0, 3), (4, 90)], "signature-ends"),
+    ],
+)
+async def test_a_signature_counts_from_its_begin(held: list[tuple[int, int]], code: str | None) -> None:
+    async with person() as call:
+        rc_id, sha = await fleet(call, "signatures.enforce")
+        for begins, ends in held:  # in days from now
+            now = int(call.clock.now())
+            statement = Statement(sha, "rcs/hello", now + begins * DAY, now + ends * DAY)
+            made = signatures.put(KEYS, sign(Ed25519PrivateKey.generate(), statement))
+            await call.client.transaction([made])
+        assert await found(call) == ([(code, f"rcs/{rc_id}")] if code else [])
 
 
 @pytest.mark.parametrize("feature", ["jobs.1", "signatures.warn"])

@@ -69,7 +69,7 @@ async def test_r20_no_farm_joins_another_cluster_than_its_own(farms: Farms) -> N
     await registration.register_cluster(farms.client, KEYS, SeededIds(77))
     await farms.clock.advance(600.0)
     assert made_sessions(farms, "a") == before
-    assert not a.farm.ready.is_set()
+    assert "another cluster" in a.farm.lacks()
 
 
 async def test_r15_after_a_restore_of_the_store_a_farm_begins_anew_but_not_all_the_time(farms: Farms) -> None:
@@ -240,6 +240,7 @@ async def test_what_a_person_must_mend_ends_no_farm(farms: Farms, error: StoreEr
     assert a.task is not None
     assert not a.task.done()
     assert 600 / 45 - 1 <= reads_of(farms, "a", KEYS.schema) - asked <= 600 / 15 + 1
+    assert a.farm.lacks() == f"waiting for Consul: {error.message}"
     farms.faults["a"].before = None
     await farms.clock.advance(60.0)
     assert len(a.works_on) == 3
@@ -334,9 +335,12 @@ async def test_r9_a_farm_that_has_not_read_everything_is_handed_nothing_until_it
     told = await farms.client.read(KEYS.farm("b"))
     assert told is not None
     assert codec.decode(Member, told.value, told.key).starting
+    assert b.farm.lacks().startswith("waiting for the first read of ")
+    assert "nodes: the answer lacks the sentinel" in b.farm.lacks()
     await farms.client.put(sentinel, value.value)
     await farms.clock.advance(60.0)
     assert (len(a.works_on), len(b.works_on)) == (3, 3)
+    assert b.farm.lacks() == ""
 
 
 async def test_r9_a_farm_with_nobody_to_hand_over_to_stops_at_once(farms: Farms) -> None:

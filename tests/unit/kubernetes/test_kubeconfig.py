@@ -87,7 +87,7 @@ MISTAKES = {
     ),
     "server with password": (
         config(cluster={"server": "ftp://bob:s3cret@api"}),
-        "clusters[0].cluster.server: found 'api', expected https://",
+        "clusters[0].cluster.server: found 'ftp://[hidden]@api', expected https://",
     ),
     "bad port": (
         config(cluster={"server": "https://api:port"}),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import heapq
 
+from farmd import overview
+from farmd.nodes.model import NOTICE_SECONDS
+from farmd.tables import nodes as tables
 from store import codec
 from store.errors import StoreUnavailable
 from store.failsafe import Failsafe
-from store.nodes import Agent, Node
+from store.nodes import Agent, Node, NodeStore
 from tests.node_farms import GRACE, KEYS, Fleet, base64_of, fleet_of
 
 
@@ -40,6 +43,31 @@ async def test_r21_an_absent_agent_is_given_up_after_the_grace_period_and_not_be
         assert gone - 1 <= work.absent_since <= gone + 1
         assert "node_lost_n1" in farm.alerts.firing
         assert [await fleet.lost(name) for name in NODES[1:]] == [False] * 4
+
+
+async def test_the_labels_of_an_absent_agent_are_told_until_it_is_back() -> None:
+    async with fleet_of(*NODES) as fleet:
+        await fleet.start("a")
+        await fleet.put(KEYS.agent("n1"), Agent(node="n1", version="1", labels={"rack": "a"}))
+        await fleet.clock.settle()
+        await fleet.leave("n1")
+        for seconds, state in ((NOTICE_SECONDS + 2, "absent"), (GRACE, "lost")):
+            await fleet.clock.advance(seconds)
+            status = await fleet.status("n1")
+            assert status is not None
+            assert (status.state, status.labels) == (state, {"rack": "a"})
+        # People see them, and another farm, which never saw the agent, tells them on.
+        nodes = NodeStore(fleet.client, KEYS)
+        view, condition = await nodes.get("n1"), await nodes.condition("n1")
+        told = dict(tables.facts(view, overview.node_row(view, condition, 0), 0.0))
+        assert (told["Labels"], told["Last known"]) == ("", "rack=a (stated by its agent)")
+        await fleet.close()
+        await fleet.start("b")
+        await fleet.put(KEYS.node("n1"), Node(cordoned=True))
+        await fleet.clock.advance(GRACE)
+        status = await fleet.status("n1")
+        assert status is not None
+        assert status.labels == {"rack": "a"}
 
 
 async def test_r21_an_agent_that_is_back_takes_the_verdict_back() -> None:

@@ -22,7 +22,7 @@ async def face(bind: str):
     """A served face, its port, and the progress that it reports."""
     registry, clock = CollectorRegistry(), VirtualClock()
     progress = Progress(clock, Metrics(registry))
-    subject = Subject(registry, progress, ready=lambda: "", status=dict, publish=lambda: None)
+    subject = Subject(registry, progress, lacks=lambda: "", status=dict, publish=lambda: None)
     with listening(bind, 0) as sock:
         async with serving(build_app(subject), sock):
             yield sock.getsockname()[1], progress, clock
