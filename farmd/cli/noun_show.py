@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -45,9 +46,19 @@ def listing(noun: Noun[Any, Any]) -> click.Command:
 
 
 def getting(noun: Noun[Any, Any]) -> click.Command:
-    """``get``."""
+    """``get`` of what people create from files."""
+    word = noun.words.noun
+    help_ = f"As a file that {word} create and {word} update accept."
+    return _get(noun, click.option("--file", "as_spec", is_flag=True, help=help_))
 
-    async def run(invocation: Invocation, name: str, as_spec: bool) -> None:
+
+def seeing(noun: Noun[Any, Any]) -> click.Command:
+    """``get`` of what no file makes as it is."""
+    return _get(noun, lambda run: run)
+
+
+def _get(noun: Noun[Any, Any], option: Callable[[Any], Any]) -> click.Command:
+    async def run(invocation: Invocation, name: str, as_spec: bool = False) -> None:
         output = invocation.settings.output
 
         async def read() -> Table:
@@ -65,11 +76,8 @@ def getting(noun: Noun[Any, Any]) -> click.Command:
         else:
             await show(invocation, read)
 
-    word = noun.words.noun
     run.__doc__ = f"One {noun.words.one} by name, id or beginning of an id."
-    help_ = f"As a file that {word} create and {word} update accept."
-    option = click.option("--file", "as_spec", is_flag=True, help=help_)
-    return command("get", lists=True)(target(word, objects(noun.kind))(option(run)))
+    return command("get", lists=True)(target(noun.words.noun, objects(noun.kind))(option(run)))
 
 
 def pods(noun: Noun[Any, Any]) -> click.Command:

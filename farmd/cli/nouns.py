@@ -18,7 +18,7 @@ _CREATING = {
 }
 _READING = {
     "list": ("farmd.cli.noun_show:listing", "All {many}."),
-    "get": ("farmd.cli.noun_show:getting", "One {one}, also as a file."),
+    "get": ("farmd.cli.noun_show:seeing", "One {one}."),
     "describe": ("farmd.cli.noun_show:describing", "One {one} with its owner and history."),
 }
 _OF_PODS = {
@@ -31,6 +31,7 @@ _CHANGING_PODS = {
     "restart": ("farmd.cli.noun_edit:restarting", "Restart the pods of a {one}, a few at a time."),
 }
 _CHANGING = {
+    "get": ("farmd.cli.noun_show:getting", "One {one}, also as a file."),
     "update": ("farmd.cli.noun_edit:updating", "Change {many} to what a file says."),
     "edit": ("farmd.cli.noun_editor:editing", "Change a {one} in your editor."),
     "diff": ("farmd.cli.noun_diff:comparing", "What a file would change of {many}."),

@@ -6,6 +6,7 @@ Options never carry a token: it comes from a file or from the environment. The v
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -164,7 +165,8 @@ def command(
     negative_numbers: bool = False,
     trailing: bool = False,
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command of ``async def f(invocation, **own options)``; its docstring is the help.
+    """Make a command of ``async def f(invocation, **own options)``; its docstring is the help,
+    but for what it raises.
 
     ``trailing``: what stands behind the first argument belongs to the last one, options included.
     """
@@ -180,7 +182,7 @@ def command(
             name,
             function=function,
             params=params,
-            help=function.__doc__,
+            help=inspect.cleandoc(function.__doc__ or "").partition("\n\nRaises:")[0],
             common=common,
             # Without this click reports -1 as an unknown option, where a person wrote a bad number.
             context_settings={

@@ -98,12 +98,20 @@ def _managed(survey: Survey) -> Iterator[Finding]:
                 continue
             value = codec.rewrite(msgspec.structs.replace(record, **freed(record)), entry.value)
             writes = ((entry.key, entry.modify_index, value),)
+            lock = survey.trees["locks"].get(survey.keys.mutation_lock(family, record.id))
+            theirs = lock is not None and _of_nobody(survey, Holder.parse(lock.value)) == manager
             yield Finding(
                 "managed-by-nobody",
                 survey.short(entry.key),
                 f"{record.managed_by} manages it, and does not exist",
                 f"farmctl doctor --fix {survey.short(entry.key)} sets it free",
-                Removal(family, record.id, (), absent=(manager,), writes=writes),
+                Removal(
+                    family,
+                    record.id,
+                    ((lock.key, lock.modify_index),) if lock is not None and theirs else (),
+                    absent=(manager,),
+                    writes=writes,
+                ),
             )
 
 
@@ -142,6 +150,15 @@ def _locks(survey: Survey) -> Iterator[Finding]:
         elif named(kind) and (record := survey.keys.record(kind, item)) not in survey.trees[kind]:
             explanation = f"{holder.kind}/{holder.id} holds the lock of an item that does not exist"
             yield _finding(survey, "stale-lock", entry, kind, item, explanation, record)
+        elif gone := _of_nobody(survey, holder):
+            explanation = f"{holder.kind}/{holder.id} keeps people's changes out, and does not exist"
+            yield _finding(survey, "stale-lock", entry, kind, item, explanation, gone)
+
+
+def _of_nobody(survey: Survey, holder: Holder) -> str:
+    """The key of the item that holds a mutation lock (R13) and is gone; empty where nothing is wrong."""
+    key = survey.keys.record(holder.kind, holder.id)
+    return key if named(holder.kind) and key not in survey.trees[holder.kind] else ""
 
 
 def _finding(

@@ -207,6 +207,8 @@ _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
     "nodes": _node,
     "apps": _app,
     "trackers": _by("removes it: what only that revision of the app made bears its mark for ever"),
+    "runs": _by("removes it: its job begins anew, slots that ended well too, and has all its retries again"),
+    "history": _by("removes it: that end of a rollout is not told any more, nor can it be gone back to"),
     "signatures": _by("removes it: sign the manifest again, else pods of that owner may be refused"),
     "agents": _by("removes it, and the agent announces itself again"),
     "reserved": _reserved,

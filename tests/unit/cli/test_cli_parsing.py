@@ -38,6 +38,19 @@ def all_commands(
 COMMANDS = all_commands(farmctl)
 
 
+@pytest.mark.parametrize(("path", "item"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
+def test_help_tells_nothing_that_only_code_asks_and_names_no_command_that_is_not_there(
+    path: tuple[str, ...], item: click.Command
+) -> None:
+    assert "Raises:" not in (item.help or "")
+    known = {" ".join(each) for each, _ in COMMANDS}
+    for option in item.params:
+        told = getattr(option, "help", None) or ""
+        if told.startswith("As a file that "):
+            named = told.removeprefix("As a file that ").removesuffix(" accept.").removesuffix(" accepts.")
+            assert {*named.split(" and ")} <= known, told
+
+
 @pytest.mark.parametrize("asked", [["--help"], ["rc", "--help"], ["daemonset", "--help"]], ids=" ".join)
 def test_help_imports_nothing_heavy(asked: list[str]) -> None:
     code = (

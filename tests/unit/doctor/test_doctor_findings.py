@@ -108,6 +108,11 @@ async def held_lock(call: Call, _: str) -> None:
     await call.client.put(KEYS.lock("rcs", GONE), b"farm/one/n", acquire=session)
 
 
+async def abandoned_lock(call: Call, rc: str) -> None:
+    session = await call.client.create_session(name="somebody", ttl=3600)
+    await call.client.put(KEYS.mutation_lock("rcs", rc), f"rollouts/{GONE}/n".encode(), acquire=session)
+
+
 async def another_sha(call: Call, _: str) -> None:
     await put(call, KEYS.reality("n1", "hello"), Reality(manifest="f" * 64, intent=1))
 
@@ -190,6 +195,26 @@ async def test_each_harm_has_its_finding_with_a_reason_and_a_remedy(
         assert finding.explanation
         assert finding.fix
         assert "\n" not in finding.explanation + finding.fix
+
+
+async def test_r13_a_mutation_lock_whose_rollout_is_gone_keeps_people_out_for_no_reason() -> None:
+    async with person() as call:
+        rc_id = await healthy(call)
+        await abandoned_lock(call, rc_id)
+        (finding,) = (await look(call)).findings
+        assert (finding.code, finding.object) == ("stale-lock", f"locks/rcs/{rc_id}/mutation")
+        assert f"rollouts/{GONE} keeps people's changes out" in finding.explanation
+        await put(call, KEYS.record("rollouts", GONE), {"id": GONE})
+        assert "stale-lock" not in {each.code for each in (await look(call)).findings}
+
+
+async def test_the_removal_of_a_run_says_that_its_job_begins_anew() -> None:
+    async with person() as call:
+        await healthy(call)
+        await put(call, KEYS.record("jobs", GONE), Job(id=GONE, name="bert", types=[]))
+        await call.client.put(KEYS.record("runs", GONE), b"{")
+        fixes = {each.code: each.fix for each in (await look(call)).findings}
+        assert "its job begins anew, slots that ended well too" in fixes["record-invalid"]
 
 
 async def test_runs_of_jobs_that_are_there_and_of_jobs_in_kubernetes_are_no_leftovers() -> None:

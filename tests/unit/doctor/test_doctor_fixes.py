@@ -325,7 +325,11 @@ async def test_r11_a_controller_whose_manager_is_gone_is_owned_by_farms_of_every
         managed = {"managed_by": f"rollouts/{GONE}", "taken": True, "needs": ["gpu", "rollouts.1"]}
         held = msgspec.structs.replace(stored.record, **managed)
         await call.client.transaction([RC.records(call.client, KEYS).replace(stored, held)])
+        session = await call.client.create_session(name="farm", ttl=3600)
+        lock = KEYS.mutation_lock("rcs", stored.record.id)
+        await call.client.put(lock, f"rollouts/{GONE}/n".encode(), acquire=session)
         await fix(call, "managed-by-nobody")
+        assert await call.client.read(lock) is None  # else no person could change it
         freed = (await RC.records(call.client, KEYS).get(stored.record.id)).record
         assert (freed.managed_by, freed.taken, freed.hands, freed.needs) == (
             "",
