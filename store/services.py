@@ -124,6 +124,15 @@ def naming(services: Listing[Service], *owners: str) -> list[Stored[Service]]:
     return [stored for stored in services.items if not set(owners).isdisjoint(stored.record.active)]
 
 
+def without(services: Listing[Service], owner: str) -> list[tuple[Stored[Service], list[str]]]:
+    """The services that name an owner that goes and others, too, and what they name once it is gone.
+
+    One that names nobody else is left as it is, so that people are told that it serves nobody.
+    """
+    left = [(each, [ref for ref in each.record.active if ref != owner]) for each in naming(services, owner)]
+    return [(stored, active) for stored, active in left if active]
+
+
 class ServiceStore(NamedRecords[Service]):
     """Reads services and builds the operations that change them."""
 

@@ -20,7 +20,7 @@ from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, guard
 from farmd.commands.outlook import Outlook
 from farmd.commands.parts import opens, refuse_managed, refuse_part, refuse_stated
 from farmd.commands.placing import Placing, T
-from farmd.commands.remains import move_room
+from farmd.commands.remains import move_room, served
 from farmd.commands.specs import Document, File
 from farmd.kinds import KINDS, KindOfWork
 from store import operations
@@ -170,25 +170,38 @@ class Edits(Generic[S, T]):
         return partial(forecast, call, self.pods, wanted, pod) if self.pods is not None else None
 
     async def removal(self, call: Call, stored: Stored[T], held: Guard) -> Mutation:
-        """Delete a record that wants no pods and has none, and give back the room that it holds without a
-        pod.
+        """Delete a record that wants no pods and has none, give back the room that it holds without a pod,
+        and take it out of services that name others, too.
 
         After that no worker can give the room back. A write that a worker makes at this moment fails, because
         the record is gone (R12).
         """
         room = await move_room(call, self.kind, stored.record.id)
+        serves = self.pods is not None and not self.words.ended
+        services = await served(call, self.kind, stored.record.id) if serves else {}
+        names = ",".join(services)
         change = self.change(
             stored.record,
             "delete",
-            before={"exists": True, **held.before, **({"reservations": 1} if room else {})},
-            after={"exists": False, **held.after, **({"reservations": 0} if room else {})},
+            before={
+                "exists": True,
+                **held.before,
+                **({"reservations": 1} if room else {}),
+                **({"services": names} if names else {}),
+            },
+            after={
+                "exists": False,
+                **held.after,
+                **({"reservations": 0} if room else {}),
+                **({"services": ""} if names else {}),
+            },
             destructive=True,
         )
         gone = self.records(call.client, call.keys).delete(stored)
         past = (
             [operations.delete_tree(call.keys.history(stored.record.name, ""))] if self.words.gradual else []
         )
-        return Mutation(change, (*held.operations, *gone, *room, *past))
+        return Mutation(change, (*held.operations, *gone, *room, *services.values(), *past))
 
     def change(self, record: T, action: str, **fields: Any) -> Change:
         return Change(self.kind, record.id, record.name, f"{self.words.noun}.{action}", **fields)

@@ -1,5 +1,5 @@
-"""Reads what is left of an owner of pods that is being deleted: pods, processes, and room that a move
-reserved.
+"""Reads what is left of an owner of pods that is being deleted: pods, processes, room that a move reserved,
+and services that name it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from store.keys import is_sentinel
 from store.nodes import Reserved
 from store.operations import Operation
 from store.reality import Reality
+from store.services import ServiceStore, reference, without
 from store.work import Work
+
+# They share the transaction of a deletion with everything that goes; the doctor finds those beyond.
+MOST_SERVICES = 30
 
 
 async def pods_left(call: Call, owner: str) -> int:
@@ -64,3 +68,10 @@ async def move_room(call: Call, kind: str, item: str) -> tuple[Operation, ...]:
         operations.check_not_exists(intent),
         operations.cas(book.key, value, book.index, flags=book.flags),
     )
+
+
+async def served(call: Call, kind: str, item: str) -> dict[str, Operation]:
+    """The writes that take an owner out of services that name others, too (R14), by the services' names."""
+    services = ServiceStore(call.client, call.keys)
+    found = without(await services.list(), reference(kind, item))[:MOST_SERVICES]
+    return {stored.record.name: services.activate(stored, active) for stored, active in found}

@@ -116,6 +116,7 @@ def violations(dump: Dump) -> list[str]:
         fenced_out_stays_out,
         reservations_fit,
         names_are_unique,
+        services_name_who_is_there,
         app_invariants.marks_are_told,
         app_invariants.revisions_are_there,
     ]
@@ -162,6 +163,14 @@ def _moving(dump: Dump) -> Iterable[str]:
         for owner, name, _ in dump.pods:
             if owner == rc.id and not parse(rc.node_selector).matches(nodes[name].labels):
                 yield f"{rc.name}: the pod on {name} should move"
+
+
+def services_name_who_is_there(dump: Dump) -> Iterable[str]:
+    """A service of several owners names none that is gone; the last one stays named."""
+    for _, service in dump.tree("services", Service).values():
+        known = [dump.keys.record(*each.split("/", 1)) for each in service.active]
+        if len(known) > 1 and (gone := [key for key in known if key not in dump.entries]):
+            yield f"{service.name} names others and {', '.join(gone)}, which does not exist"
 
 
 def one_owner_a_place(dump: Dump) -> Iterable[str]:

@@ -75,7 +75,10 @@ async def said(call: Call, rollout: Rollout, most: int, rng: random.Random, coun
 
 
 async def tend(fleet: Fleet) -> None:
-    """Let those go on that wait for a person: also a rollout that met a fault which is over."""
+    """Let those go on that wait for a person: also a rollout that met a fault which is over.
+
+    A service whose last owner was deleted waits for a person, too, who deletes it.
+    """
     dump, call = await fleet.dump(), fleet.call
     for rollout in live(dump).values():
         entry = dump.entries.get(dump.keys.status(KIND, rollout.id))
@@ -88,3 +91,7 @@ async def tend(fleet: Fleet) -> None:
             await commit(call, await commands.resume(call, rollout.name))
         elif told.asks:
             await commit(call, await commands.approve(call, rollout.name, everything=True))
+    for name, service in services_of(dump).items():
+        owners = [dump.keys.record(*ref.split("/", 1)) for ref in service.active]
+        if owners and not dump.entries.keys() & set(owners):
+            await commit(call, await services.delete(call, name))

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from farmd.commands.mutation import commit
+from farmd.commands.remains import MOST_SERVICES
 from farmd.daemonset.commands import DAEMON_SET
+from farmd.replication.commands import RC
 from farmd.services import commands
 from farmd.services.endpoints import serving
 from store import codec
@@ -111,6 +113,53 @@ async def test_r13_a_locked_service_stays_and_a_deleted_one_leaves_nothing() -> 
         assert mutation.change.destructive
         await commit(call, mutation)
         assert {key for key in set(await snapshot(call)) - before if "/audit/" not in key} == set()
+
+
+async def test_r14_an_owner_that_is_deleted_leaves_the_services_of_others_in_one_transaction() -> None:
+    async with person() as call:
+        rc, other = await controller(call, replicas=0), await controller(call, "other", replicas=0)
+        for name, owners in (("shop", ["web", "other"]), ("inner", ["other", "web"]), ("alone", ["web"])):
+            await service(call, *owners, name=name)
+        before = {each.record.name: each for each in (await ServiceStore(call.client, KEYS).list()).items}
+        mutation = await RC.delete(call, "web", cascade=False)
+        assert mutation.change.before["services"] == "inner,shop"
+        late = await commands.delete(call, "shop")
+        await commit(call, mutation)
+        after = {each.record.name: each for each in (await ServiceStore(call.client, KEYS).list()).items}
+        theirs = [f"rcs/{other.id}"]
+        assert {name: each.record.active for name, each in after.items()} == {
+            "shop": theirs,
+            "inner": theirs,
+            "alone": [f"rcs/{rc.id}"],
+        }
+        assert before["alone"].index == after["alone"].index
+        assert before["shop"].index < after["shop"].index == after["inner"].index
+        with pytest.raises(Conflict, match="changed since it was read"):
+            await commit(call, late)
+
+
+async def test_r14_of_two_owners_that_go_at_once_one_comes_first_and_the_other_stays_named() -> None:
+    async with person() as call:
+        await controller(call, replicas=0)
+        other = await controller(call, "other", replicas=0)
+        await service(call, "web", "other")
+        both = [await RC.delete(call, name, cascade=False) for name in ("web", "other")]
+        await commit(call, both[0])
+        with pytest.raises(Conflict, match="changed since it was read"):
+            await commit(call, both[1])
+        await commit(call, await RC.delete(call, "other", cascade=False))
+        assert (await ServiceStore(call.client, KEYS).find("web")).record.active == [f"rcs/{other.id}"]
+
+
+async def test_r14_an_owner_of_more_services_than_a_transaction_has_room_for_goes_nevertheless() -> None:
+    async with person() as call:
+        rc = await controller(call, replicas=0)
+        await controller(call, "other", replicas=0)
+        for number in range(MOST_SERVICES + 30):
+            await service(call, "web", "other", name=f"s{number:02}")
+        await commit(call, await RC.delete(call, "web", cascade=False))
+        listed = (await ServiceStore(call.client, KEYS).list()).items
+        assert sum(f"rcs/{rc.id}" in each.record.active for each in listed) == 30
 
 
 async def test_owners_that_are_gone_are_told_and_have_no_endpoints() -> None:

@@ -18,6 +18,7 @@ from store.manifests import Manifest
 from store.nodes import Drain, Node, Reserved
 from store.pods import Pod
 from store.rcs import ReplicationController
+from store.services import Service
 from store.work import Transfer, Work
 from tests.fault.invariants import Dump, unfinished, violations
 
@@ -119,6 +120,11 @@ def second_name(entries: Entries) -> None:
     put(entries, KEYS.name("rcs", "other"), "77", 5)
 
 
+def service_of_one_that_is_gone(entries: Entries) -> None:
+    active = [f"rcs/{RC.id}", "rcs/1e"]
+    put(entries, KEYS.record("services", "5e"), Service(id="5e", name="web", active=active), 5)
+
+
 @pytest.mark.parametrize(
     ("damage", "check"),
     [
@@ -141,6 +147,7 @@ def second_name(entries: Entries) -> None:
         (reserved_for_nobody, "reservations_fit"),
         (second_name, "names_are_unique"),
         (lose("names"), "names_are_unique"),
+        (service_of_one_that_is_gone, "services_name_who_is_there"),
     ],
 )
 def test_damage_is_noticed(damage: Callable[[Entries], None], check: str) -> None:
