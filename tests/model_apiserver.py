@@ -37,8 +37,8 @@ class ModelApiServer:
         self._clock = clock
         self.state = State()
         self.saved = State()
-        self.trouble = ""
-        self.lists = 0
+        self.trouble = self.retry_after = ""
+        self.lists = self.refused = 0
         self.page = 2
         self._uids = 0
         self._pages: dict[str, tuple[int, list[dict[str, Any]]]] = {}
@@ -157,7 +157,10 @@ class ModelApiServer:
 
     def _refuse(self) -> None:
         if self.trouble:
-            raise ERRORS[self.trouble](self.trouble, status=0 if self.trouble == "away" else 403)
+            self.refused += 1
+            error = ERRORS[self.trouble](self.trouble, status=0 if self.trouble == "away" else 403)
+            error.fields["retry_after"] = self.retry_after
+            raise error
 
     def _tell(self, kind: str, found: dict[str, Any]) -> None:
         event = {"type": kind, "object": copy.deepcopy(found)}

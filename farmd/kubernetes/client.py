@@ -17,7 +17,7 @@ from farmd.kubernetes.errors import Conflict, Invalid, Misfit, NotFound, decoded
 from farmd.kubernetes.pace import Priority
 from farmd.kubernetes.resources import Resource
 from farmd.kubernetes.store import Object, ObjectStore
-from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Request
+from farmd.kubernetes.transport import KubernetesTransport, Request
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -214,8 +214,9 @@ class Objects(Generic[ObjectT]):
             priority=priority,
             key=key,
             user=self._user,
+            validity=self._validity,
         )
-        return await self._transport.send(request, min(REQUEST_SECONDS, self._validity()))
+        return await self._transport.send(request)
 
     def _learn(self, body: bytes) -> ObjectT:
         found = self._decode(body)

@@ -30,6 +30,7 @@ from store.words import listed
 log = structlog.get_logger()
 
 LOOK_SECONDS = 5.0
+ANSWER_SECONDS = 8.0
 UNREACHED_SECONDS = 30.0
 CONFIRMED_SECONDS = 1.0
 DEFINITIONS_SECONDS = 600.0
@@ -84,7 +85,7 @@ class Contact:
             KubernetesError: it is another one, or does not answer.
         """
         if context.clock.mono() - self._confirmed > CONFIRMED_SECONDS:
-            uid = await uid_of(self._transport, LOOK_SECONDS)
+            uid = await uid_of(self._transport, ANSWER_SECONDS)
             if self._pin is None or not self._pin.settled or uid not in ("", self._pin.record.uid):
                 raise UnexpectedAnswer(f"kubernetes {self._name}: it is another cluster than before")
             self._confirmed = context.clock.mono()
@@ -102,7 +103,7 @@ class Contact:
     async def _look(self, context: Context, pin: Pin) -> None:
         clock = context.clock
         try:
-            self._uid = await uid_of(self._transport, LOOK_SECONDS)
+            self._uid = await uid_of(self._transport, ANSWER_SECONDS)
             self._reached, self._error = clock.mono(), ""
         except (KubernetesError, CredentialInvalid) as error:
             log.debug("kubernetes.unreached", cluster=self._name, error=error.message)

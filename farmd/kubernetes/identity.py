@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from farmd.kubernetes.errors import KubernetesError, decoded
+from farmd.kubernetes.pace import Priority
 from farmd.kubernetes.resources import NAMESPACES
 from farmd.kubernetes.transport import KubernetesTransport, Request
 
@@ -26,7 +27,7 @@ async def uid_of(transport: KubernetesTransport, seconds: float) -> str:
     Raises:
         KubernetesError: no answer within so many seconds, or none of an API server.
     """
-    request = Request("GET", NAMESPACES.path(name="kube-system"))
+    request = Request("GET", NAMESPACES.path(name="kube-system"), priority=Priority.PROBE)
     try:
         answer = await transport.send(request, seconds)
     except KubernetesError as error:

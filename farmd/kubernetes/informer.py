@@ -32,7 +32,7 @@ from farmd.kubernetes.errors import (
 )
 from farmd.kubernetes.resources import Resource
 from farmd.kubernetes.store import Key, ObjectStore, ObjectT, key_of
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import KubernetesTransport, Request, retry_after
 from store.errors import CredentialInvalid
 from store.ports import Clock, Rng
 
@@ -150,8 +150,9 @@ class Informer(Generic[ObjectT]):
         if self._failures == 0:
             log.warning("informer.failed", resource=str(self.source.resource), error=error.message)
         most = min(MOST_PAUSE_SECONDS, 0.5 * 2.0 ** min(self._failures, 10))
+        least = (retry_after(error) or 0.0) if isinstance(error, TooManyRequests) else 0.0
         self._failures += 1
-        await self._clock.sleep(self._rng.uniform(most / 2, most))
+        await self._clock.sleep(least + self._rng.uniform(most / 2, most))
 
     def _hear(self) -> None:
         """The server answered with what was asked for."""

@@ -1,14 +1,16 @@
 """Limits the requests in flight to one API server, and gives the free places to what matters most.
 
-There is no rate limit: fairness between clients is the server's, which answers 429 to what is too much. Then
-the limit is halved, and grows by one a second. Within a priority the jobs take turns, so that one job of
-thousands of pods does not keep the others waiting.
+There is no rate limit: fairness between clients is the server's, which answers 429 to what is too much,
+or does not answer in time. Then the limit is halved, once for all requests that were on their way at that
+moment, and grows by one a second. Within a priority the jobs take turns, so that one job of thousands of
+pods does not keep the others waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import math
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,13 +21,16 @@ MOST_IN_FLIGHT = 32
 
 
 class Priority(enum.IntEnum):
-    """What a request does; the lower number goes first."""
+    """What a request does; the lower number goes first. A probe, which asks whether the server is there,
+    waits for no place.
+    """
 
-    READ = 0
-    STATUS = 1
-    DELETE = 2
-    CREATE = 3
-    EVENT = 4
+    PROBE = 0
+    READ = 1
+    STATUS = 2
+    DELETE = 3
+    CREATE = 4
+    EVENT = 5
 
 
 class Pace:
@@ -34,7 +39,7 @@ class Pace:
     def __init__(self, clock: Clock, most: int = MOST_IN_FLIGHT) -> None:
         self._clock = clock
         self._most = most
-        self._base, self._since = most, clock.mono()
+        self._base, self._since = most, -math.inf
         self._in_flight = 0
         self._waiting: dict[Priority, OrderedDict[str, deque[asyncio.Future[None]]]] = {
             priority: OrderedDict() for priority in Priority
@@ -43,7 +48,7 @@ class Pace:
     @property
     def limit(self) -> int:
         """Requests that may be in flight now."""
-        return min(self._most, self._base + int(self._clock.mono() - self._since))
+        return int(min(self._most, self._base + self._clock.mono() - self._since))
 
     @asynccontextmanager
     async def turn(self, priority: Priority, key: str = "") -> AsyncIterator[None]:
@@ -55,12 +60,16 @@ class Pace:
             self._in_flight -= 1
             self._admit()
 
-    def throttled(self) -> None:
-        """The server answered 429: halve the limit."""
-        self._base, self._since = max(1, self.limit // 2), self._clock.mono()
+    def congested(self, sent: float) -> None:
+        """A request that was sent then had the answer 429, or none in time: halve the limit, unless it was on
+        its way already when the limit was halved last.
+        """
+        if sent > self._since:
+            self._base, self._since = max(1, self.limit // 2), self._clock.mono()
 
     async def _enter(self, priority: Priority, key: str) -> None:
-        if self._in_flight < self.limit and not any(self._waiting.values()):
+        free = self._in_flight < self.limit and not any(self._waiting.values())
+        if free or priority is Priority.PROBE:
             self._in_flight += 1
             return
         place = asyncio.get_running_loop().create_future()

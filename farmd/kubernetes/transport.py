@@ -2,13 +2,14 @@
 
 This module must never send a write twice (aiohttp resends PUT and DELETE when a kept connection is dead),
 follow a redirect, or report a request as unsent that may have left. A request that the server answers with
-429 was not looked at, so it is sent again when ``Retry-After`` says, while its time lasts.
+429 was not looked at, so it is sent again when ``Retry-After`` says, in the first half of its time.
 """
 
 from __future__ import annotations
 
 import email.utils
-from collections.abc import AsyncIterator, Mapping, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -36,15 +37,22 @@ from store.version import USER_AGENT
 
 REQUEST_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
+LONGEST_WAIT_SECONDS = 30.0
 MAX_RETRY_AFTER_SECONDS = 30.0
+GATEWAY_TIMEOUT = 504
 JSON = "application/json"
+
+
+def _unlimited() -> float:
+    return math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request; ``resource`` is for the metrics, ``key`` names the job that pays for it.
 
-    ``user`` is who it is made as, if the caller may impersonate that user; empty: the caller.
+    ``user`` is who it is made as, if the caller may impersonate that user; empty: the caller. ``validity`` is
+    asked before each sending: the seconds that it may take, or an error where nothing may be sent now.
     """
 
     method: str
@@ -56,6 +64,7 @@ class Request:
     priority: Priority = Priority.READ
     key: str = ""
     user: str = ""
+    validity: Callable[[], float] = _unlimited
 
     @property
     def write(self) -> bool:
@@ -107,30 +116,39 @@ class KubernetesTransport:
         return self._clock.now() if self._ahead is None else self._clock.mono() + self._ahead
 
     async def send(self, request: Request, timeout: float = REQUEST_SECONDS) -> bytes:
-        """The body of a successful answer. ``timeout`` includes the wait for a place and all repetitions.
+        """The body of a successful answer. ``timeout`` begins once there is a place for the request, and
+        includes all repetitions.
 
         Raises:
             KubernetesError: the server's refusal by its type, or no answer.
             CredentialInvalid: no usable credential.
         """
-        until = self._clock.mono() + timeout
+        asked, renewed = self._clock.mono(), False
         async with self.pace.turn(request.priority, request.key):
-            renewed = False
+            first = self._clock.mono()
+            if first - asked > LONGEST_WAIT_SECONDS:
+                raise Unavailable(f"{request}: not sent within {LONGEST_WAIT_SECONDS:g} s")
             while True:
-                left = until - self._clock.mono()
-                if left <= 0:
-                    raise Unavailable(f"{request}: not sent within {timeout:g} s")
+                sent = self._clock.mono()
+                if (left := min(first + timeout - sent, request.validity())) <= 0:
+                    raise Unavailable(f"{request}: no time is left")
                 try:
                     return await self._once(request, left)
                 except TooManyRequests as error:
-                    if (pause := self._pause(error)) >= until - self._clock.mono():
-                        raise
+                    self.pace.congested(sent)
+                    pause = (retry_after(error) or 1.0) + self._rng.uniform(0, 0.5)
+                    if self._clock.mono() + pause > first + timeout / 2:
+                        raise  # with less time the outcome of a write might stay unknown
                     await self._clock.sleep(pause)
                 except Unauthorized:
                     if renewed:
                         raise
                     renewed = True
                     self.access.credentials.refused()
+                except (Unavailable, UnknownOutcome) as error:
+                    if isinstance(error.__cause__, TimeoutError) or error.status == GATEWAY_TIMEOUT:
+                        self.pace.congested(sent)
+                    raise
 
     @asynccontextmanager
     async def watch(self, request: Request, timeout: float) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -224,13 +242,6 @@ class KubernetesTransport:
         error.fields["retry_after"] = answer.headers.get("Retry-After", "")
         raise error
 
-    def _pause(self, error: KubernetesError) -> float:
-        """Seconds until a throttled request may go again, a little more than the server says."""
-        self.pace.throttled()
-        told = str(error.fields["retry_after"])
-        seconds = min(float(told), MAX_RETRY_AFTER_SECONDS) if told.isdigit() else 1.0
-        return seconds + self._rng.uniform(0, 0.5)
-
     def _learn_time(self, headers: Mapping[str, str]) -> None:
         """Set the server's clock by the first answer of each of its seconds."""
         dated, self._dated = self._dated, headers.get("Date", "")
@@ -240,6 +251,12 @@ class KubernetesTransport:
     def _cannot_connect(self, error: Exception) -> Unavailable:
         by = f" by the proxy {URL(self.access.proxy).origin()}" if self.access.proxy else ""
         return Unavailable(f"{self.access.url}: cannot connect{by}: {reason(error)}")
+
+
+def retry_after(error: KubernetesError) -> float | None:
+    """Seconds for which the server asked to be left alone; None: it did not."""
+    told = str(error.fields.get("retry_after", ""))
+    return min(float(told), MAX_RETRY_AFTER_SECONDS) if told.isdigit() else None
 
 
 def _code(status: int) -> str:

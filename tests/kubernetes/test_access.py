@@ -77,8 +77,8 @@ async def test_a_throttled_farm_obeys_and_gets_everything_done(etcd, api, namesp
     with ApiServer(etcd, "--enable-priority-and-fairness=false", *limits) as narrow:
         async with connect(narrow, "farm") as farm:
             refused: list[int] = []
-            halve = farm.pace.throttled
-            farm.pace.throttled = lambda: (refused.append(farm.pace.limit), halve())
+            halve = farm.pace.congested
+            farm.pace.congested = lambda sent: (refused.append(farm.pace.limit), halve(sent))
             body = [
                 Request("POST", PODS.path(namespace), body=json.dumps(pod(f"p{i}")).encode())
                 for i in range(60)

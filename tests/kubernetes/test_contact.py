@@ -75,7 +75,11 @@ async def test_another_cluster_under_the_name_freezes_and_gets_no_work_until_it_
     assert alerts.firing[key].urgency == "high"
     assert OTHER in alerts.firing[key].summary
     assert f"farmctl kubernetes accept --name {unclaimed.namespace}" in alerts.firing[key].summary
-    assert "another cluster" in (await reported(unclaimed, "first"))["identity"]
+
+    async def told() -> bool:
+        return "another cluster" in (await reported(unclaimed, "first")).get("identity", "")
+
+    await eventually(told, what="a report of the farm")
     assert not unclaimed.pods()
     assert (await pinned(unclaimed)).alerts == [key]
     await pin(unclaimed, uid_of(unclaimed))

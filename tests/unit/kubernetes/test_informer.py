@@ -168,6 +168,16 @@ async def test_a_gap_while_objects_come_and_go_is_told_as_each_change_once():
         assert sorted(world.mirror.told[2:]) == ["added b", "added c", "deleted a", "deleted b"]
 
 
+async def test_a_watch_that_is_refused_as_too_much_waits_as_long_as_the_server_says():
+    async with World() as world:
+        await world.clock.advance(1)
+        world.server.trouble, world.server.retry_after = "throttled", "8"
+        world.server.cut()
+        await world.clock.advance(8)
+        assert world.server.refused == 1
+        await world.rests()
+
+
 async def test_an_unreadable_collection_is_doubt_and_no_absence():
     for trouble in ("forbidden", "missing"):
         async with World() as world:

@@ -42,6 +42,7 @@ class Server:
         self.trouble: KubernetesError | None = None
         self.denials = Denials(clock)
         self.asked = 0
+        self.late = 0.0
         self.clock, self.ahead = clock, 0.0
 
     def now(self) -> float:
@@ -50,6 +51,9 @@ class Server:
     async def send(self, request: Request, timeout: float) -> bytes:
         self.asked += 1
         assert request.path == "/api/v1/namespaces/kube-system"
+        await self.clock.sleep(min(self.late, timeout))
+        if self.late > timeout:
+            raise Unavailable("no answer")
         if self.trouble is not None:
             raise self.trouble
         return json.dumps({"metadata": {"uid": self.uid}}).encode()
@@ -109,6 +113,14 @@ async def test_the_feature_goes_after_half_a_minute_without_an_answer_and_comes_
         assert not found.known
         found.server.trouble = None
         await found.clock.advance(6)
+        assert found.known
+
+
+async def test_a_server_that_answers_late_is_reached() -> None:
+    async with world() as found:
+        await found.clock.advance(1)
+        found.server.late = 6.0
+        await found.clock.advance(120)
         assert found.known
 
 

@@ -245,10 +245,13 @@ async def test_no_more_are_in_flight_than_the_limit_and_what_matters_most_goes_f
 async def test_the_limit_is_halved_by_a_refusal_and_grows_by_one_a_second():
     clock = StillClock()
     pace = Pace(clock)
-    pace.throttled()
-    pace.throttled()
-    assert pace.limit == 8
-    clock.seconds += 3
+    pace.congested(sent=clock.mono())
+    assert pace.limit == 16
+    clock.seconds += 4
+    assert pace.limit == 20
+    pace.congested(sent=clock.mono())
+    assert pace.limit == 10
+    clock.seconds += 1
     assert pace.limit == 11
     clock.seconds += 60
     assert pace.limit == 32

@@ -1,0 +1,150 @@
+"""An API server that has too much to do, in virtual time: it answers late, not at all, or with 429."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from farmd.kubernetes.errors import TooManyRequests, Unavailable, UnknownOutcome
+from farmd.kubernetes.pace import MOST_IN_FLIGHT, Priority
+from farmd.kubernetes.transport import LONGEST_WAIT_SECONDS, REQUEST_SECONDS, KubernetesTransport, Request
+from store.errors import SessionSuspended
+from tests.virtual import VirtualClock
+
+POST = Request("POST", "/api/v1/namespaces/a/pods", body=b"{}", priority=Priority.CREATE)
+PROBE = Request("GET", "/api/v1/namespaces/kube-system", priority=Priority.PROBE)
+WELL = 0.01
+
+
+class Server(KubernetesTransport):
+    """A transport to a server that takes ``seconds`` for an answer, or refuses at once as too much.
+
+    ``sent`` and ``done`` count requests.
+    """
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        super().__init__(None, clock=self.clock, rng=random.Random(1))  # type: ignore[arg-type]
+        self.seconds = WELL
+        self.refuses = False
+        self.sent = self.done = 0
+
+    async def _once(self, request: Request, timeout: float) -> bytes:
+        self.sent += 1
+        seconds, refuses = self.seconds, self.refuses
+        await self.clock.sleep(WELL if refuses else min(seconds, timeout))
+        if refuses:
+            refused = TooManyRequests("too many requests", status=429)
+            refused.fields["retry_after"] = "1"
+            raise refused
+        if seconds > timeout:
+            raise (UnknownOutcome if request.write else Unavailable)("no answer") from TimeoutError()
+        self.done += 1
+        return b"{}"
+
+    def begin(self, count: int, request: Request = POST) -> list[asyncio.Task[bytes]]:
+        """Send a request of each of so many jobs."""
+        return [asyncio.create_task(self.send(replace(request, key=str(key)))) for key in range(count)]
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Server]:
+    async with Server() as server:
+        yield server
+
+
+async def outcomes(tasks: list[asyncio.Task[bytes]]) -> list[Any]:
+    """How requests ended, all of which are over."""
+    assert all(each.done() for each in tasks)
+    return [type(each) for each in await asyncio.gather(*tasks, return_exceptions=True)]
+
+
+async def test_refusals_of_what_was_on_its_way_together_halve_the_limit_once():
+    async with serving() as server:
+        server.refuses = True
+        tasks = server.begin(100)
+        await server.clock.advance(0.5)
+        assert (server.sent, server.pace.limit) == (MOST_IN_FLIGHT, MOST_IN_FLIGHT // 2)
+        server.refuses = False
+        await server.clock.advance(5)
+        assert await outcomes(tasks) == [bytes] * 100
+
+
+async def test_requests_that_time_out_together_halve_the_limit_once():
+    async with serving() as server:
+        server.seconds = 1000.0
+        tasks = server.begin(MOST_IN_FLIGHT)
+        await server.clock.advance(REQUEST_SECONDS)
+        assert server.pace.limit == MOST_IN_FLIGHT // 2
+        tasks += server.begin(100)
+        await server.clock.advance(1)
+        assert server.sent == MOST_IN_FLIGHT + MOST_IN_FLIGHT // 2
+        server.seconds = WELL
+        await server.clock.advance(REQUEST_SECONDS)
+        found = await outcomes(tasks)
+        assert found.count(UnknownOutcome) == server.sent - server.done == 48
+
+
+async def test_a_server_that_takes_six_seconds_leaves_no_outcome_unknown_however_many_wait():
+    async with serving() as server:
+        server.seconds = 6.0
+        tasks = server.begin(4 * MOST_IN_FLIGHT)
+        await server.clock.advance(4 * 6.0 + 1)
+        assert await outcomes(tasks) == [bytes] * len(tasks)
+
+
+async def test_a_refused_write_is_not_sent_again_so_late_that_its_outcome_might_stay_unknown():
+    async with serving() as server:
+        server.refuses = True
+        (task,) = server.begin(1)
+        await server.clock.advance(REQUEST_SECONDS / 2)
+        server.refuses, server.seconds = False, 6.0
+        await server.clock.advance(60)
+        assert await outcomes([task]) == [TooManyRequests]
+
+
+async def test_a_write_that_waited_is_not_sent_once_its_session_may_be_over():
+    async with serving() as server:
+        server.seconds = 6.0
+        ends = server.clock.mono() + 5.0
+
+        def validity() -> float:
+            if (left := ends - server.clock.mono()) <= 0:
+                raise SessionSuspended("over")
+            return left
+
+        blocking = server.begin(MOST_IN_FLIGHT)
+        late = server.begin(1, replace(POST, validity=validity))
+        await server.clock.advance(13)
+        assert await outcomes(late) == [SessionSuspended]
+        assert server.sent == len(blocking)
+
+
+async def test_a_write_that_waited_for_very_long_is_surely_not_sent():
+    async with serving() as server:
+        server.seconds = 1000.0
+        tasks = server.begin(300)
+        await server.clock.advance(LONGEST_WAIT_SECONDS + 2 * REQUEST_SECONDS)
+        found = await outcomes(tasks)
+        assert found.count(UnknownOutcome) == server.sent < 100
+        assert found.count(Unavailable) == 300 - server.sent
+
+
+async def test_a_probe_waits_for_no_place_and_a_server_that_is_well_again_is_noticed_by_it():
+    async with serving() as server:
+        server.seconds = 1000.0
+        tasks = server.begin(MOST_IN_FLIGHT)
+        await server.clock.advance(REQUEST_SECONDS)
+        tasks += server.begin(MOST_IN_FLIGHT)
+        await server.clock.advance(5)
+        server.seconds = WELL
+        probes = server.begin(1, PROBE)
+        await server.clock.advance(1)
+        assert await outcomes(probes) == [bytes]
+        assert server.done == 1 + MOST_IN_FLIGHT // 2
+        await server.clock.advance(REQUEST_SECONDS)
+        assert len(await outcomes(tasks)) == 2 * MOST_IN_FLIGHT
