@@ -16,13 +16,13 @@ from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, show
 from farmd.commands import fleet
 from farmd.jobs import commands
-from farmd.jobs.commands import JOB, run_of
+from farmd.jobs.commands import JOB
 from farmd.jobs.nodes.placing import request_of
 from farmd.kinds import load
 from farmd.overview import Row
+from farmd.tables import jobs as tables
 from farmd.tables import manifests as manifest_facts
 from farmd.tables import nouns as noun_tables
-from farmd.tables.jobs import progress
 from farmd.tables.model import Table, clean
 from scheduler import explain as words
 from scheduler.decide import explanation
@@ -106,20 +106,24 @@ async def describe(invocation: Invocation, name: str) -> None:
     """One job: its slots, members, owner, and what happened to it last."""
     client, keys, output = invocation.client, invocation.keys, invocation.settings.output
     row = await _row(invocation, name)
-    run = await run_of(invocation.call, row.record.id)
+    run = await tables.read(invocation.call, row.record)
     found = await overview.pods(client, keys, row.record)
     history = await AuditReader(client, keys).read(Filter(kind=KIND, item=row.record.id), _HISTORY)
     if output in {"json", "yaml"}:
-        content = {"run": plain(run), "pods": plain(found.rows), "history": plain(history)}
-        emit(invocation, document("Job", noun_tables.plain_row(row) | content | {"broken": found.broken}))
+        known, broken = (None, [run]) if isinstance(run, str) else (plain(run), [])
+        content = {"run": known, "pods": plain(found.rows), "history": plain(history)}
+        content["broken"] = [*broken, *found.broken]
+        emit(invocation, document("Job", noun_tables.plain_row(row) | content))
     elif output == "name":
         click.echo(f"job/{row.record.name}")
     else:
-        told = noun_tables.facts(JOB, row, invocation.call.clock.now())
+        now = invocation.call.clock.now()
+        facts = noun_tables.facts(JOB, row, now)
         for each in row.record.types:
             _, runs = await manifest_facts.read(invocation.call, each.manifest)
-            told += [(f"Runs {each.name}", text) for _, text in runs[:1]]
-        described.describe(invocation, [*told, *progress(run)], found, history)
+            facts += [(f"Runs {each.name}", text) for _, text in runs[:1]]
+        more, retried = tables.told(row.record, run, now)
+        described.describe(invocation, [*facts, *more], found, history, retried)
 
 
 @command("explain")

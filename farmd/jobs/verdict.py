@@ -58,13 +58,13 @@ def succeeded(job: JobSpec, progress: Progress) -> bool:
 
 
 def judged(job: JobSpec) -> list[ReplicaType]:
-    """The types whose slots decide about success: those that the job names; else its master; else all but
-    parameter servers.
+    """The types whose slots decide about success: those that the job names; else, of those that have slots,
+    its master; else all but parameter servers.
     """
     if job.success.types:
         return [kind for kind in job.types if kind.name in job.success.types]
     masters = [kind for kind in job.types if kind.name.lower() in MASTERS and kind.replicas]
-    workers = [kind for kind in job.types if kind.name.lower() not in SERVERS]
+    workers = [kind for kind in job.types if kind.name.lower() not in SERVERS and kind.replicas]
     return masters or workers or list(job.types)
 
 

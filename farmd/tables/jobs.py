@@ -1,4 +1,4 @@
-"""What is told of a job beside its status."""
+"""What is told of a job beside its status, by the page and by ``farmctl job describe``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from farmd.tables.words import ago
 from store.errors import RecordInvalid
 from store.jobs import Job, Run
 from store.times import plain
-from store.words import count_of, listed
+from store.words import count_of
+
+MOST_RETRIES = 50
 
 
 class Retry(NamedTuple):
@@ -26,18 +28,28 @@ class Retry(NamedTuple):
 
 async def besides(call: Call, job: Job) -> tuple[list[tuple[str, str]], dict[str, Table]]:
     """The facts of a job's run, and the slots that were tried again; or why it does not decode."""
+    return told(job, await read(call, job), call.clock.now())
+
+
+async def read(call: Call, job: Job) -> Run | str:
+    """A job's run; or why it does not decode, with its key and the command that knows a way out."""
     try:
-        run = await run_of(call, job.id)
+        return await run_of(call, job.id)
     except RecordInvalid as error:
-        return [("Attempt", error.message)], {}
-    facts = [
-        ("Attempt", f"{run.attempt}; retries count {run.restarts} of {job.backoff_limit}"),
-        *progress(run),
-    ]
+        return f"{error.message}; farmctl doctor tells how to mend it"
+
+
+def told(job: Job, run: Run | str, now: float) -> tuple[list[tuple[str, str]], dict[str, Table]]:
+    """The facts of what ``read`` found, and the slots that were tried again, those that failed last."""
+    if isinstance(run, str):
+        return [("Attempt", f"unknown: {run}")], {}
+    counts = f"{run.attempt}; retries count {run.restarts} of {job.backoff_limit}"
     rows = retries(job, run)
-    return facts, {
-        f"Tried again ({count_of(len(rows), 'slot')})": _retries(rows, call.clock.now())
-    } if rows else {}
+    last = {each.slot for each in sorted(rows, key=lambda row: row.failed_at)[-MOST_RETRIES:]}
+    title = f"Tried again ({count_of(len(rows), 'slot')}"
+    title += f", the last {MOST_RETRIES})" if len(rows) > MOST_RETRIES else ")"
+    shown = [each for each in rows if each.slot in last]
+    return [("Attempt", counts), *progress(run)], {title: _retries(shown, now)} if rows else {}
 
 
 def retries(job: Job, run: Run) -> list[Retry]:
@@ -76,13 +88,6 @@ def progress(run: Run) -> list[tuple[str, str]]:
     """What is durable of a job: slots that are done or given up, and its end."""
     found = [(f"Done {name}", text) for name, text in run.done.items() if text]
     found += [(f"Given up {name}", text) for name, text in run.given_up.items() if text]
-    tried = [
-        f"{name}/{index} attempt {slot.attempt}"
-        for name, slots in run.slots.items()
-        for index, slot in slots.items()
-    ]
-    if tried:
-        found.append(("Tried again", listed(tried)))
     if run.outcome:
         found.append(("Outcome", ": ".join(filter(None, (run.outcome, run.reason, run.message)))))
     return found

@@ -199,3 +199,20 @@ def test_an_equal_name_with_other_fields_is_refused_in_the_words_of_files(farmct
         5,
         "farmctl: rc 'differs' exists and differs: disabled (true -> false)",
     )
+
+
+def test_a_job_whose_run_does_not_decode_is_described_and_the_record_named(farmctl: Farmctl) -> None:
+    file = "name: sum\ntypes: [{name: main, pod: {id: sum, command: [/bin/true]}}]"
+    farmctl.ok("job", "run", "-f", "-", "--no-wait", stdin=file)
+    ident = farmctl.ok("job", "get", "sum", "-o", "json").json["id"]
+    put(farmctl, f"runs/{ident}", "{")
+    told = farmctl.ok("job", "describe", "sum").out
+    (line,) = [each for each in told.splitlines() if each.startswith("Attempt:")]
+    assert f"unknown: {farmctl.prefix}runs/{ident}: " in line
+    assert line.endswith("farmctl doctor tells how to mend it")
+    assert "History (newest first)" in told
+    document = farmctl.ok("job", "describe", "sum", "-o", "json").json
+    assert (document["run"], document["broken"]) == (None, [line.partition("unknown: ")[2]])
+    found = farmctl("doctor", "-o", "json").json["items"]
+    (finding,) = [each for each in found if each["code"] == "record-invalid"]
+    assert f"farmctl doctor --fix runs/{ident} removes it, and its job begins anew" in finding["fix"]

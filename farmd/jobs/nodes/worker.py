@@ -96,9 +96,12 @@ class JobWorker(NamedWorker[Reading, Plan]):
         return self.context.fleet.broken_pod(self.claim.item)
 
     async def look(self, stored: Stored[Job]) -> Reading | Outcome:
-        """The job with its members. A record beyond the limits is reported, and nothing of it is touched."""
+        """The job with its members. A record beyond the limits is reported, and nothing of it is touched
+        before a person deletes it.
+        """
         try:
-            check(stored.record, f"job {stored.record.name!r}")
+            if not stored.record.deleting:
+                check(stored.record, f"job {stored.record.name!r}")
         except InputInvalid as error:
             return Outcome("blocked", await self.block(error.message), error.code)
         self._spending.settle(self.claim.item)

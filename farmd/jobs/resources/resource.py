@@ -261,6 +261,10 @@ def _success(
     """The success policy and the one index that counts. ``AllWorkers`` is a word of TFJob."""
     if isinstance(policy, SuccessPolicy):
         own = _known(kind, types, policy.replica_types, "spec.successPolicy.replicaTypes")
+        slots = {each.name: each.replicas for each in types}
+        if own and any(slots.values()) and not any(slots[name] for name in own):
+            told = f"{', '.join(own)} with 0 replicas"
+            refuse("spec.successPolicy.replicaTypes", told, "a type that has slots")
         return Success(operator="any" if policy.operator == "Any" else "all", types=own), None
     if any(each.name in kind.masters and each.replicas for each in types):
         return Success(types=[each.name for each in types if each.name in kind.masters]), None

@@ -16,6 +16,7 @@ from tests.people import person
 
 POD = "pod: {id: bert, command: [/bin/true]}"
 WORKER = f"{{name: worker, {POD}}}"
+CHIEF = "{name: chief, replicas: 0, pod: {id: bert, command: [/bin/true]}}"
 
 
 def job(text: str, **given: str) -> Job:
@@ -147,6 +148,14 @@ BROKEN = [
     (
         one(success="{types: [chief]}"),
         "success.types: found 'chief', expected one of the job's types: worker",
+    ),
+    (
+        f"name: bert\ntypes: [{WORKER}, {CHIEF}]\nsuccess: {{types: [chief]}}",
+        "success.types: found chief with 0 replicas, expected a type that has slots",
+    ),
+    (
+        one("replicas: 0", gang="true"),
+        "gang: found true without a slot, expected replicas of a type above 0",
     ),
     (one(success="{operator: most}"), "success.operator: found 'most', expected"),
     (one(rules="[{action: retry}]"), "rules[0].action: found 'retry', expected"),

@@ -567,6 +567,13 @@ def test_a_job_without_slots_succeeds() -> None:
     assert done(plan(spec(workers(0))).run) == "succeeded"
 
 
+def test_a_type_without_slots_decides_nothing_about_those_that_have_some() -> None:
+    job = spec(workers(0), ReplicaType(name="ps", replicas=1))
+
+    assert plan(job).create == (Slot("ps", 0),)
+    assert plan(job, member(0, "succeeded", kind="ps")).run.done == {"ps": "0"}  # type: ignore[union-attr]
+
+
 def test_restarts_in_place_are_told_and_kept_at_the_end() -> None:
     job = spec(workers(2), backoff_limit=5)
 

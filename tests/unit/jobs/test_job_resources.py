@@ -327,6 +327,16 @@ SPECS = "spec.pytorchReplicaSpecs"
             {"successPolicy": {"replicaTypes": ["Chief"]}},
             "spec.successPolicy.replicaTypes: found 'Chief', expected one of the job's types: Master, Worker",
         ),
+        (
+            {
+                "successPolicy": {"replicaTypes": ["Master"]},
+                SPECS.removeprefix("spec."): {
+                    **worker()["pytorchReplicaSpecs"],
+                    "Master": {**worker()["pytorchReplicaSpecs"]["Worker"], "replicas": 0},
+                },
+            },
+            "spec.successPolicy.replicaTypes: found Master with 0 replicas, expected a type that has slots",
+        ),
         ({"pytorchReplicaSpecs": [1]}, f"{SPECS}: found a list, expected a mapping"),
         ({"runPolicy": "fast"}, "spec.runPolicy: found 'fast', expected a mapping"),
     ],

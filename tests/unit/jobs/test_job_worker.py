@@ -373,6 +373,14 @@ async def test_a_record_beyond_the_limits_is_blocked_and_nothing_of_it_is_touche
         assert "name: found 41 characters, expected at most 40" in status.reason
 
 
+async def test_a_record_beyond_the_limits_goes_when_a_person_deletes_it() -> None:
+    async with job_fleet("n1") as jobs:
+        job = Job(id="0a", name="b" * 41, types=[Type(name="w", manifest="a" * 64)], deleting=True)
+        await jobs.fleet.put(KEYS.record("jobs", "0a"), job)
+        await jobs.clock.advance(5)
+        assert await jobs.fleet.client.read(KEYS.record("jobs", "0a")) is None
+
+
 async def test_members_that_ended_do_not_hold_a_drain() -> None:
     async with job_fleet("n1") as jobs:
         jobs.rule = lambda _: 0
