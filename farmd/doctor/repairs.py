@@ -195,20 +195,12 @@ def _name(survey: Survey, family: str, entry: Entry) -> WayOut:
     return _restored(survey, family, entry, found[0], "restores it from the record that bears the name")
 
 
-def _run(survey: Survey, family: str, entry: Entry) -> WayOut:
-    """A run has no other copy: without it a job on nodes begins anew, even one that was over."""
-    what = "removes it, and its job begins anew: slots that ended well run again, retries count from 0"
-    fix, removal = _removed(survey, family, entry, what)
-    return f"consul kv put {entry.key} @FILE restores it from a copy; {fix}", removal
-
-
 def _by(what: str) -> Callable[[Survey, str, Entry], WayOut]:
     return lambda survey, family, entry: _removed(survey, family, entry, what)
 
 
 _written_anew = _by("removes it, and its owner writes it anew")
 _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
-    "runs": _run,
     "pods": _pod,
     "intent": _intent,
     "reality": _reality,
