@@ -83,6 +83,39 @@ async def test_another_cluster_s_claim_is_left_alone_and_told(jobs: Jobs) -> Non
     assert jobs.job("theirs")["status"] == {"claim": "other/7"}
 
 
+async def test_r16_an_audit_record_goes_before_the_first_creation(unclaimed: Jobs) -> None:
+    told: list[bool] = []
+
+    def watch(transport: KubernetesTransport) -> None:
+        send = transport.send
+
+        async def looking(request: Request, timeout: float = 10.0) -> bytes:
+            if request.method == "POST" and request.path.endswith(("/pods", "/services")):
+                page = await unclaimed.client.list(unclaimed.keys.tree("audit"))
+                told.append(any(b"job.members" in raw.decoded() for raw in page.items))
+            return await send(request, timeout)
+
+        transport.send = looking  # type: ignore[method-assign]
+
+    await unclaimed.falling("first", watch)
+    unclaimed.create("told", {"Worker": {"replicas": 2}})
+    await unclaimed.until("both pods", lambda: len(unclaimed.pods()) == 2)
+    assert told == [True] * 3
+
+
+async def test_a_farm_that_may_not_write_a_status_makes_no_pod_and_says_so_in_consul(
+    unclaimed: Jobs,
+) -> None:
+    reading = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
+    writing = {"apiGroups": [""], "resources": ["pods", "services", "events"], "verbs": ["*"]}
+    unclaimed.server.grant("farm", reading, writing)
+    await unclaimed.farm("first", "farm")
+    unclaimed.create("mute", {"Worker": {"replicas": 1}})
+    await unclaimed.until_status('cannot patch resource \\"farmjobs/status\\"')
+    assert not unclaimed.pods()
+    assert "status" not in unclaimed.job("mute")
+
+
 LOST = [("POST", "/pods"), ("POST", "/services"), ("DELETE", "lost-worker-1")]
 
 

@@ -381,6 +381,23 @@ async def test_a_record_beyond_the_limits_goes_when_a_person_deletes_it() -> Non
         assert await jobs.fleet.client.read(KEYS.record("jobs", "0a")) is None
 
 
+@pytest.mark.parametrize(
+    ("gang", "placed", "why"), [(False, ["n1", "n2"], "port 9090/tcp is held by"), (True, [], "no place")]
+)
+async def test_r17_members_that_want_one_port_stand_on_different_nodes(
+    gang: bool, placed: list[str], why: str
+) -> None:
+    async with job_fleet("n1", "n2") as jobs:
+        pod = {"id": "bert", "command": ["/bin/true"], "ports": {"web": {"port": 9090}}}
+        job = await jobs.run(worker={"replicas": 3, "pod": pod}, gang=gang)
+        await jobs.clock.advance(10)
+        found = await jobs.records(KEYS.pods(job.id), Pod)
+        assert sorted(KEYS.pod_parts(key)[1] for key in found) == placed
+        status = await jobs.status(job)
+        assert status is not None
+        assert why in status.reason
+
+
 async def test_members_that_ended_do_not_hold_a_drain() -> None:
     async with job_fleet("n1") as jobs:
         jobs.rule = lambda _: 0

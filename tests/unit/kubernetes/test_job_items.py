@@ -1,16 +1,23 @@
-"""Which jobs of a cluster are work for farms, and when a job that is missing is proven to be gone."""
+"""Which jobs of a cluster are work for farms, when one that is missing is proven to be gone, and when all are
+looked at.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import random
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from farmd.kubernetes.base import SWEEP_SECONDS, KubernetesKind
 from farmd.kubernetes.items import JobItems
 from farmd.kubernetes.store import ObjectStore
 from farmd.kubernetes.unit import JobObject
+from farmd.runtime.wake import Wake, wait
+from tests.virtual import VirtualClock
 
 
 def unit(**fields: Any) -> Any:
@@ -39,3 +46,16 @@ def test_a_doubt_keeps_no_lock_of_a_job_whose_deletion_was_told() -> None:
     assert JobItems([of], ()).trusted()
     of.synced = False
     assert not JobItems([of], ()).trusted()
+
+
+async def test_each_worker_is_woken_now_and_then_whatever_events_told():
+    clock, wakes = VirtualClock(), {"u1": Wake(), "u2": Wake()}
+    kind: Any = SimpleNamespace(context=SimpleNamespace(clock=clock, rng=random.Random(1)), wakes=wakes)
+    sweeping = asyncio.create_task(KubernetesKind._sweep(kind))
+    await clock.advance(0.9 * SWEEP_SECONDS - 1)
+    woken = [asyncio.create_task(wait(each, clock, None)) for each in wakes.values()]
+    await clock.settle()
+    assert not any(each.done() for each in woken)
+    await clock.advance(0.2 * SWEEP_SECONDS + 2)
+    assert all(each.done() for each in woken)
+    sweeping.cancel()
