@@ -161,6 +161,7 @@ class _Connection:
         self._gate = asyncio.Event()
         self._gate.set()
         self._answered = asyncio.Event()
+        self._again: asyncio.Future[asyncio.StreamReader | None] | None = None
 
     async def run(self) -> None:
         """Until either side closes."""
@@ -217,7 +218,7 @@ class _Connection:
         hold = self._proxy._hold_for(seen)
         if self._proxy.latency:
             await asyncio.sleep(self._proxy.latency)
-        if hold is not None and not hold.answer and await hold.wait(seen, self._writer):
+        if hold is not None and not hold.answer and not await self._held(hold, seen):
             return False
         await self._proxy._open.wait()
         self._answered.clear()
@@ -236,6 +237,25 @@ class _Connection:
             hold.finished.set()
         return True
 
+    async def _held(self, hold: Hold, seen: Seen) -> bool:
+        """Hold a request; False when the connection is to be cut.
+
+        It goes to the server on a new connection: servers end one on which no request comes for long.
+        """
+        assert self._up_writer is not None
+        self._again = again = asyncio.get_running_loop().create_future()
+        self._up_writer.close()
+        if await hold.wait(seen, self._writer):
+            return False
+        try:
+            reader, self._up_writer = await _opened(self._proxy)
+        except OSError:
+            again.set_result(None)
+            hold.finished.set()
+            raise
+        again.set_result(reader)
+        return True
+
     async def _body(self, head: bytes) -> bytes:
         length, chunked = 0, False
         for line in head.split(b"\r\n")[1:]:
@@ -252,18 +272,24 @@ class _Connection:
             if size == 0:
                 return b"".join(parts)
 
-    async def _answers(self, up_reader: asyncio.StreamReader) -> None:
+    async def _answers(self, up_reader: asyncio.StreamReader | None) -> None:
         try:
-            with contextlib.suppress(OSError):
-                while data := await up_reader.read(1 << 16):
-                    self._answered.set()
-                    await self._gate.wait()
-                    await self._proxy._open.wait()
-                    self._writer.write(data)
-                    await self._writer.drain()
+            while up_reader is not None:
+                with contextlib.suppress(OSError):
+                    await self._answers_of(up_reader)
+                again, self._again = self._again, None
+                up_reader = None if again is None else await again
         finally:
             self._answered.set()
         await self._gate.wait()
+
+    async def _answers_of(self, up_reader: asyncio.StreamReader) -> None:
+        while data := await up_reader.read(1 << 16):
+            self._answered.set()
+            await self._gate.wait()
+            await self._proxy._open.wait()
+            self._writer.write(data)
+            await self._writer.drain()
 
 
 async def _opened(proxy: Proxy) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

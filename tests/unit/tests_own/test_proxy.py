@@ -251,3 +251,29 @@ async def test_a_connection_to_the_server_that_comes_while_the_proxy_ends_is_clo
         for writer in (client, *opened, *served):
             writer.close()
     assert closed == [True]
+
+
+async def test_a_request_that_is_held_for_long_reaches_a_server_that_ends_silent_connections() -> None:
+    silent, over, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if silent.is_set():
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
+        else:
+            silent.set()
+            await over.wait()
+        writer.close()
+        gone.set()
+
+    server = await asyncio.start_server(served, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    async with server, Proxy(f"{host}:{port}") as proxy, client() as session:
+        hold = proxy.hold(lambda _: True)
+        asked = asyncio.create_task(put(session, proxy, b"one"))
+        await in_time(hold.reached.wait())
+        over.set()
+        await in_time(gone.wait())
+        hold.release()
+        assert await in_time(asked) == "late"
+        await in_time(hold.finished.wait())
