@@ -2,6 +2,9 @@
 
 The packet goes to the API server or to Consul. The farm is killed, stopped until another one has come to the
 end, or cut off while it lives on; what it sent arrives never, at once without an answer, or after the end.
+
+Many such cases share one loop, whose requests have limits of time. What waits outside of the loop waits in a
+thread: else the cases that became ready meanwhile wait for one another, and the limits of all are over.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -58,7 +62,7 @@ class Front(ABC):
     kinds: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Let people begin the work."""
 
     @abstractmethod
@@ -69,7 +73,7 @@ class Front(ABC):
     def judge(self, hold: Hold, fate: Fate) -> None:
         """What must be so in the end, whoever fell where."""
 
-    def farm(self, name: str) -> FarmProcess:
+    async def farm(self, name: str) -> FarmProcess:
         """One more farm, as a process."""
         where = {"cluster": "c", "user": "u"}
         config = {
@@ -82,7 +86,8 @@ class Front(ABC):
         path.write_text(json.dumps(config))
         section = {"kubeconfig": str(path), "name": self.namespace, "namespaces": [self.namespace]}
         keys = self.cluster.keys
-        return self.nursery.farm(self.consul.address, name, keys, kinds=self.kinds, kubernetes=section)
+        start = partial(self.nursery.farm, kinds=self.kinds, kubernetes=section)
+        return await asyncio.to_thread(start, self.consul.address, name, keys)
 
     async def present(self, name: str) -> None:
         """Return when a farm is a member, and no session of a former one of its name is left."""
@@ -142,11 +147,11 @@ async def tried(front: Front, fall: Fall) -> dict[Point, int]:
     Reads count from the farm's start on, writes and transactions from the beginning of the work.
     """
     early = fall.hold(front) if fall.point == "reads" else None
-    victim = front.farm("mortal")
+    victim = await front.farm("mortal")
     await front.present("mortal")
     before = front.passed() | {"reads": 0}
     hold = early or fall.hold(front)
-    front.begin()
+    await front.begin()
     try:
         if await came(hold, front.ended()):
             await _fallen(front, fall, hold, victim)
@@ -174,7 +179,7 @@ async def _fallen(front: Front, fall: Fall, hold: Hold, victim: FarmProcess) -> 
     else:
         await victim.end()
         hold.drop()
-    heir = front.farm("heir")
+    heir = await front.farm("heir")
     await bury(front.cluster)
     await front.ended()
     if fall.fate.startswith("stopped"):

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,15 +67,15 @@ class Case(Front):
 
     kinds = (KIND, "kubejobs")
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """People go on as far as the app does."""
         self.people = asyncio.create_task(self._story())
 
     async def _story(self) -> None:
-        self.apps.allow("shop")
+        await asyncio.to_thread(self.apps.allow, "shop")
         for name, labels in zip(THEIRS, ({}, {LABEL: "other"}), strict=True):
             body = {"metadata": {"name": name, "labels": labels}, "data": {"x": "theirs"}}
-            self.apps.api.ask("POST", CONFIG_MAPS.path(self.namespace), body)
+            await self._asked("POST", CONFIG_MAPS.path(self.namespace), body)
 
         async def applied() -> bool:
             try:
@@ -95,10 +96,10 @@ class Case(Front):
         wanted = {name for name, told in STORY.items() if told[-1] is not None}
 
         async def alone() -> bool:
-            return self._standing() == wanted
+            return await self._standing() == wanted
 
         await eventually(alone, what="the objects of the second revision, and no others")
-        made = self.apps.api.ask(
+        made = await self._asked(
             "POST", CONFIG_MAPS.path(self.namespace), {"metadata": {"generateName": "end-"}}
         )
         last = made["metadata"]["name"]
@@ -108,9 +109,13 @@ class Case(Front):
 
         await eventually(told, what="the last version")
 
-    def _standing(self) -> set[str]:
+    async def _standing(self) -> set[str]:
         path = f"{CONFIG_MAPS.path(self.namespace)}?labelSelector={LABEL}%3Dshop"
-        return {each["metadata"]["name"] for each in self.apps.api.ask("GET", path)["items"]}
+        return {each["metadata"]["name"] for each in (await self._asked("GET", path))["items"]}
+
+    async def _asked(self, *request: Any) -> Any:
+        """The administrator's answer."""
+        return await asyncio.to_thread(self.apps.api.ask, *request)
 
     def judge(self, hold: Hold, fate: Fate) -> None:
         """Each object went through its versions and no others, in the order of the steps."""
@@ -161,13 +166,12 @@ def one(
     numbers, gate = itertools.count(), asyncio.Semaphore(AT_ONCE)
 
     async def tried_alone(fall: Fall) -> dict[Point, int]:
-        own = api.namespace(f"{namespace}-{next(numbers)}")
-        async with (
-            gate,
-            connect(api) as admin,
-            recording(admin, own, (CONFIG_MAPS,)) as recorded,
-            proxies(api, consul_dev) as (cluster, consul, front),
-        ):
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(gate)
+            own = await asyncio.to_thread(api.namespace, f"{namespace}-{next(numbers)}")
+            admin = await stack.enter_async_context(connect(api))
+            recorded = await stack.enter_async_context(recording(admin, own, (CONFIG_MAPS,)))
+            cluster, consul, front = await stack.enter_async_context(proxies(api, consul_dev))
             apps = Apps(api, own, cluster, consul_dev, connect)
             case = Case(own, tmp_path, nursery, cluster, consul, front, apps=apps, recorded=recorded)
             try:

@@ -53,12 +53,12 @@ class Case(Front):
 
     kinds = ("kubejobs",)
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """The job: all its pods are cleaned away at its end."""
         worker = {"replicas": 3, "restartPolicy": "ExitCode", "template": template()}
         spec = {"replicaSpecs": {"Worker": worker}, "runPolicy": {"cleanPodPolicy": "All"}}
         body = {"apiVersion": "farmd.io/v1", "kind": "FarmJob", "metadata": {"name": "bert"}, "spec": spec}
-        self.server.ask("POST", JOBS.path(self.namespace), body)
+        await asyncio.to_thread(self.server.ask, "POST", JOBS.path(self.namespace), body)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -112,8 +112,8 @@ async def test_whoever_takes_a_job_over_at_any_write_comes_to_the_same_end(
     numbers, gate = itertools.count(), asyncio.Semaphore(AT_ONCE)
 
     async def one(fall: Fall) -> dict[Point, int]:
-        own = api.namespace(f"{namespace}-{next(numbers)}")
         async with gate, proxies(api, consul_dev) as (cluster, consul, front):
+            own = await asyncio.to_thread(api.namespace, f"{namespace}-{next(numbers)}")
             case = Case(own, tmp_path, nursery, cluster, consul, front, server=api, kubelet=kubelet)
             return await tried(case, fall)
 

@@ -50,7 +50,7 @@ class Case(Front):
 
     kinds = ("progressive",)
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """People go on as far as the rollout does."""
         self.people = asyncio.create_task(self._story())
 
@@ -94,7 +94,7 @@ async def test_whoever_takes_a_rollout_over_at_any_packet_comes_to_the_same_end(
 
     async def one(fall: Fall) -> dict[Point, int]:
         async with gate, AsyncExitStack() as stack:
-            own = api.namespace(f"{namespace}-{next(numbers)}")
+            own = await asyncio.to_thread(api.namespace, f"{namespace}-{next(numbers)}")
             recorded = await stack.enter_async_context(recording(admin, own))
             play = await stack.enter_async_context(playing(admin, own))
             cluster, consul, front = await stack.enter_async_context(proxies(api, consul_dev))
