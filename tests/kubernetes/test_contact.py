@@ -50,6 +50,15 @@ async def reported(jobs: Jobs, farm: str) -> dict[str, str]:
     return {} if report is None else report.troubles
 
 
+async def reports(jobs: Jobs, farm: str, trouble: str, text: str) -> None:
+    """Wait until a farm's record says that of a trouble; it is written beside the alert."""
+
+    async def said() -> bool:
+        return text in (await reported(jobs, farm)).get(trouble, "")
+
+    await eventually(said, what=f"a record that says {text!r} of {trouble}")
+
+
 async def test_the_first_contact_pins_the_cluster(jobs: Jobs) -> None:
     async def done() -> bool:
         return (await pinned(jobs)).uid == uid_of(jobs)
@@ -75,11 +84,7 @@ async def test_another_cluster_under_the_name_freezes_and_gets_no_work_until_it_
     assert alerts.firing[key].urgency == "high"
     assert OTHER in alerts.firing[key].summary
     assert f"farmctl kubernetes accept --name {unclaimed.namespace}" in alerts.firing[key].summary
-
-    async def told() -> bool:
-        return "another cluster" in (await reported(unclaimed, "first")).get("identity", "")
-
-    await eventually(told, what="a report of the farm")
+    await reports(unclaimed, "first", "identity", "another cluster")
     assert not unclaimed.pods()
     assert (await pinned(unclaimed)).alerts == [key]
     await pin(unclaimed, uid_of(unclaimed))
@@ -125,7 +130,7 @@ async def test_the_jobs_of_a_farm_that_reaches_the_cluster_no_more_go_to_one_tha
     key, alerts = f"kubernetes_unreachable_{unclaimed.namespace}", unclaimed.alerts("first")
     await until("an alert", lambda: key in alerts.firing)
     assert "cannot connect" in alerts.firing[key].summary
-    assert "cannot connect" in (await reported(unclaimed, "first"))["unreachable"]
+    await reports(unclaimed, "first", "unreachable", "cannot connect")
     assert not unclaimed.owned("first")
     way.mend()
     await until("the end of the alert", lambda: key in alerts.resolved)
