@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("packages")
+
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "CONSUL_"))}
 
