@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,10 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("busy")
 
 logs.configure()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has what it starts with & ignore interrupts; all programs of the tests would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if servers.external() is None:
     # A variable in somebody's shell must never let tests write to a live cluster.

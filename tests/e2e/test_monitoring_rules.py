@@ -11,6 +11,7 @@ import yaml
 
 from farmd.observe.metrics import table
 from tests.binaries import binary
+from tests.fleet import LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
 MONITORING = ROOT / "monitoring"
@@ -29,7 +30,7 @@ def promtool(*arguments: str) -> str:
         cwd=MONITORING,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
