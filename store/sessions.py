@@ -5,6 +5,10 @@ So the session is valid from the time when the last good renewal was *sent*, on 
 a margin before the TTL. A later good renewal resumes a suspended session. A 404 suspends it at once: a
 server that replays its log after a restart does not know its sessions yet. Only a consistent read, which
 waits for the end of the replay, proves that the session is lost.
+
+Once a suspended session was renewed and no answer came, it is renewed again only after a read was answered in
+time. Renewals that Consul receives while its answers come too late would keep the locks of a process that may
+not write, and nobody else would get them.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from collections.abc import Callable
 import structlog
 
 from store.consul.client import ConsulClient
+from store.consul.exchange import RENEW_SECONDS
 from store.errors import SessionGone, SessionSuspended, StoreError, StoreUnavailable
 from store.ports import Clock, Recorder
 
@@ -24,6 +29,10 @@ MARGIN = 0.1
 RENEWALS = 3
 """How often a session is renewed within its TTL."""
 RETRY_SECONDS = 1.0
+LATE_SECONDS = 0.9 * RENEW_SECONDS
+"""What took so long had no answer in time: a connection that is refused or cut ends sooner."""
+SUSPENDED = "waiting for Consul: the session was not renewed in time, writing is suspended"
+"""What a process lacks meanwhile, for people."""
 
 
 class Session:
@@ -48,7 +57,7 @@ class Session:
         self._recorder = recorder
         self._good = sent
         self.id = session_id
-        self._suspended = self._doubted = False
+        self._suspended = self._doubted = self._late = False
         self.ttl = ttl
         self.epoch = 0
         self.lost = asyncio.Event()
@@ -115,6 +124,8 @@ class Session:
     async def _renew(self) -> bool:
         sent = self._clock.mono()
         try:
+            if self._suspended and self._late:
+                await self._hear()
             await _renew(self._client, self.id, self._doubt)
         except SessionGone:
             log.warning("session.lost")
@@ -125,8 +136,10 @@ class Session:
             self._note_suspension()
             return False
         finally:
+            took = self._clock.mono() - sent
+            self._late = took > LATE_SECONDS
             if self._recorder is not None:
-                self._recorder.observe("farmd_session_renew_seconds", self._clock.mono() - sent)
+                self._recorder.observe("farmd_session_renew_seconds", took)
         self._doubted = False
         # Called after the answer, because validity may have ended while the renewal was under way.
         self._note_suspension()
@@ -138,6 +151,18 @@ class Session:
             log.info("session.resumed")
             self._on_resume()
         return True
+
+    async def _hear(self) -> None:
+        """Read the session, which prolongs nothing.
+
+        Raises:
+            SessionGone: there is none. StoreError: no answer, or one that took longer than a renewal may.
+        """
+        asked = self._clock.mono()
+        if await self._client.session_info(self.id, mode="consistent") is None:
+            raise SessionGone("the session has expired", session=self.id)
+        if self._clock.mono() - asked > LATE_SECONDS:
+            raise StoreUnavailable("answers come too late", session=self.id)
 
     def _doubt(self) -> None:
         self._doubted = True

@@ -70,7 +70,8 @@ async def follow(
             await clock.sleep(backoff * rng.uniform(0.5, 1.5))
             backoff = min(backoff * 2, BACKOFF_LIMIT)
             continue
-        backoff = BACKOFF_START
+        if index:  # a whole read proves nothing of parked queries, which something may end with an error
+            backoff = BACKOFF_START
         on_answer()
         if page.index and page.index == index:
             if took < seconds * EARLY_SHARE:

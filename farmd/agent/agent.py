@@ -190,7 +190,7 @@ class Agent:
 
     def lacks(self) -> str:
         """Why this agent does not hold the node's presence in the store; empty: it does."""
-        return "" if self._link.present.is_set() else self._link.trouble
+        return self._link.lacks()
 
     def reality(self) -> Mapping[str, Reality]:
         """The reality records of all pods, by instance."""

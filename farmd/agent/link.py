@@ -27,7 +27,7 @@ from store.keys import Keys
 from store.nodes import Agent as Presence
 from store.nodes import Node
 from store.ports import Clock, Recorder, Rng
-from store.sessions import MARGIN, Session
+from store.sessions import MARGIN, SUSPENDED, Session
 from store.version import VERSION
 
 log = structlog.get_logger()
@@ -41,7 +41,7 @@ BACKOFF_LIMIT = 5.0
 class Link:
     """Keeps session and presence; ``present`` is set while this agent holds the node's presence.
 
-    ``trouble`` says for people what it waits for otherwise.
+    ``lacks`` says for people what it waits for otherwise.
     """
 
     config: AgentConfig
@@ -56,7 +56,8 @@ class Link:
     acted_on: Callable[[Mapping[str, int]], bool]
     features: Callable[[], list[str]]
     doubts: Callable[[], dict[str, str]]
-    trouble: str = field(default=JOINING, init=False)
+    _trouble: str = field(default=JOINING, init=False)
+    _joined: Session | None = field(default=None, init=False)
     _said: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +79,13 @@ class Link:
         said = self._announced
         return (said.features, said.doubts) != (self.features(), self.doubts())
 
+    def lacks(self) -> str:
+        """Why this agent does not hold the node's presence, or may lose it now; empty: it holds it."""
+        if not self.present.is_set():
+            return self._trouble
+        assert self._joined is not None
+        return "" if self._joined.valid() else SUSPENDED
+
     def doubt(self) -> None:
         """Check the presence at once, because another part found that it may not be this agent's."""
         self._doubt.set()
@@ -94,12 +102,12 @@ class Link:
                 session = await self._join()
             except (StoreError, ForeignCluster) as error:
                 self._say(error)
-                self.trouble = f"waiting for Consul: {error.message}"
+                self._trouble = f"waiting for Consul: {error.message}"
                 await self.clock.sleep(backoff * self.rng.uniform(0.5, 1.5))
                 backoff = min(backoff * 2, BACKOFF_LIMIT)
                 continue
             backoff = BACKOFF_START
-            self._said, self.trouble = "", JOINING
+            self._said, self._trouble, self._joined = "", JOINING, session
             log.info("agent.present", node=self.config.node, cluster=self.identity.cluster)
             self.present.set()
             try:

@@ -40,7 +40,7 @@ from store.errors import (
 from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
-from store.sessions import Session
+from store.sessions import SUSPENDED, Session
 from store.words import listed
 
 log = structlog.get_logger()
@@ -76,6 +76,7 @@ class Farm:
     progress: Progress
     _began_anew: float = field(default=float("-inf"), init=False)
     _trouble: str = field(default="", init=False)
+    _session: Session | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._membership = Membership(
@@ -109,7 +110,8 @@ class Farm:
     def lacks(self) -> str:
         """What this farm waits for before it is ready, for people; empty: it is."""
         if self.ready.is_set():
-            return ""
+            assert self._session is not None
+            return "" if self._session.valid() else SUSPENDED
         if self._trouble:
             return f"waiting for Consul: {self._trouble}"
         unread = self.caches.unread()
@@ -172,7 +174,7 @@ class Farm:
                 self._trouble = error.message
                 await self._pause(stop)
                 continue
-            self._trouble = ""
+            self._trouble, self._session = "", session
             self.recorder.count("farmd_session_events_total", event="created")
             try:
                 await self._served(session, stop)

@@ -1,7 +1,7 @@
 """What may happen to a fleet within an hour, in a minute, while a real Prometheus looks on.
 
 Two farms and three agents are processes; Consul, Prometheus, the API server and the engine of one agent are
-real. The first farm reaches Consul through a proxy.
+real. The first farm reaches Consul and the API server through proxies.
 """
 
 from __future__ import annotations
@@ -41,6 +41,15 @@ def job(name: str, command: str, **fields: object) -> str:
     return yaml.safe_dump({"name": name, "types": [worker | fields], "backoff_limit": 1})
 
 
+def plain(server: str) -> str:
+    """A kubeconfig (JSON is YAML) of a server that asks for nothing."""
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    clusters = [{"name": "c", "cluster": {"server": server}}]
+    users: list[object] = [{"name": "u", "user": {}}]
+    found = {"current-context": "c", "contexts": [context], "clusters": clusters, "users": users}
+    return json.dumps(found)
+
+
 class Hour:
     """The fleet, and one method for each thing that happens to it."""
 
@@ -56,8 +65,11 @@ class Hour:
     async def begin(self) -> None:
         """Start everything; the fleet is ready, and Prometheus scrapes all of it."""
         self.proxy = await self._stack.enter_async_context(Proxy(self.jobs.consul))
+        server = self.jobs.server
+        self.outside = Proxy(server.url.removeprefix("https://"), tls=server.login())
+        await self._stack.enter_async_context(self.outside)
         kubeconfig = self.folder / "kubeconfig"
-        kubeconfig.write_text(self.jobs.server.kubeconfig())
+        kubeconfig.write_text(plain(f"http://{self.outside.address}"))
         outside = {"KUBECONFIG": str(kubeconfig), "FARMD_KUBERNETES__NAMESPACES": self.jobs.namespace}
         self.engine = self._programs.enter_context(await asyncio.to_thread(PodmanEngine))
         webs = free_ports(5)
@@ -196,11 +208,13 @@ class Hour:
         await asyncio.to_thread(self.first.wait_for, "config.refused")
 
     async def trouble(self) -> None:
-        """Consul fails, an engine and a farm are killed, a record is damaged, and a sentinel is gone."""
+        """Servers fail, an engine and a farm are killed, a record is damaged, and a sentinel is gone."""
         self.engine.kill()
+        self.outside.fail(403)
         self.proxy.fail(500)
         await self.seen('sum(farmd_store_requests_total{code="500"}) > 0')
         self.proxy.recover()
+        await self.seen('sum(farmd_kubernetes_requests_total{code="403"}) > 0')
         self.second.signal(signal.SIGKILL)
         client, keys = self.jobs.client, self.jobs.keys
         await client.put(keys.record("rcs", "damaged"), b"{")

@@ -16,7 +16,7 @@ from store.errors import AccessDenied, OutcomeUnknown, RecordInvalid, StoreError
 from store.farms import Member
 from store.locks import Claim
 from store.ports import Request, Response
-from store.sessions import Session
+from store.sessions import SUSPENDED, Session
 from tests.fleet import in_time
 from tests.toys import KEYS, Farms, ToyFarm, is_transaction
 from tests.virtual import SeededIds
@@ -276,10 +276,12 @@ async def test_r15_no_worker_goes_on_with_what_it_read_before_its_session_resume
     await farms.clock.advance(11.9)
     suspended = farms.clock.mono()
     assert could_write[-1][1] < suspended - 1.0
+    assert a.farm.lacks() == SUSPENDED
     await farms.clock.advance(15.0)
     starts = {start for start, when in could_write if when > suspended}
     assert starts == {2}, "the second start, and it came without an idle round's wait"
     assert a.metric("farmd_session_events_total", event="lost") == 0
+    assert a.farm.lacks() == ""
 
 
 # -- leaving ---------------------------------------------------------------------------------------

@@ -24,13 +24,15 @@ class Server:
         self.clock = clock
         self.renewals: list[float] = []
         self.answer: Callable[[], Exception | float | None] = lambda: None
-        self.look: Callable[[], object] = lambda: None
+        self.look: Callable[[], object] = lambda: "the session"
+        self.late = 0.0
 
     async def create_session(self, **_: object) -> str:
         return "s-1"
 
     async def renew_session(self, session: str) -> None:
         self.renewals.append(self.clock.mono())
+        await self._delay()
         answer = self.answer()
         if isinstance(answer, float):
             await self.clock.sleep(answer)
@@ -39,10 +41,17 @@ class Server:
 
     async def session_info(self, session: str, *, mode: str) -> object:
         assert mode == "consistent", "any other read is answered from what is replayed so far"
+        await self._delay()
         found = self.look()
         if isinstance(found, Exception):
             raise found
         return found
+
+    async def _delay(self) -> None:
+        """Answer late; the client waits for so long and not longer."""
+        await self.clock.sleep(min(self.late, 3.0))
+        if self.late > 3.0:
+            raise StoreUnavailable("no answer")
 
     async def destroy_session(self, session: str) -> None:
         self.answer = lambda: SessionGone("gone")
@@ -162,7 +171,7 @@ async def test_r2_hanging_renewals_suspend_and_later_resume(
 async def test_r2_a_404_that_a_consistent_read_confirms_is_final(
     clock: VirtualClock, server: Server, session: Session
 ) -> None:
-    server.answer = lambda: SessionGone("404")
+    server.answer, server.look = lambda: SessionGone("404"), lambda: None
     await clock.advance(4.0)
     assert session.lost.is_set()
     assert not session.valid()
@@ -196,6 +205,26 @@ async def test_r21_a_known_session_is_not_given_up_for_a_404_that_no_consistent_
     server.answer, server.look = lambda: SessionGone("404"), lambda: "the session"
     with pytest.raises(StoreUnavailable):
         await Session.open(server, clock, name="t", ttl=TTL, session_id="s-1")  # type: ignore[arg-type]
+
+
+async def test_r2_a_session_whose_renewals_are_answered_too_late_is_left_to_expire(
+    clock: VirtualClock, server: Server, session: Session
+) -> None:
+    """Else the server would keep the locks of a farm that may not work, and no other farm would get them."""
+    server.late = 4.0
+    await clock.advance(VALID + 3.0)
+    server.renewals.clear()
+    await clock.advance(2 * TTL)
+    assert server.renewals == []
+    assert not session.lost.is_set()
+    server.late = 0.0
+    await clock.advance(4.0)
+    assert session.valid()
+    server.late, server.look = 4.0, lambda: None  # it expired meanwhile
+    await clock.advance(3 * TTL)
+    server.late = 0.0
+    await clock.advance(4.0)
+    assert session.lost.is_set()
 
 
 async def test_r4_a_destroyed_session_writes_nothing_more(clock: VirtualClock, session: Session) -> None:

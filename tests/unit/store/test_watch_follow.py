@@ -174,14 +174,24 @@ async def test_errors_are_told_and_retried_with_growing_bounded_backoff() -> Non
     assert watched.indexes[1:14] == [7] + [0] * 12, "after an error the whole prefix is read"
 
 
-async def test_a_good_answer_ends_the_backoff() -> None:
+async def test_a_good_answer_of_a_parked_query_ends_the_backoff() -> None:
     watched = Watched()
-    watched.script = [*[StoreUnavailable("no")] * 8, Page(7, ["a"]), StoreUnavailable("no"), Page(8, ["b"])]
+    watched.script = [*[StoreUnavailable("no")] * 8, Page(7, ["a"]), Page(8, ["b"])]
+    watched.script += [StoreUnavailable("no"), Page(9, ["c"])]
     async with watched.following():
         await watched.clock.advance(60.0)
-        assert [page.index for page in watched.pages] == [7, 8]
+        assert [page.index for page in watched.pages] == [7, 8, 9]
     times = [at for at, _, _ in watched.asked]
-    assert times[10] - times[9] <= 0.5
+    assert times[11] - times[10] <= 0.5
+
+
+async def test_r23_a_tree_is_not_read_all_the_time_while_its_parked_queries_alone_fail() -> None:
+    """Such as by a proxy that answers them with an error, or by a limit of connections."""
+    watched = Watched()
+    watched.script = [Page(7, ["a"]), StoreUnavailable("429")] * 1000
+    async with watched.following():
+        await watched.clock.advance(600.0)
+        assert watched.indexes.count(0) <= 600 / (BACKOFF_LIMIT / 2)
 
 
 async def test_an_absent_index_never_spins() -> None:
