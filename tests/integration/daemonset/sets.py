@@ -60,14 +60,15 @@ async def status(cluster: Cluster, daemonset: DaemonSet) -> Status:
     return Status(state="progressing") if entry is None else codec.decode(Status, entry.value, entry.key)
 
 
-async def said(cluster: Cluster, daemonset: DaemonSet, state: str, text: str = "") -> Status:
-    """Its status, once it is so."""
+async def said(cluster: Cluster, daemonset: DaemonSet, state: str, text: str = "", **counts: int) -> Status:
+    """Its status, once it is so; that from before the last change may be of the same state, with other counts."""
 
     async def says() -> Status | None:
         found = await status(cluster, daemonset)
-        return found if found.state == state and text in found.reason else None
+        so = found.state == state and text in found.reason
+        return found if so and all(getattr(found, name) == count for name, count in counts.items()) else None
 
-    return await eventually(says, what=f"status {state} {text!r}")  # type: ignore[no-any-return]
+    return await eventually(says, what=f"status {state} {text!r} {counts}")  # type: ignore[no-any-return]
 
 
 async def consistent(cluster: Cluster, daemonset: DaemonSet) -> None:

@@ -83,8 +83,7 @@ async def test_a_cordon_keeps_new_pods_out_and_sends_none_away(
     await cluster.put(cluster.keys.node("node2"), Node(labels=GOOD, cordoned=True))
     await cluster.add_nodes({"node3": GOOD})
     await on(cluster, daemonset, "node1", "node3")
-    found = await said(cluster, daemonset, "converged")
-    assert (found.desired, found.placed) == (2, 2)
+    await said(cluster, daemonset, "converged", desired=2, placed=2)
 
 
 async def test_a_full_node_gets_none_until_there_is_room(
