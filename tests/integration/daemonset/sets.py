@@ -61,7 +61,7 @@ async def status(cluster: Cluster, daemonset: DaemonSet) -> Status:
 
 
 async def said(cluster: Cluster, daemonset: DaemonSet, state: str, text: str = "", **counts: int) -> Status:
-    """Its status, once it is so; that from before the last change may be of the same state, with other counts."""
+    """Its status, once it is so; one from before the last change may be of that state with other counts."""
 
     async def says() -> Status | None:
         found = await status(cluster, daemonset)
