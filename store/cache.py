@@ -27,9 +27,9 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 READ_AT_ONCE = 2
-# An answer costs Consul and farmd about 1 ms, and 5 us an entry. With pauses of twenty times that a tree
-# takes a twentieth of a core, however often it changes; but what other queries brought makes no pause longer
-# than LONGEST. The first change after a quiet time comes at once.
+# An answer costs Consul and farmd about 1 ms, and 5 us an entry. With pauses of twenty times that a large
+# tree takes a twentieth of a core, however often it changes; but what other queries brought makes no pause
+# longer than LONGEST. The first change after a quiet time comes at once.
 LARGE = SPLIT_ABOVE
 PAUSE_AN_ANSWER, PAUSE_AN_ENTRY = 20e-3, 100e-6
 LONGEST = 0.5
@@ -190,7 +190,7 @@ class PrefixCache(TreeCopy[T]):
             await self._clock.sleep(0)  # whom the answer woke sends first, then the next query is sent
             size = len(page.items)
             del page  # frees the memory of a whole tree during the next wait
-            if self._pause or size > LARGE:
+            if asked and (self._pause or len(self.entries) > LARGE):
                 await self._clock.sleep(max(0.0, self._rest(size) - self._pause))
 
     def _rest(self, size: int) -> float:
