@@ -62,6 +62,7 @@ class Records:
     __slots__ = (
         "_owners",
         "_refs",
+        "_refused",
         "_seen",
         "_spells",
         "_wake",
@@ -79,6 +80,7 @@ class Records:
         self._wishes: dict[Ref, tuple[Entry, Wish]] = {}
         self._seen: dict[Ref, Kept] = {}
         self._spells = Spells(context.clock)
+        self._refused = False  # the last commit, as far as is known
 
     def call(self, entry: Entry | None = None, reason: str = "") -> Call:
         """The app as a caller of commands, which leaves to people what the entry's file does not state."""
@@ -215,7 +217,7 @@ class Records:
         keys = self.context.keys
 
         async def prepared(act: Act) -> Mutation | str:
-            async with self.index.reading, ReadAhead(shared, self._read_for(act)) as client:
+            async with self.index.reading, ReadAhead(shared, self._read_for(act), self._new(act)) as client:
                 try:
                     return await self._mutation(act, client)
                 except OBSTACLES as error:
@@ -226,7 +228,9 @@ class Records:
         found = list(zip(ordered, made, strict=True))
         needed = [(act, each) for act, each in found if not isinstance(each, str) and each.needed]
         if needed:
+            self._refused = True
             await self.commit([Group(each.operations, act) for act, each in needed])
+            self._refused = False
         return {str(act.ref): each for act, each in found if isinstance(each, str)}
 
     def _place(self, act: Act) -> int:
@@ -245,6 +249,15 @@ class Records:
         found += [keys.name(family, name)] if named(family) else []
         sha = bodies.manifest_of(stored.record)
         return [*found, keys.manifest(sha)] if sha and act.entry is not None else found
+
+    def _new(self, act: Act) -> list[str]:
+        """The key of a name that the copy does not know: the creation itself compares it with nothing.
+
+        After a refusal it is read, because others may have the name, or have left it behind.
+        """
+        noun, keys = act.ref.kind, self.context.keys
+        known = act.verb == "create" and self.index.cached(noun) and not self._refused
+        return [keys.name(kinds.family_of(noun), act.ref.name)] if known else []
 
     async def _mutation(self, act: Act, client: ConsulClient) -> Mutation:
         part, entry = self.index.parts[act.ref.kind], act.entry

@@ -18,14 +18,15 @@ from store.ports import Mode
 
 class ReadAhead(ConsulClient):
     """The same client, which begins to read ``keys`` at once and answers each of them from that, within the
-    block of its ``with``.
+    block of its ``with``. Of ``absent`` keys the caller knows that nothing is there, so they are not read.
 
     A key whose read fails raises that error to whoever asks for it.
     """
 
-    def __init__(self, client: ConsulClient, keys: Collection[str]) -> None:
+    def __init__(self, client: ConsulClient, keys: Collection[str], absent: Collection[str] = ()) -> None:
         vars(self).update(vars(client))  # the same connections, token and metrics
         self._behind = client
+        self._absent = absent
         self._begun = {key: asyncio.ensure_future(client.read(key)) for key in keys}
 
     async def __aenter__(self) -> Self:
@@ -34,13 +35,15 @@ class ReadAhead(ConsulClient):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        begun, self._begun = self._begun, {}
+        begun, self._begun, self._absent = self._begun, {}, ()
         for task in begun.values():
             task.cancel()
         await asyncio.gather(*begun.values(), return_exceptions=True)
 
     async def read(self, key: str, *, mode: Mode = "default") -> Entry | None:
         """One key as it was when the reading began, if it was read ahead; else, and after the block, now."""
+        if mode == "default" and key in self._absent:
+            return None
         begun = self._begun.get(key) if mode == "default" else None
         if begun is None:
             return await self._behind.read(key, mode=mode)

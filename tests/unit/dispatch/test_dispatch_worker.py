@@ -43,6 +43,25 @@ async def test_a_bundle_of_two_waves_is_made_and_each_object_bears_its_mark() ->
         assert found["db"].created < found["web"].created
 
 
+async def test_a_new_name_is_read_only_after_its_creation_was_refused() -> None:
+    async with app_fleet("n1") as fleet:
+        names = list[str]()
+
+        async def seen(request: Request) -> None:
+            if request.method == "GET" and "/names/" in request.path:
+                names.append(request.path.rpartition("/")[2])
+
+        fleet.fleet.farms["f0"].faults.before = seen
+        await fleet.apply(rc("db", replicas=0))
+        await fleet.reached(1)
+        assert names == []
+        await fleet.call.client.put(KEYS.name("rcs", "web"), codec.encode("gone"))
+        await fleet.apply(rc("db", replicas=0), rc("web", replicas=0))
+        await fleet.reached(2)
+        assert names == ["web"]
+        assert {each.part_of for each in (await fleet.records()).values()} == {MARK}
+
+
 async def test_a_changed_pod_comes_by_a_rollout_and_the_mark_goes_with_the_name() -> None:
     async with app_fleet("n1", "n2", "n3") as fleet:
         await fleet.apply(rc("web", "--v1", replicas=2))

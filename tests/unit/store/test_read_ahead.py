@@ -59,15 +59,24 @@ async def test_other_keys_and_consistent_reads_are_read_now(line: Held) -> None:
     assert (now.value, fresh) == (b"2", None)
 
 
+async def test_a_key_that_is_known_to_be_absent_is_not_read(line: Held) -> None:
+    client = ConsulClient(line, clock=VirtualClock())
+    await client.put("a", b"1")
+    async with ReadAhead(client, [], ["a"]) as ahead:
+        assert await ahead.read("a") is None
+        assert line.waiting == 0
+        assert await ahead.read("a", mode="consistent") is not None
+
+
 async def test_after_the_end_of_its_block_every_key_is_read_now(line: Held) -> None:
     client = ConsulClient(line, clock=VirtualClock())
     await client.put("a", b"1")
-    async with ReadAhead(client, ["a", "unasked"]) as ahead:
+    async with ReadAhead(client, ["a", "unasked"], ["absent"]) as ahead:
         await ahead.read("a")
-    await client.put("a", b"2")
-    await client.put("unasked", b"3")
-    found = [await ahead.read("a"), await ahead.read("unasked")]
-    assert [entry and entry.value for entry in found] == [b"2", b"3"]
+    for key, value in (("a", b"2"), ("unasked", b"3"), ("absent", b"4")):
+        await client.put(key, value)
+    found = [await ahead.read("a"), await ahead.read("unasked"), await ahead.read("absent")]
+    assert [entry and entry.value for entry in found] == [b"2", b"3", b"4"]
 
 
 async def test_a_read_that_fails_is_told_to_whoever_asks_and_to_nobody_else(line: Held) -> None:
