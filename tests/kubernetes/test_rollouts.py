@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from farmd.kubernetes.errors import Conflict
-from farmd.kubernetes.progressive.objects import FOLLOW, ORCHESTRATORS, SERVICES
+from farmd.kubernetes.progressive.objects import FOLLOW, MIN_SCALE, ORCHESTRATORS, REVISIONS, SERVICES
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock
 from store import codec
@@ -298,3 +298,24 @@ async def test_a_service_that_is_made_anew_under_its_name_is_another_one(rollout
     await rollouts.until("a record of its own", lambda: rollouts.uid() not in ("", uid))
     await rollouts.until("its revision", lambda: rollouts.rests(OLD, 2))
     await rollouts.until("one item", lambda: len(rollouts.running["first"].owned) == 1)
+
+
+async def test_a_tool_that_writes_bounds_of_a_stage_again_and_again_is_named_by_one_alert(
+    rollouts: Rollouts,
+) -> None:
+    await staged(rollouts)
+    rollouts.play.room = 1  # no other pod starts, so the next stage waits
+    stage, key = ("3", "3"), f"rollout_contended_{rollouts.service()['metadata']['uid']}"
+    await rollouts.until("the bounds of the stage", lambda: rollouts.bounds(OLD) == stage)
+    path = REVISIONS.path(rollouts.namespace, OLD) + "?fieldManager=keda"
+
+    def rewritten() -> bool:
+        if rollouts.bounds(OLD) == stage:
+            rollouts.server.patch(path, {"metadata": {"annotations": {MIN_SCALE: "4"}}})
+        return key in rollouts.alerts()
+
+    await rollouts.until("an alert", rewritten)
+    alert = rollouts.running["first"].alerts.firing[key]
+    assert alert.summary.endswith(f"the bounds of {OLD} are written by keda, too")
+    await rollouts.until("the stage's bounds", lambda: rollouts.bounds(OLD) == stage)
+    assert [each.incident_key for each in rollouts.running["first"].alerts.fired] == [key]

@@ -1,8 +1,8 @@
 """What people are alerted of while a service is rolled, under keys that bear its uid.
 
 ``rollout_<uid>``: the newcomer failed. ``rollout_stuck_<uid>``: the way back stands still.
-``rollout_waits_<uid>``: blocked or paused for an hour. All follow from the record and the status, so a farm
-that takes the service over tells of them, too.
+``rollout_waits_<uid>``: blocked or paused for an hour. These follow from the record and the status, so a farm
+that takes the service over tells of them, too. ``rollout_contended_<uid>``: see ``contention.py``.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ def phase(knative: Knative, plan: Plan) -> str:
     return "back" if record.back(knative) else "moving"
 
 
-async def tell(status: StatusWriter, item: str, knative: Knative, plan: Plan, now: float) -> float | None:
-    """Fire and end what is due; the seconds until another alert is."""
+async def tell(
+    status: StatusWriter, item: str, knative: Knative, plan: Plan, now: float, contended: str | None = None
+) -> float | None:
+    """Fire and end what is due; the seconds until another alert is. ``contended``: see ``Contention``."""
     incidents = status.incidents
 
     async def say(key: str, text: str, urgency: Urgency = "low") -> None:
@@ -53,6 +55,8 @@ async def tell(status: StatusWriter, item: str, knative: Knative, plan: Plan, no
         await incidents.tell(Alert(summary=summary, incident_key=f"{key}_{item}", urgency=urgency))
 
     await say("rollout", failure(knative))
+    if contended is not None:
+        await say("rollout_contended", contended)
     blocked = plan.blocked
     await say(
         "rollout_stuck", blocked.text if blocked is not None and blocked.code == "stuck" else "", "high"

@@ -110,6 +110,17 @@ def _writers(found: Revision | PodAutoscaler, key: str) -> set[str]:
     return {each.manager for each in managers_of(found.metadata, "metadata", "annotations", key)}
 
 
+def others(knative: Knative, name: str) -> set[tuple[str, str]]:
+    """Who beside farmd wrote a bound of a revision where it is read, each with the time of its last write."""
+    found = bearer(knative, name)
+    entries = (
+        each
+        for key in (MIN_SCALE, MAX_SCALE)
+        for each in (managers_of(found.metadata, "metadata", "annotations", key) if found is not None else ())
+    )
+    return {(each.manager, each.time or "") for each in entries if each.manager != MANAGER}
+
+
 def _recorded(knative: Knative, name: str) -> Bounds:
     """The final bounds on record: of the StagePodAutoscaler, or, if somebody deleted that, of the lists."""
     spa = knative.spas.get(name)

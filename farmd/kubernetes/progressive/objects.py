@@ -99,6 +99,7 @@ class TemplateMeta(_Lean, frozen=True):
     """What the template says of its revision."""
 
     name: str = ""
+    labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
 

@@ -16,6 +16,7 @@ from farmd.kubernetes import fence
 from farmd.kubernetes.errors import Claimed, Conflict, KubernetesError
 from farmd.kubernetes.events import Events
 from farmd.kubernetes.progressive import alarms, bodies, plan, reader, reading, record
+from farmd.kubernetes.progressive.contention import Contention
 from farmd.kubernetes.progressive.ground import Ground
 from farmd.kubernetes.progressive.items import ServiceItems, Where
 from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, Turn
@@ -37,6 +38,8 @@ from store.status import ItemStatus
 
 # So often at most the numbers of StagePodAutoscalers are written.
 MIRROR_SECONDS = 10.0
+# So often it is looked whether another tool has stopped to write bounds.
+CALM_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +65,12 @@ class Reading:
 class ProgressiveWorker(Worker[Reading, Plan]):
     """Rolls one service while its claim lasts."""
 
-    __slots__ = ("_done", "_fenced", "_grown_to", "_mirrored_at", "_risen", "_shared")
+    __slots__ = ("_contention", "_done", "_fenced", "_grown_to", "_mirrored_at", "_risen", "_shared")
 
     def __init__(self, kind: Kind, shared: Shared, claim: Claim, session: Session, wake: Wake) -> None:
         super().__init__(kind, claim, session, wake)
         self._shared = shared
+        self._contention = Contention(shared.transport.now())
         self._fenced = False
         self._done = Plan()
         self._mirrored_at = -math.inf
@@ -163,6 +167,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             self._time(knative, plan.turn)
         if _bounded(knative, plan) and not await self._shared.ground.confirmed():
             return Outcome("after", 0.0)
+        self._contention.note(knative, plan.writes)
         for each in plan.writes:
             await self._writing.write(knative, each)
         again, self._done = plan == self._done, plan
@@ -174,7 +179,9 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         """None: the record's own status speaks, unless the rollout is blocked, or an alert is to be ended
         some day, also by another farm.
         """
-        told = ItemStatus(state="failed", reason=alarms.failure(snapshot.knative))
+        failure = alarms.failure(snapshot.knative)
+        contended = self._contention.told(snapshot.knative.now) or ""
+        told = ItemStatus(state="failed" if failure else "contended", reason=failure or contended)
         if plan.blocked is not None:
             state = "frozen" if plan.blocked.frozen else "blocked"
             told = ItemStatus(state=state, reason=plan.blocked.text)
@@ -192,7 +199,9 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         if plan.blocked is not None and not plan.blocked.wanted:
             events.event(service, "Warning", "RolloutBlocked", plan.blocked.text)
         self._shared.phases.see(item, alarms.phase(knative, plan))
-        return await alarms.tell(self.status, item, knative, plan, self.context.clock.now())
+        contended = self._contention.told(knative.now)
+        due = await alarms.tell(self.status, item, knative, plan, self.context.clock.now(), contended)
+        return earliest(due, CALM_SECONDS if contended else None)
 
     async def report(self, snapshot: Reading, plan: Plan) -> float | None:
         """Let StagePodAutoscalers say what their revisions' autoscalers do, while a rollout is under way."""

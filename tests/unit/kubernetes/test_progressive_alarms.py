@@ -124,3 +124,11 @@ def test_the_metric_says_where_a_rollout_is_and_nothing_once_it_is_over(
     world.settle()
     snapshot = world.snapshot()
     assert alarms.phase(snapshot, decide(snapshot)) == ""
+
+
+async def test_contended_bounds_are_told_until_it_is_known_that_they_are_not() -> None:
+    world, status = moving(Settings(ratio=20)), Told()
+    knative = world.snapshot()
+    for contended, told in (("keda writes", True), (None, True), ("", False)):
+        await alarms.tell(status, "uid", knative, decide(knative), 0.0, contended)  # type: ignore[arg-type]
+        assert ("rollout_contended_uid" in status.open) is told

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from farmd.kubernetes.people.farms import Worker, knative_namespace
+from farmd.kubernetes.progressive.objects import ENABLED, ServiceSpec, Template, TemplateMeta
 from farmd.kubernetes.progressive.people import defeats, faults
 from store.clusters import ClusterReport
 from store.farms import Member
@@ -82,3 +84,12 @@ def test_why_a_service_has_no_farm_is_said_of_the_farms_that_are_alive(
     farm = Member(id="one", version="1", kinds=kinds, features=["kubernetes.here"])
     there = [] if namespaces is None else [Worker(farm, "here", ClusterReport(namespaces=namespaces))]
     assert faults.why_free(service(), there, [farm]) == why
+
+
+def test_the_label_on_the_template_opts_no_service_in() -> None:
+    labelled = Template(metadata=TemplateMeta(labels={ENABLED: "true"}))
+    half = replace(service(labels={}), spec=ServiceSpec(template=labelled))
+    (found,) = faults._half([half, replace(half, metadata=service().metadata)])
+    assert (
+        found.explanation == f"label {ENABLED} on the template without the label {ENABLED}: no farm rolls it"
+    )

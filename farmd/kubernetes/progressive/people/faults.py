@@ -99,7 +99,11 @@ def _half(services: Sequence[Service]) -> Iterator[Fault]:
     """Services with a part of what opts them in: another value of the label, or settings without it."""
     for each in services:
         meta, label = each.metadata, each.metadata.labels.get(ENABLED)
-        notes = sorted(key for key in each.spec.template.metadata.annotations if key.startswith(_SETTINGS))
+        template = each.spec.template.metadata
+        notes = sorted(key for key in template.annotations if key.startswith(_SETTINGS))
+        notes += sorted(
+            f"label {key} on the template" for key in template.labels if key.startswith(_SETTINGS)
+        )
         if label not in (None, "true", "false"):
             told = f"label {ENABLED}: found {shown(label)}, expected true or false"
         elif label is None and notes:
