@@ -58,7 +58,8 @@ class Hook(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Version(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """All that a service should be: the digest of its pods' manifest, and what no pod knows of.
 
-    ``image`` is for people. ``labels`` are the service's own.
+    ``image`` is for people. ``labels`` are the service's own. ``hook_manifest`` is the digest of what the pod
+    of ``pre_deploy`` runs: it is kept as long as the version is (R24).
     """
 
     manifest: Annotated[str, msgspec.Meta(min_length=1)]
@@ -69,6 +70,7 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     max_per_node: Annotated[int, msgspec.Meta(ge=0)] = 0
     update: UpdateConfig = UpdateConfig()
     pre_deploy: Hook | None = None
+    hook_manifest: str = ""
     on_lost: Literal["replace", "wait"] = "replace"
     unhealthy_after: Seconds = 300.0
 

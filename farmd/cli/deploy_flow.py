@@ -18,7 +18,7 @@ from farmd.cli.signing import settle
 from farmd.commands.folding import fitting
 from farmd.deploy import preview
 from farmd.deploy.deployment import Deployment
-from farmd.deploy.goals import settings_of
+from farmd.deploy.goals import bodies, settings_of
 from farmd.deploy.holders import taken_over, told
 from farmd.deploy.signing import planned, starting
 from farmd.deploy.waiting import Stale
@@ -70,7 +70,8 @@ async def carry_out(
             return
         ask(invocation, f"{_promise(deployment)} Deploy?", "a deployment changes what runs")
         aims = deployment.aims
-        await settle(invocation, planned(aims) if settings.sign else starting(aims, deployment.made))
+        starts = planned(aims) if settings.sign else starting(aims, deployment.made)
+        await settle(invocation, starts, [body for aim in aims for body in bodies(invocation.keys, aim)])
         try:
             await _run(invocation, deployment)
         except (Conflict, Stale) as error:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from farmd.deploy import hooks
 from farmd.deploy.decide import Step
+from farmd.deploy.hook_pods import of_hook
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.noun import owner_noun
 from farmd.deploy.ports import Client
@@ -82,7 +82,7 @@ class Collector(Client):
         assert version is not None
         assert version.pre_deploy is not None
         assert manifest is not None
-        made = hooks.manifest_of(manifest, version.pre_deploy)
+        made = of_hook(manifest, version.pre_deploy)
         body, owner = manifests.canonical(made), self._sight.said.service
         digest, instance = manifests.digest(body), f"{made.id}~0"
         labels = {**self._labels, POD_ID_LABEL: made.id}

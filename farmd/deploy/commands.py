@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, audited, commit, registered
-from farmd.deploy.goals import Aim, joined
+from farmd.deploy.goals import Aim, bodies, joined
 from farmd.deploy.holders import superseding, taken_over, unless_held
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.reader import Scene, holding, services
-from store import codec, manifests, operations
+from store import codec, operations
 from store.deployments import DEPLOYED, KIND, Deployment
 from store.errors import Conflict, OutcomeUnknown, StoreError, TooLarge, TransactionRejected
-from store.manifests import canonical
 from store.operations import MAX_OPERATIONS, Operation
 from store.services import KIND as SERVICE
 from store.services import Service, ServiceStore
@@ -212,7 +211,7 @@ class _Draft:
 def _join(call: Call, deployment: Deployment, aim: Aim, scene: Scene) -> tuple[Operation, ...]:
     """What makes a service belong to a deployment; it names the version of the record that was read."""
     goal, store = aim.goal, ServiceStore(call.client, call.keys)
-    body = [manifests.ensure(call.keys, canonical(aim.manifest))] if aim.manifest is not None else []
+    body = bodies(call.keys, aim)
     stored = scene.records.get(goal.name)
     record = stored.record if stored is not None else Service(id=goal.service, name=goal.name)
     wanted = joined(record, deployment, goal, aim.manifest, call.clock.now())

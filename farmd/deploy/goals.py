@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from farmd.deploy.hook_pods import of_hook
 from farmd.deploy.manifest import compiled
 from farmd.deploy.model import ContainerSpecStatus, ServiceSpec
 from farmd.deploy.plan import eval_container_spec_change
@@ -15,7 +16,9 @@ from farmd.deploy.reader import Scene
 from farmd.kinds import KINDS
 from store.deployments import Deployment, Goal
 from store.families import owners
-from store.manifests import Manifest
+from store.keys import Keys
+from store.manifests import Manifest, canonical, ensure
+from store.operations import Operation
 from store.ports import Ids
 from store.services import Service, Version, reference
 
@@ -42,7 +45,7 @@ def aims(plan: ProjectPlan, wanted: Wanted, scene: Scene, ids: Ids, *, recreate:
             spec = plan.specs[name]
             version, manifest = version_of(spec, scene.released.get(name), before)
             mounts = made.intersection(volume.volume_name for volume in spec.mounted())
-            if version == before and not each.operations and not each.short and not mounts:
+            if _same(version, before) and not each.operations and not each.short and not mounts:
                 continue
         goal = Goal(
             service=record.id if record is not None else ids.new(),
@@ -55,6 +58,22 @@ def aims(plan: ProjectPlan, wanted: Wanted, scene: Scene, ids: Ids, *, recreate:
         )
         found.append(Aim(goal, manifest))
     return found
+
+
+def _same(version: Version, before: Version | None) -> bool:
+    """Whether nothing changes; a version of an earlier farmd does not say what its hook's pod runs."""
+    return before is not None and replace(version, hook_manifest=before.hook_manifest) == before
+
+
+def bodies(keys: Keys, aim: Aim) -> list[Operation]:
+    """The manifests to which a goal refers, those of its pods and of its hook, written again (R24)."""
+    manifest, wanted = aim.manifest, aim.goal.wanted
+    if manifest is None:
+        return []
+    found = [canonical(manifest)]
+    if wanted is not None and wanted.pre_deploy is not None:
+        found.append(canonical(of_hook(manifest, wanted.pre_deploy)))
+    return [ensure(keys, body) for body in found]
 
 
 def joined(
@@ -83,7 +102,7 @@ def settings_of(aims: Sequence[Aim]) -> dict[str, list[str]]:
 def _settings(before: Version | None, after: Version | None) -> list[str]:
     if before is None or after is None:
         return []
-    shown = {"manifest", "image", "mode", "replicas"}  # by the pods that come and go
+    shown = {"manifest", "image", "mode", "replicas", "hook_manifest"}  # by the pods that come and go
     names = [name for name in Version.__struct_fields__ if name not in shown]
     return [name for name in names if getattr(before, name) != getattr(after, name)]
 
@@ -97,7 +116,8 @@ def version_of(
         return version, manifest
     if eval_container_spec_change(released, spec) is not ContainerSpecStatus.UP_TO_DATE:
         return version, manifest
-    return replace(version, manifest=before.manifest, image=before.image), None
+    hook = before.hook_manifest if before.pre_deploy == version.pre_deploy else ""
+    return replace(version, manifest=before.manifest, image=before.image, hook_manifest=hook), None
 
 
 def _owner(version: Version | None, ids: Ids) -> str:

@@ -11,17 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from msgspec.structs import replace
-
 from farmd.deploy.attempts import Watches, after
 from farmd.deploy.gate import Gate, judge
 from farmd.pods.state import PodState
 from store.deployments import GoalState
-from store.manifests import Manifest, Restart
 from store.pods import Place
 from store.services import Hook
-
-NEVER = Restart(policy="never")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +26,6 @@ class HookSight:
     status: Literal["", "running", "done", "failed"] = ""
     failure: str = ""
     after: float | None = None
-
-
-def manifest_of(manifest: Manifest, hook: Hook) -> Manifest:
-    """What a hook's pod runs: the service's container with another command, no ports and no check."""
-    container = manifest.container
-    if container is not None and hook.privileged is not None:
-        container = replace(container, privileged=hook.privileged)
-    return replace(
-        manifest,
-        id=f"{manifest.id}-hook",
-        command=hook.command,
-        args=[],
-        env=manifest.env | hook.env,
-        user=hook.user or manifest.user,
-        container=container,
-        ports={},
-        health=None,
-        restart=NEVER,
-        resources={},
-    )
 
 
 def place_of(state: GoalState | None) -> Place | None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from farmd.deploy.hook_pods import of_hook
 from farmd.deploy.model import (
     BindOptions,
     ConfigSpec,
@@ -40,6 +41,7 @@ _DEVICES = ("shared_memory", "devices", "device_reservations", "ulimits")
 def compiled(spec: ServiceSpec) -> tuple[Manifest, Version]:
     """A resolved spec as it is kept: what its pods run, and what no pod knows of."""
     manifest = manifest_of(spec)
+    hook = canonical(of_hook(manifest, spec.pre_deploy)) if spec.pre_deploy is not None else b""
     return manifest, Version(
         manifest=digest(canonical(manifest)),
         image=spec.container.image,
@@ -49,6 +51,7 @@ def compiled(spec: ServiceSpec) -> tuple[Manifest, Version]:
         max_per_node=spec.placement.max_per_node,
         update=spec.update,
         pre_deploy=spec.pre_deploy,
+        hook_manifest=digest(hook) if hook else "",
         on_lost=spec.on_lost,
         unhealthy_after=spec.unhealthy_after,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.signing import Start, bodies
 from farmd.deploy.goals import Aim
-from farmd.deploy.hooks import manifest_of
+from farmd.deploy.hook_pods import of_hook
 from farmd.deploy.operations import ReplaceContainerOperation, RunContainerOperation
 from farmd.deploy.owners import owner_name
 from farmd.deploy.project import ProjectPlan
@@ -70,5 +70,5 @@ def of_version(service: str, family: str, version: Version, manifest: Manifest) 
     """What a version of a service lets start; ``family`` is that of the owner of its pods."""
     yield Start(f"{family}/{owner_name(service)}", version.manifest)
     if version.pre_deploy is not None:
-        hook = digest(canonical(manifest_of(manifest, version.pre_deploy)))
+        hook = digest(canonical(of_hook(manifest, version.pre_deploy)))
         yield Start(f"{SERVICES}/{service}", hook)

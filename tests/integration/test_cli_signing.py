@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from farmd.commands import signing as signing_commands
 from farmd.commands.mutation import Call
-from farmd.deploy.hooks import manifest_of
+from farmd.deploy.hook_pods import of_hook
 from farmd.signing import keys as signing
 from store.deployments import Deployment
-from store.errors import Conflict
+from store.errors import Conflict, Locked
 from store.jobs import Job
 from store.keys import Keys
 from store.manifests import Manifest, canonical, digest
@@ -143,9 +143,24 @@ def test_a_deployment_is_signed_with_its_hooks(farmctl: Farmctl, key: str, tmp_p
     version = deployment.goals[0].wanted
     assert version is not None
     assert version.pre_deploy is not None
-    bodies = kept(farmctl, "manifests", Manifest)
-    hook = digest(canonical(manifest_of(bodies[0], version.pre_deploy)))
+    bodies = {digest(canonical(each)): each for each in kept(farmctl, "manifests", Manifest)}
+    hook = digest(canonical(of_hook(bodies[version.manifest], version.pre_deploy)))
     assert signed(farmctl) == {"rcs/svc-web": version.manifest, "services/web": hook}
+    assert (version.hook_manifest, bodies.keys()) == (hook, {version.manifest, hook})
+
+
+def test_signatures_of_a_deployment_have_their_manifests_beside_them_also_if_it_comes_to_nothing(
+    farmctl: Farmctl, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> None:
+        raise Locked("somebody was faster")
+
+    monkeypatch.setattr("farmd.deploy.commands.submit", fails)
+    (tmp_path / "compose.yaml").write_text(SHOP)
+    assert farmctl("deploy", "-f", str(tmp_path / "compose.yaml"), "-y", "--sign", key).code == 5
+    made = signed(farmctl)
+    assert made.keys() == {"rcs/svc-web", "services/web"}
+    assert {sha for sha, _ in kept(farmctl, "manifests", None)} == set(made.values())
 
 
 def test_a_deployment_that_starts_nothing_needs_no_signature(farmctl: Farmctl, key: str) -> None:

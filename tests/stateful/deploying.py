@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from farmd.deploy import hooks
+from farmd.deploy.hook_pods import of_hook
 from farmd.deploy.manifest import compiled
 from farmd.deploy.model import ContainerSpec, ServiceSpec
 from store import codec, manifests, operations
@@ -106,7 +106,7 @@ class Deploying:
     def hook(self, of: ServiceSpec) -> str:
         """The digest of what a service's hook runs."""
         assert of.pre_deploy is not None
-        made = hooks.manifest_of(compiled(of)[0], of.pre_deploy)
+        made = of_hook(compiled(of)[0], of.pre_deploy)
         return manifests.digest(manifests.canonical(made))
 
     def ends(self, manifest: str, code: int) -> None:
