@@ -49,6 +49,7 @@ class KindOfWork:
         metrics: its rows of the table of metrics; empty: it has only those that all kinds share.
         unbundled: what a bundle holds in place of such items, where it holds none.
         starts: what a mutation of it lets start, where that is not said by the owners of pods that it writes.
+        author: what tells who said last what the parts of one are (``farmd.commands.parts``).
         unclaimed: what it means that no farm claims it; empty: that its items are left alone.
     """
 
@@ -85,6 +86,7 @@ class KindOfWork:
     metrics: str = ""
     unbundled: str = ""
     starts: str = ""
+    author: str = ""
 
 
 KINDS: dict[str, KindOfWork] = {
@@ -202,6 +204,7 @@ KINDS: dict[str, KindOfWork] = {
             names=("apps",),
             metrics="farmd.dispatch.metrics:METRICS",
             listed="farmd.web.apps:AppList",
+            author="farmd.dispatch.authors:latest",
             selectable=True,
             guarded=True,
             health_matters=False,  # each wave looks at the health of its own objects

@@ -32,6 +32,7 @@ MAX_ENTRIES = 2000
 MAX_PACKED_BYTES = 256 * 1024
 MAX_BYTES = 32 * 1024 * 1024
 MAX_WAITS = 20
+MAX_ADOPTED = 100
 ALL = "*"
 
 
@@ -102,7 +103,7 @@ class App(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     prune: bool = False
     atomic: bool = False
     mass: bool = False
-    adopt: Annotated[list[str], msgspec.Meta(max_length=100)] = []
+    adopt: Annotated[list[str], msgspec.Meta(max_length=MAX_ADOPTED)] = []
     force: bool = False
     paused: bool = False
     deleting: Literal["", "objects", "keep"] = ""
@@ -161,8 +162,9 @@ class DispatchState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     the last one that all objects had. No revision up to ``swept`` has left anything behind. ``wave`` counts
     the gates passed, ``since`` is when the present one began and ``began`` when the target did. ``refused``
     is the revision that failed, because of ``failure``. ``paused``: the time does not count. ``waits`` are
-    objects of other apps that it takes over. ``repairs``: when which field of which object was repaired
-    lately.
+    objects of other apps that it takes over, the last one ``*`` where there are more, and ``behind`` those
+    apps. ``repairs``: when which field of
+    which object was repaired lately.
     """
 
     seq: int = 0
@@ -176,6 +178,7 @@ class DispatchState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     failure: str = ""
     paused: bool = False
     waits: Annotated[list[str], msgspec.Meta(max_length=MAX_WAITS)] = []
+    behind: Annotated[list[str], msgspec.Meta(max_length=MAX_WAITS)] = []
     repairs: dict[str, list[Time]] = {}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import click
@@ -15,9 +14,9 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, show, text_table
-from farmd.dispatch.model import Live, Ref, owner_of
+from farmd.dispatch.model import Live, owner_of
 from farmd.dispatch.revision import found
-from farmd.dispatch.standing import Standing, former, lives, owned, standing, standings
+from farmd.dispatch.standing import Kept, Standing, kept, lives, owned, standing, standings
 from farmd.dispatch.waiting import told
 from farmd.tables.apps import facts, plain_row
 from farmd.tables.apps import table as apps_table
@@ -57,35 +56,28 @@ class _Object(NamedTuple):
 async def describe(invocation: Invocation, name: str) -> None:
     """One app: what people want, how far it is, and each of its objects as it stands."""
     now = await owned(invocation.call, await found(invocation.call, name))
-    assert now.stored is not None
-    record, store = now.stored.record, AppStore(invocation.client, invocation.keys)
-    try:
-        tracker = await store.tracker(name, record.revision)
-    except NotFound:
-        tracker = None
-    rows = await _objects(invocation, now)
+    known = await kept(invocation.call, now)
+    rows = await _objects(invocation, now, known)
     if invocation.settings.output in {"json", "yaml"}:
         items = [_plain_object(row) for row in rows]
-        emit(invocation, document("App", {**plain_row(now), "objects": items}))
+        emit(
+            invocation,
+            document("App", {**plain_row(now), "objects": items, "broken": list(known.broken.values())}),
+        )
         return
     if invocation.settings.output == "name":
         click.echo(f"app/{name}")
         return
-    for title, text in facts(now, tracker, invocation.call.clock.now()):
+    for title, text in facts(now, known, invocation.call.clock.now()):
         click.echo(f"{title + ':':<12}{clean(text)}".rstrip())
     click.echo(f"\nObjects ({len(rows)})")
     for line in text_table(invocation, _objects_table(rows), indent=2):
         click.echo(f"  {line}")
 
 
-async def _objects(invocation: Invocation, now: Standing) -> list[_Object]:
+async def _objects(invocation: Invocation, now: Standing, known: Kept) -> list[_Object]:
     """The objects of the wanted revision, then what is left, each as it stands."""
-    assert now.stored is not None
-    store = AppStore(invocation.client, invocation.keys)
-    entries: dict[Ref, Entry] = dict(await former(invocation.call, now))
-    with suppress(NotFound):
-        wanted = await store.entries(now.name, now.stored.record.revision)
-        entries |= {str(each.ref): each for each in wanted}
+    entries = known.entries
     async with looking(invocation, now) as outside:
         live = await lives(_asking(invocation, now), entries, outside, judged=True)
     shown = [_Object(entry, live.get(ref), _of(now, entry, live.get(ref))) for ref, entry in entries.items()]
@@ -163,12 +155,21 @@ async def explain(invocation: Invocation, target: str) -> None:
 async def _explain_app(invocation: Invocation, name: str) -> None:
     """How far an app is, and all of its objects that are not as they should be."""
     now = await owned(invocation.call, await found(invocation.call, name))
-    rows = [row for row in await _objects(invocation, now) if row.state not in ("ready", "left")]
+    known = await kept(invocation.call, now)
+    rows = [row for row in await _objects(invocation, now, known) if row.state not in ("ready", "left")]
     if invocation.settings.output in {"json", "yaml"}:
         items = [_plain_object(row) for row in rows]
-        emit(invocation, document("AppExplanation", {"app": name, "progress": told(now), "objects": items}))
+        content = {
+            "app": name,
+            "progress": told(now),
+            "objects": items,
+            "broken": list(known.broken.values()),
+        }
+        emit(invocation, document("AppExplanation", content))
         return
     click.echo(clean(f"app/{name}: {told(now)}"))
+    for text in known.broken.values():
+        click.echo(clean(text))
     for row in rows:
         _tell(row)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import click
 
@@ -14,7 +13,6 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import Whole, command
 from farmd.cli.progress import progress
-from farmd.commands.mutation import Call, Mutation
 from farmd.dispatch import commands, waiting, words
 from farmd.dispatch.standing import standing
 from farmd.tables.model import clean
@@ -32,16 +30,20 @@ async def rollback(invocation: Invocation, name: str, revision: int | None) -> N
         await carry_out(invocation, lambda: commands.rollback(invocation.call, name, revision, outside))
 
 
-def _saying(word: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.Command:
-    async def run(invocation: Invocation, name: str) -> None:
-        await changes.apply(invocation, [await say(invocation.call, name)])
+@command("pause", mutates=True)
+@APP
+async def pause(invocation: Invocation, name: str) -> None:
+    """Let farms touch nothing of an app until it is resumed."""
+    await changes.apply(invocation, [await words.pause(invocation.call, name)])
 
-    run.__doc__ = say.__doc__
-    return command(word, mutates=True)(APP(run))
 
-
-pause = _saying("pause", words.pause)
-resume = _saying("resume", words.resume)
+@command("resume", mutates=True)
+@APP
+async def resume(invocation: Invocation, name: str) -> None:
+    """Let farms go on with an app that is paused, or whose objects bear marks that Consul does not know."""
+    async with looking(invocation, await standing(invocation.call, name)) as outside:
+        mutation = await words.resume(invocation.call, name, outside)
+    await changes.apply(invocation, [mutation])
 
 
 @command("release", mutates=True)

@@ -53,7 +53,10 @@ _HINTS: list[tuple[type[Exception], str]] = [
     (errors.UnexpectedAnswer, "what answers there is not Consul: check CONSUL_HTTP_ADDR or --http-addr"),
     (errors.OutcomeUnknown, "the change may or may not be written: look before you repeat it"),
     (errors.NotRegistered, "start a farm first (farmd run, or farmd dev)"),
-    (errors.RecordInvalid, "somebody wrote it by hand, or it is newer than this farmctl"),
+    (
+        errors.RecordInvalid,
+        "somebody wrote it by hand, or it is newer than this farmctl; farmctl doctor knows the way out",
+    ),
 ]
 
 

@@ -17,6 +17,7 @@ from farmd.dispatch.standing import Standing, standings
 from farmd.kinds import KINDS
 from farmd.overview import FarmRow, NodeRow, Row
 from farmd.tables.apps import plain_row
+from farmd.tables.apps import ready as ready_of_app
 from farmd.tables.apps import reason as reason_of_app
 from farmd.tables.apps import state as state_of_app
 from farmd.tables.changes import summary
@@ -99,7 +100,10 @@ def lines(fleet: Fleet) -> list[str]:
     ]
     shown += [f"FROZEN {kind}: {freeze.evidence}" for kind, freeze in sorted(fleet.frozen.items())]
     shown += [f"broken: {text}" for text in fleet.broken[:3]]
-    shown += [line for label, rows in owners.items() for line in _states(f"{label}s", rows)]
+    shown += [
+        line for label, rows in owners.items() for line in _states(f"{label}s", [row.state for row in rows])
+    ]
+    shown += _states("apps", list(map(state_of_app, fleet.apps)))
     managers = dict.fromkeys(row.managed for rows in owners.values() for row in rows if row.managed)
     shown += ["", "UNDER WAY", *_some(list(managers), "under way")] if managers else []
     shown += ["", "FARM              ITEMS  UP"]
@@ -132,9 +136,9 @@ def _pods(fleet: Fleet) -> str:
     return f"pods {desired} desired, {placed} placed, {healthy} healthy"
 
 
-def _states(what: str, rows: Sequence[Row[Any]]) -> list[str]:
-    states = sorted(Counter(row.state for row in rows).items())
-    return ["  ".join([what, *(f"{state} {count}" for state, count in states)])] if rows else []
+def _states(what: str, states: Sequence[str]) -> list[str]:
+    counts = sorted(Counter(states).items())
+    return ["  ".join([what, *(f"{state} {count}" for state, count in counts)])] if states else []
 
 
 def _farm(row: FarmRow, now: float) -> str:
@@ -165,10 +169,9 @@ def _apps(rows: Sequence[Standing]) -> list[str]:
 
 def _app(row: Standing) -> str:
     assert row.stored is not None
-    ready = f"{row.status.ready}/{row.status.objects}" if row.status is not None else "-"
     told = f"{state_of_app(row)}: {reason_of_app(row)}".removesuffix(": ")
     reached = row.state.reached or "-"
-    return f"{row.name:<24}  {row.stored.record.revision:>8}  {reached:>7}  {ready:>5}  {told}"
+    return f"{row.name:<24}  {row.stored.record.revision:>8}  {reached:>7}  {ready_of_app(row):>5}  {told}"
 
 
 def _plain(fleet: Fleet) -> dict[str, Any]:

@@ -189,7 +189,7 @@ class BundledNoun(Generic[S, T]):
         held = await self.of.guard(call, found.record)
         wanted = changed(found.record, part_of=to, open=list(call.open))
         verb = "adopt" if to else "release"
-        made = self.of.edit(call, found, wanted, held, verb)
+        made = await self.of.edit(call, found, wanted, held, verb)
         return replace(made, change=marked(made.change, getattr(found.record, "part_of", ""), to))
 
     async def written(self, call: Call) -> Written:

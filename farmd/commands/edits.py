@@ -121,7 +121,7 @@ class Edits(Generic[S, T]):
         """
         return await guard(call, self.kind, record.id, f"{self.words.noun} {record.name!r}")
 
-    def edit(
+    async def edit(
         self,
         call: Call,
         stored: Stored[T],
@@ -144,7 +144,7 @@ class Edits(Generic[S, T]):
         """
         record = stored.record
         before, after = difference.fields(record, wanted, self.file.names)
-        refuse_stated(call, self.kind, record, after)
+        await refuse_stated(call, self.kind, record, after)
         for name in ("deleting", "restart"):
             old, new = getattr(record, name, 0), getattr(wanted, name, 0)
             if old != new:

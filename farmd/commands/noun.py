@@ -125,7 +125,7 @@ class Noun(Edits[S, T]):
             details = ("writes its manifest again, which is missing or corrupt",)
         if replaces and self.pods is not None and self.pods.wanted(wanted):
             details = (*details, *self._standstill(wanted, await pods_left(call, before.id)))
-        return self.edit(
+        return await self.edit(
             call,
             stored,
             wanted,
@@ -155,7 +155,7 @@ class Noun(Edits[S, T]):
         if owner.disabled:
             details.append(f"it is disabled: no pod is restarted before the {self.words.one} is enabled")
         details += self._standstill(wanted, len(pods))
-        return self.edit(call, stored, wanted, held, "restart", details=tuple(details))
+        return await self.edit(call, stored, wanted, held, "restart", details=tuple(details))
 
     def _standstill(self, wanted: T, pods: int) -> tuple[str, ...]:
         """A line that says why no pod that serves will be replaced in place, if that is so."""
@@ -169,7 +169,7 @@ class Noun(Edits[S, T]):
             Conflict: it is being deleted, or locked (R13).
         """
         stored, held = await self.editable(call, target)
-        return self.edit(call, stored, changed(stored.record, disabled=False), held, "enable")
+        return await self.edit(call, stored, changed(stored.record, disabled=False), held, "enable")
 
     async def disable(self, call: Call, target: str) -> Mutation:
         """Keep the farms from acting on a record, such as adding and removing pods; what runs keeps running.
@@ -178,7 +178,7 @@ class Noun(Edits[S, T]):
             Conflict: it is being deleted, or locked (R13).
         """
         stored, held = await self.editable(call, target)
-        return self.edit(call, stored, changed(stored.record, disabled=True), held, "disable")
+        return await self.edit(call, stored, changed(stored.record, disabled=True), held, "disable")
 
     async def delete(self, call: Call, target: str, *, cascade: bool) -> Mutation:
         """Mark a record for its worker to delete, or delete at once an owner that wants no pods and has none.
@@ -207,7 +207,7 @@ class Noun(Edits[S, T]):
         details = (
             (f"removes {count_of(pods, 'pod')}, then the {self.words.one}",) if self.pods is not None else ()
         )
-        return self.edit(call, stored, wanted, held, "mark-deleted", destructive=True, details=details)
+        return await self.edit(call, stored, wanted, held, "mark-deleted", destructive=True, details=details)
 
     async def _same(self, call: Call, existing: Stored[T], wanted: T, spec: S) -> Mutation:
         """The result of creating a name that exists: nothing to do, or a conflict that names the

@@ -11,12 +11,16 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from farmd import overview
-from farmd.kinds import KINDS, title, ways
+from farmd.kinds import KINDS, load, title, ways
 from store.errors import Conflict, NotFound
 from store.families import FAMILIES
 
 if TYPE_CHECKING:
     from farmd.commands.mutation import Call
+
+
+STATED = "change its file, or leave it out there; --force holds until a farm looks again"
+"""What a person does whose edit of a stated field is refused."""
 
 
 def opens(record: Any) -> bool:
@@ -25,20 +29,27 @@ def opens(record: Any) -> bool:
     return family in FAMILIES and FAMILIES[family].opens
 
 
-def refuse_stated(call: Call, kind: str, record: Any, fields: Iterable[str]) -> None:
+async def said_by(call: Call, whole: str) -> str:
+    """What states fields of its parts, with who said so last and when."""
+    family, _, name = whole.partition("/")
+    author = KINDS[family].author
+    told = await load(author)(call, name) if author else ""
+    return f"is said by {KINDS[family].one} {name}{f' ({told})' if told else ''}"
+
+
+async def refuse_stated(call: Call, kind: str, record: Any, fields: Iterable[str]) -> None:
     """Refuse an edit of fields that the file of an app states; ``fields`` are those of the record's own file.
 
     Raises:
-        Conflict: naming the fields, and the app whose file says them.
+        Conflict: naming the fields, the app whose file says them, its revision and who applied that.
     """
     if not opens(record) or call.force or record.part_of == call.part_of:
         return
-    family, _, whole = record.part_of.partition("/")
+    family = record.part_of.partition("/")[0]
     changed = {re.split(r"[.\[]", field)[0] for field in fields}
     if stated := sorted(changed - FAMILIES[family].leaves - set(record.open)):
-        text = f"{', '.join(stated)} of {title(kind, record.name)} is said by {KINDS[family].one} {whole}"
-        hint = "change its file, or leave it out there; --force holds until a farm looks again"
-        raise Conflict(text, id=record.id, part_of=record.part_of, hint=hint)
+        text = f"{', '.join(stated)} of {title(kind, record.name)} {await said_by(call, record.part_of)}"
+        raise Conflict(text, id=record.id, part_of=record.part_of, hint=STATED)
 
 
 async def refuse_part(call: Call, kind: str, record: Any, fields: Collection[str] | None = None) -> None:
@@ -52,7 +63,7 @@ async def refuse_part(call: Call, kind: str, record: Any, fields: Collection[str
     if part_of == call.part_of or (opens(record) and call.force):
         return
     if fields is not None and opens(record):
-        refuse_stated(call, kind, record, fields)
+        await refuse_stated(call, kind, record, fields)
         return
     family, _, item = part_of.partition("/")
     left = FAMILIES[family].leaves if family in FAMILIES else frozenset()

@@ -12,17 +12,18 @@ from msgspec.structs import asdict, replace
 
 from farmd.commands.mutation import Call, Mutation
 from farmd.dispatch import changes
+from farmd.dispatch.authors import latest
 from farmd.dispatch.bundle import AppSpec, Bundle
-from farmd.dispatch.model import Ref, Snapshot
+from farmd.dispatch.model import Ref, Snapshot, app_of
 from farmd.dispatch.plan import carried
 from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview, play
 from farmd.dispatch.revision import existing, recorded, refuse_deleting, wanted
 from farmd.dispatch.standing import Standing, former, snapshot, standing
 from farmd.overview.members import farms
-from store.apps import ALL, KIND, App, AppStore, Entry
+from store.apps import ALL, MAX_ADOPTED, App, AppStore, Entry
 from store.clusters import CLUSTERS
-from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid, refuse
+from store.errors import Conflict, InputInvalid, refuse
 from store.keys import valid_name
 from store.mistakes import nearest
 from store.words import listed
@@ -141,30 +142,14 @@ async def _prepared(
 
 async def _tell_owners(call: Call, shot: Snapshot, preview: Preview) -> None:
     """Say of each object that belongs to another app which revision of that one has it, and by whom."""
-    store, known = AppStore(call.client, call.keys), dict[str, str]()
+    known = dict[str, str]()
     for ref, why in preview.refused.items():
-        family, _, name = shot.live[ref].owner.partition("/") if ref in shot.live else ("", "", "")
-        if family != KIND:
+        name = app_of(shot.live[ref].owner) if ref in shot.live else ""
+        if not name:
             continue
         if name not in known:
-            known[name] = await _latest(store, name)
+            known[name] = await latest(call, name)
         preview.refused[ref] = f"{why} ({known[name]})" if known[name] else why
-
-
-async def _latest(store: AppStore, name: str) -> str:
-    """An app's revision, and who wrote it, as far as that can be told; empty: there is no such app."""
-    try:
-        found = await store.find(name)
-    except RecordInvalid:
-        return "its record does not decode"
-    if found is None:
-        return ""
-    number = found.record.revision
-    try:
-        by = (await store.tracker(name, number)).by
-    except (NotFound, RecordInvalid):  # a person removed it, or the doctor tells of it
-        by = ""
-    return ", ".join(filter(None, (f"revision {number}", by)))
 
 
 def _settings(spec: AppSpec, now: Standing) -> App:
@@ -208,7 +193,10 @@ def _adopted(refs: Sequence[str], bundle: Bundle) -> list[str]:
         if ref not in (ALL, "all") and ref not in bundle.places:
             near = nearest(ref, known, "all, or an object of the files")
             raise InputInvalid(f"--adopt: found {ref!r}{near}", field="adopt")
-    return [ALL] if {ALL, "all"} & set(refs) else list(dict.fromkeys(refs))
+    found = [ALL] if {ALL, "all"} & set(refs) else list(dict.fromkeys(refs))
+    if len(found) > MAX_ADOPTED:
+        refuse("--adopt", f"{len(found)} objects", f"at most {MAX_ADOPTED}, or all", field="adopt")
+    return found
 
 
 def _check_atomic(call: Call, preview: Preview, made: Mapping[Ref, Mutation]) -> None:

@@ -5,7 +5,7 @@ What an app wants is in its trackers; what is stands in the objects themselves, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -27,6 +27,7 @@ __all__ = [
     "Snapshot",
     "TypedReference",
     "Verb",
+    "app_of",
     "owner_of",
 ]
 
@@ -39,6 +40,11 @@ COLLECTING = frozenset({"release", "hand", "remove"})
 def owner_of(app: str) -> str:
     """The mark that an app's objects bear."""
     return f"{KIND}/{app}"
+
+
+def app_of(owner: str) -> str:
+    """The app whose mark that is; empty: it is no app's."""
+    return owner.removeprefix(f"{KIND}/") if owner.startswith(f"{KIND}/") else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +97,9 @@ class Snapshot:
     ``wanted`` are the entries of the target (``plan.target``) without those that are only ``left``, which are
     ``left``. ``former`` are the entries of all revisions that may have left something, each as the newest one
     has it. ``live`` has no object that does not exist. ``others``: objects that another app waits for, with
-    that app. ``frozen``: the evidence that freezes removals, unless people changed the app since.
+    that app; ``*``: an app waits for more of its objects than are known. ``behind``: of each app that waits,
+    the apps whose objects it waits for. ``frozen``: the evidence that freezes removals, unless people changed
+    the app since.
     """
 
     name: str
@@ -102,6 +110,7 @@ class Snapshot:
     former: Mapping[Ref, Entry] = field(default_factory=dict)
     live: Mapping[Ref, Live] = field(default_factory=dict)
     others: Mapping[Ref, str] = field(default_factory=dict)
+    behind: Mapping[str, Collection[str]] = field(default_factory=dict)
     frozen: str | None = None
     now: float = 0.0
 

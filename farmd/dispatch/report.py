@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from alerting.alert import Alert
-from farmd.dispatch.model import Act, Plan, Snapshot
+from farmd.dispatch.model import Act, Plan, Ref, Snapshot, owner_of
 from farmd.dispatch.order import steps
 from farmd.dispatch.sweep import unwanted
 from farmd.farm.incidents import Incidents
@@ -32,7 +32,7 @@ def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> AppStatus:
         for ref, why in sorted(troubles.items())
     )
     wanted = {str(entry.ref) for entry in shot.wanted}
-    ready = sum(ref in shot.live and ref not in troubles for ref in wanted)
+    ready = sum(_stands(shot, plan, ref) for ref in wanted - troubles.keys())
     return AppStatus(
         state=kind,
         reason=blocked.text if blocked is not None else _first(troubles),
@@ -49,6 +49,14 @@ def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> AppStatus:
         waiting=tuple(islice(told, TOLD)),
         mark=plan.mark,
     )
+
+
+def _stands(shot: Snapshot, plan: Plan, ref: Ref) -> bool:
+    """Whether an object is as the revision says; of one that was reached no verdict is needed."""
+    live = shot.live.get(ref)
+    if live is None or live.owner != owner_of(shot.name):
+        return False
+    return plan.phase == "reached" or not (live.differs or live.verdict in ("progressing", "failed"))
 
 
 def _first(troubles: dict[str, str]) -> str:

@@ -16,7 +16,8 @@ from farmd.overview.members import why_unowned
 from farmd.overview.owners import holders
 from farmd.runtime.tasks import several
 from store import codec
-from store.apps import KIND, App, AppStatus, AppStore, DispatchState, Entry
+from store.apps import ALL, KIND, App, AppStatus, AppStore, DispatchState, Entry, ResourceTracker
+from store.apps import entries as entries_of
 from store.clusters import CLUSTERS
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
@@ -117,6 +118,39 @@ async def state_of(call: Call, name: str) -> DispatchState:
     return work.dispatch or DispatchState()
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The revisions of an app, as far as they can be read: the ``tracker`` of the wanted one, the ``entries``
+    of all that may have made something, and by number one line for each that does not decode.
+    """
+
+    tracker: ResourceTracker | None
+    entries: Mapping[Ref, Entry]
+    broken: Mapping[int, str]
+
+
+async def kept(call: Call, now: Standing) -> Kept:
+    """The revisions of an app that there is, each entry as the newest one has it; for people alone, because
+    what a broken one names is missing.
+    """
+    assert now.stored is not None
+    store, record = AppStore(call.client, call.keys), now.stored.record
+    found, entries, broken = None, dict[Ref, Entry](), dict[int, str]()
+    for revision in sorted(revisions(record, now.state) | {record.revision}):
+        key = call.keys.tracker(now.name, revision)
+        try:
+            tracker = await store.tracker(now.name, revision)
+            entries |= {str(entry.ref): entry for entry in entries_of(tracker, key)}
+        except NotFound:
+            continue  # its worker trimmed it since, or a person removed it
+        except RecordInvalid as error:
+            short = key.removeprefix(call.keys.prefix)
+            broken[revision] = f"{error.message}; farmctl doctor --fix {short} removes it"
+            continue
+        found = tracker if revision == record.revision else None
+    return Kept(found, entries, broken)
+
+
 async def former(call: Call, now: Standing) -> dict[Ref, Entry]:
     """The entries of all revisions that may have left something, each as the newest one has it."""
     if now.stored is None:
@@ -145,6 +179,8 @@ async def snapshot(
     wanted = {str(entry.ref): entry for entry in entries if not entry.left}
     left = {str(entry.ref): entry for entry in entries if entry.left}
     asking = replace(call, part_of=owner_of(now.name))
+    states = sorted((await _states(call)).items(), reverse=True)  # of several that wait the first counts
+    waiting = [(other, state) for other, state in states if other != now.name]
     return Snapshot(
         name=now.name,
         app=app,
@@ -153,7 +189,13 @@ async def snapshot(
         left=left,
         former=known,
         live=await lives(asking, {**known, **left, **wanted}, outside),
-        others=await _others(call, now.name),
+        others={
+            ref: other
+            for other, state in waiting
+            for ref in state.waits
+            if ref != ALL or now.name in state.behind
+        },
+        behind={other: state.behind for other, state in waiting},
         now=call.clock.now(),
     )
 
@@ -171,9 +213,3 @@ async def lives(
 
     found = await several(one, entries.values(), AT_ONCE)
     return {ref: live for ref, live in zip(entries, found, strict=True) if live is not None}
-
-
-async def _others(call: Call, name: str) -> dict[Ref, str]:
-    """The objects that other apps wait for, with those apps."""
-    states = await _states(call)
-    return {ref: other for other, state in states.items() if other != name for ref in state.waits}

@@ -7,12 +7,13 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from farmd.commands.mutation import Call, Mutation
+from farmd.dispatch.plan import decide
 from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview, play
 from farmd.dispatch.revision import existing, recorded, said, wanted
-from farmd.dispatch.standing import former, snapshot
+from farmd.dispatch.standing import Standing, former, kept, snapshot
 from store.apps import AppStore
-from store.errors import InputInvalid, refuse
+from store.errors import Conflict, InputInvalid, refuse
 from store.words import listed
 
 
@@ -25,18 +26,36 @@ async def pause(call: Call, name: str) -> Mutation:
     return await said(call, await existing(call, name), "pause", paused=True)
 
 
-async def resume(call: Call, name: str) -> Mutation:
+async def resume(call: Call, name: str, outside: Outside | None = None) -> Mutation:
     """Let farms go on with an app that is paused, or whose objects bear marks that Consul does not know.
 
     Raises:
         NotFound: there is none. InputInvalid: marks are to be passed, and no reason is given.
+        Conflict: nobody knows its marks.
     """
     now = await existing(call, name)
     later = now.status.mark if now.status is not None else 0
+    if not (later or wanted(now).paused):
+        later = await _mark(call, now, outside)
     if later and not call.reason:
         text = "reason: missing, expected why objects with later marks belong to this app (--reason)"
         raise InputInvalid(text, field="reason")
     return await said(call, now, "resume", paused=False, resumed=max(wanted(now).resumed, later))
+
+
+async def _mark(call: Call, now: Standing, outside: Outside | None) -> int:
+    """The highest mark of an app's objects, where it is above all that are recorded; 0: none is.
+
+    Raises:
+        Conflict: its farm has not told, and nobody can look.
+    """
+    if outside is None:
+        if now.outside and not now.reported:
+            text = f"app {now.name!r}: no farm has told of its marks, and no kubeconfig says where they are"
+            raise Conflict(text, id=now.name, hint="set KUBECONFIG, or start a farm that serves its cluster")
+        return 0
+    entries = {ref: entry for ref, entry in (await kept(call, now)).entries.items() if not entry.ref.own}
+    return decide(await snapshot(call, now, wanted(now), [], entries, outside)).mark
 
 
 async def release(call: Call, name: str, refs: Collection[str]) -> Mutation:

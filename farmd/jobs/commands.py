@@ -91,7 +91,7 @@ async def _suspend(call: Call, target: str, verb: str, *, suspend: bool) -> Muta
     if suspend and (outcome := (await run_of(call, stored.record.id)).outcome):
         raise Conflict(f"job {stored.record.name!r} is over: {outcome}", id=stored.record.id)
     wanted = changed(stored.record, suspend=suspend)
-    return JOB.edit(call, stored, wanted, held, verb, destructive=suspend and wanted != stored.record)
+    return await JOB.edit(call, stored, wanted, held, verb, destructive=suspend and wanted != stored.record)
 
 
 async def run_of(call: Call, item: str) -> Run:

@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, registered
+from farmd.commands.parts import STATED, said_by
 from farmd.nodes import leftovers
 from farmd.nodes.outlook import outlook
 from store import registration
@@ -203,7 +204,7 @@ async def edit(call: Call, view: NodeRecords, record: Node, action: str) -> Muta
         Conflict: the file of an app says what changes. Locked: somebody holds its mutation lock.
     """
     before, after = difference(view.record, record)
-    _refuse_stated(call, view, {*before, *after})
+    await _refuse_stated(call, view, {*before, *after})
     if not before and not after:
         return Mutation(Change(KIND, view.name, view.name, action))
     held = await guard(call, KIND, view.name, f"node {view.name!r}")
@@ -220,15 +221,13 @@ async def edit(call: Call, view: NodeRecords, record: Node, action: str) -> Muta
     return Mutation(change, (await registered(call), *held.operations, write))
 
 
-def _refuse_stated(call: Call, view: NodeRecords, fields: Collection[str]) -> None:
+async def _refuse_stated(call: Call, view: NodeRecords, fields: Collection[str]) -> None:
     """Refuse to change what apps say of a node; an app changes only what it says itself."""
     owners = {field: view.record.parts.get(field, "") for field in sorted(fields)}
     for field, owner in owners.items():
         if owner not in ("", call.part_of) and not call.force:
-            app = owner.partition("/")[2]
-            hint = "change its file, or leave it out there; --force holds until a farm looks again"
-            text = f"{field} of node/{view.name} is said by app {app}"
-            raise Conflict(text, id=view.name, part_of=owner, hint=hint)
+            text = f"{field} of node/{view.name} {await said_by(call, owner)}"
+            raise Conflict(text, id=view.name, part_of=owner, hint=STATED)
 
 
 def difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scalar]]:

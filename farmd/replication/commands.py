@@ -81,4 +81,6 @@ async def set_replicas(call: Call, target: str, replicas: int) -> Mutation:
     """
     check_count(replicas, "replicas")
     stored, held = await RC.editable(call, target, membership=True)
-    return RC.edit(call, stored, changed(stored.record, replicas_desired=replicas), held, "set-replicas")
+    return await RC.edit(
+        call, stored, changed(stored.record, replicas_desired=replicas), held, "set-replicas"
+    )

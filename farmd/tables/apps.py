@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from farmd.dispatch.standing import Standing
+from farmd.dispatch.plan import falls_back
+from farmd.dispatch.standing import Kept, Standing
 from farmd.dispatch.waiting import told
 from farmd.tables.model import Column, Table
 from farmd.tables.words import ago
-from store.apps import ResourceTracker
 from store.times import plain
 
 
@@ -23,8 +23,8 @@ def table(rows: Sequence[Standing], broken: Sequence[str]) -> Table:
             Column("STATE", state),
             Column("REVISION", lambda row: str(row.stored.record.revision)),
             Column("REACHED", lambda row: str(row.state.reached or "-")),
-            Column("READY", lambda row: f"{row.status.ready}/{row.status.objects}" if row.status else "-"),
-            Column("LEFT", lambda row: str(row.status.left) if row.status else "-"),
+            Column("READY", ready),
+            Column("LEFT", lambda row: str(row.status.left) if row.reported else "-"),
             Column("REASON", reason),
         ),
         name=lambda row: f"app/{row.name}",
@@ -42,6 +42,14 @@ def state(now: Standing) -> str:
     if now.unowned:
         return "unowned"
     return now.status.state if now.status is not None and now.reported else "pending"
+
+
+def ready(now: Standing) -> str:
+    """How many objects are as the revision that is applied says, of how many; ``-`` where nobody looked."""
+    if now.stored is None or now.status is None or not now.reported:
+        return "-"
+    back = falls_back(now.stored.record, now.state)
+    return f"{now.status.ready}/{now.status.objects}{f' of revision {now.state.reached}' if back else ''}"
 
 
 def reason(now: Standing) -> str:
@@ -62,11 +70,12 @@ def plain_row(now: Standing) -> dict[str, Any]:
     }
 
 
-def facts(now: Standing, tracker: ResourceTracker | None, at: float) -> list[tuple[str, str]]:
-    """The lines of ``describe`` for an app; ``tracker`` is that of its wanted revision, if it is there."""
+def facts(now: Standing, kept: Kept, at: float) -> list[tuple[str, str]]:
+    """The lines of ``describe`` for an app, with what is wrong with its revisions."""
     assert now.stored is not None
-    record, progress = now.stored.record, now.state
-    told_of = f"{record.revision}, which somebody removed"
+    record, progress, tracker = now.stored.record, now.state, kept.tracker
+    lost = "cannot be read" if record.revision in kept.broken else "somebody removed"
+    told_of = f"{record.revision}, which {lost}"
     if tracker is not None:
         told_of = f"{record.revision}, by {tracker.by} {ago(at, tracker.at)} ago"
         told_of += f", as revision {tracker.of}" if tracker.of else ""
@@ -79,6 +88,7 @@ def facts(now: Standing, tracker: ResourceTracker | None, at: float) -> list[tup
         ("On failure", f"{record.on_failure}, a wave has {record.deadline:g} s"),
         ("Prune", "what left the files goes" if record.prune else "what left the files stays"),
     ]
+    found += [("Broken", text) for text in kept.broken.values()]
     found += [("Reason", tracker.reason)] if tracker is not None and tracker.reason else []
     found += [("Failed", f"revision {progress.refused}: {progress.failure}")] if progress.refused else []
     found += [("Paused", f"farmctl app resume {now.name} goes on")] if record.paused else []

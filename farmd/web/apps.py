@@ -7,13 +7,13 @@ from typing import Any
 
 from farmd.commands.mutation import Call
 from farmd.dispatch.revision import found
-from farmd.dispatch.standing import Standing
+from farmd.dispatch.standing import Standing, kept
 from farmd.farm.farm import Farm
 from farmd.kinds import KindOfWork
 from farmd.tables import apps
 from farmd.tables.model import Column, Table
 from farmd.web.lists import Described, ItemList, Line, Shape, text_of
-from store.apps import App, AppStatus, AppStore, DispatchState
+from store.apps import App, AppStatus, DispatchState
 from store.families import APPS
 from store.times import plain
 
@@ -47,9 +47,8 @@ class AppList(ItemList):
 
     async def described(self, call: Call, name: str) -> Described:
         now = await found(call, name)
-        assert now.stored is not None
-        tracker = await AppStore(call.client, call.keys).tracker(name, now.stored.record.revision)
-        facts, reason = apps.facts(now, tracker, call.clock.now()), now.status.reason if now.status else ""
+        facts = apps.facts(now, await kept(call, now), call.clock.now())
+        reason = now.status.reason if now.status is not None else ""
         waiting = now.status.waiting if now.status is not None else ()
         columns = (Column("OBJECT", lambda row: row.ref), Column("STATE", lambda row: row.state))
         table = Table(

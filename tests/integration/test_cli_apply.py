@@ -115,16 +115,41 @@ def test_a_tracker_altered_by_hand_is_named_and_the_doctor_knows_the_way_out(
     farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
     key = "trackers/shop/00000001"
     put(farmctl, key, '{"revision":1,"digest":"x","count":1,"packed":"AAAA"}')
-    commands = ("app", "get", "shop"), ("app", "describe", "shop"), ("diff", "-f", str(shop), "--app", "shop")
-    for words in commands:
+    for words in (("app", "get", "shop"), ("diff", "-f", str(shop), "--app", "shop")):
         refused = farmctl(*words)
         assert refused.code == 7
         assert f"{key}: packed: " in refused.err
+        assert "farmctl doctor knows the way out" in refused.err
     assert f"farmctl doctor --fix {key} removes it" in farmctl("doctor").out
     farmctl.ok("doctor", "--fix", key, "-y", "--reason", "altered by hand")
     assert "Revision:   1, which somebody removed" in farmctl.ok("app", "describe", "shop").out
     again = farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
     assert again.out == "app/shop revision 2 recorded\n"
+
+
+@pytest.mark.parametrize("revision", [1, 2])
+def test_an_app_with_a_broken_revision_is_described_as_far_as_it_can_be_read(
+    farmctl: Farmctl, shop: Path, revision: int
+) -> None:
+    farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
+    (shop / "web.yaml").write_text(WEB.format(replicas=4, argument="--v1"))
+    farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
+    key = f"trackers/shop/{revision:08}"
+    put(farmctl, key, '{"revision":1,"digest":"x","count":1,"packed":"AAAA"}')
+    told = farmctl.ok("app", "describe", "shop").out
+    (line,) = [line for line in told.splitlines() if line.startswith("Broken:")]
+    assert f"{key}: packed: " in line
+    assert line.endswith(f"farmctl doctor --fix {key} removes it")
+    assert ("Revision:   2, which cannot be read" in told) is (revision == 2)
+    assert [line.split()[:2] for line in told.splitlines()[-2:]] == [
+        ["rc/db", "missing"],
+        ["rc/web", "missing"],
+    ]
+    (broken,) = farmctl.ok("app", "describe", "shop", "-o", "json").json["broken"]
+    assert f"{key}: packed: " in broken
+    explained = farmctl.ok("app", "explain", "shop").out
+    assert f"farmctl doctor --fix {key} removes it" in explained
+    assert "rc/web: missing" in explained
 
 
 def test_what_get_prints_is_what_apply_accepts(farmctl: Farmctl, shop: Path) -> None:
@@ -165,6 +190,7 @@ def test_history_describe_and_explain_tell_who_wants_what(farmctl: Farmctl, shop
     ]
     shown = farmctl.ok("top").out.splitlines()
     assert "  apps 1  " in shown[0]
+    assert "apps  unowned 1" in shown
     at = shown.index("APP                       REVISION  REACHED  READY  STATE")
     assert shown[at + 1].split() == ["shop", "2", "-", "-", "unowned:", "no", "farm", "is", "alive"]
     (app,) = farmctl.ok("top", "-o", "json").json["apps"]

@@ -12,11 +12,12 @@ from farmd.dispatch import commands, words
 from farmd.dispatch.bundle import AppSpec, Bundle, parse
 from farmd.dispatch.commands import Application
 from farmd.dispatch.looking import noun_of, speaking
+from farmd.dispatch.model import Act, Live, Rehearsal
 from farmd.dispatch.revision import wanted
 from farmd.dispatch.standing import standing
 from farmd.replication.commands import RC
 from store import codec
-from store.apps import KIND, App, AppStore, DispatchState
+from store.apps import KIND, MAX_ADOPTED, App, AppStore, DispatchState, Entry, TypedReference, tracker
 from store.audit import AuditReader, Filter
 from store.errors import Conflict, InputInvalid, Locked, NotFound
 from store.locks import Holder
@@ -71,8 +72,8 @@ async def test_d1_a_revision_is_recorded_with_its_tracker_before_any_object_is_t
         await applied(call, document("web"), document("db"), prune=True)
         app = wanted(await standing(call, "shop"))
         assert (app.revision, app.prune) == (1, True)
-        tracker = await AppStore(call.client, KEYS).tracker("shop", 1)
-        assert (tracker.count, tracker.by, tracker.reason) == (2, call.actor, "first")
+        made = await AppStore(call.client, KEYS).tracker("shop", 1)
+        assert (made.count, made.by, made.reason) == (2, call.actor, "first")
         assert not (await RC.records(call.client, KEYS).list()).items
         (told,) = await AuditReader(call.client, KEYS).read(Filter(kind=KIND), 5)
         assert told.action == "app.apply"
@@ -146,7 +147,9 @@ async def test_all_refusals_are_told_at_once_before_anything_is_written() -> Non
         before = await snapshot(call)
         with pytest.raises(Conflict) as refused:
             found.refuse()
-        assert "rc/db: belongs to app other (revision 1, user/ada@desk)" in refused.value.message
+        assert (
+            "rc/db: belongs to app other (revision 1, applied by user/ada@desk at 20" in refused.value.message
+        )
         assert "rc/web: exists and differs: replicas; --adopt rc/web takes it" in refused.value.message
         assert "\n" not in refused.value.message
         assert await snapshot(call) == before
@@ -162,6 +165,16 @@ async def test_adopt_takes_what_differs_and_what_is_equal_needs_no_word() -> Non
         assert verbs(differs)[0] == (1, "adopt", "rc/web")
         with pytest.raises(InputInvalid, match=r"--adopt: found 'rc/wen', did you mean 'rc/web'"):
             await commands.apply(call, bundle(document("web")), adopt=["rc/wen"])
+
+
+async def test_more_objects_are_not_adopted_by_name_than_a_record_holds() -> None:
+    names = [f"a{number}" for number in range(MAX_ADOPTED + 1)]
+    refs = tuple(f"rc/{name}" for name in names)
+    async with person() as call:
+        with pytest.raises(InputInvalid, match="--adopt: found 101 objects, expected at most 100, or all"):
+            await applied(call, *map(document, names), adopt=refs)
+        await applied(call, *map(document, names), adopt=refs[:MAX_ADOPTED])
+        assert wanted(await standing(call, "shop")).adopt == list(refs[:MAX_ADOPTED])
 
 
 async def test_a_word_that_lets_a_refused_revision_go_on_is_recorded_with_the_same_documents() -> None:
@@ -280,6 +293,30 @@ async def test_pause_and_resume_are_words_in_the_record() -> None:
         await commit(call, await words.resume(call, "shop"))
         assert not wanted(await standing(call, "shop")).paused
         assert not (await words.resume(call, "shop")).needed
+
+
+class Seen:
+    """Objects in Kubernetes as a person's login sees them, with the mark of one target."""
+
+    async def look(self, entry: Entry) -> Live:
+        return Live(ref=entry.ref, owner="apps/shop", seq=41)
+
+    async def rehearse(self, act: Act) -> Rehearsal:
+        raise AssertionError(act)
+
+
+async def test_r16_a_person_goes_on_above_marks_of_which_the_apps_status_does_not_tell() -> None:
+    async with person() as call:
+        ref = TypedReference(api_version="v1", kind="ConfigMap", namespace="shop", name="a")
+        store, made = AppStore(call.client, KEYS), tracker(1, [Entry(ref=ref, document={})])
+        app = App(revision=1, needs=["kubernetes.prod"])
+        await call.client.transaction([store.record("shop", made), store.want("shop", None, app)])
+        with pytest.raises(Conflict, match="no farm has told of its marks, and no kubeconfig says where"):
+            await words.resume(call, "shop")
+        with pytest.raises(InputInvalid, match="expected why objects with later marks belong to this app"):
+            await words.resume(call, "shop", Seen())
+        await commit(call, await words.resume(replace(call, reason="restored"), "shop", Seen()))
+        assert wanted(await standing(call, "shop")).resumed == 41
 
 
 async def test_release_takes_only_what_is_left() -> None:
