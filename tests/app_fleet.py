@@ -21,7 +21,7 @@ from store.families import FAMILIES
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.pods import Place
-from store.reality import Health, Reality
+from store.reality import Exit, Health, Reality
 from tests.node_farms import KEYS, Fleet, NodeFarm, fleet_of
 
 SECONDS = 0.25
@@ -50,7 +50,9 @@ async def apply(call: Call, name: str, *documents: Mapping[str, Any], **settings
     before = now.stored.record if now.stored is not None else App(revision=1)
     app = msgspec.structs.replace(before, **({"revision": number, "mass": False, "adopt": []} | settings))
     entries = [parse(dict(each), "test") for each in documents]
-    made = apps.tracker(number, carried(entries, await former(call, now), prune=app.prune), by=call.actor)
+    made = apps.tracker(
+        number, carried(entries, await former(call, now), prune=app.prune), by=call.actor, at=call.clock.now()
+    )
     told = audited(call, Change(KIND, name, name, "app.record"))
     await call.client.transaction(
         [await registered(call), store.record(name, made), store.want(name, now.stored, app), told]
@@ -77,7 +79,9 @@ async def records(call: Call, family: str) -> dict[str, Any]:
 
 
 class AppFleet:
-    """A cluster with farms and agents. Pods with the argument ``--bad`` never become healthy."""
+    """A cluster with farms and agents. Pods with the argument ``--bad`` never become healthy; those with
+    ``--ends`` end at once, well or badly.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -156,9 +160,12 @@ class AppFleet:
         intent, now = codec.decode(Intent, entry.value, entry.key), self.clock.now()
         body = await self.fleet.client.read(KEYS.manifest(intent.manifest))
         bad = body is not None and b"--bad" in body.value
+        ends = body is not None and b"--ends" in body.value
         said = Reality(
             manifest=intent.manifest,
             owner=intent.owner,
+            phase="done" if ends else "running",
+            exits=[Exit(now, 1 if bad else 0)] if ends else [],
             started=now,
             intent=entry.modify_index,
             health=Health("critical" if bad else "passing", now),

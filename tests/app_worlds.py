@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from farmd.dispatch.model import Act, Live, Plan, Ref, Snapshot, owner_of
 from farmd.dispatch.plan import carried, decide, revisions, target
-from store.apps import App, DispatchState, Entry, TypedReference
+from store.apps import ALL, App, DispatchState, Entry, TypedReference
 
 
 @dataclass
@@ -91,9 +91,9 @@ class World:
         known = {*wanted, *former}
         waiting = {
             ref: other
-            for other, each in self.apps.items()
+            for other, each in sorted(self.apps.items(), reverse=True)
             for ref in each.state.waits
-            if other != name and ref in known
+            if other != name and (ref in known or (ref == ALL and name in each.state.behind))
         }
         return Snapshot(
             name=name,
@@ -106,6 +106,7 @@ class World:
                 ref: self.live(wanted.get(ref), thing) for ref, thing in self.things.items() if ref in known
             },
             others=waiting,
+            behind={other: each.state.behind for other, each in self.apps.items() if other != name},
             frozen=self.frozen,
             now=self.now,
         )

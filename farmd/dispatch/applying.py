@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from farmd.dispatch.model import Act, Live, Ref, Snapshot, Verb, owner_of
-from store.apps import KIND, MAX_WAITS, Entry
+from farmd.dispatch.model import Act, Live, Ref, Snapshot, Verb, app_of, owner_of
+from store.apps import ALL, MAX_WAITS, Entry
 from store.times import Time
 from store.words import listed
 
@@ -19,15 +19,16 @@ REPAIR_SECONDS = 600.0
 class Applied:
     """What some entries need.
 
-    ``waits`` are objects of other apps that shall be handed over, ``failed`` why one will not become ready,
-    ``contended`` who else writes what was repaired too often, and ``repairs`` when fields were repaired,
-    these repairs included.
+    ``waits`` are objects of other apps that shall be handed over, as a state lists them, and ``behind`` those
+    apps. ``failed``: why one will not become ready, ``contended``: who else writes what was repaired too
+    often, and ``repairs``: when fields were repaired, these repairs included.
     """
 
     acts: list[Act] = field(default_factory=list)
     refused: dict[Ref, str] = field(default_factory=dict)
     waiting: dict[Ref, str] = field(default_factory=dict)
     waits: list[Ref] = field(default_factory=list)
+    behind: list[str] = field(default_factory=list)
     failed: str = ""
     contended: dict[Ref, str] = field(default_factory=dict)
     repairs: dict[str, list[Time]] = field(default_factory=dict)
@@ -50,7 +51,9 @@ def bring(shot: Snapshot, entries: Iterable[Entry]) -> Applied:
             _change(shot, entry, live, found)
         else:
             _take(shot, entry, live, found)
-    found.waits = sorted(found.waits)[:MAX_WAITS]
+    found.behind = sorted({app_of(shot.live[ref].owner) for ref in found.waits})[:MAX_WAITS]
+    more = len(found.waits) > MAX_WAITS
+    found.waits = [*sorted(found.waits)[: MAX_WAITS - 1], ALL] if more else sorted(found.waits)
     return found
 
 
@@ -99,8 +102,8 @@ def _difference(verb: Verb, entry: Entry, live: Live) -> Act:
 def _take(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
     """An object that is not the app's: nobody's equal one is adopted, any other by a person's word alone."""
     ref, allowed = str(entry.ref), shot.app.adopts(entry.ref)
-    if live.owner.startswith(f"{KIND}/"):
-        text = f"belongs to app {live.owner.partition('/')[2]}"
+    if app := app_of(live.owner):
+        text = f"belongs to app {app}"
         if allowed:
             found.waits.append(ref)
             found.waiting[ref] = f"{text}: waiting until that app has it no more"

@@ -14,7 +14,7 @@ from farmd.commands.bundled import Bundled
 from farmd.dispatch.model import Ref
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
-from store.apps import KIND
+from store.apps import ALL, KIND
 from store.cache import PrefixCache
 from store.entry import Stored
 from store.families import DEPLOYMENTS, FAMILIES, WORK, named
@@ -28,13 +28,15 @@ ACTING_AT_ONCE = 8
 class Index:
     """The records of all nouns that bundles hold, by what people call them.
 
-    ``parts`` says how bundles hold each noun. ``waits``: objects that apps wait for, with these apps.
+    ``parts`` says how bundles hold each noun. ``waits``: objects that apps wait for, with these apps;
+    ``behind``: of each such app the apps that have what it waits for.
     ``reading`` and ``acting`` limit what all apps of the farm ask of the store at a time.
     """
 
     def __init__(self, context: Context) -> None:
         self.parts: dict[str, Bundled] = {noun: kinds.load(path) for noun, path in kinds.bundled().items()}
         self.waits: dict[Ref, set[str]] = {}
+        self.behind: dict[str, list[str]] = {}
         self.reading = asyncio.Semaphore(READING_AT_ONCE)
         self.acting = asyncio.Semaphore(ACTING_AT_ONCE)
         self._context = context
@@ -149,10 +151,18 @@ class Index:
             for ref in after - before:
                 self.waits.setdefault(ref, set()).add(app)
                 self._wake(ref)
+            behind = state.behind if state is not None else []
+            for other in {*self.behind.get(app, ()), *behind} if before != after else ():
+                if (wake := self._apps.get(other)) is not None:
+                    wake.set()
+            self.behind[app] = behind
             if (wake := self._apps.get(app)) is not None:
                 wake.set()
 
     def others(self, refs: Collection[Ref], app: str) -> Mapping[Ref, str]:
-        """Of these objects those that another app waits for, with the first such app."""
+        """Of these objects those that another app waits for, with the first such app; ``*``: one waits for
+        more of this app's than are known.
+        """
         waiting = {ref: sorted(self.waits.get(ref, set()) - {app}) for ref in refs}
+        waiting[ALL] = sorted(other for other in self.waits.get(ALL, ()) if app in self.behind[other])
         return {ref: apps[0] for ref, apps in waiting.items() if apps}

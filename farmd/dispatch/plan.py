@@ -86,14 +86,15 @@ def _begin(shot: Snapshot) -> Plan:
         state = replace(state, refused=0, failure="")
     found = bring(shot, next(iter(steps(shot.wanted)), ()))
     acts = () if found.refused else tuple(found.acts)
-    return Plan(note=replace(state, waits=found.waits), acts=acts, action="app.begin", phase="applying")
+    state = replace(state, waits=found.waits, behind=found.behind)
+    return Plan(note=state, acts=acts, action="app.begin", phase="applying")
 
 
 def _aimed(shot: Snapshot, revision: int) -> DispatchState:
     """The state at the beginning of a target."""
     seq = max(shot.state.seq, shot.app.resumed) + 1
     aimed = replace(shot.state, seq=seq, effective=revision, wave=0, since=shot.now, began=shot.now)
-    return replace(aimed, waits=[], repairs={})
+    return replace(aimed, waits=[], behind=[], repairs={})
 
 
 def _go_on(shot: Snapshot) -> Plan:
@@ -104,8 +105,9 @@ def _go_on(shot: Snapshot) -> Plan:
     if shot.state.wave >= len(found):
         return _collect(shot, kept)
     now = bring(shot, found[shot.state.wave])
-    if now.waits != shot.state.waits:
-        return Plan(note=replace(shot.state, waits=now.waits), action="app.wait", phase="applying")
+    waiting = replace(shot.state, waits=now.waits, behind=now.behind)
+    if waiting != shot.state:
+        return Plan(note=waiting, action="app.wait", phase="applying")
     overdue = shot.state.since + shot.app.deadline - shot.now
     if overdue > 0 and (acts := swapped(shot, now.waits)):
         return Plan(acts=tuple(acts), waiting=now.waiting, action="app.sweep", phase="applying")
@@ -149,7 +151,7 @@ def _fail(shot: Snapshot, now: Applied, why: str) -> Plan:
     if state.refused == app.revision:
         text = f"{_failure(state).text}; the way back to revision {state.reached} failed: {why}"
         return Plan(blocked=Blocked("failed", text), refused=now.refused, waiting=now.waiting, phase="failed")
-    note = replace(state, refused=app.revision, failure=why, waits=[])
+    note = replace(state, refused=app.revision, failure=why, waits=[], behind=[])
     if falls_back(app, note):
         if shot.frozen is not None:
             return Plan(blocked=frozen(shot.frozen), waiting=now.waiting, phase="blocked")

@@ -60,6 +60,7 @@ class Reader:
             former=before,
             live=await self._live(concerned, wanted, steady),
             others=self._index.others(concerned, self._app),
+            behind=self._index.behind,
             frozen=frozen,
             now=self._context.clock.now(),
         )

@@ -28,19 +28,27 @@ from store.apps import Entry
 from store.consul.ahead import ReadAhead
 from store.consul.client import ConsulClient
 from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid
-from store.families import named
+from store.families import FAMILIES, named
 from store.transaction import Group
 
-# A verdict that rests on what no watch tells is looked at again after this time.
+# A verdict that rests on what no watch tells is looked at again after this time: that of a service whose
+# deployment is over, and of a job none of whose members runs. A query parked on their trees, for apps alone,
+# would be one of the few that a farm may have (R23).
 POLL_SECONDS = 2.0
+RUNNING_SECONDS = 30.0
 # Why one object cannot be changed now, while others can.
 OBSTACLES = (Conflict, NotFound, InputInvalid, RecordInvalid)
 
 Commit = Callable[[Sequence[Group[Act]]], Awaitable[None]]
 
 
-def _has_pods(part: Bundled) -> TypeGuard[BundledNoun[Any, Any]]:
-    """Whether the records of a noun own pods, whose state tells the verdict."""
+def _owns_pods(part: Bundled) -> bool:
+    """Whether the records of a noun own pods."""
+    return FAMILIES[kinds.family_of(part.noun)].owns_pods
+
+
+def _judged_by_pods(part: Bundled) -> TypeGuard[BundledNoun[Any, Any]]:
+    """Whether the state of its pods tells the verdict on a record."""
     return isinstance(part, BundledNoun) and part.judge is None and part.of.pods is not None
 
 
@@ -114,7 +122,7 @@ class Records:
             found[ref] = live = await self._live(part, call, there, entry, steady)
             if steady and self.index.cached(part.noun):
                 self._seen[ref] = Kept(entry.document, there.stored.index, live)
-            if _has_pods(part) and not steady:
+            if _owns_pods(part) and not steady:
                 owners.add(there.stored.record.id)
         self._follow_pods(owners)
         return found
@@ -160,12 +168,23 @@ class Records:
         self, part: Bundled, call: Call, there: Found, wish: Wish
     ) -> tuple[Verdict, float | None]:
         """How far a record is, and the seconds until time alone changes that."""
-        if not _has_pods(part):
+        if not _judged_by_pods(part):
             found = await part.verdict(call, there, self._spells, wish)
-            return found, None if self.index.cached(part.noun) else POLL_SECONDS
+            return found, self._asked_again(part, there.stored.record)
         if failed := part.failed(call, there.stored.record, wish):
             return Verdict("failed", failed), None
         return await self._serving(part, there.stored.record)
+
+    def _asked_again(self, part: Bundled, record: Any) -> float | None:
+        """Seconds until a verdict that is not told by pods may be another one; None: a watch tells.
+
+        The end of a pod wakes the app, and what that means is recorded a moment later.
+        """
+        if not _owns_pods(part):
+            return None if self.index.cached(part.noun) else POLL_SECONDS
+        states = observed(self.context.fleet, record.id, 0.0, self.context.clock.mono()).values()
+        runs = any(each.reality is not None and each.reality.phase == "running" for each in states)
+        return RUNNING_SECONDS if runs else POLL_SECONDS
 
     async def _serving(self, part: BundledNoun[Any, Any], record: Any) -> tuple[Verdict, float | None]:
         """Whether all pods that an owner should have are available on the manifest that it names."""

@@ -6,13 +6,13 @@ names; nothing goes while something changes it, while removals are frozen, or by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from farmd.dispatch.model import Act, Live, Ref, Snapshot, owner_of
+from farmd.dispatch.model import Act, Live, Ref, Snapshot, app_of, owner_of
 from farmd.dispatch.order import steps
 from farmd.work.model import Blocked, frozen
-from store.apps import Entry
+from store.apps import ALL, Entry
 from store.words import count_of, listed
 
 
@@ -50,25 +50,38 @@ def sweep(shot: Snapshot, *, back: bool) -> Sweep:
         found.blocked = Blocked("mass", why)
     elif going and shot.frozen is not None:
         found.blocked = frozen(shot.frozen)
+    elif going and ALL in shot.others:
+        why = f"waiting until app {shot.others[ALL]} has taken over what it waits for"
+        found.waiting |= {str(entry.ref): why for entry in going}
     elif going:
         _remove(shot, going, found)
     return found
 
 
 def swapped(shot: Snapshot, waits: Iterable[Ref]) -> list[Act]:
-    """What to hand over before anything else: to apps that have what this one waits for.
+    """What to hand over before anything else: to apps that this one waits for, at once or by way of others.
 
-    Two apps that swap objects would otherwise wait for one another until one of them fails.
+    Apps that swap objects in a circle would otherwise wait for one another until one of them fails.
     """
-    having = {shot.live[ref].owner for ref in waits}
+    ahead = _ahead((app_of(shot.live[ref].owner) for ref in waits if ref != ALL), shot.behind)
     wanted = {str(entry.ref) for entry in shot.wanted}
     return [
-        Act("hand", entry.ref, entry, "that app has what this one waits for", shot.others[ref])
+        Act("hand", entry.ref, entry, "this app waits for that one", shot.others[ref])
         for entry in _leftovers(shot, wanted)
         if (ref := str(entry.ref)) in shot.others
-        and owner_of(shot.others[ref]) in having
+        and shot.others[ref] in ahead
         and (ref in shot.left or _goes(shot, ref, back=False))
     ]
+
+
+def _ahead(apps: Iterable[str], behind: Mapping[str, Collection[str]]) -> set[str]:
+    """These apps, those that they wait for, and so on."""
+    found, left = set[str](), list(apps)
+    while left:
+        app = left.pop()
+        left += behind.get(app, ()) if app not in found else ()
+        found.add(app)
+    return found
 
 
 def _leftovers(shot: Snapshot, wanted: set[Ref]) -> Iterator[Entry]:

@@ -12,7 +12,7 @@ import pytest
 
 from farmd.commands.mutation import Call, commit
 from farmd.dispatch import commands, words
-from farmd.kubernetes.apps.marks import APPLIED
+from farmd.kubernetes.apps.marks import APPLIED, LABEL
 from farmd.kubernetes.errors import UnknownOutcome
 from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Request
 from store import codec
@@ -52,6 +52,26 @@ async def test_an_app_is_applied_in_waves_changed_pruned_rolled_back_and_deleted
     await commit(apps.call, mutation)
     await apps.until("shop", "gone", lambda now: now.stored is None)
     assert apps.config("a") is apps.config("b") is None
+
+
+async def test_a_quick_edit_and_its_way_back_remove_nothing_that_is_wanted(apps: Apps) -> None:
+    """KubeVela's A -> B -> A; then what leaves the files stays, and goes when a person prunes."""
+    await apps.farm("first")
+    await apps.apply("shop", config("a", x="1"), config("b", x="1"))
+    await apps.reached("shop", 1)
+    before = [apps.config(name)["metadata"]["uid"] for name in "ab"]
+    await apps.apply("shop", config("a", x="2"), config("c", 1, x="1"), prune=True)
+    await apps.apply("shop", config("a", x="1"), config("b", x="1"), prune=True)
+    await apps.reached("shop", 3)
+    assert [apps.config(name)["metadata"]["uid"] for name in "ab"] == before
+    assert (apps.config("a")["data"], apps.config("c")) == ({"x": "1"}, None)
+    await apps.apply("shop", config("a", x="1"), prune=False)
+    await apps.reached("shop", 4)
+    assert apps.config("b")["metadata"]["labels"] == {LABEL: "shop"}
+    assert (await apps.until("shop", "left", lambda now: now.reported)).status.left == 1  # type: ignore[union-attr]
+    await apps.apply("shop", config("a", x="1"), prune=True)
+    await apps.reached("shop", 5)
+    assert apps.config("b") is None
 
 
 async def test_a_volume_claim_that_its_first_pod_binds_does_not_hold_up_the_wave_of_that_pod(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from farmd.dispatch import bundle_files, native, objects
 from farmd.dispatch.bundle import AppSpec, Bundle, parse, render
-from store.apps import Entry, TypedReference
+from store.apps import MAX_ENTRIES, Entry, TypedReference
 from store.errors import InputInvalid
 
 RC = """\
@@ -263,6 +264,19 @@ def test_bad_input_is_refused_in_one_line_with_file_line_and_field(case: str) ->
         of(text, name="shop")
     assert told in refused.value.message
     assert "\n" not in refused.value.message
+
+
+def test_a_secret_comes_in_by_a_persons_word_alone() -> None:
+    (entry,) = of(REFUSED["secret"][0], name="shop", allow_secrets=True).entries
+    assert str(entry.ref) == "secret.core/b/a"
+
+
+def test_a_bundle_has_no_more_objects_than_an_app_may_have() -> None:
+    one = {"apiVersion": "v1", "kind": "ConfigMap"}
+    items = [{**one, "metadata": {"name": f"a{at}", "namespace": "n"}} for at in range(MAX_ENTRIES + 1)]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    with pytest.raises(InputInvalid, match="bundle: found 2001 objects, expected at most 2000"):
+        of(text, name="shop")
 
 
 def test_one_object_in_two_files_names_both() -> None:

@@ -339,6 +339,29 @@ def test_a_hand_over_in_a_swap_that_cannot_be_done_does_not_outlast_the_deadline
     assert "rc/b (belongs to app next" in plan.why
 
 
+def test_apps_that_swap_objects_in_a_circle_hand_over_and_one_that_waits_beside_it_does_not() -> None:
+    found = World()
+    for app in ("a", "b", "c", "beside"):
+        found.apply(app, entry(f"rc/{app}"))
+    found.run()
+    found.acts.clear()
+    found.slow = True
+    for app, wish in (("a", "b"), ("b", "c"), ("beside", "b")):
+        found.apply(app, entry(f"rc/{wish}"), adopt=["*"], prune=True, mass=True)
+        for _ in range(3):
+            found.cycle(app)
+    assert found.acts == []  # a line and no circle: who waits for rc/a may never come
+    found.apply("c", entry("rc/a"), adopt=["*"], prune=True, mass=True)
+    found.slow = False
+    found.run("a", "b", "c")
+    assert {text: thing.owner for text, thing in found.things.items()} == {
+        "rc/a": "apps/c",
+        "rc/b": "apps/a",
+        "rc/c": "apps/b",
+        "rc/beside": "apps/beside",
+    }
+
+
 def test_what_a_person_released_is_nobodys_and_stays() -> None:
     found = world((entry("rc/web"), entry("rc/x")))
     found.apply("shop", entry("rc/x"))

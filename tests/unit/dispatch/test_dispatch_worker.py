@@ -11,6 +11,7 @@ import pytest
 
 from farmd.commands.mutation import Call, commit
 from farmd.kinds import bundled, load
+from farmd.nodes.commands import label
 from farmd.replication.commands import RC, set_replicas
 from store import codec
 from store.apps import AppStore
@@ -70,7 +71,7 @@ async def test_a_changed_pod_comes_by_a_rollout_and_the_mark_goes_with_the_name(
         await fleet.apply(rc("web", "--v2", replicas=2))
         await fleet.reached(2, within=400)
         (after,) = (await fleet.records()).values()
-        assert (after.name, after.part_of, after.managed_by) == ("web", MARK, "")
+        assert (after.name, after.part_of, after.open, after.managed_by) == ("web", MARK, before.open, "")
         assert after.id != before.id
         assert after.manifest != before.manifest
         assert len(await fleet.fleet.audits("rollout.done")) == 1
@@ -147,19 +148,22 @@ async def test_drift_of_a_stated_field_is_repaired_and_any_other_field_is_people
         assert len(await fleet.fleet.audits("app.repair")) == 1
 
 
-async def test_two_apps_that_swap_objects_both_get_what_they_want() -> None:
-    async with app_fleet("n1") as fleet:
-        await fleet.apply(rc("a"))
-        await fleet.apply(rc("b"), app="next")
-        await fleet.reached(1)
-        await fleet.reached(1, app="next")
+@pytest.mark.parametrize("apps", [("one", "two"), ("one", "two", "three", "four")])
+async def test_apps_that_swap_objects_in_a_circle_all_get_what_they_want(apps: tuple[str, ...]) -> None:
+    async with app_fleet("n1", farms=2) as fleet:
+        for app in apps:
+            await fleet.apply(rc(f"of-{app}"), app=app)
+        for app in apps:
+            await fleet.reached(1, app=app)
         before = await fleet.records()
-        for app, name in (("shop", "b"), ("next", "a")):
-            await fleet.apply(rc(name), app=app, adopt=["*"], prune=True, mass=True)
-        await fleet.reached(2)
-        await fleet.reached(2, app="next")
+        wishes = dict(zip(apps, (*apps[1:], apps[0]), strict=True))
+        for app, other in wishes.items():
+            await fleet.apply(rc(f"of-{other}"), app=app, adopt=["*"], prune=True, mass=True)
+        for app in apps:
+            await fleet.reached(2, app=app)
         found = await fleet.records()
-        assert {name: each.part_of for name, each in found.items()} == {"a": "apps/next", "b": MARK}
+        wanted = {f"of-{other}": f"apps/{app}" for app, other in wishes.items()}
+        assert {name: each.part_of for name, each in found.items()} == wanted
         assert {each.id for each in found.values()} == {each.id for each in before.values()}
 
 
@@ -211,17 +215,20 @@ async def test_a_field_that_somebody_else_writes_again_and_again_is_left_and_peo
         assert "app_contended_shop" in inbox.resolved
 
 
+SAID = r"is said by app shop \(revision 1, applied by user/ada@host at \d{4}-\S+Z\)"
+
+
 async def test_r14_people_edit_what_a_file_leaves_open_and_disable_and_restart_everything() -> None:
     async with app_fleet("n1") as fleet:
         await fleet.apply(rc("web", replicas=1))
         await fleet.reached(1)
         call = fleet.call
-        with pytest.raises(Conflict, match="replicas of rc/web is said by app shop"):
+        with pytest.raises(Conflict, match="replicas of rc/web " + SAID):
             await set_replicas(call, "web", 3)
         with pytest.raises(Conflict, match="rc/web is part of app"):
             await RC.delete(call, "web", cascade=True)
         other = {key: value for key, value in rc("web", "--v9").items() if key not in ("apiVersion", "kind")}
-        with pytest.raises(Conflict, match="pod of rc/web is said by app shop"):
+        with pytest.raises(Conflict, match="pod of rc/web " + SAID):
             await RC.update(call, RC.file.parse(other, "x"), now=False)
         await commit(call, await RC.restart(call, "web"))
         await commit(call, await RC.disable(call, "web"))
@@ -429,6 +436,19 @@ async def test_a_wave_that_never_gets_ready_fails_after_its_deadline_and_people_
         assert "app_shop" in inbox.resolved
 
 
+@pytest.mark.parametrize(("way_back", "ready"), [("stop", "1/2"), ("rollback", "1/1")])
+async def test_an_object_on_which_a_revision_failed_is_not_counted_as_ready(
+    way_back: str, ready: str
+) -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web"), on_failure=way_back, deadline=30.0)
+        await fleet.reached(1)
+        await fleet.apply(rc("web"), rc("bad", "--bad"))
+        await fleet.told("revision 2 failed", within=300)
+        told = await fleet.status()
+        assert (f"{told.ready}/{told.objects}", told.state) == (ready, "blocked")
+
+
 async def test_an_atomic_app_that_does_not_fit_into_one_transaction_writes_nothing() -> None:
     async with app_fleet("n1") as fleet:
         await fleet.apply(*(rc(f"r{number}", replicas=0) for number in range(30)), atomic=True)
@@ -499,6 +519,8 @@ async def test_two_apps_may_each_say_a_label_of_one_node() -> None:
         await fleet.reached(1, app="next")
         node = (await fleet.records("nodes"))["n1"]
         assert node.parts == {"labels.rack": MARK, "labels.zone": "apps/next"}
+        with pytest.raises(Conflict, match="labels.rack of node/n1 " + SAID):
+            await label(fleet.call, "n1", {"rack": "r2"})
         await fleet.say(deleting="objects")
         await fleet.gone()
         node = (await fleet.records("nodes"))["n1"]

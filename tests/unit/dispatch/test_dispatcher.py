@@ -58,6 +58,14 @@ async def test_while_it_is_started_nothing_is_collected_and_in_the_end_a_dispatc
     assert [(act.verb, str(act.ref)) for act in carried.done] == [("create", "rc/more"), ("remove", "rc/old")]
 
 
+async def test_a_previous_revision_of_none_changes_nothing_of_what_was_said_before() -> None:
+    made, carried, former = upgrade(world((OLD,)))
+    await made.start_and_skip_gc(former).end_and_gc(None).dispatch([])
+    assert carried.done == []
+    await made.end_and_gc(former).start_and_skip_gc(None).dispatch([])
+    assert [act.verb for act in carried.done] == ["remove"]
+
+
 async def test_all_is_applied_before_the_first_removal_and_nothing_removed_while_something_waits() -> None:
     made, carried, former = upgrade(world((OLD,)))
     carried.stuck = {"rc/more": "locked"}

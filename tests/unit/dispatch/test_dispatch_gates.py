@@ -1,0 +1,112 @@
+"""What apps wait for before they go on, and what they leave alone meanwhile: farms on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from farmd.commands.mutation import commit
+from farmd.dispatch import waiting
+from farmd.replication.commands import RC
+from farmd.runtime.errors import EndedOtherwise
+from tests.app_fleet import KEYS, MARK, app_fleet, apply, document, pod, rc
+from tests.fleet import Inbox
+
+
+@pytest.mark.parametrize(
+    ("words", "phase", "made"), [(["--ends"], "reached", {"web"}), (["--ends", "--bad"], "failed", set())]
+)
+async def test_what_waits_for_a_job_begins_as_soon_as_that_ended_well_and_never_after_a_failure(
+    words: list[str], phase: str, made: set[str]
+) -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.fleet.client.put(KEYS.agent("n1"), b'{"node":"n1","version":"1","features":["jobs.1"]}')
+        load = document("job", "load", backoff_limit=0, types=[{"name": "main", "pod": pod("load", *words)}])
+        await fleet.apply(load, rc("web", after=["job/load"]))
+        await fleet.told(phase, within=30)
+        assert set(await fleet.records()) == made
+
+
+async def test_a_daemon_set_holds_up_the_next_step_until_it_is_available_on_every_eligible_node() -> None:
+    async with app_fleet("n1", "n2") as fleet:
+        logs = document("daemonset", "logs", pod=pod("logs", "--bad"), min_healthy_time=0)
+        await fleet.apply(logs, rc("web", wave=1))
+        await fleet.told("daemonset/logs: 0 of 2 available")
+        await fleet.clock.advance(30)
+        assert await fleet.records() == {}
+        await fleet.apply(logs | {"pod": pod("logs")}, rc("web", wave=1))
+        await fleet.reached(2, within=300)
+        assert set(await fleet.records()) == {"web"}
+
+
+async def test_a_controller_that_left_the_files_in_mid_rollout_goes_when_that_is_over_with_both() -> None:
+    async with app_fleet("n1", "n2", "n3") as fleet:
+        slow = {"progress_deadline": 20}
+        await fleet.apply(rc("web", "--v1", replicas=2, rollout=slow), rc("keep"))
+        await fleet.reached(1)
+        await fleet.apply(rc("web", "--bad", replicas=2, rollout=slow), rc("keep"))
+        await fleet.told("rc/web: managed by")
+        await fleet.apply(rc("keep"), prune=True)
+        assert "rc/web: managed by rollouts/" in (await fleet.told("sweeping")).reason
+        assert len(await fleet.records()) == 3  # the one that goes, the one that comes, and rc/keep
+        await fleet.reached(3, within=600)
+        assert (set(await fleet.records()), await fleet.records("rollouts")) == ({"keep"}, {})
+        assert len(await fleet.fleet.audits("rollout.reverted")) == 1
+
+
+async def test_who_waits_for_a_revision_is_told_who_applied_another_one_meanwhile() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web", "--bad"), deadline=3000.0)
+        wait = asyncio.create_task(waiting.reached(fleet.call, "shop", 1, 600.0, lambda _: None))
+        await fleet.clock.advance(5)
+        assert not wait.done()
+        await apply(replace(fleet.call, actor="user/bob@desk"), "shop", rc("web"))
+        await fleet.clock.advance(5)
+        with pytest.raises(EndedOtherwise, match="'shop': user/bob@desk applied revision 2 meanwhile"):
+            await asyncio.wait_for(wait, 1)
+
+
+async def test_objects_that_an_app_left_behind_are_taken_again_by_one_of_its_name() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("a"), rc("b"))
+        await fleet.reached(1)
+        before = await fleet.records()
+        await fleet.say(deleting="keep")
+        await fleet.gone()
+        await fleet.apply(rc("a"), rc("b"))
+        await fleet.reached(1)
+        after = await fleet.records()
+        assert {name: (each.id, each.part_of) for name, each in after.items()} == {
+            name: (each.id, MARK) for name, each in before.items()
+        }
+
+
+async def test_people_are_told_of_an_app_that_is_blocked_for_ten_minutes_and_not_before() -> None:
+    inbox = Inbox()
+    async with app_fleet("n1", alerts=inbox) as fleet:
+        spec = {k: v for k, v in rc("web", replicas=0).items() if k not in ("apiVersion", "kind")}
+        await commit(fleet.call, await RC.create(fleet.call, RC.file.parse(spec, "x")))
+        await fleet.apply(rc("web", replicas=1), deadline=3000.0)
+        await fleet.told("exists and differs")
+        await fleet.clock.advance(590)
+        assert "app_shop" not in inbox.firing
+        await fleet.clock.advance(20)
+        assert "app_shop" in inbox.firing
+        await fleet.apply(rc("web", replicas=1), adopt=["rc/web"])
+        await fleet.reached(2)
+        await fleet.told("converged")
+        assert "app_shop" in inbox.resolved
+
+
+async def test_what_a_person_disabled_stays_so_until_a_new_revision_says_otherwise() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web", disabled=False))
+        await fleet.reached(1)
+        await commit(fleet.call, await RC.disable(fleet.call, "web"))
+        await fleet.clock.advance(20)
+        assert (await fleet.records())["web"].disabled
+        await fleet.apply(rc("web", disabled=False, labels={"n": "2"}))
+        await fleet.reached(2)
+        assert not (await fleet.records())["web"].disabled
