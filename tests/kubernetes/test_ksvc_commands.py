@@ -199,16 +199,28 @@ async def test_a_wait_that_is_too_short_exits_with_8(knative, farmctl):
     assert "is not over after 0 s" in late.err
 
 
-async def test_a_wait_exits_with_9_where_the_rollout_went_back(knative, farmctl):
-    name = f"ksvc/{knative.namespace}/web"
-    body = {"spec": {"targetRevisions": [{"revisionName": OLD, "percent": 100, "minScale": 2}]}}
-    body |= {"metadata": {"annotations": {REFUSED: NEW, FOLLOW: "latest", CAUSE: "NEW has a fault"}}}
+async def over(knative, spec: dict[str, Any], notes: dict[str, str]) -> None:
+    """Let the record say that its rollout is over, with that spec and those annotations."""
     orchestrators = knative.objects[ORCHESTRATORS]
+    body = {"spec": spec, "metadata": {"annotations": notes}}
     there = await orchestrators.patch(knative.namespace, "web", body)
     kinds = ("LastStageReady", "Ready", "StageReady")
     conditions = [{"type": each, "status": "True"} for each in kinds]
     status = {"observedGeneration": there.metadata.generation, "conditions": conditions}
     await orchestrators.patch(knative.namespace, "web", {"status": status}, subresource="status")
+
+
+async def test_a_wait_exits_with_0_where_the_rollout_came_to_its_end(knative, farmctl):
+    name = f"ksvc/{knative.namespace}/web"
+    await over(knative, {}, {FOLLOW: "latest"})
+    ended = await farmctl("resume", name, "--wait", "--timeout", "60")
+    assert ended.code == 0, ended
+
+
+async def test_a_wait_exits_with_9_where_the_rollout_went_back(knative, farmctl):
+    name = f"ksvc/{knative.namespace}/web"
+    back = {"targetRevisions": [{"revisionName": OLD, "percent": 100, "minScale": 2}]}
+    await over(knative, back, {REFUSED: NEW, FOLLOW: "latest", CAUSE: "NEW has a fault"})
     otherwise = await farmctl("resume", name, "--wait", "--timeout", "60")
     assert (otherwise.code, "went back: NEW has a fault" in otherwise.err) == (9, True), otherwise
 
