@@ -19,6 +19,7 @@ CACHE = ROOT / ".cache" / "earlier"
 BEFORE_THE_FRAME = "d2235106bfb2119221b2f277644bec4d618ee257"
 BEFORE_ROLLOUTS = "7bcdf25b7b8ee2d2c552fdbca621c2d07efc6afd"
 BEFORE_DEPLOYMENTS = "1d2b4bc1e25fbeacb92edd47b68e92de17192cdb"
+WITH_EVERY_KIND = "609b0b56243f77674690840617e83f8c11ba3089"
 PACKAGES = ("alerting", "farmd", "scheduler", "store")
 
 
