@@ -100,6 +100,7 @@ class SimulatedNode:
             acted_on=lambda _: False,
             features=lambda: ["process", "runtime.process", "runtime.container", JOBS],
             doubts=dict,
+            trusts=lambda: None,
         )
         self.link.identity = AgentIdentity(name)
         self.writer = RealityWriter(

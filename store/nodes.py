@@ -105,7 +105,8 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Presence of a node's agent: its version, facts (labels, capacity) and HTTP address.
 
     ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) identify the process. ``doubts``
-    has the runtimes that cannot tell now what runs, with the reasons.
+    has the runtimes that cannot tell now what runs, with the reasons. ``trusts`` are the patterns of the
+    owners that each key may sign for here, by the key's id; None: it says nothing of that.
     """
 
     node: str
@@ -120,6 +121,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ticks: int = 0
     since: Time = 0.0
     doubts: dict[str, str] = {}
+    trusts: dict[str, list[str]] | None = None
 
 
 class Reserved(msgspec.Struct, frozen=True, omit_defaults=True):

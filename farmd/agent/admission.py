@@ -32,6 +32,17 @@ class Admission:
     keys: Keys
     clock: Clock
 
+    def trusts(self) -> dict[str, list[str]]:
+        """The patterns of the owners that each key may sign for on this node, by the key's id."""
+        try:
+            lines = [line for line in trust.read(self.config.trust) if line.may_reach(self.node)]
+        except CredentialInvalid:
+            return {}  # whoever asks for a start is told why nothing is permitted
+        found: dict[str, list[str]] = {}
+        for line in lines:
+            found.setdefault(signatures.key_id(line.key), []).extend(line.owners)
+        return found
+
     async def decide(
         self, digest: str, owner: str, instance: str, manifest: Manifest, *, again: bool
     ) -> Decision:

@@ -111,6 +111,7 @@ class Agent:
             acted_on=self.pods.acted_on,
             features=lambda: [*self._runtimes.features(), *able],
             doubts=self._runtimes.doubts,
+            trusts=lambda: None if admission is None else admission.trusts(),
         )
         self._reality = RealityWriter(
             config.node,

@@ -56,6 +56,7 @@ class Link:
     acted_on: Callable[[Mapping[str, int]], bool]
     features: Callable[[], list[str]]
     doubts: Callable[[], dict[str, str]]
+    trusts: Callable[[], dict[str, list[str]] | None]
     _trouble: str = field(default=JOINING, init=False)
     _joined: Session | None = field(default=None, init=False)
     _said: str = field(default="", init=False)
@@ -75,9 +76,9 @@ class Link:
 
     @property
     def changed(self) -> bool:
-        """Whether the presence says something else than what the agent can do and tell now."""
+        """Whether the presence says something else than what the agent can do, tells and trusts now."""
         said = self._announced
-        return (said.features, said.doubts) != (self.features(), self.doubts())
+        return (said.features, said.doubts, said.trusts) != (self.features(), self.doubts(), self.trusts())
 
     def lacks(self) -> str:
         """Why this agent does not hold the node's presence, or may lose it now; empty: it holds it."""
@@ -183,6 +184,7 @@ class Link:
             host=facts.labels({})["hostname"],
             since=self._since,
             doubts=self.doubts(),
+            trusts=self.trusts(),
             **presence.this_process(),
         )
         try:
@@ -207,7 +209,11 @@ class Link:
                 if left > 0:
                     self.contact.made(session.ttl * (1 - MARGIN) - left)
                 await wait(self._doubt, self.clock, session.ttl / 6)
-                if self._doubt.is_set() or self.clock.mono() - looked >= presence.LOOK_SECONDS:
+                if (
+                    self._doubt.is_set()
+                    or self.changed
+                    or self.clock.mono() - looked >= presence.LOOK_SECONDS
+                ):
                     self._doubt.clear()
                     looked = self.clock.mono()
                     await self._stay_present(session.id)

@@ -7,6 +7,7 @@ are the agents; this only spares people the wait for their refusal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
@@ -17,7 +18,7 @@ from store.errors import Conflict, InputInvalid, RecordInvalid, refuse
 from store.features import ENFORCED
 from store.keys import Keys
 from store.manifests import digest
-from store.nodes import NodeStore
+from store.nodes import Agent, NodeStore
 from store.operations import Operation
 from store.signatures import Signature, Statement
 from store.times import rfc3339
@@ -114,23 +115,33 @@ async def refuse_unsigned(call: Call, wanted: Sequence[Start]) -> None:
     """Refuse what nodes would refuse.
 
     Raises:
-        Conflict: a node enforces signatures, and one of these starts has none.
+        Conflict: nodes enforce signatures, and one of these starts has none that one of them trusts.
     """
-    nodes = await enforcing(call) if wanted else []
-    for start in wanted if nodes else ():
-        if not await standing(call, start):
-            raise Conflict(
-                f"manifest {start.digest[:12]} is not signed for {start.owner}; signatures are enforced by"
-                f" {listed(sorted(nodes), 3)}",
-                id=start.digest,
-                hint="--sign KEYFILE signs it; docs/signing.md",
-            )
+    agents = await enforcing(call) if wanted else []
+    for start in wanted if agents else ():
+        held = await standing(call, start)
+        if any(_trusts(agent, each) for agent in agents for each in held):
+            continue
+        nodes, what = listed(sorted(agent.node for agent in agents), 3), f"manifest {start.digest[:12]} is"
+        said = f"{what} not signed for {start.owner}; signatures are enforced by {nodes}"
+        if held:
+            keys = listed(sorted({each.key_id for each in held}), 3)
+            said = f"{what} signed for {start.owner} by key {keys}, which none of {nodes} trusts for it"
+        raise Conflict(said, id=start.digest, hint="--sign KEYFILE signs it; docs/signing.md")
 
 
-async def enforcing(call: Call) -> list[str]:
-    """The nodes whose agents start only what is signed."""
+def _trusts(agent: Agent, signature: Signature) -> bool:
+    """Whether a node trusts the key of a signature for its owner, as far as its agent tells."""
+    if agent.trusts is None:
+        return True
+    owner = signature.statement.owner
+    return any(fnmatchcase(owner, pattern) for pattern in agent.trusts.get(signature.key_id, ()))
+
+
+async def enforcing(call: Call) -> list[Agent]:
+    """The agents that start only what is signed."""
     agents, _ = await NodeStore(call.client, call.keys).agents()  # farmctl doctor names the others
-    return [node for node, agent in agents.items() if ENFORCED in agent.record.features]
+    return [agent.record for agent in agents.values() if ENFORCED in agent.record.features]
 
 
 async def saved(call: Call) -> list[str]:

@@ -12,10 +12,12 @@ from farmd.agent.model import Policy, SigningConfig
 from farmd.signing import keys as signing
 from store import codec, signatures
 from store.manifests import Manifest
+from store.nodes import Agent as Presence
 from store.rcs import ReplicationController, ReplicationControllerStore
 from store.reality import Reality
 from store.signatures import Signature, Statement
 from tests.agents import Agents, alive, kill, sha_of, shell
+from tests.fleet import eventually
 
 RUNS = shell("exec sleep 1000")
 NEWER = shell("exec sleep 1001")
@@ -165,6 +167,14 @@ async def test_a_key_that_leaves_the_trust_file_starts_nothing_and_the_new_one_d
     await rig.until(lambda r: "is not trusted here" in r.reason)
     people.trust.write_text(old)
     await rig.until_running(RUNS)
+
+    async def told_whom_it_trusts() -> bool:
+        stated = await rig.client.read(rig.keys.agent("n1"))
+        assert stated is not None
+        key = signatures.key_id(signing.public_of(people.key))
+        return codec.decode(Presence, stated.value, stated.key).trusts == {key: ["rcs/web"]}
+
+    await eventually(told_whom_it_trusts, what="the keys that the node trusts")
 
 
 async def test_a_node_that_a_person_may_not_deploy_to_refuses(rig: Agents, people: People) -> None:

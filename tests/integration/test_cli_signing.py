@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -96,14 +97,33 @@ def test_what_is_signed_ahead_needs_no_key_at_the_change(farmctl: Farmctl, key: 
     assert actions == ["rc.create", "manifest.sign"]
 
 
+def test_a_signature_by_a_key_that_no_node_trusts_for_the_owner_is_as_none(
+    farmctl: Farmctl, key: str
+) -> None:
+    farmctl.ok("manifest", "sign", "rc", "-f", "-", "--key", key, stdin=HELLO)
+    [one] = kept(farmctl, "signatures", Signature)
+    features = ["runtime.container", "jobs.1", "signatures.enforce"]
+    said = "manifest .* is signed for rcs/hello by key .*, which none of m2 trusts for it"
+    for trusts in ({}, {"0" * 16: ["*"]}, {one.key_id: ["jobs/*"]}):
+        agent = Agent(node="m2", version="1", features=features, trusts=trusts)
+        write(farmctl, Keys(farmctl.prefix).agent("m2"), agent)
+        refused = farmctl("rc", "create", "-f", "-", stdin=HELLO)
+        assert refused.code == 5
+        assert re.search(said, refused.err), refused.err
+    agent = Agent(node="m2", version="1", features=features, trusts={one.key_id: ["rcs/h*"]})
+    write(farmctl, Keys(farmctl.prefix).agent("m2"), agent)
+    farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
+
+
 def test_many_changes_ask_once_which_nodes_enforce_signatures(
     farmctl: Farmctl, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, enforcing = list[list[str]](), signing_commands.enforcing
 
-    async def counted(call: Call) -> list[str]:
-        asked.append(await enforcing(call))
-        return asked[-1]
+    async def counted(call: Call) -> list[Agent]:
+        found = await enforcing(call)
+        asked.append([agent.node for agent in found])
+        return found
 
     both = f"{HELLO}---\n{HELLO.replace('name: hello', 'name: other')}"
     farmctl.ok("manifest", "sign", "rc", "-f", "-", "--key", key, stdin=both)
