@@ -134,7 +134,20 @@ async def test_a_write_that_waited_for_very_long_is_surely_not_sent():
         assert found.count(Unavailable) == 300 - server.sent
 
 
-async def test_a_probe_waits_for_no_place_and_a_server_that_is_well_again_is_noticed_by_it():
+async def test_a_probe_waits_for_no_place():
+    async with serving() as server:
+        server.seconds = 1000.0
+        tasks = server.begin(MOST_IN_FLIGHT)
+        await server.clock.advance(1)
+        server.seconds = WELL
+        probes = server.begin(1, PROBE)
+        await server.clock.advance(1)
+        assert await outcomes(probes) == [bytes]
+        await server.clock.advance(REQUEST_SECONDS)
+        assert await outcomes(tasks) == [UnknownOutcome] * MOST_IN_FLIGHT
+
+
+async def test_a_server_that_is_well_again_is_noticed_by_a_probe():
     async with serving() as server:
         server.seconds = 1000.0
         tasks = server.begin(MOST_IN_FLIGHT)
