@@ -101,6 +101,7 @@ class SimulatedNode:
             features=lambda: ["process", "runtime.process", "runtime.container", JOBS],
             doubts=dict,
             trusts=lambda: None,
+            closed=str,
         )
         self.link.identity = AgentIdentity(name)
         self.writer = RealityWriter(

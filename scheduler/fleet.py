@@ -46,12 +46,13 @@ def node_view(
     presence: Presence = "present" if here else "lost" if lost else "unknown"
     book = reserved.record if reserved is not None else _NO_RESERVED
     counts = owners(pods) if pods else {}
+    closed = agent.closed if agent is not None else ""
     return NodeView(
         name=name,
         labels=_labels(name, said, agent),
         taints=tuple(said.taints),
-        cordoned=said.cordoned,
-        cordon_reason=said.cordon_reason,
+        cordoned=said.cordoned or closed != "",
+        cordon_reason=said.cordon_reason or closed,
         drain=said.drain.stage if said.drain is not None else "",
         presence=presence,
         facts_known=agent is not None,

@@ -106,7 +106,8 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) identify the process. ``doubts``
     has the runtimes that cannot tell now what runs, with the reasons. ``trusts`` are the patterns of the
-    owners that each key may sign for here, by the key's id; None: it says nothing of that.
+    owners that each key may sign for here, by the key's id; None: it says nothing of that. ``closed``: why
+    the agent starts no pod now.
     """
 
     node: str
@@ -122,6 +123,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     since: Time = 0.0
     doubts: dict[str, str] = {}
     trusts: dict[str, list[str]] | None = None
+    closed: str = ""
 
 
 class Reserved(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -112,6 +112,7 @@ class Agent:
             features=lambda: [*self._runtimes.features(), *able],
             doubts=self._runtimes.doubts,
             trusts=lambda: None if admission is None else admission.trusts(),
+            closed=lambda: self._intents.closed,
         )
         self._reality = RealityWriter(
             config.node,

@@ -87,6 +87,12 @@ class Intents:
         self._sentinel = self.keys.sentinel(self._prefix)
         self._fresh = asyncio.Event()
 
+    @property
+    def closed(self) -> str:
+        """Why no pod starts here, for people and farms; empty if pods do."""
+        node = self.config.node
+        return f"its intents are not proven (R20): farmctl node register {node}" if self._unproven else ""
+
     async def run(self) -> None:
         """Follow and obey for ever; starts once this agent holds the node's presence."""
         await self.link.present.wait()
@@ -162,12 +168,13 @@ class Intents:
 
     async def _resolve(self, page: Page[RawEntry]) -> dict[str, Wanted] | None:
         """The intents of an answer; None if the answer proves nothing."""
-        if not proven(page, self._sentinel, self.link.identity.cluster):
-            if not self._unproven:
+        known, self._unproven = self._unproven, not proven(page, self._sentinel, self.link.identity.cluster)
+        if known != self._unproven:
+            self.doubt()  # farms place no pod here, or do so again
+        if self._unproven:
+            if not known:
                 log.warning("intent.unproven", node=self.config.node, keys=len(page.items))
-            self._unproven = True
             return None
-        self._unproven = False
         found = [await self._read(raw) for raw in page.items if raw.key != self._sentinel]
         return {intent.instance: intent for intent in found if intent is not None}
 

@@ -57,6 +57,7 @@ class Link:
     features: Callable[[], list[str]]
     doubts: Callable[[], dict[str, str]]
     trusts: Callable[[], dict[str, list[str]] | None]
+    closed: Callable[[], str]
     _trouble: str = field(default=JOINING, init=False)
     _joined: Session | None = field(default=None, init=False)
     _said: str = field(default="", init=False)
@@ -78,7 +79,8 @@ class Link:
     def changed(self) -> bool:
         """Whether the presence says something else than what the agent can do, tells and trusts now."""
         said = self._announced
-        return (said.features, said.doubts, said.trusts) != (self.features(), self.doubts(), self.trusts())
+        now = (self.features(), self.doubts(), self.trusts(), self.closed())
+        return (said.features, said.doubts, said.trusts, said.closed) != now
 
     def lacks(self) -> str:
         """Why this agent does not hold the node's presence, or may lose it now; empty: it holds it."""
@@ -185,6 +187,7 @@ class Link:
             since=self._since,
             doubts=self.doubts(),
             trusts=self.trusts(),
+            closed=self.closed(),
             **presence.this_process(),
         )
         try:

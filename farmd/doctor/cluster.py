@@ -62,10 +62,18 @@ def _sentinel(survey: Survey, key: str, how: str) -> Finding:
     young = how == "missing" and families.named(family) and survey.untouched(family)
     what = "is missing" if how == "missing" else "bears another id than the cluster"
     restore = "something deleted or copied parts of the store: restore Consul from a snapshot"
+    stops = "removals freeze"
+    if family == "intent":
+        # Nobody but registration proves the intents of a node that was forgotten while its pods ran on.
+        node, stops = name.split("/")[1], "its agent starts and stops nothing"
+        restore = (
+            f"if the node was forgotten: farmctl node register {node}, whose agent then stops the pods that"
+            f" no record asks for; else {restore}"
+        )
     return Finding(
         f"sentinel-{how}",
         name,
-        f"the sentinel {what}: an empty answer under it proves nothing, and removals freeze",
+        f"the sentinel {what}: an empty answer under it proves nothing, and {stops}",
         f"if there never were any {family} here: farmctl doctor --fix {name}; else {restore}"
         if young
         else restore,

@@ -8,7 +8,16 @@ import msgspec
 
 from farmd.overview.owners import OUTDATED
 from store.keys import Keys, is_sentinel
-from store.nodes import Agent, Condition, Drain, NodeListing, NodeRecords, NodeStore, Taint
+from store.nodes import (
+    Agent,
+    Condition,
+    Drain,
+    NodeListing,
+    NodeRecords,
+    NodeStatus,
+    NodeStore,
+    Taint,
+)
 from store.times import Time
 
 if TYPE_CHECKING:
@@ -80,13 +89,19 @@ def node_row(view: NodeRecords, condition: Condition, pods: int) -> NodeRow:
         absent_since=0.0 if there else condition.absent_since,
         left=told.left if told is not None else 0,
         waiting=told.waiting if told is not None else [],
-        reason="" if told is None else OUTDATED if condition.outdated(view) else told.reason,
+        reason=_reason(view, condition, told),
     )
+
+
+def _reason(view: NodeRecords, condition: Condition, told: NodeStatus | None) -> str:
+    if told is not None:
+        return OUTDATED if condition.outdated(view) else told.reason
+    return view.agent.closed if view.agent is not None else ""
 
 
 def node_state(view: NodeRecords, *, lost: bool) -> str:
     """One or two words: ``ready``, ``unreadable``, ``absent`` or ``lost``, and ``cordoned``, ``draining``
-    or ``drained``. ``unreadable``: the agent's record does not decode.
+    or ``drained``. ``unreadable``: the agent's record does not decode; ``closed``: its agent starts no pod.
     """
     record = view.record
     silent = "unreadable" if view.unreadable else "lost" if lost else "absent"
@@ -95,4 +110,6 @@ def node_state(view: NodeRecords, *, lost: bool) -> str:
         words.append("drained" if record.drain.stage == "done" else "draining")
     elif record.cordoned:
         words.append("cordoned")
+    if view.agent is not None and view.agent.closed:
+        words.append("closed")
     return ",".join(words)

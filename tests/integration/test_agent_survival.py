@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from store import registration
+from store import codec, registration
+from store.nodes import Agent
 from store.process import start_ticks
 from tests.agents import Agents, Running, agents_on, alive, kill, shell, web
 from tests.fleet import eventually
@@ -177,6 +178,8 @@ async def test_r20_a_proven_empty_intent_stops_and_a_missing_sentinel_does_not(r
     await rig.client.delete(sentinel)
     await rig.unwant()
     await _until_read(rig, running)
+    told = await eventually(lambda: _closed(rig), what="the agent tells farms to place nothing there")
+    assert told == "its intents are not proven (R20): farmctl node register n1"
     await rig.client.put(sentinel, registration.sentinel_value("another cluster"))
     await _until_read(rig, running)
     await rig.want(shell("exit 1"))
@@ -192,6 +195,18 @@ async def test_r20_a_proven_empty_intent_stops_and_a_missing_sentinel_does_not(r
     await rig.unwant(instance="other")
     await rig.until_gone()
     assert not alive(before)
+    await eventually(lambda: _opened(rig), what="the agent tells farms that it starts pods again")
+
+
+async def _opened(rig: Agents) -> bool:
+    return not await _closed(rig)
+
+
+async def _closed(rig: Agents) -> str:
+    """What the agent tells farms of why it starts no pod."""
+    entry = await rig.client.read(rig.keys.agent("n1"))
+    assert entry is not None
+    return codec.decode(Agent, entry.value, entry.key).closed
 
 
 async def test_r27_a_wiped_and_restarted_store_stops_nothing(durable: ConsulServer, tmp_path: Path) -> None:

@@ -208,6 +208,15 @@ async def test_r13_a_mutation_lock_whose_rollout_is_gone_keeps_people_out_for_no
         assert "stale-lock" not in {each.code for each in (await look(call)).findings}
 
 
+async def test_r20_a_node_that_was_forgotten_while_its_pods_ran_on_is_registered_and_not_restored() -> None:
+    async with person() as call:
+        await healthy(call)
+        await call.client.delete(KEYS.sentinel(KEYS.intents("n1")))
+        (finding,) = (await look(call)).findings
+        assert "its agent starts and stops nothing" in finding.explanation
+        assert finding.fix.startswith("if the node was forgotten: farmctl node register n1")
+
+
 async def test_the_removal_of_a_run_says_that_its_job_begins_anew() -> None:
     async with person() as call:
         await healthy(call)

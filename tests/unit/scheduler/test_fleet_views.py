@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler.domains import domain_reasons
-from scheduler.feasibility import room_reasons
+from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.fleet import Fleet, node_views
 from scheduler.model import PodView
 from scheduler.requirement import compile_request, next_instance
@@ -183,3 +183,12 @@ def test_r21_the_facts_of_an_agent_that_was_given_up_go_with_its_next_absence() 
     assert fleet.view()["n1"].facts_known
     fleet.set_agent("n1", None)
     assert not fleet.view()["n1"].facts_known
+
+
+def test_r20_an_agent_that_starts_no_pod_keeps_those_that_are_there_and_gets_no_others() -> None:
+    agent = Agent(node="n1", version="1", closed="its intents are not proven")
+    one = node_views({"n1": Node()}, {"n1": agent}, {}, {})["n1"]
+    reasons = standing_reasons(compile_request(request()), one)
+    assert [(each.code, each.text) for each in reasons] == [
+        ("cordoned", "closed to new pods: its intents are not proven")
+    ]
