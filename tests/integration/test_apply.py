@@ -15,6 +15,8 @@ from tests.fleet import RunningFarm, start_farm
 
 EXAMPLE = ROOT / "examples" / "apps" / "hello"
 KINDS = ("rcs", "rollouts", "daemonsets", "nodes", "jobs", "apps")
+WITHIN = "100"
+"""Seconds, fewer than ``Farmctl`` waits for a command: one that waits in vain says for what."""
 
 
 class Office:
@@ -36,7 +38,7 @@ class Office:
         return await asyncio.to_thread(self.farmctl, *words)
 
     async def apply(self, *words: str) -> Result:
-        return await self.run("apply", "-f", str(self.folder), "-y", "--timeout", "120", *words)
+        return await self.run("apply", "-f", str(self.folder), "-y", "--timeout", WITHIN, *words)
 
     async def rc(self, name: str) -> dict[str, object]:
         found: dict[str, object] = (await self.run("rc", "get", name, "-o", "json")).json
@@ -89,11 +91,11 @@ async def test_the_bundle_of_the_examples_is_applied_rolled_pruned_and_rolled_ba
     assert fourth.code == 0, fourth
     assert (await office.run("rc", "get", "hello-store")).code == 4
 
-    back = await office.run("app", "rollback", "hello", "--to", "2", "-y", "--timeout", "120")
+    back = await office.run("app", "rollback", "hello", "--to", "2", "-y", "--timeout", WITHIN)
     assert back.code == 0, back
     assert (await office.rc("hello-store"))["replicas_desired"] == 1
 
-    gone = await office.run("app", "delete", "hello", "-y", "--timeout", "120")
+    gone = await office.run("app", "delete", "hello", "-y", "--timeout", WITHIN)
     assert gone.code == 0, gone
     assert (await office.run("app", "get", "hello")).code == 4
     assert (await office.run("rc", "get", "hello-web")).code == 4
