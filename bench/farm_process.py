@@ -92,9 +92,9 @@ _acknowledged: list[tuple[float, bytes]] = []
 
 
 def _tell_placed() -> None:
+    _placed.extend(body for _, body in _acknowledged)  # first: who hears of one asks for its body
     for at, body in _acknowledged:
         tell("placed", at=at, pods=body.count(b'"Key":"farmd/intent/'))
-        _placed.append(body)
     _acknowledged.clear()
 
 
