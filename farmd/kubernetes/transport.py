@@ -19,6 +19,7 @@ import aiohttp
 from yarl import URL
 
 from farmd.kubernetes.access import Access
+from farmd.kubernetes.credentials import Login
 from farmd.kubernetes.denials import Denials
 from farmd.kubernetes.errors import (
     KubernetesError,
@@ -116,8 +117,8 @@ class KubernetesTransport:
         return self._clock.now() if self._ahead is None else self._clock.mono() + self._ahead
 
     async def send(self, request: Request, timeout: float = REQUEST_SECONDS) -> bytes:
-        """The body of a successful answer. ``timeout`` begins once there is a place for the request, and
-        includes all repetitions.
+        """The body of a successful answer. ``timeout`` begins once there are a place and a credential for the
+        request, and includes all repetitions.
 
         Raises:
             KubernetesError: the server's refusal by its type, or no answer.
@@ -125,15 +126,17 @@ class KubernetesTransport:
         """
         asked, renewed = self._clock.mono(), False
         async with self.pace.turn(request.priority, request.key):
-            first = self._clock.mono()
-            if first - asked > LONGEST_WAIT_SECONDS:
+            if self._clock.mono() - asked > LONGEST_WAIT_SECONDS:
                 raise Unavailable(f"{request}: not sent within {LONGEST_WAIT_SECONDS:g} s")
+            first = math.inf
             while True:
+                login = await self.access.credentials.login()  # a program may take a minute to print one
                 sent = self._clock.mono()
+                first = min(first, sent)
                 if (left := min(first + timeout - sent, request.validity())) <= 0:
                     raise Unavailable(f"{request}: no time is left")
                 try:
-                    return await self._once(request, left)
+                    return await self._once(request, login, left)
                 except TooManyRequests as error:
                     self.pace.congested(sent)
                     pause = (retry_after(error) or 1.0) + self._rng.uniform(0, 0.5)
@@ -169,7 +172,8 @@ class KubernetesTransport:
         """
         limit = aiohttp.ClientTimeout(total=timeout, connect=CONNECT_SECONDS)
         try:
-            async with await self._open(request, limit) as answer:
+            login = await self.access.credentials.login()
+            async with self._open(request, login, limit) as answer:
                 await self._check(request, answer)
                 yield answer.content.iter_any()
         except NEVER_LEFT as error:
@@ -177,13 +181,13 @@ class KubernetesTransport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"{request}: {reason(error)}") from error
 
-    async def _once(self, request: Request, timeout: float) -> bytes:
+    async def _once(self, request: Request, login: Login, timeout: float) -> bytes:
         # The connection has the shorter limit: when the whole one is over, the request has left.
         limit = aiohttp.ClientTimeout(total=timeout, connect=min(timeout / 2, CONNECT_SECONDS))
         server_side = ("timeout", f"{max(1, int(timeout * 1000))}ms")
         code = "none"
         try:
-            async with await self._open(request, limit, server_side) as answer:
+            async with self._open(request, login, limit, server_side) as answer:
                 code = _code(answer.status)
                 await self._check(request, answer)
                 if answer.content_type != JSON:
@@ -208,10 +212,9 @@ class KubernetesTransport:
                 code=code,
             )
 
-    async def _open(
-        self, request: Request, limit: aiohttp.ClientTimeout, *extra: tuple[str, str]
+    def _open(
+        self, request: Request, login: Login, limit: aiohttp.ClientTimeout, *extra: tuple[str, str]
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        login = await self.access.credentials.login()
         typed = {"Content-Type": request.content_type} if request.body else {}
         query = urlencode([*request.params, *extra])
         url = f"{self.access.url}{quote(request.path, safe='/:~.-_')}" + (f"?{query}" if query else "")

@@ -7,8 +7,10 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+from farmd.kubernetes.credentials import Login
 from farmd.kubernetes.errors import TooManyRequests, Unavailable, UnknownOutcome
 from farmd.kubernetes.pace import MOST_IN_FLIGHT, Priority
 from farmd.kubernetes.transport import LONGEST_WAIT_SECONDS, REQUEST_SECONDS, KubernetesTransport, Request
@@ -23,17 +25,24 @@ WELL = 0.01
 class Server(KubernetesTransport):
     """A transport to a server that takes ``seconds`` for an answer, or refuses at once as too much.
 
-    ``sent`` and ``done`` count requests.
+    ``sent`` and ``done`` count requests. The credential of each takes ``login_seconds``.
     """
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        super().__init__(None, clock=self.clock, rng=random.Random(1))  # type: ignore[arg-type]
+        access: Any = SimpleNamespace(credentials=self)
+        super().__init__(access, clock=self.clock, rng=random.Random(1))
         self.seconds = WELL
+        self.login_seconds = 0.0
         self.refuses = False
         self.sent = self.done = 0
 
-    async def _once(self, request: Request, timeout: float) -> bytes:
+    async def login(self) -> Login:
+        if self.login_seconds:
+            await self.clock.sleep(self.login_seconds)
+        return Login({}, True)
+
+    async def _once(self, request: Request, login: Login, timeout: float) -> bytes:
         self.sent += 1
         seconds, refuses = self.seconds, self.refuses
         await self.clock.sleep(WELL if refuses else min(seconds, timeout))
@@ -122,6 +131,18 @@ async def test_a_write_that_waited_is_not_sent_once_its_session_may_be_over():
         await server.clock.advance(13)
         assert await outcomes(late) == [SessionSuspended]
         assert server.sent == len(blocking)
+
+
+async def test_a_write_whose_credential_took_long_is_not_sent_once_its_session_may_be_over():
+    async with serving() as server:
+        server.login_seconds = 20.0
+        ends = server.clock.mono() + 5.0
+        tasks = server.begin(1, replace(POST, validity=lambda: ends - server.clock.mono()))
+        await server.clock.advance(30)
+        assert (await outcomes(tasks), server.sent) == ([Unavailable], 0)
+        tasks = server.begin(1)
+        await server.clock.advance(30)
+        assert (await outcomes(tasks), server.sent) == ([bytes], 1)
 
 
 async def test_a_write_that_waited_for_very_long_is_surely_not_sent():
