@@ -15,7 +15,7 @@ from consul import base
 from multidict import CIMultiDict
 
 from store.consul.errors import Op, not_consul
-from store.consul.exchange import Exchange
+from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange
 from store.ports import Lane, Request
 
 _OPS = {"session": Op.SESSION_INFO, "status": Op.STATUS, "agent": Op.AGENT}
@@ -41,8 +41,10 @@ class LibraryHTTP:
         """
         pairs = tuple((name, str(value)) for name, value in params or ())
         op = _OPS[path.split("/")[2]]
-        lane = Lane.SESSION if op is Op.SESSION_INFO else Lane.READ
-        response = await self._exchange(op, Request("GET", path, pairs, headers=headers or {}, lane=lane))
+        # Who asks for a session waits with its renewal, so this takes no longer than a renewal may.
+        lane, limit = (Lane.SESSION, RENEW_SECONDS) if op is Op.SESSION_INFO else (Lane.READ, SHORT_SECONDS)
+        request = Request("GET", path, pairs, headers=headers or {}, lane=lane)
+        response = await self._exchange(op, request, limit)
         known = CIMultiDict(response.headers)
         known.setdefault("X-Consul-Index", "0")  # the library fails on an answer without it
         text = response.body.decode("utf-8", "replace")

@@ -91,7 +91,8 @@ async def test_a_long_poll_may_take_longer_than_consul_holds_it_and_others_are_s
     await client.list("a")
     transport._response = Response(200, transport._response.headers, b'[{"ID":"s"}]')
     await client.renew_session("s")
-    assert [round(allowed, 3) for _, allowed in transport.sent] == [647.5, 10.531, 328.75, 10.0, 3.0]
+    await client.session_info("s")
+    assert [round(allowed, 3) for _, allowed in transport.sent] == [647.5, 10.531, 328.75, 10.0, 3.0, 3.0]
     assert dict(transport.sent[0][0].params) == {"recurse": "", "index": "9", "wait": "600000ms"}
 
 

@@ -9,9 +9,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.observe.recorder import Metrics
-from store.errors import NoLeader, SessionGone, SessionSuspended, StoreUnavailable
+from store.consul.client import ConsulClient
+from store.embedded.inprocess import InProcessTransport
+from store.errors import NoLeader, OutcomeUnknown, SessionGone, SessionSuspended, StoreUnavailable
+from store.ports import Request, Response
 from store.sessions import Session
-from tests.virtual import VirtualClock, embedded_client
+from tests.virtual import VirtualClock, embedded_client, embedded_server
 
 TTL = 12.0
 VALID = 0.9 * TTL
@@ -225,6 +228,37 @@ async def test_r2_a_session_whose_renewals_are_answered_too_late_is_left_to_expi
     server.late = 0.0
     await clock.advance(4.0)
     assert session.lost.is_set()
+
+
+class Silent(InProcessTransport):
+    """A way to the server that swallows requests while it is ``silent``."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(embedded_server(clock))
+        self.clock, self.silent = clock, False
+
+    async def send(self, request: Request, timeout: float) -> Response:
+        if self.silent:
+            await self.clock.sleep(timeout)
+            raise OutcomeUnknown("no answer")
+        return await super().send(request, timeout)
+
+
+async def test_r2_a_session_outlives_a_silence_that_is_shorter_than_it_lives_on_the_server() -> None:
+    """The read before a renewal that went unanswered must not hang until the session has expired."""
+    clock = VirtualClock()
+    transport = Silent(clock)
+    session = await Session.open(ConsulClient(transport, clock=clock), clock, name="t", ttl=10.0)
+    running = asyncio.create_task(session.run())
+    await clock.advance(4.0)
+    transport.silent = True
+    await clock.advance(11.0)
+    assert not session.valid()
+    transport.silent = False
+    await clock.advance(5.0)
+    assert (session.valid(), session.lost.is_set()) == (True, False)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_r4_a_destroyed_session_writes_nothing_more(clock: VirtualClock, session: Session) -> None:
