@@ -61,10 +61,11 @@ class Link:
     _trouble: str = field(default=JOINING, init=False)
     _joined: Session | None = field(default=None, init=False)
     _said: str = field(default="", init=False)
+    _announced: Presence | None = field(default=None, init=False)
+    """What the store took from this agent; None: that is unknown, so it is to be told again."""
 
     def __post_init__(self) -> None:
         self._key = self.keys.agent(self.config.node)
-        self._announced = Presence(node=self.config.node, version=VERSION)
         self._doubt = asyncio.Event()
         self._since = self.clock.now()
         self.identity = AgentIdentity(self.config.node)
@@ -80,7 +81,7 @@ class Link:
         """Whether the presence says something else than what the agent can do, tells and trusts now."""
         said = self._announced
         now = (self.features(), self.doubts(), self.trusts(), self.closed())
-        return (said.features, said.doubts, said.trusts, said.closed) != now
+        return said is None or (said.features, said.doubts, said.trusts, said.closed) != now
 
     def lacks(self) -> str:
         """Why this agent does not hold the node's presence, or may lose it now; empty: it holds it."""
@@ -176,7 +177,7 @@ class Link:
             self.state.save_identity(changed)
 
     async def _announce(self, session: str) -> None:
-        self._announced = Presence(
+        said = Presence(
             node=self.config.node,
             version=VERSION,
             features=self.features(),
@@ -190,8 +191,9 @@ class Link:
             closed=self.closed(),
             **presence.this_process(),
         )
+        self._announced = None
         try:
-            await presence.announce(self.client, self._key, self._announced, session, clock=self.clock)
+            await presence.announce(self.client, self._key, said, session, clock=self.clock)
         except Conflict as error:
             if "host" not in error.fields:
                 raise
@@ -202,6 +204,7 @@ class Link:
                 node=self.config.node,
                 **error.fields,
             ) from error
+        self._announced = said
 
     async def _stay(self, session: Session) -> None:
         renewing = asyncio.create_task(session.run())
@@ -227,15 +230,17 @@ class Link:
         self.recorder.count("farmd_session_events_total", event="lost")
 
     async def _stay_present(self, session: str) -> None:
-        """Announce this agent again when its presence was deleted or overwritten."""
+        """Announce this agent again when it has news, or when its presence was deleted or overwritten."""
         try:
-            if self.changed:
+            if self._announced is None or self.changed:
                 await self._announce(session)
             elif not await presence.stands(self.client, self._key, self._announced, session):
                 log.warning("agent.presence_lost", node=self.config.node)
                 await self._announce(session)
         except StoreError as error:
             self._say(error)
+        else:
+            self._said = ""
 
     def _say(self, error: StoreError | AgentError) -> None:
         """Log each kind of error once, not at each attempt."""

@@ -1,0 +1,86 @@
+"""What an agent tells of itself reaches the store, also where Consul fails meanwhile (R21)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from farmd.agent.contact import Contact
+from farmd.agent.link import Link
+from farmd.agent.model import AgentConfig
+from farmd.agent.state import StateDirectory
+from farmd.observe.recorder import Metrics
+from store import codec, registration
+from store.consul.client import ConsulClient
+from store.embedded.inprocess import InProcessTransport
+from store.errors import StoreUnavailable
+from store.keys import Keys
+from store.nodes import Agent
+from store.ports import Request, Response
+from tests.virtual import SeededIds, VirtualClock, embedded_server
+
+KEYS = Keys()
+TTL = 12.0
+
+
+class Failing(InProcessTransport):
+    """A server that takes no transaction while it ``fails``."""
+
+    fails = False
+
+    async def send(self, request: Request, timeout: float) -> Response:
+        if self.fails and request.path.startswith("/v1/txn"):
+            raise StoreUnavailable("no answer")
+        return await super().send(request, timeout)
+
+
+async def test_r20_news_that_consul_did_not_take_are_told_again_at_once(tmp_path: Path) -> None:
+    """Farms place pods on a node until its agent has told that it starts none."""
+    clock, why = VirtualClock(), [""]
+    transport = Failing(embedded_server(clock))
+    client = ConsulClient(transport, clock=clock)
+    await registration.register_cluster(client, KEYS, SeededIds())
+    state = StateDirectory(tmp_path)
+    link = Link(
+        AgentConfig(node="n1", state_dir=tmp_path, session_ttl=TTL),
+        client=client,
+        keys=KEYS,
+        state=state,
+        contact=Contact(clock, state, TTL),
+        clock=clock,
+        rng=random.Random(1),
+        recorder=Metrics(CollectorRegistry()),
+        any_workloads=lambda _: False,
+        acted_on=lambda _: False,
+        features=list,
+        doubts=dict,
+        trusts=lambda: None,
+        closed=lambda: why[0],
+    )
+
+    async def told() -> str:
+        entry = await client.read(KEYS.agent("n1"))
+        assert entry is not None
+        return codec.decode(Agent, entry.value, entry.key).closed
+
+    running = asyncio.create_task(link.run())
+    await clock.advance(5.0)
+    assert await told() == ""
+    why[0], transport.fails = "its intents are not proven", True
+    link.doubt()
+    await clock.advance(5.0)
+    transport.fails = False
+    await clock.advance(TTL / 6)
+    assert await told() == "its intents are not proven"
+    transport.fails = True
+    await client.delete(KEYS.agent("n1"))
+    link.doubt()
+    await clock.advance(5.0)
+    transport.fails = False
+    await clock.advance(TTL / 6)
+    assert await told() == "its intents are not proven"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
