@@ -116,6 +116,13 @@ class Service(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     open: list[str] = []
 
 
+def same(one: Version | None, other: Version | None) -> bool:
+    """Whether both say the same. ``hook_manifest`` follows from the rest, and an earlier farmd drops it."""
+    if one is None or other is None:
+        return one is other
+    return msgspec.structs.replace(one, hook_manifest=other.hook_manifest) == other
+
+
 def reference(family: str, owner: str) -> str:
     """An owner of pods as ``active`` names it."""
     return f"{family}/{owner}"

@@ -20,7 +20,7 @@ from store.keys import Keys
 from store.manifests import Manifest, canonical, ensure
 from store.operations import Operation
 from store.ports import Ids
-from store.services import Service, Version, reference
+from store.services import Service, Version, reference, same
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def aims(plan: ProjectPlan, wanted: Wanted, scene: Scene, ids: Ids, *, recreate:
             spec = plan.specs[name]
             version, manifest = version_of(spec, scene.released.get(name), before)
             mounts = made.intersection(volume.volume_name for volume in spec.mounted())
-            if _same(version, before) and not each.operations and not each.short and not mounts:
+            if same(version, before) and not each.operations and not each.short and not mounts:
                 continue
         goal = Goal(
             service=record.id if record is not None else ids.new(),
@@ -58,11 +58,6 @@ def aims(plan: ProjectPlan, wanted: Wanted, scene: Scene, ids: Ids, *, recreate:
         )
         found.append(Aim(goal, manifest))
     return found
-
-
-def _same(version: Version, before: Version | None) -> bool:
-    """Whether nothing changes; a version of an earlier farmd does not say what its hook's pod runs."""
-    return before is not None and replace(version, hook_manifest=before.hook_manifest) == before
 
 
 def bodies(keys: Keys, aim: Aim) -> list[Operation]:

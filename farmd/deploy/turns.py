@@ -24,7 +24,7 @@ from store.entry import Stored
 from store.families import FAMILIES
 from store.locks import Holder
 from store.operations import Operation
-from store.services import Revision, Service, Version
+from store.services import Revision, Service, Version, same
 from store.work import Work
 
 KEPT_REVISIONS = 10
@@ -149,7 +149,7 @@ async def take_back(context: Context, reading: Reading, sight: Sight, why: str) 
     assert sight.state is not None
     service = await records.services(context).get(goal.service)
     state = replace(sight.state, back=True, failure=why, since=context.clock.now())
-    if service.record.deployment or service.record.version != goal.wanted:
+    if service.record.deployment or not same(service.record.version, goal.wanted):
         return [noted_goal(context, record.id, goal.service, replace(state, failure="it was changed since"))]
     joined = replace(service.record, deployment=record.id)
     taken = replace(state, phase="taken", started=sum(pod.available for pod in sight.pods.values()))
@@ -212,9 +212,9 @@ def revised(
     after = replace(after, history=[entry, *service.history][:KEPT_REVISIONS])
     if not failed:
         return replace(after, version=wanted, revision=number)
-    if service.version == sight.version:
+    if same(service.version, sight.version):
         return after
-    known = [each.number for each in service.history if each.version == sight.version]
+    known = [each.number for each in service.history if same(each.version, sight.version)]
     return replace(after, version=sight.version, revision=max(known, default=service.revision))
 
 

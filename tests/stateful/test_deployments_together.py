@@ -12,6 +12,7 @@ from farmd.deploy.model import VolumeMount, VolumeSpec
 from store import codec, operations
 from store.failsafe import Failsafe
 from store.nodes import Node
+from store.services import Hook
 from tests.stateful.deploying import BAD, SECOND, Deploying, spec
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene
@@ -304,3 +305,21 @@ def test_a_rollback_by_hand_also_takes_back_what_was_released_already(standing: 
     standing.whole(spec())
     assert standing.service().revision == 1
     assert set(standing.scene.sight.services) == {"web", "db"}
+
+
+def test_what_a_farm_released_that_does_not_tell_what_hooks_run_is_taken_back(standing: Deploying) -> None:
+    """A field of a version that a farm does not know is lost when that farm writes the service."""
+    waits = {"db": {"after": {"nobody": "healthy"}}}
+    hooked = spec(image=SECOND, pre_deploy=Hook(command=["migrate"]))
+    standing.ends(standing.hook(hooked), 0)
+    ident = standing.deploy(hooked, spec("db", SECOND, replicas=1), goals=waits)
+    standing.until(lambda: standing.service().revision == 2)
+    found = standing.service()
+    assert found.version is not None
+    assert found.version.hook_manifest
+    lost = msgspec.structs.replace(found, version=msgspec.structs.replace(found.version, hook_manifest=""))
+    standing.scene.put(KEYS.record("services", found.id), codec.encode(lost))
+    standing.say(ident, ask="rollback")
+    standing.ended(ident, "reverted")
+    standing.whole(spec())
+    assert standing.service().revision == 1
