@@ -119,11 +119,12 @@ class Records:
                 continue
             if there is None:
                 continue
+            if _owns_pods(part) and not steady:
+                owners.add(there.stored.record.id)
+                self._follow_pods(self._owners | owners)  # a change while they are looked at is not missed
             found[ref] = live = await self._live(part, call, there, entry, steady)
             if steady and self.index.cached(part.noun):
                 self._seen[ref] = Kept(entry.document, there.stored.index, live)
-            if _owns_pods(part) and not steady:
-                owners.add(there.stored.record.id)
         self._follow_pods(owners)
         return found
 

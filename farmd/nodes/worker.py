@@ -16,13 +16,14 @@ from farmd.nodes import reader as reading
 from farmd.nodes import reasons
 from farmd.nodes.absence import Absences
 from farmd.nodes.leftovers import SystemPods
-from farmd.nodes.model import Plan, Snapshot
+from farmd.nodes.model import Plan, Snapshot, draining
 from farmd.nodes.watch import Watch
 from farmd.runtime.wake import Wake
 from farmd.work.kind import Kind
 from farmd.work.model import Outcome
 from farmd.work.worker import Worker
 from store import codec, operations
+from store.entry import Stored
 from store.locks import Claim
 from store.nodes import Drain, Node, NodeStatus
 from store.sessions import Session
@@ -88,6 +89,8 @@ class NodeWorker(Worker[Snapshot, Plan]):
         stored = self.stored(self.context.caches.nodes)
         if stored is None and not self._absences.present(self.claim.item):
             return await self.gone()
+        drains = isinstance(stored, Stored) and draining(stored.record) is not None
+        self._watch.follow(self.claim.item, pods=drains)  # before they are read: no change is missed
         known = self.status.known
         return await reading.read(
             self.claim.item,
@@ -100,10 +103,6 @@ class NodeWorker(Worker[Snapshot, Plan]):
 
     def decide(self, snapshot: Snapshot) -> Plan:
         return planning.decide(snapshot)
-
-    def decided(self, snapshot: Snapshot, plan: Plan) -> None:
-        """During a drain changes of the node's pods wake the worker."""
-        self._watch.follow(self.claim.item, pods=snapshot.draining is not None)
 
     def describe(self, snapshot: Snapshot, plan: Plan) -> NodeStatus | None:
         """The status; a node without trouble needs none."""

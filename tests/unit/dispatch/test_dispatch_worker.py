@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from farmd.commands.mutation import Call, commit
+from farmd.dispatch import looking
 from farmd.kinds import bundled, load
 from farmd.nodes.commands import label
 from farmd.replication.commands import RC, set_replicas
@@ -42,6 +43,31 @@ async def test_a_bundle_of_two_waves_is_made_and_each_object_bears_its_mark() ->
         told = await fleet.told("converged")
         assert (told.phase, told.objects, told.ready) == ("reached", 3, 3)
         assert found["db"].created < found["web"].created
+
+
+async def test_a_pod_that_changes_while_its_app_looks_at_other_objects_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, well, look = asyncio.Event(), asyncio.Event(), looking.differing
+
+    async def late(part: Any, call: Call, there: Any, *rest: Any, **more: Any) -> Any:
+        if there.stored.record.name == "web" and not well.is_set():
+            asked.set()
+            await well.wait()
+        return await look(part, call, there, *rest, **more)
+
+    monkeypatch.setattr(looking, "differing", late)
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("db"), rc("web"))
+
+        async def healthy() -> bool:
+            page = await fleet.fleet.client.list(KEYS.tree("reality"))
+            return asked.is_set() and sum(b"passing" in raw.decoded() for raw in page.items) == 2
+
+        await fleet.until(healthy)
+        await fleet.clock.advance(5.0)  # the farm has heard of it
+        well.set()
+        await fleet.reached(1, within=30.0)
 
 
 async def test_a_new_name_is_read_only_after_its_creation_was_refused() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
+from farmd.nodes import leftovers
 from store.daemonsets import DaemonSet
 from store.nodes import Drain, Node
 from store.rcs import ReplicationController
@@ -41,6 +45,28 @@ async def test_a_drain_waits_for_the_pods_then_for_the_systems_then_it_is_done()
             ("system", "all pods left but the system's"),
             ("done", "all pods left"),
         ]
+
+
+async def test_a_pod_that_goes_while_a_farm_takes_the_drain_over_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, gone, reason = asyncio.Event(), asyncio.Event(), leftovers.reason
+
+    async def late(*known: Any) -> str:
+        asked.set()
+        await gone.wait()
+        return await reason(*known)
+
+    async with fleet_of(*NODES) as fleet:
+        await fleet.place("n1", "web")
+        await fleet.drain("n1")
+        monkeypatch.setattr(leftovers, "reason", late)
+        await fleet.start("a")
+        await asked.wait()
+        await fleet.unplace("n1", "web")
+        gone.set()
+        await fleet.clock.advance(5.0)
+        assert await fleet.stage("n1") == "done"
 
 
 async def test_a_pod_that_is_still_stopping_is_not_gone() -> None:
