@@ -26,6 +26,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -102,6 +103,7 @@ class SimulatedNode:
             doubts=dict,
             trusts=lambda: None,
             closed=str,
+            look=partial(asyncio.sleep, 0),
         )
         self.link.identity = AgentIdentity(name)
         self.writer = RealityWriter(

@@ -93,6 +93,10 @@ class Intents:
         node = self.config.node
         return f"its intents are not proven (R20): farmctl node register {node}" if self._unproven else ""
 
+    async def look(self) -> None:
+        """Learn whether the intents are proven, before farms hear of this node and place pods on it."""
+        self._proves(await self.client.list(self._sentinel, mode="consistent"))
+
     async def run(self) -> None:
         """Follow and obey for ever; starts once this agent holds the node's presence."""
         await self.link.present.wait()
@@ -166,14 +170,17 @@ class Intents:
         told = await reality.read(self.client, self.keys, self.config.node)
         return {name: replace(intent, told=told.get(name, (None, 0))[0]) for name, intent in wanted.items()}
 
-    async def _resolve(self, page: Page[RawEntry]) -> dict[str, Wanted] | None:
-        """The intents of an answer; None if the answer proves nothing."""
+    def _proves(self, page: Page[RawEntry]) -> bool:
         known, self._unproven = self._unproven, not proven(page, self._sentinel, self.link.identity.cluster)
         if known != self._unproven:
             self.doubt()  # farms place no pod here, or do so again
-        if self._unproven:
-            if not known:
-                log.warning("intent.unproven", node=self.config.node, keys=len(page.items))
+        if self._unproven and not known:
+            log.warning("intent.unproven", node=self.config.node, keys=len(page.items))
+        return not self._unproven
+
+    async def _resolve(self, page: Page[RawEntry]) -> dict[str, Wanted] | None:
+        """The intents of an answer; None if the answer proves nothing."""
+        if not self._proves(page):
             return None
         found = [await self._read(raw) for raw in page.items if raw.key != self._sentinel]
         return {intent.instance: intent for intent in found if intent is not None}

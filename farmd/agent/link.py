@@ -8,7 +8,7 @@ its node or joins another cluster (R20); for an agent with workloads, missing se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -58,6 +58,7 @@ class Link:
     doubts: Callable[[], dict[str, str]]
     trusts: Callable[[], dict[str, list[str]] | None]
     closed: Callable[[], str]
+    look: Callable[[], Awaitable[None]]
     _trouble: str = field(default=JOINING, init=False)
     _joined: Session | None = field(default=None, init=False)
     _said: str = field(default="", init=False)
@@ -150,6 +151,8 @@ class Link:
         resumed = session.id == self.identity.session
         self.recorder.count("farmd_session_events_total", event="resumed" if resumed else "created")
         self._remember(cluster=cluster, session=session.id)
+        if workloads:
+            await self.look()
         try:
             await self._announce(session.id)
         except NodeTaken:

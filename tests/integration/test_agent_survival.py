@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from farmd.agent.intents import Intents
 from store import codec, registration
 from store.nodes import Agent
 from store.process import start_ticks
@@ -196,6 +197,21 @@ async def test_r20_a_proven_empty_intent_stops_and_a_missing_sentinel_does_not(r
     await rig.until_gone()
     assert not alive(before)
     await eventually(lambda: _opened(rig), what="the agent tells farms that it starts pods again")
+
+
+async def test_r20_an_agent_that_comes_back_to_unproven_intents_says_so_from_the_first(
+    rig: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Farms place pods within milliseconds, and no farm moves those that wait there."""
+    running = await rig.agent()
+    await rig.want(SLEEPER)
+    before = await rig.until_running(SLEEPER)
+    await running.close()
+    await rig.client.delete(rig.keys.sentinel(rig.keys.intents("n1")))
+    monkeypatch.setattr(Intents, "run", lambda _: asyncio.Event().wait())
+    await rig.agent()
+    assert await _closed(rig) == "its intents are not proven (R20): farmctl node register n1"
+    assert alive(before)
 
 
 async def _opened(rig: Agents) -> bool:

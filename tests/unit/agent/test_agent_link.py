@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -59,6 +60,7 @@ async def test_r20_news_that_consul_did_not_take_are_told_again_at_once(tmp_path
         doubts=dict,
         trusts=lambda: None,
         closed=lambda: why[0],
+        look=partial(asyncio.sleep, 0),
     )
 
     async def told() -> str:
