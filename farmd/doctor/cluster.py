@@ -63,7 +63,7 @@ def _sentinel(survey: Survey, key: str, how: str) -> Finding:
     what = "is missing" if how == "missing" else "bears another id than the cluster"
     restore = "something deleted or copied parts of the store: restore Consul from a snapshot"
     stops = "removals freeze"
-    if family == "intent":
+    if family == "intent" and name.count("/") == 2:
         # Nobody but registration proves the intents of a node that was forgotten while its pods ran on.
         node, stops = name.split("/")[1], "its agent starts and stops nothing"
         restore = (

@@ -217,6 +217,15 @@ async def test_r20_a_node_that_was_forgotten_while_its_pods_ran_on_is_registered
         assert finding.fix.startswith("if the node was forgotten: farmctl node register n1")
 
 
+async def test_r20_no_node_is_named_where_the_sentinel_of_all_intents_is_missing() -> None:
+    async with person() as call:
+        await healthy(call)
+        await call.client.delete(KEYS.sentinel(KEYS.tree("intent")))
+        (finding,) = (await look(call)).findings
+        assert "removals freeze" in finding.explanation
+        assert "register" not in finding.fix
+
+
 async def test_the_removal_of_a_run_says_that_its_job_begins_anew() -> None:
     async with person() as call:
         await healthy(call)
