@@ -162,9 +162,8 @@ class DispatchState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     the last one that all objects had. No revision up to ``swept`` has left anything behind. ``wave`` counts
     the gates passed, ``since`` is when the present one began and ``began`` when the target did. ``refused``
     is the revision that failed, because of ``failure``. ``paused``: the time does not count. ``waits`` are
-    objects of other apps that it takes over, the last one ``*`` where there are more, and ``behind`` those
-    apps. ``repairs``: when which field of
-    which object was repaired lately.
+    objects of other apps that it takes over, the last one ``*`` where there are more, and ``behind`` all
+    those apps. ``repairs``: when which field of which object was repaired lately.
     """
 
     seq: int = 0
@@ -178,7 +177,7 @@ class DispatchState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     failure: str = ""
     paused: bool = False
     waits: Annotated[list[str], msgspec.Meta(max_length=MAX_WAITS)] = []
-    behind: Annotated[list[str], msgspec.Meta(max_length=MAX_WAITS)] = []
+    behind: Annotated[list[str], msgspec.Meta(max_length=MAX_ENTRIES)] = []
     repairs: dict[str, list[Time]] = {}
 
 

@@ -19,9 +19,9 @@ REPAIR_SECONDS = 600.0
 class Applied:
     """What some entries need.
 
-    ``waits`` are objects of other apps that shall be handed over, as a state lists them, and ``behind`` those
-    apps. ``failed``: why one will not become ready, ``contended``: who else writes what was repaired too
-    often, and ``repairs``: when fields were repaired, these repairs included.
+    ``waits`` are objects of other apps that shall be handed over, as a state lists them, and ``behind`` all
+    those apps. ``failed``: why one will not become ready, ``contended``: who else writes what was repaired
+    too often, and ``repairs``: when fields were repaired, these repairs included.
     """
 
     acts: list[Act] = field(default_factory=list)
@@ -51,7 +51,7 @@ def bring(shot: Snapshot, entries: Iterable[Entry]) -> Applied:
             _change(shot, entry, live, found)
         else:
             _take(shot, entry, live, found)
-    found.behind = sorted({app_of(shot.live[ref].owner) for ref in found.waits})[:MAX_WAITS]
+    found.behind = sorted({app_of(shot.live[ref].owner) for ref in found.waits})
     more = len(found.waits) > MAX_WAITS
     found.waits = [*sorted(found.waits)[: MAX_WAITS - 1], ALL] if more else sorted(found.waits)
     return found

@@ -151,11 +151,11 @@ class Index:
             for ref in after - before:
                 self.waits.setdefault(ref, set()).add(app)
                 self._wake(ref)
-            behind = state.behind if state is not None else []
-            for other in {*self.behind.get(app, ()), *behind} if before != after else ():
+            former, behind = self.behind.get(app, []), state.behind if state is not None else []
+            self.behind[app] = behind
+            for other in {*former, *behind} if (before, former) != (after, behind) else ():
                 if (wake := self._apps.get(other)) is not None:
                     wake.set()
-            self.behind[app] = behind
             if (wake := self._apps.get(app)) is not None:
                 wake.set()
 

@@ -109,7 +109,7 @@ def _go_on(shot: Snapshot) -> Plan:
     if waiting != shot.state:
         return Plan(note=waiting, action="app.wait", phase="applying")
     overdue = shot.state.since + shot.app.deadline - shot.now
-    if overdue > 0 and (acts := swapped(shot, now.waits)):
+    if overdue > 0 and (acts := swapped(shot, now.behind)):
         return Plan(acts=tuple(acts), waiting=now.waiting, action="app.sweep", phase="applying")
     if now.ready and not kept.acts:
         note = replace(shot.state, wave=shot.state.wave + 1, since=shot.now)

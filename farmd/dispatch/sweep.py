@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from farmd.dispatch.model import Act, Live, Ref, Snapshot, app_of, owner_of
+from farmd.dispatch.model import Act, Live, Ref, Snapshot, owner_of
 from farmd.dispatch.order import steps
 from farmd.work.model import Blocked, frozen
 from store.apps import ALL, Entry
@@ -58,12 +58,13 @@ def sweep(shot: Snapshot, *, back: bool) -> Sweep:
     return found
 
 
-def swapped(shot: Snapshot, waits: Iterable[Ref]) -> list[Act]:
-    """What to hand over before anything else: to apps that this one waits for, at once or by way of others.
+def swapped(shot: Snapshot, behind: Iterable[str]) -> list[Act]:
+    """What to hand over before anything else: to the apps ``behind`` whose objects this one waits for, and to
+    those for which they wait.
 
     Apps that swap objects in a circle would otherwise wait for one another until one of them fails.
     """
-    ahead = _ahead((app_of(shot.live[ref].owner) for ref in waits if ref != ALL), shot.behind)
+    ahead = _ahead(behind, shot.behind)
     wanted = {str(entry.ref) for entry in shot.wanted}
     return [
         Act("hand", entry.ref, entry, "this app waits for that one", shot.others[ref])

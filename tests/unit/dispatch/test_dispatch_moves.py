@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from store.apps import ALL, MAX_WAITS, TypedReference
+from store.apps import ALL, KIND, MAX_WAITS, DispatchState, TypedReference
+from store.work import Work
+from tests.app_fleet import KEYS, app_fleet, rc
 from tests.app_worlds import World, entry, world
 
 
@@ -24,6 +26,32 @@ def test_more_objects_than_one_state_lists_move_from_app_to_app_without_a_gap() 
     assert "remove" not in [verb for verb, _ in found.verbs()]
 
 
+def test_objects_of_more_apps_than_a_state_lists_objects_move_without_a_gap() -> None:
+    found, apps = World(), [f"old{number:02}" for number in range(MAX_WAITS + 5)]
+    for app in apps:
+        found.apply(app, entry(f"rc/of-{app}"))
+    found.run()
+    found.apply("next", *(entry(f"rc/of-{app}") for app in apps), adopt=["*"])
+    found.run("next")
+    for app in apps:
+        found.say(app, deleting="objects")
+    found.run(*reversed(apps), "next")
+    assert found.owned("next") == {f"rc/of-{app}" for app in apps}
+    assert "remove" not in [act.verb for _, act in found.acts]
+
+
+def test_an_app_hands_over_in_a_circle_also_to_one_whose_objects_its_state_does_not_list() -> None:
+    found = world((*(entry(f"rc/a{number:02}") for number in range(MAX_WAITS)), entry("rc/busy")))
+    found.apply("next", entry("rc/b"))
+    found.apply("last", entry("rc/z"))
+    found.run()
+    wishes = [entry(f"rc/a{number:02}") for number in range(MAX_WAITS)]
+    found.apply("next", *wishes, entry("rc/z"), adopt=["*"], prune=True, mass=True)
+    found.apply("last", entry("rc/b"), adopt=["*"], prune=True, mass=True)
+    found.run("next", "last")
+    assert found.things["rc/b"].owner == "apps/last"
+
+
 @pytest.mark.parametrize(("adopt", "owner"), [([], "Helm release shop"), (["rc/b"], "apps/shop")])
 def test_an_object_of_another_tool_comes_by_a_persons_word_alone(adopt: list[str], owner: str) -> None:
     found = World()
@@ -41,3 +69,22 @@ def test_an_object_keeps_its_identity_through_versions_of_its_api() -> None:
     )
     other = TypedReference(api_version="till.example/v1", kind="Row", namespace="n", name="a")
     assert str(before) == str(after) != str(other)
+
+
+async def test_an_app_removes_what_it_kept_once_another_one_waits_only_for_others_objects() -> None:
+    async with app_fleet("n1") as fleet:
+
+        async def waits(*behind: str) -> None:
+            state = DispatchState(waits=["rc/x", ALL], behind=list(behind))
+            await fleet.fleet.put(KEYS.work(KIND, "next"), Work(dispatch=state))
+
+        await waits("beside", "shop")
+        await fleet.apply(rc("a", replicas=0), rc("b", replicas=0))
+        await fleet.reached(1)
+        await fleet.apply(rc("a", replicas=0), prune=True)
+        await fleet.told("sweeping")
+        await fleet.clock.advance(30)
+        assert set(await fleet.records()) == {"a", "b"}
+        await waits("beside")
+        await fleet.reached(2, within=30)
+        assert set(await fleet.records()) == {"a"}
