@@ -168,8 +168,8 @@ async def _asked(call: Call, before: Version, wish: Wish) -> Version | None:
 
 
 def _flat(version: Version) -> Version:
-    """A version without what only the pods' image says, which its manifest says, too."""
-    return replace(version, image="")
+    """A version without what follows from its manifest and its hook; earlier farmds do not tell all of that."""
+    return replace(version, image="", hook_manifest="")
 
 
 async def _released(call: Call, version: Version) -> ServiceSpec | None:

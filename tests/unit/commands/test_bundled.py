@@ -7,19 +7,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from farmd import kinds
 from farmd.commands.bundled import Bundled, Found
 from farmd.commands.mutation import Call, commit
 from farmd.commands.waiting import Spells
 from farmd.deploy.deployment import Deployment
+from farmd.deploy.manifest import compiled
 from farmd.deploy.project import Wanted
 from farmd.replication.commands import RC, set_replicas
-from store import codec
+from store import codec, manifests
 from store.audit import AuditReader, Filter
+from store.entry import Stored
 from store.errors import Conflict
 from store.jobs import Run
 from store.nodes import Agent, Node, NodeStore
+from store.services import Service
 from tests.people import KEYS, hello, person, place
 
 APP = "apps/shop"
@@ -95,6 +99,19 @@ async def test_what_is_as_its_document_says_differs_in_nothing_and_else_in_the_s
         assert len(after) == 1
         await commit(me, await part.update(me, other))
         assert await part.differs(me, await found(call, noun), other) == ({}, {})
+
+
+async def test_a_service_of_an_earlier_farmd_does_not_differ_in_what_its_hook_runs() -> None:
+    async with person() as call:
+        part, document = bundled("service"), DOCUMENTS["service"] | {"pre_deploy": {"command": ["migrate"]}}
+        wish = part.wish(document)
+        manifest, version = compiled(wish.spec)
+        assert version.hook_manifest
+        await call.client.put(KEYS.manifest(version.manifest), manifests.canonical(manifest))
+        before = structs.replace(version, hook_manifest="")
+        record = Service(id="5e", name="hello", mode="replicated", version=before, part_of=APP)
+        there = part.seen(acting(call), Stored(KEYS.record("services", "5e"), record, 7, b""))
+        assert await part.differs(acting(call), there, wish) == ({}, {})
 
 
 @pytest.mark.parametrize("noun", ["daemonset", "job", "rc"])
