@@ -168,7 +168,7 @@ async def _asked(call: Call, before: Version, wish: Wish) -> Version | None:
 
 
 def _flat(version: Version) -> Version:
-    """A version without what follows from its manifest and its hook; earlier farmds do not tell all of that."""
+    """A version without what follows from its manifest and its hook, which earlier farmds tell in part."""
     return replace(version, image="", hook_manifest="")
 
 
