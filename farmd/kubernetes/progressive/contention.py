@@ -21,18 +21,16 @@ class Contention:
     """What one worker saw since ``since``, in seconds since the epoch by the API server's clock."""
 
     since: float
-    _set: set[str] = field(default_factory=set)
-    _entries: set[tuple[str, str, str]] = field(default_factory=set)
+    _last: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     _seen: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
 
     def note(self, knative: Knative, writes: Iterable[Write]) -> None:
         """Note what is about to be written, and who wrote there after this worker."""
         for name in [each.revision for each in writes if isinstance(each, RevisionBounds)]:
-            for manager, time in bounds.others(knative, name) if name in self._set else ():
-                if (entry := (name, manager, time)) not in self._entries:
-                    self._entries.add(entry)
-                    self._seen.setdefault(name, []).append((knative.now, manager))
-            self._set.add(name)
+            found = bounds.others(knative, name)
+            new = found - self._last.get(name, found)
+            self._seen.setdefault(name, []).extend((knative.now, manager) for manager, _ in sorted(new))
+            self._last[name] = found
 
     def told(self, now: float) -> str | None:
         """Who writes bounds again and again; empty: nobody; None: this worker has not seen enough to say."""

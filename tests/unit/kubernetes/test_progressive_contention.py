@@ -50,6 +50,13 @@ def test_a_write_that_is_seen_twice_counts_once() -> None:
     assert found.told(WINDOW_SECONDS) == ""
 
 
+def test_a_write_that_was_there_before_the_first_stage_does_not_count() -> None:
+    found = Contention(0.0)
+    for now, manager in ((0.0, "kubectl"), (0.0, "kubectl"), (60.0, "keda"), (120.0, "keda")):
+        found.note(at(now, manager), STAGE)
+    assert found.told(120.0) is None
+
+
 def test_it_is_over_ten_minutes_after_the_last_writes() -> None:
     found = rewritten(MOST_REWRITES)
     assert found.told(60.0 * MOST_REWRITES + WINDOW_SECONDS - 120.0) == ""
