@@ -32,9 +32,11 @@ def opens(record: Any) -> bool:
 async def said_by(call: Call, whole: str) -> str:
     """What states fields of its parts, with who said so last and when."""
     family, _, name = whole.partition("/")
-    author = KINDS[family].author
-    told = await load(author)(call, name) if author else ""
-    return f"is said by {KINDS[family].one} {name}{f' ({told})' if told else ''}"
+    kind = KINDS.get(family)
+    if kind is None:
+        return f"is said by {whole}, which this version does not know"
+    told = await load(kind.author)(call, name) if kind.author else ""
+    return f"is said by {kind.one} {name}{f' ({told})' if told else ''}"
 
 
 async def refuse_stated(call: Call, kind: str, record: Any, fields: Iterable[str]) -> None:

@@ -1,0 +1,19 @@
+"""What something else says of a node is not changed by people, whatever that is."""
+
+from __future__ import annotations
+
+import pytest
+
+from farmd.nodes.commands import label
+from store import codec
+from store.errors import Conflict
+from store.nodes import Node
+from tests.people import KEYS, person
+
+
+async def test_a_field_that_a_newer_kind_of_work_says_is_refused_with_its_name() -> None:
+    async with person() as call:
+        node = Node(labels={"rack": "a"}, parts={"labels.rack": "bundles/shop"})
+        await call.client.put(KEYS.node("web1"), codec.encode(node))
+        with pytest.raises(Conflict, match="is said by bundles/shop, which this version does not know"):
+            await label(call, "web1", {"rack": "b"})
