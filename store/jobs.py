@@ -210,9 +210,21 @@ def check(job: Job, source: str) -> None:
         refuse(f"{source}: peers", f"{job.size} members", f"at most {MAX_PEERS}", field="peers")
     if job.peers and not job.gang:
         refuse(f"{source}: peers", "true without a gang", "gang: true beside it", field="peers")
+    _check_policies(job, source)
+
+
+def check_meant(job: Job, source: str) -> None:
+    """Refuse what nobody can mean. Earlier versions took it, so farms go on with such records.
+
+    Raises:
+        InputInvalid: as ``check``.
+    """
     if job.gang and not job.size:
         refuse(f"{source}: gang", "true without a slot", "replicas of a type above 0", field="gang")
-    _check_policies(job, source)
+    judged = [each for each in job.types if each.name in job.success.types]
+    if judged and job.size and not any(each.replicas for each in judged):
+        names = ", ".join(job.success.types)
+        refuse(f"{source}: success.types", f"{names} with 0 replicas", "a type that has slots")
 
 
 def _check_type(job: Job, each: Type, source: str, field: str) -> None:
@@ -229,10 +241,6 @@ def _check_type(job: Job, each: Type, source: str, field: str) -> None:
 def _check_policies(job: Job, source: str) -> None:
     known = [each.name for each in job.types]
     _known(job.success.types, known, f"{source}: success.types")
-    judged = [each for each in job.types if each.name in job.success.types]
-    if judged and job.size and not any(each.replicas for each in judged):
-        names = ", ".join(job.success.types)
-        refuse(f"{source}: success.types", f"{names} with 0 replicas", "a type that has slots")
     _between(len(job.rules), 0, MAX_RULES, f"{source}: rules", "rules")
     for number, rule in enumerate(job.rules):
         _known(rule.types, known, f"{source}: rules[{number}].types")

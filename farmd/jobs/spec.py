@@ -11,7 +11,7 @@ import msgspec
 from farmd.commands import specs
 from store import manifests
 from store.errors import refuse
-from store.jobs import Action, Job, Rule, Success, Type, check
+from store.jobs import Action, Job, Rule, Success, Type, check, check_meant
 from store.manifests import Manifest, Restart
 from store.mistakes import shown
 from store.quantities import Seconds
@@ -175,7 +175,9 @@ def _check(spec: JobSpec, source: str) -> None:
         specs.check_pod(_compiled(spec, each), source, f"{where}pod", variables)
         specs.check_pod_labels(each.pod_labels, source, f"{where}pod_labels")
         specs.canonical_selector(each.node_selector, f"{source}: {where}node_selector")
-    check(FILE.build(spec, "0"), source)
+    job = FILE.build(spec, "0")
+    check(job, source)
+    check_meant(job, source)
 
 
 FILE = JobFile(spec=JobSpec, record=Job, check=_check, kept={"suspend": ""})

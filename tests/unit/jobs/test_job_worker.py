@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from farmd.commands.mutation import Call, Mutation, commit
 from farmd.jobs import commands
 from farmd.jobs.commands import JOB
-from store import codec
+from store import codec, manifests
 from store.errors import Conflict
-from store.jobs import Job, JobStatus, Run, Type
+from store.jobs import Job, JobStatus, Run, Success, Type
+from store.manifests import Manifest
 from store.pods import Pod
 from store.ports import Request
 from store.reality import Exit
@@ -378,6 +380,24 @@ async def test_a_record_beyond_the_limits_goes_when_a_person_deletes_it() -> Non
         job = Job(id="0a", name="b" * 41, types=[Type(name="w", manifest="a" * 64)], deleting=True)
         await jobs.fleet.put(KEYS.record("jobs", "0a"), job)
         await jobs.clock.advance(5)
+        assert await jobs.fleet.client.read(KEYS.record("jobs", "0a")) is None
+
+
+@pytest.mark.parametrize(
+    ("slots", "fields"),
+    [({"w": 0}, {"gang": True}), ({"w": 1, "m": 0}, {"success": Success(types=["m"])})],
+    ids=["a gang without a slot", "success of a type without slots"],
+)
+async def test_a_record_that_only_earlier_versions_took_ends_as_it_did_there(
+    slots: dict[str, int], fields: dict[str, Any]
+) -> None:
+    async with job_fleet("n1") as jobs:
+        body = manifests.canonical(Manifest(id="b", command=["/bin/true"]))
+        sha = manifests.digest(body)
+        await jobs.fleet.client.put(KEYS.manifest(sha), body)
+        types = [Type(name=name, manifest=sha, replicas=count) for name, count in slots.items()]
+        await jobs.fleet.put(KEYS.record("jobs", "0a"), Job(id="0a", name="b", types=types, ttl=60, **fields))
+        await jobs.clock.advance(90)
         assert await jobs.fleet.client.read(KEYS.record("jobs", "0a")) is None
 
 
