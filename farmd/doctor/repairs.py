@@ -208,7 +208,7 @@ _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
     "apps": _app,
     "trackers": _by("removes it: what only that revision of the app made bears its mark for ever"),
     "runs": _by("removes it: its job begins anew, slots that ended well too, and has all its retries again"),
-    "history": _by("removes it: that end of a rollout is not told any more, nor can it be gone back to"),
+    "history": _by("removes it: that end is told no more, nor can anybody go back to it"),
     "signatures": _by("removes it: sign the manifest again, else pods of that owner may be refused"),
     "agents": _by("removes it, and the agent announces itself again"),
     "reserved": _reserved,

@@ -131,7 +131,8 @@ class Apps(RuleBasedStateMachine):
                 assert live is not None
                 assert live.owner == own
                 assert ref not in wanted
-                assert app.deleting or state.wave >= len(steps(shot.wanted))  # A3
+                swaps = act.verb == "hand" and state.behind  # it waits for an app that waits for it
+                assert app.deleting or swaps or state.wave >= len(steps(shot.wanted))  # A3
             if act.verb == "remove":  # A2, A7, A8
                 assert app.prune or app.deleting or back
                 assert not live.busy  # type: ignore[union-attr]
