@@ -18,6 +18,7 @@ from farmd.kubernetes.definitions import lacking
 from farmd.kubernetes.errors import KubernetesError, UnexpectedAnswer
 from farmd.kubernetes.identity import uid_of
 from farmd.kubernetes.informer import Informer
+from farmd.kubernetes.pace import Priority
 from farmd.kubernetes.pin import Pin
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.kubernetes.troubles import Troubles
@@ -103,7 +104,7 @@ class Contact:
     async def _look(self, context: Context, pin: Pin) -> None:
         clock = context.clock
         try:
-            self._uid = await uid_of(self._transport, ANSWER_SECONDS)
+            self._uid = await uid_of(self._transport, ANSWER_SECONDS, Priority.PROBE)
             self._reached, self._error = clock.mono(), ""
         except (KubernetesError, CredentialInvalid) as error:
             log.debug("kubernetes.unreached", cluster=self._name, error=error.message)

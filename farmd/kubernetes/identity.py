@@ -21,13 +21,13 @@ class _Namespace(msgspec.Struct, frozen=True):
     metadata: _Meta = _Meta()
 
 
-async def uid_of(transport: KubernetesTransport, seconds: float) -> str:
+async def uid_of(transport: KubernetesTransport, seconds: float, priority: Priority = Priority.READ) -> str:
     """The uid of the cluster; empty where the server answers and does not tell it.
 
     Raises:
         KubernetesError: no answer within so many seconds, or none of an API server.
     """
-    request = Request("GET", NAMESPACES.path(name="kube-system"), priority=Priority.PROBE)
+    request = Request("GET", NAMESPACES.path(name="kube-system"), priority=priority)
     try:
         answer = await transport.send(request, seconds)
     except KubernetesError as error:

@@ -10,10 +10,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.credentials import Login
 from farmd.kubernetes.errors import TooManyRequests, Unavailable, UnknownOutcome
 from farmd.kubernetes.pace import MOST_IN_FLIGHT, Priority
 from farmd.kubernetes.transport import LONGEST_WAIT_SECONDS, REQUEST_SECONDS, KubernetesTransport, Request
+from store.clusters import ClusterReport
 from store.errors import SessionSuspended
 from tests.virtual import VirtualClock
 
@@ -166,6 +168,17 @@ async def test_a_probe_waits_for_no_place():
         assert await outcomes(probes) == [bytes]
         await server.clock.advance(REQUEST_SECONDS)
         assert await outcomes(tasks) == [UnknownOutcome] * MOST_IN_FLIGHT
+
+
+async def test_workers_that_confirm_an_absence_at_once_ask_no_more_than_other_requests_may():
+    async with serving() as server:
+        contact, context = Contact(server, "prod", ClusterReport()), SimpleNamespace(clock=server.clock)
+        server.seconds = 6.0
+        tasks = [asyncio.create_task(contact.confirm(context)) for _ in range(3 * MOST_IN_FLIGHT)]
+        await server.clock.advance(1)
+        assert server.sent == MOST_IN_FLIGHT
+        await server.clock.advance(30)
+        assert len(await outcomes(tasks)) == 3 * MOST_IN_FLIGHT
 
 
 async def test_a_server_that_is_well_again_is_noticed_by_a_probe():
