@@ -17,9 +17,10 @@ settings.load_profile("busy")
 
 logs.configure()
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell has what it starts with & ignore interrupts; all programs of the tests would, too.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts with & what ignores interrupts, nohup what ignores hangups: all programs of tests would, too.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 if servers.external() is None:
     # A variable in somebody's shell must never let tests write to a live cluster.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -197,11 +198,11 @@ class Late:
         return await self._send(request, timeout)
 
     async def send_now(self) -> None:
-        """Send what was held, by a connection of its own."""
+        """Send what was held, by a connection of its own, as if its session had been asked just before."""
         assert self._request is not None
-        clock = SystemClock()
+        asked, clock = replace(self._request, validity=lambda: 10.0), SystemClock()
         async with KubernetesTransport(self._access, clock=clock, rng=random.Random(1)) as transport:
-            await transport.send(self._request)
+            await transport.send(asked)
 
 
 async def test_people_are_alerted_of_a_revert_until_another_revision_is_there(
