@@ -120,12 +120,13 @@ class Records:
             if there is None:
                 continue
             if _owns_pods(part) and not steady:
-                owners.add(there.stored.record.id)
-                self._follow_pods(self._owners | owners)  # a change while they are looked at is not missed
+                owner = there.stored.record.id
+                owners.add(owner)
+                self._follow_pods(owner)  # first: no change is missed while they are looked at
             found[ref] = live = await self._live(part, call, there, entry, steady)
             if steady and self.index.cached(part.noun):
                 self._seen[ref] = Kept(entry.document, there.stored.index, live)
-        self._follow_pods(owners)
+        self._unfollow_pods(self._owners - owners)
         return found
 
     def _version(self, entry: Entry) -> int:
@@ -218,14 +219,16 @@ class Records:
         """The worker ended."""
         self.index.unfollow(self._refs, self.app)
         self._refs = set()
-        self._follow_pods(set())
+        self._unfollow_pods(self._owners)
 
-    def _follow_pods(self, owners: set[str]) -> None:
-        for owner in self._owners - owners:
+    def _follow_pods(self, owner: str) -> None:
+        self.context.fleet.follow(owner, self.app, self._wake)
+        self._owners.add(owner)
+
+    def _unfollow_pods(self, owners: set[str]) -> None:
+        for owner in owners:
             self.context.fleet.unfollow(owner, self.app)
-        for owner in owners - self._owners:
-            self.context.fleet.follow(owner, self.app, self._wake)
-        self._owners = owners
+        self._owners = self._owners - owners
 
     # -- writing -------------------------------------------------------------------------------
     async def act(self, acts: Sequence[Act], seq: int) -> Mapping[Ref, str]:  # noqa: ARG002 - fenced inside
