@@ -8,9 +8,9 @@ that another manager owns is final, whoever wrote it and when, but for what Knat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from farmd.kubernetes.managed import managers_of
+from farmd.kubernetes.managed import ManagedFields, managers_of
 from farmd.kubernetes.progressive.model import Bounds, Knative
 from farmd.kubernetes.progressive.objects import (
     ALIASES,
@@ -110,15 +110,16 @@ def _writers(found: Revision | PodAutoscaler, key: str) -> set[str]:
     return {each.manager for each in managers_of(found.metadata, "metadata", "annotations", key)}
 
 
+def entries(knative: Knative, name: str) -> Iterator[ManagedFields]:
+    """The entries of all who wrote a bound of a revision where it is read."""
+    if (found := bearer(knative, name)) is not None:
+        for key in (MIN_SCALE, MAX_SCALE):
+            yield from managers_of(found.metadata, "metadata", "annotations", key)
+
+
 def others(knative: Knative, name: str) -> set[tuple[str, str]]:
     """Who beside farmd wrote a bound of a revision where it is read, each with the time of its last write."""
-    found = bearer(knative, name)
-    entries = (
-        each
-        for key in (MIN_SCALE, MAX_SCALE)
-        for each in (managers_of(found.metadata, "metadata", "annotations", key) if found is not None else ())
-    )
-    return {(each.manager, each.time or "") for each in entries if each.manager != MANAGER}
+    return {(each.manager, each.time or "") for each in entries(knative, name) if each.manager != MANAGER}
 
 
 def _recorded(knative: Knative, name: str) -> Bounds:

@@ -12,7 +12,6 @@ from farmd.commands.mutation import Call
 from farmd.farm.model import Item
 from farmd.kubernetes import install
 from farmd.kubernetes.errors import NotFound
-from farmd.kubernetes.managed import managers_of
 from farmd.kubernetes.people.farms import Worker, knative_namespace, workers
 from farmd.kubernetes.progressive import bounds
 from farmd.kubernetes.progressive.items import owner
@@ -21,8 +20,6 @@ from farmd.kubernetes.progressive.objects import (
     CONFIG_MAPS,
     ENABLED,
     MANAGER,
-    MAX_SCALE,
-    MIN_SCALE,
     ORCHESTRATORS,
     RELEASED,
     SERVICES,
@@ -228,12 +225,7 @@ def _of_nobody(seen: Seen) -> Iterator[Fault]:
 
 def _stale(knative: Knative, name: str) -> str:
     """What is wrong with bounds of a revision that farmd wrote; empty: they are what people gave."""
-    bearer = bounds.bearer(knative, name)
-    if bearer is None or not any(
-        each.manager == MANAGER
-        for key in (MIN_SCALE, MAX_SCALE)
-        for each in managers_of(bearer.metadata, "metadata", "annotations", key)
-    ):
+    if not any(each.manager == MANAGER for each in bounds.entries(knative, name)):
         return ""
     stands = bounds.standing(knative, name)
     text = f"{name} has the bounds {bounds.written(stands)} of a stage"
