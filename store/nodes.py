@@ -100,6 +100,11 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     volumes: dict[str, NodeVolume] = {}
     parts: dict[str, str] = {}
 
+    @property
+    def draining(self) -> Drain | None:
+        """The drain that is not over yet."""
+        return self.drain if self.drain is not None and self.drain.stage != "done" else None
+
 
 class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Presence of a node's agent: its version, facts (labels, capacity) and HTTP address.

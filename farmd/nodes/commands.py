@@ -122,10 +122,10 @@ async def drain(call: Call, name: str, seconds: float) -> Mutation:
         )
     view = await view_of(call, name)
     old, now = view.record.drain, call.clock.now()
-    under_way = old is not None and old.stage != "done"
+    under_way = view.record.draining
     new = Drain(
-        stage=old.stage if old is not None and under_way else "pods",
-        since=old.since if old is not None and under_way else now,
+        stage=under_way.stage if under_way is not None else "pods",
+        since=under_way.since if under_way is not None else now,
         deadline=now + seconds,
         by=call.actor,
         reason=call.reason,

@@ -54,17 +54,12 @@ class Snapshot:
     @property
     def draining(self) -> Drain | None:
         """The drain that is not over yet."""
-        return draining(self.node) if self.node is not None else None
+        return self.node.draining if self.node is not None else None
 
     @property
     def lost(self) -> bool:
         """Whether its agent is given up and has not returned."""
         return not self.present and self.work.lost_since > 0
-
-
-def draining(node: Node) -> Drain | None:
-    """A node's drain that is not over yet."""
-    return node.drain if node.drain is not None and node.drain.stage != "done" else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from farmd.nodes import reader as reading
 from farmd.nodes import reasons
 from farmd.nodes.absence import Absences
 from farmd.nodes.leftovers import SystemPods
-from farmd.nodes.model import Plan, Snapshot, draining
+from farmd.nodes.model import Plan, Snapshot
 from farmd.nodes.watch import Watch
 from farmd.runtime.wake import Wake
 from farmd.work.kind import Kind
@@ -89,7 +89,7 @@ class NodeWorker(Worker[Snapshot, Plan]):
         stored = self.stored(self.context.caches.nodes)
         if stored is None and not self._absences.present(self.claim.item):
             return await self.gone()
-        drains = isinstance(stored, Stored) and draining(stored.record) is not None
+        drains = isinstance(stored, Stored) and stored.record.draining is not None
         self._watch.follow(self.claim.item, pods=drains)  # before they are read: no change is missed
         known = self.status.known
         return await reading.read(

@@ -73,8 +73,7 @@ def node_row(view: NodeRecords, condition: Condition, pods: int) -> NodeRow:
     """One node's row."""
     record, status = view.record, condition.status
     there = view.agent is not None or bool(view.unreadable)
-    draining = record.drain is not None and record.drain.stage != "done"
-    told = status if status is not None and (draining or status.state == "blocked") else None
+    told = status if status is not None and (record.draining or status.state == "blocked") else None
     return NodeRow(
         name=view.name,
         state=node_state(view, lost=condition.lost_since > 0),
