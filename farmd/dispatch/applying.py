@@ -52,8 +52,9 @@ def bring(shot: Snapshot, entries: Iterable[Entry]) -> Applied:
         else:
             _take(shot, entry, live, found)
     found.behind = sorted({app_of(shot.live[ref].owner) for ref in found.waits})
-    more = len(found.waits) > MAX_WAITS
-    found.waits = [*sorted(found.waits)[: MAX_WAITS - 1], ALL] if more else sorted(found.waits)
+    found.waits.sort()
+    if len(found.waits) > MAX_WAITS:
+        found.waits[MAX_WAITS - 1 :] = [ALL]
     return found
 
 

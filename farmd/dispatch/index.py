@@ -14,7 +14,7 @@ from farmd.commands.bundled import Bundled
 from farmd.dispatch.model import Ref
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
-from store.apps import ALL, KIND
+from store.apps import ALL, KIND, DispatchState
 from store.cache import PrefixCache
 from store.entry import Stored
 from store.families import DEPLOYMENTS, FAMILIES, WORK, named
@@ -143,21 +143,18 @@ class Index:
             if not key.startswith(prefix):
                 continue
             app, stored = keys.last_part(key), self._context.caches.tree(WORK).get(key)
-            state = stored.record.dispatch if stored is not None else None
-            before, after = self._waited.get(app, set()), set(state.waits if state is not None else ())
+            state = (stored.record.dispatch if stored is not None else None) or DispatchState()
+            before, after = self._waited.get(app, set()), set(state.waits)
             self._waited[app] = after
             for ref in before - after:
                 self.waits[ref].discard(app)
             for ref in after - before:
                 self.waits.setdefault(ref, set()).add(app)
                 self._wake(ref)
-            former, behind = self.behind.get(app, []), state.behind if state is not None else []
-            self.behind[app] = behind
-            for other in {*former, *behind} if (before, former) != (after, behind) else ():
-                if (wake := self._apps.get(other)) is not None:
-                    wake.set()
-            if (wake := self._apps.get(app)) is not None:
-                wake.set()
+            former, self.behind[app] = self.behind.get(app, []), state.behind
+            woken = {app, *former, *state.behind} if (before, former) != (after, state.behind) else {app}
+            for each in woken & self._apps.keys():
+                self._apps[each].set()
 
     def others(self, refs: Collection[Ref], app: str) -> Mapping[Ref, str]:
         """Of these objects those that another app waits for, with the first such app; ``*``: one waits for
