@@ -16,13 +16,14 @@ from farmd.signing import trust
 from farmd.signing.judge import Decision, Question, Refused, judge
 from store import codec, families, signatures
 from store.consul.client import ConsulClient
+from store.credentials import CredentialFiles
 from store.errors import AccessDenied, CredentialInvalid, RecordInvalid
 from store.keys import Keys
 from store.manifests import Manifest
 from store.ports import Clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class Admission:
     """Decides about starts on one node."""
 
@@ -32,15 +33,22 @@ class Admission:
     keys: Keys
     clock: Clock
 
+    def __post_init__(self) -> None:
+        # Asked for at each look at the presence, so it is not read anew while it stays as it is.
+        self._trusted = CredentialFiles([self.config.trust], self._owners_by_key, keeps=False)
+
     def trusts(self) -> dict[str, list[str]]:
         """The patterns of the owners that each key may sign for on this node, by the key's id."""
         try:
-            lines = [line for line in trust.read(self.config.trust) if line.may_reach(self.node)]
+            return self._trusted()
         except CredentialInvalid:
             return {}  # whoever asks for a start is told why nothing is permitted
+
+    def _owners_by_key(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for line in lines:
-            found.setdefault(signatures.key_id(line.key), []).extend(line.owners)
+        for line in trust.read(self.config.trust):
+            if line.may_reach(self.node):
+                found.setdefault(signatures.key_id(line.key), []).extend(line.owners)
         return found
 
     async def decide(
