@@ -172,6 +172,8 @@ async def _announce(service: Service, life: Life) -> None:
         before, lacks = life.waiting_for, service.lacks()
         if lacks != before:
             life.say(lacks)
-        if bool(lacks) != bool(before):
-            log.info("process.not_ready" if lacks else "process.ready", **({"lacks": lacks} if lacks else {}))
+        if before and not lacks:
+            log.info("process.ready")
+        elif lacks and not before:
+            log.info("process.not_ready", lacks=lacks)
         await life.clock.sleep(ANNOUNCE_SECONDS)
