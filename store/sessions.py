@@ -31,8 +31,9 @@ RENEWALS = 3
 RETRY_SECONDS = 1.0
 LATE_SECONDS = 0.9 * RENEW_SECONDS
 """What took so long had no answer in time: a connection that is refused or cut ends sooner."""
+JOINING = "waiting for a session in Consul"
 SUSPENDED = "waiting for Consul: the session was not renewed in time, writing is suspended"
-"""What a process lacks meanwhile, for people."""
+"""What a process lacks without a valid session, for people."""
 
 
 class Session:
@@ -102,6 +103,10 @@ class Session:
     def valid(self) -> bool:
         """Whether writing is allowed now."""
         return self.remaining() > 0
+
+    def lacks(self) -> str:
+        """What its holder waits for before it may write, for people; empty: it may."""
+        return "" if self.valid() else SUSPENDED
 
     def require(self) -> None:
         """Refuse a write that this session may not cover any more.

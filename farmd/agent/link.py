@@ -27,12 +27,11 @@ from store.keys import Keys
 from store.nodes import Agent as Presence
 from store.nodes import Node
 from store.ports import Clock, Recorder, Rng
-from store.sessions import MARGIN, SUSPENDED, Session
+from store.sessions import JOINING, MARGIN, Session
 from store.version import VERSION
 
 log = structlog.get_logger()
 
-JOINING = "waiting for a session in Consul"
 BACKOFF_START = 0.25
 BACKOFF_LIMIT = 5.0
 
@@ -89,7 +88,7 @@ class Link:
         if not self.present.is_set():
             return self._trouble
         assert self._joined is not None
-        return "" if self._joined.valid() else SUSPENDED
+        return self._joined.lacks()
 
     def doubt(self) -> None:
         """Check the presence at once, because another part found that it may not be this agent's."""

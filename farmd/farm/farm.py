@@ -40,7 +40,7 @@ from store.errors import (
 from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
-from store.sessions import SUSPENDED, Session
+from store.sessions import JOINING, Session
 from store.words import listed
 
 log = structlog.get_logger()
@@ -111,15 +111,11 @@ class Farm:
         """What this farm waits for before it is ready, for people; empty: it is."""
         if self.ready.is_set():
             assert self._session is not None
-            return "" if self._session.valid() else SUSPENDED
+            return self._session.lacks()
         if self._trouble:
             return f"waiting for Consul: {self._trouble}"
         unread = self.caches.unread()
-        return (
-            f"waiting for the first read of {listed(unread, 3)}"
-            if unread
-            else "waiting for a session in Consul"
-        )
+        return f"waiting for the first read of {listed(unread, 3)}" if unread else JOINING
 
     def publish(self) -> None:
         """Write the metrics that only a scrape needs: ages of trees, owned items, and those of kinds."""
