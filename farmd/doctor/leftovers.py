@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -57,8 +58,7 @@ def _names(survey: Survey) -> Iterator[Finding]:
             item = codec.decode(str, entry.value, entry.key)
         except RecordInvalid:
             continue
-        record = survey.keys.record(family, item)
-        if named(family) and record not in survey.trees[family]:
+        if record := _gone(survey, family, item):
             explanation = f"the name {name!r} leads to {item}, which does not exist"
             yield _finding(survey, "stale-name", entry, family, item, explanation, record)
 
@@ -68,8 +68,7 @@ def _states(survey: Survey) -> Iterator[Finding]:
         tree = survey.keys.tree(family)
         for entry in survey.well_formed(family):
             kind, _, item = entry.key[len(tree) :].partition("/")
-            if named(kind) and survey.keys.record(kind, item) not in survey.trees[kind]:
-                record = survey.keys.record(kind, item)
+            if record := _gone(survey, kind, item):
                 explanation = f"the {kind} record {item} does not exist"
                 yield _finding(survey, f"stale-{family}", entry, kind, item, explanation, record)
 
@@ -93,26 +92,29 @@ def _managed(survey: Survey) -> Iterator[Finding]:
             except RecordInvalid:
                 continue
             kind, _, item = getattr(record, "managed_by", "").partition("/")
-            manager = survey.keys.record(kind, item)
-            if not named(kind) or manager in survey.trees[kind]:
+            manager = _gone(survey, kind, item)
+            if not manager:
                 continue
             value = codec.rewrite(msgspec.structs.replace(record, **freed(record)), entry.value)
             writes = ((entry.key, entry.modify_index, value),)
-            lock = survey.trees["locks"].get(survey.keys.mutation_lock(family, record.id))
-            theirs = lock is not None and _of_nobody(survey, Holder.parse(lock.value)) == manager
             yield Finding(
                 "managed-by-nobody",
                 survey.short(entry.key),
                 f"{record.managed_by} manages it, and does not exist",
                 f"farmctl doctor --fix {survey.short(entry.key)} sets it free",
                 Removal(
-                    family,
-                    record.id,
-                    ((lock.key, lock.modify_index),) if lock is not None and theirs else (),
-                    absent=(manager,),
-                    writes=writes,
+                    family, record.id, _lock_of_manager(survey, family, record), (manager,), writes=writes
                 ),
             )
+
+
+def _lock_of_manager(survey: Survey, family: str, record: Any) -> tuple[tuple[str, int], ...]:
+    """The mutation lock of a record (R13) and its index, where its manager holds it."""
+    lock = survey.trees["locks"].get(survey.keys.mutation_lock(family, record.id))
+    if lock is None:
+        return ()
+    holder = Holder.parse(lock.value)
+    return ((lock.key, lock.modify_index),) if f"{holder.kind}/{holder.id}" == record.managed_by else ()
 
 
 def _services(survey: Survey) -> Iterator[Finding]:
@@ -147,18 +149,18 @@ def _locks(survey: Survey) -> Iterator[Finding]:
         if not entry.session:
             explanation = "no session holds it, so it is never freed, and no farm can take it"
             yield _finding(survey, "lock-of-nobody", entry, kind, item, explanation)
-        elif named(kind) and (record := survey.keys.record(kind, item)) not in survey.trees[kind]:
+        elif record := _gone(survey, kind, item):
             explanation = f"{holder.kind}/{holder.id} holds the lock of an item that does not exist"
             yield _finding(survey, "stale-lock", entry, kind, item, explanation, record)
-        elif gone := _of_nobody(survey, holder):
+        elif manager := _gone(survey, holder.kind, holder.id):  # a mutation lock (R13)
             explanation = f"{holder.kind}/{holder.id} keeps people's changes out, and does not exist"
-            yield _finding(survey, "stale-lock", entry, kind, item, explanation, gone)
+            yield _finding(survey, "stale-lock", entry, kind, item, explanation, manager)
 
 
-def _of_nobody(survey: Survey, holder: Holder) -> str:
-    """The key of the item that holds a mutation lock (R13) and is gone; empty where nothing is wrong."""
-    key = survey.keys.record(holder.kind, holder.id)
-    return key if named(holder.kind) and key not in survey.trees[holder.kind] else ""
+def _gone(survey: Survey, family: str, item: str) -> str:
+    """The key of an item that people name and that is gone; empty: it is there, or of another family."""
+    key = survey.keys.record(family, item)
+    return key if named(family) and key not in survey.trees[family] else ""
 
 
 def _finding(
