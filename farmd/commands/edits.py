@@ -179,24 +179,12 @@ class Edits(Generic[S, T]):
         room = await move_room(call, self.kind, stored.record.id)
         serves = self.pods is not None and not self.words.ended
         services = await served(call, self.kind, stored.record.id) if serves else {}
-        names = ",".join(services)
-        change = self.change(
-            stored.record,
-            "delete",
-            before={
-                "exists": True,
-                **held.before,
-                **({"reservations": 1} if room else {}),
-                **({"services": names} if names else {}),
-            },
-            after={
-                "exists": False,
-                **held.after,
-                **({"reservations": 0} if room else {}),
-                **({"services": ""} if names else {}),
-            },
-            destructive=True,
-        )
+        before, after = {"exists": True, **held.before}, {"exists": False, **held.after}
+        if room:
+            before["reservations"], after["reservations"] = 1, 0
+        if services:
+            before["services"], after["services"] = ",".join(services), ""
+        change = self.change(stored.record, "delete", before=before, after=after, destructive=True)
         gone = self.records(call.client, call.keys).delete(stored)
         past = (
             [operations.delete_tree(call.keys.history(stored.record.name, ""))] if self.words.gradual else []
