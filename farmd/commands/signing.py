@@ -7,7 +7,6 @@ are the agents; this only spares people the wait for their refusal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
@@ -134,8 +133,9 @@ def _trusts(agent: Agent, signature: Signature) -> bool:
     """Whether a node trusts the key of a signature for its owner, as far as its agent tells."""
     if agent.trusts is None:
         return True
-    owner = signature.statement.owner
-    return any(fnmatchcase(owner, pattern) for pattern in agent.trusts.get(signature.key_id, ()))
+    from farmd.signing.trust import fits
+
+    return fits(signature.statement.owner, agent.trusts.get(signature.key_id, ()))
 
 
 async def enforcing(call: Call) -> list[Agent]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -24,6 +24,11 @@ _FORBIDDEN = stat.S_IWGRP | stat.S_IWOTH
 _PATTERNS = re.compile(r"[A-Za-z0-9._/*-]+(,[A-Za-z0-9._/*-]+)*")
 
 
+def fits(name: str, patterns: Iterable[str]) -> bool:
+    """Whether an owner or a node is one of those that the patterns of a line are for."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
 class Trusted(NamedTuple):
     """One line: a person's key, for whose pods and to which nodes it may deploy."""
 
@@ -34,11 +39,11 @@ class Trusted(NamedTuple):
 
     def may_deploy(self, owner: str) -> bool:
         """Whether the person signs for this owner, ``<family>/<name>``."""
-        return any(fnmatchcase(owner, pattern) for pattern in self.owners)
+        return fits(owner, self.owners)
 
     def may_reach(self, node: str) -> bool:
         """Whether a node obeys the person."""
-        return any(fnmatchcase(node, pattern) for pattern in self.nodes)
+        return fits(node, self.nodes)
 
 
 Trust = Sequence[Trusted]
