@@ -80,11 +80,9 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     @property
     def reason(self) -> str:
         """Why no farm works on it, what manages it, the reason in the status, or that it is outdated."""
-        if self.unowned:
-            return self.unowned
+        if self.unowned or self.unmanaged:
+            return self.unowned or self.unmanaged
         said = self._said()
-        if self.unmanaged:
-            return self.unmanaged
         if self.managed:  # which writes the record at every step, so that a status is often behind
             return self.managed if said in {"", OUTDATED} else f"{self.managed}; {said}"
         return said
@@ -198,9 +196,9 @@ async def _managers(client: ConsulClient, keys: Keys, records: Sequence[Named]) 
     """How far those items are that manage some of the records, or why they do nothing: fields of a ``Row``,
     by ``<family>/<id>``.
     """
-    managed = {getattr(record, "managed_by", "") for record in records}
+    managed = {getattr(record, "managed_by", "").partition("/")[0] for record in records}
     found = {}
-    for name in sorted({item.partition("/")[0] for item in managed} & FAMILIES.keys()):
+    for name in sorted(managed & FAMILIES.keys()):
         listing = await records_of(client, keys, family := FAMILIES[name]).list()
         statuses = await StatusStore(client, keys, name, family.status).list()
         for stored in listing.items:
