@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.binaries import binary
+from tests.kubeconfigs import kubeconfig
 from tests.kubernetes_certificates import certificates
 from tests.ports import free_ports
 from tests.server_process import ServerProcess
@@ -196,15 +197,7 @@ class ApiServer(ServerProcess, Api):
                 "client-key": str(self.keys / "admin.key"),
             }
         cluster = {"server": self.url, "certificate-authority": str(self.keys / "ca.crt")}
-        return json.dumps(
-            {
-                "kind": "Config",
-                "current-context": "test",
-                "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
-                "clusters": [{"name": "test", "cluster": cluster}],
-                "users": [{"name": user, "user": login}],
-            }
-        )
+        return kubeconfig(cluster, login)
 
     @cache  # noqa: B019
     def login(self) -> ssl.SSLContext:

@@ -29,6 +29,7 @@ from tests.canaries import ADDRESS, CONFIGURATION, FILE, PEM, VALUE, canary
 from tests.certificates import authority, caller, issue
 from tests.fleet import LIMIT
 from tests.guarded import NODES, AsRole, Guarded, asked, guarded_consul, world
+from tests.kubeconfigs import kubeconfig
 from tests.processes import Program, eventually, stopped_at_the_end
 
 pytestmark = pytest.mark.xdist_group("access")
@@ -101,11 +102,7 @@ class Planted:
             self.secrets[key] = guarded.token_file("farm").read_text().strip()
             return str(guarded.token_file("farm"))
         if key == "kubernetes.kubeconfig":
-            user = {"name": "me", "user": {"token": secret}}
-            cluster = {"name": "here", "cluster": {"server": "https://127.0.0.1:1"}}
-            context = {"name": "c", "context": {"user": "me", "cluster": "here"}}
-            lists = {"users": [user], "clusters": [cluster], "contexts": [context]}
-            return self.file(word, json.dumps({"apiVersion": "v1", "current-context": "c", **lists}))
+            return self.file(word, kubeconfig({"server": "https://127.0.0.1:1"}, {"token": secret}))
         if key == "agent.registry_auth":
             auth = base64.b64encode(f"user:{secret}".encode()).decode()
             return self.file(word, json.dumps({"auths": {"registry.example": {"auth": auth}}}))

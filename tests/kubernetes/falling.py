@@ -10,7 +10,6 @@ thread: else the cases that became ready meanwhile wait for one another, and the
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -24,6 +23,7 @@ from tests.fault import falling
 from tests.fault.farm_process import FarmProcess, Nursery
 from tests.fault.rig import came
 from tests.fleet import Cluster, cluster_on, eventually, in_time
+from tests.kubeconfigs import kubeconfig
 from tests.kubernetes_server import Api
 from tests.mortal import bury
 from tests.proxy import Hold, Proxy, Seen, transactions
@@ -75,15 +75,8 @@ class Front(ABC):
 
     async def farm(self, name: str) -> FarmProcess:
         """One more farm, as a process."""
-        where = {"cluster": "c", "user": "u"}
-        config = {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": where}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://{self.api.address}"}}],
-            "users": [{"name": "u", "user": {}}],
-        }
         path = self.folder / f"{self.namespace}.json"
-        path.write_text(json.dumps(config))
+        path.write_text(kubeconfig({"server": f"http://{self.api.address}"}))
         section = {"kubeconfig": str(path), "name": self.namespace, "namespaces": [self.namespace]}
         keys = self.cluster.keys
         start = partial(self.nursery.farm, kinds=self.kinds, kubernetes=section)

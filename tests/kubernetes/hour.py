@@ -19,6 +19,7 @@ from monitoring.ask import Prometheus
 from tests.engine import IMAGE, PodmanEngine
 from tests.farmctl import ROOT, Farmctl
 from tests.fleet import eventually
+from tests.kubeconfigs import kubeconfig
 from tests.kubernetes.farmjobs import Jobs
 from tests.ports import free_ports, pod_ports
 from tests.processes import Program
@@ -41,15 +42,6 @@ def job(name: str, command: str, **fields: object) -> str:
     return yaml.safe_dump({"name": name, "types": [worker | fields], "backoff_limit": 1})
 
 
-def plain(server: str) -> str:
-    """A kubeconfig (JSON is YAML) of a server that asks for nothing."""
-    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-    clusters = [{"name": "c", "cluster": {"server": server}}]
-    users: list[object] = [{"name": "u", "user": {}}]
-    found = {"current-context": "c", "contexts": [context], "clusters": clusters, "users": users}
-    return json.dumps(found)
-
-
 class Hour:
     """The fleet, and one method for each thing that happens to it."""
 
@@ -68,9 +60,9 @@ class Hour:
         server = self.jobs.server
         self.outside = Proxy(server.url.removeprefix("https://"), tls=server.login())
         await self._stack.enter_async_context(self.outside)
-        kubeconfig = self.folder / "kubeconfig"
-        kubeconfig.write_text(plain(f"http://{self.outside.address}"))
-        outside = {"KUBECONFIG": str(kubeconfig), "FARMD_KUBERNETES__NAMESPACES": self.jobs.namespace}
+        path = self.folder / "kubeconfig"
+        path.write_text(kubeconfig({"server": f"http://{self.outside.address}"}))
+        outside = {"KUBECONFIG": str(path), "FARMD_KUBERNETES__NAMESPACES": self.jobs.namespace}
         self.engine = self._programs.enter_context(await asyncio.to_thread(PodmanEngine))
         webs = free_ports(5)
         self.first = self._start("run", "f1", webs[0], self.proxy.address, FARMD_FARM__NAME="f1", **outside)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from farmd.kubernetes.errors import Unavailable, UnknownOutcome
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from tests.fleet import in_time
+from tests.kubeconfigs import kubeconfig
 from tests.kubernetes.rollouts import Rollouts
 from tests.kubernetes.test_rollout_history import NEW, OLD, kept, pushed
 from tests.proxy import Proxy
@@ -60,10 +60,7 @@ class Through:
 
     def kubeconfig(self, user: str) -> str:
         """Whoever asks is the proxy's own user."""
-        context = {"name": "c", "context": {"cluster": "c", "user": user}}
-        cluster = {"name": "c", "cluster": {"server": f"http://{self.proxy.address}"}}
-        config = {"current-context": "c", "contexts": [context], "clusters": [cluster]}
-        return json.dumps(config | {"users": [{"name": user, "user": {}}]})
+        return kubeconfig({"server": f"http://{self.proxy.address}"})
 
 
 def shifts(seen: Seen) -> bool:

@@ -17,6 +17,7 @@ from farmd.kubernetes.access import access
 from farmd.kubernetes.pace import Pace, Priority
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock
+from tests.kubeconfigs import kubeconfig
 from tests.recorders import CountingRecorder
 from tests.still_clock import StillClock
 from tests.web_servers import serving
@@ -37,14 +38,8 @@ async def asking(
 
 def transport(folder: Path, url: str, **user: object) -> KubernetesTransport:
     """A transport to an address."""
-    config = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": user}],
-    }
     path = folder / "config.json"
-    path.write_text(json.dumps(config))
+    path.write_text(kubeconfig({"server": url}, user))
     clock = SystemClock()
     where = access({"PATH": "/usr/bin:/bin"}, clock, kubeconfig=str(path))
     return KubernetesTransport(where, clock=clock, rng=random.Random(1), metrics=CountingRecorder())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from farmd.kubernetes.access import access
 from store.addresses import told
 from store.consul.environment import Address
 from store.errors import InputInvalid
+from tests.kubeconfigs import kubeconfig
 from tests.still_clock import StillClock
 
 
@@ -46,8 +46,8 @@ def test_all_that_tell_an_address_hide_it_by_this_rule(tmp_path: Path) -> None:
     found = [shown(bad), Engine(bad).told]
     for refused in (
         lambda: Address.from_environment({"CONSUL_HTTP_ADDR": bad}),
-        lambda: access({"KUBECONFIG": str(kubeconfig(tmp_path, bad))}, StillClock()),
-        lambda: access({"KUBECONFIG": str(kubeconfig(tmp_path, "https://ada:s3cret@h"))}, StillClock()),
+        lambda: asking(tmp_path, bad),
+        lambda: asking(tmp_path, "https://ada:s3cret@h"),
     ):
         with pytest.raises(InputInvalid) as error:
             refused()
@@ -55,14 +55,8 @@ def test_all_that_tell_an_address_hide_it_by_this_rule(tmp_path: Path) -> None:
     assert all("[hidden]@h" in each and "cret" not in each for each in found), found
 
 
-def kubeconfig(folder: Path, server: str) -> Path:
-    """A file whose one context leads to that server."""
+def asking(folder: Path, server: str) -> None:
+    """Take a kubeconfig whose one context leads to that server."""
     path = folder / "kubeconfig"
-    content = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    path.write_text(json.dumps(content))
-    return path
+    path.write_text(kubeconfig({"server": server}, {"token": "t"}))
+    access({"KUBECONFIG": str(path)}, StillClock())
