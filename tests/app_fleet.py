@@ -14,6 +14,7 @@ from farmd.dispatch.native import parse
 from farmd.dispatch.plan import carried
 from farmd.dispatch.revision import wanted
 from farmd.dispatch.standing import former, standing, state_of
+from farmd.replication.commands import RC
 from store import apps, codec
 from store.apps import KIND, App, AppStatus, AppStore, DispatchState
 from store.entry import Entry as RawEntry
@@ -37,6 +38,13 @@ def rc(name: str, *args: str, **fields: Any) -> dict[str, Any]:
     """A controller's document, whose pods are available as soon as they are healthy."""
     said = {"replicas": 1, "min_healthy_time": 0, "pod": pod(name, *args)}
     return {"apiVersion": "farmd/v1", "kind": "rc", "name": name, **said, **fields}
+
+
+def spec(name: str, *args: str, **fields: Any) -> Any:
+    """The same controller as a file without an app says it."""
+    said = rc(name, *args, **fields)
+    del said["apiVersion"], said["kind"]
+    return RC.file.parse(said, "test")
 
 
 def document(kind: str, name: str, **fields: Any) -> dict[str, Any]:

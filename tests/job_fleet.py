@@ -16,7 +16,6 @@ from store.features import JOBS
 from store.intent import Intent
 from store.jobs import Job, JobStatus, Run
 from store.keys import is_sentinel
-from store.nodes import Agent
 from store.pods import Place, Pod
 from store.reality import Exit, Health, Reality
 from tests.node_farms import KEYS, Fleet, fleet_of
@@ -49,8 +48,7 @@ class JobFleet:
 
     async def arrive(self, *names: str, **fields: Any) -> None:
         """Nodes whose agents know jobs."""
-        for name in names:
-            await self.fleet.put(KEYS.agent(name), Agent(node=name, version="1", features=[JOBS], **fields))
+        await self.fleet.arrive(*names, features=[JOBS], **fields)
 
     async def run(self, **fields: Any) -> Job:
         """``farmctl job run``."""

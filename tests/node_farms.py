@@ -97,9 +97,10 @@ class Fleet:
             await self.put(KEYS.node(name), Node(**said))
             await self.arrive(name)
 
-    async def arrive(self, *names: str) -> None:
+    async def arrive(self, *names: str, **said: Any) -> None:
+        """Agents are there who say so of themselves."""
         for name in names:
-            await self.put(KEYS.agent(name), Agent(node=name, version="1"))
+            await self.put(KEYS.agent(name), Agent(node=name, version="1", **said))
         await self.clock.settle()
 
     async def leave(self, *names: str) -> None:

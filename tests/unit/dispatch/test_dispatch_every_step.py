@@ -13,7 +13,7 @@ import pytest
 
 from farmd.commands.mutation import commit
 from farmd.replication.commands import RC
-from tests.app_fleet import KINDS, MARK, AppFleet, app_fleet, document, rc
+from tests.app_fleet import KINDS, MARK, AppFleet, app_fleet, document, rc, spec
 from tests.node_farms import FATES, Fall
 
 BEFORE = (
@@ -33,16 +33,12 @@ AFTER = (
 BAD = (rc("a", labels={"n": "3"}), rc("b"), rc("c"), rc("web", "--v1"), rc("worse", "--bad"))
 
 
-def spec(of: dict[str, Any]) -> Any:
-    return RC.file.parse({k: v for k, v in of.items() if k not in ("apiVersion", "kind", "wave")}, "x")
-
-
 async def prepared(fleet: AppFleet) -> None:
     """The first revision, and controllers of nobody's."""
     await fleet.apply(*BEFORE)
     await fleet.reached(1)
-    for each in (rc("found", replicas=0), rc("foreign", replicas=0)):
-        await commit(fleet.call, await RC.create(fleet.call, spec(each)))
+    for each in (spec("found", replicas=0), spec("foreign", replicas=0)):
+        await commit(fleet.call, await RC.create(fleet.call, each))
 
 
 async def moved(fleet: AppFleet) -> None:

@@ -11,7 +11,7 @@ from farmd.commands.mutation import commit
 from farmd.dispatch import waiting
 from farmd.replication.commands import RC
 from farmd.runtime.errors import EndedOtherwise
-from tests.app_fleet import KEYS, MARK, app_fleet, apply, document, pod, rc
+from tests.app_fleet import MARK, app_fleet, apply, document, pod, rc, spec
 from tests.fleet import Inbox
 
 
@@ -22,7 +22,7 @@ async def test_what_waits_for_a_job_begins_as_soon_as_that_ended_well_and_never_
     words: list[str], phase: str, made: set[str]
 ) -> None:
     async with app_fleet("n1") as fleet:
-        await fleet.fleet.client.put(KEYS.agent("n1"), b'{"node":"n1","version":"1","features":["jobs.1"]}')
+        await fleet.fleet.arrive("n1", features=["jobs.1"])
         load = document("job", "load", backoff_limit=0, types=[{"name": "main", "pod": pod("load", *words)}])
         await fleet.apply(load, rc("web", after=["job/load"]))
         await fleet.told(phase, within=30)
@@ -86,8 +86,7 @@ async def test_objects_that_an_app_left_behind_are_taken_again_by_one_of_its_nam
 async def test_people_are_told_of_an_app_that_is_blocked_for_ten_minutes_and_not_before() -> None:
     inbox = Inbox()
     async with app_fleet("n1", alerts=inbox) as fleet:
-        spec = {k: v for k, v in rc("web", replicas=0).items() if k not in ("apiVersion", "kind")}
-        await commit(fleet.call, await RC.create(fleet.call, RC.file.parse(spec, "x")))
+        await commit(fleet.call, await RC.create(fleet.call, spec("web", replicas=0)))
         await fleet.apply(rc("web", replicas=1), deadline=3000.0)
         await fleet.told("exists and differs")
         await fleet.clock.advance(590)

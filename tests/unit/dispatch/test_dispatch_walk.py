@@ -17,7 +17,7 @@ from farmd.dispatch import revision
 from farmd.dispatch.standing import standing
 from farmd.replication.commands import RC
 from store.apps import AppStore
-from tests.app_fleet import KEYS, KINDS, AppFleet, app_fleet, document, rc
+from tests.app_fleet import KEYS, KINDS, AppFleet, app_fleet, document, rc, spec
 
 APPS = ("shop", "next")
 NAMES = ("a", "b", "c", "d", "e")
@@ -105,7 +105,7 @@ class Walk:
 async def test_whatever_happened_marks_are_what_is_wanted_in_the_end(seed: int) -> None:
     async with app_fleet("n1", "n2", farms=2) as fleet:
         walk = Walk(fleet, seed)
-        await commit(fleet.call, await RC.create(fleet.call, RC.file.parse(_bare("foreign"), "x")))
+        await commit(fleet.call, await RC.create(fleet.call, spec("foreign", replicas=0)))
         for _ in range(14):
             await walk.step()
             await fleet.clock.advance(walk.rng.choice([0.5, 3.0, 15.0]))
@@ -119,7 +119,3 @@ async def test_whatever_happened_marks_are_what_is_wanted_in_the_end(seed: int) 
         assert marked == wanted | {(NAMES[0], "apps/shop"), (NAMES[1], "apps/next")}
         assert found["foreign"].part_of == ""
         assert (await fleet.records("nodes"))["n1"].parts == {}
-
-
-def _bare(name: str) -> dict[str, Any]:
-    return {k: v for k, v in rc(name, replicas=0).items() if k not in ("apiVersion", "kind")}

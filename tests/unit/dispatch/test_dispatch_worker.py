@@ -19,7 +19,7 @@ from store.apps import AppStore
 from store.errors import Conflict, StoreUnavailable
 from store.failsafe import Failsafe
 from store.ports import Request
-from tests.app_fleet import KEYS, MARK, AppFleet, app_fleet, document, pod, rc
+from tests.app_fleet import KEYS, MARK, AppFleet, app_fleet, document, pod, rc, spec
 from tests.fleet import Inbox
 from tests.node_farms import Fall
 
@@ -253,19 +253,15 @@ async def test_r14_people_edit_what_a_file_leaves_open_and_disable_and_restart_e
             await set_replicas(call, "web", 3)
         with pytest.raises(Conflict, match="rc/web is part of app"):
             await RC.delete(call, "web", cascade=True)
-        other = {key: value for key, value in rc("web", "--v9").items() if key not in ("apiVersion", "kind")}
         with pytest.raises(Conflict, match="pod of rc/web " + SAID):
-            await RC.update(call, RC.file.parse(other, "x"), now=False)
+            await RC.update(call, spec("web", "--v9"), now=False)
         await commit(call, await RC.restart(call, "web"))
         await commit(call, await RC.disable(call, "web"))
         await fleet.clock.advance(20)
         found = (await fleet.records())["web"]
         assert (found.disabled, found.restart) == (True, 1)
         await commit(call, await RC.enable(call, "web"))
-        labels = {key: value for key, value in rc("web").items() if key not in ("apiVersion", "kind")}
-        await commit(
-            call, await RC.update(call, RC.file.parse(labels | {"labels": {"a": "b"}}, "x"), now=False)
-        )
+        await commit(call, await RC.update(call, spec("web", labels={"a": "b"}), now=False))
         await fleet.clock.advance(20)
         assert (await fleet.records())["web"].labels == {"a": "b"}
 
@@ -285,9 +281,8 @@ async def test_r14_a_forced_edit_holds_until_the_worker_looks_again() -> None:
 
 async def test_an_equal_controller_of_nobodys_is_adopted_and_another_one_only_by_name() -> None:
     async with app_fleet("n1") as fleet:
-        for each in (rc("equal"), rc("other", replicas=0)):
-            spec = RC.file.parse({k: v for k, v in each.items() if k not in ("apiVersion", "kind")}, "x")
-            await commit(fleet.call, await RC.create(fleet.call, spec))
+        for each in (spec("equal"), spec("other", replicas=0)):
+            await commit(fleet.call, await RC.create(fleet.call, each))
         before = await fleet.records()
         await fleet.apply(rc("equal"), rc("other", replicas=1, wave=1))
         told = await fleet.told("exists and differs")
@@ -371,7 +366,7 @@ async def test_an_app_that_ends_may_leave_its_objects_to_people() -> None:
 async def test_a_job_runs_once_and_what_waits_for_it_begins_then() -> None:
     async with app_fleet("n1") as fleet:
         load = document("job", "load", types=[{"name": "main", "pod": pod("load")}])
-        await fleet.fleet.client.put(KEYS.agent("n1"), b'{"node":"n1","version":"1","features":["jobs.1"]}')
+        await fleet.fleet.arrive("n1", features=["jobs.1"])
         await fleet.apply(load, rc("web", after=["job/load"]))
         await fleet.clock.advance(10)
         assert set(await fleet.records()) == set()
@@ -506,8 +501,7 @@ SERVICE = {"container": {"image": f"web@sha256:{'1' * 64}"}, "replicas": 1}
 
 async def test_a_service_is_deployed_for_its_app_and_people_do_not_deploy_it_otherwise() -> None:
     async with app_fleet("n1") as fleet:
-        agent = b'{"node":"n1","version":"1","features":["runtime.container"]}'
-        await fleet.call.client.put(KEYS.agent("n1"), agent)
+        await fleet.fleet.arrive("n1", features=["runtime.container"])
         await fleet.apply(document("service", "front", **SERVICE), rc("web", after=["service/front"]))
         await fleet.reached(1, within=600)
         front = (await fleet.records("services"))["front"]
@@ -526,8 +520,7 @@ async def test_a_service_is_deployed_for_its_app_and_people_do_not_deploy_it_oth
 
 async def test_a_service_that_differs_names_the_field_of_its_file() -> None:
     async with app_fleet("n1") as fleet:
-        agent = b'{"node":"n1","version":"1","features":["runtime.container"]}'
-        await fleet.call.client.put(KEYS.agent("n1"), agent)
+        await fleet.fleet.arrive("n1", features=["runtime.container"])
         await fleet.apply(document("service", "front", **SERVICE))
         await fleet.reached(1, within=600)
         deployed = load(bundled()["service"])
@@ -576,8 +569,7 @@ def _is_set(fall: Fall) -> Any:
 
 async def test_a_service_that_was_rolled_back_is_tried_again_with_another_version_alone() -> None:
     async with app_fleet("n1") as fleet:
-        agent = b'{"node":"n1","version":"1","features":["runtime.container"]}'
-        await fleet.call.client.put(KEYS.agent("n1"), agent)
+        await fleet.fleet.arrive("n1", features=["runtime.container"])
         await fleet.apply(document("service", "front", **SERVICE))
         await fleet.reached(1, within=600)
         bad = {"container": {**SERVICE["container"], "command": ["--bad"]}}

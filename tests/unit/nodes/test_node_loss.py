@@ -48,8 +48,7 @@ async def test_r21_an_absent_agent_is_given_up_after_the_grace_period_and_not_be
 async def test_the_labels_of_an_absent_agent_are_told_until_it_is_back() -> None:
     async with fleet_of(*NODES) as fleet:
         await fleet.start("a")
-        await fleet.put(KEYS.agent("n1"), Agent(node="n1", version="1", labels={"rack": "a"}))
-        await fleet.clock.settle()
+        await fleet.arrive("n1", labels={"rack": "a"})
         await fleet.leave("n1")
         for seconds, state in ((NOTICE_SECONDS + 2, "absent"), (GRACE, "lost")):
             await fleet.clock.advance(seconds)
