@@ -12,7 +12,6 @@ from farmd.agent.model import Policy, SigningConfig
 from farmd.signing import keys as signing
 from store import codec, signatures
 from store.manifests import Manifest
-from store.nodes import Agent as Presence
 from store.rcs import ReplicationController, ReplicationControllerStore
 from store.reality import Reality
 from store.signatures import Signature, Statement
@@ -169,10 +168,9 @@ async def test_a_key_that_leaves_the_trust_file_starts_nothing_and_the_new_one_d
     await rig.until_running(RUNS)
 
     async def told_whom_it_trusts() -> bool:
-        stated = await rig.client.read(rig.keys.agent("n1"))
-        assert stated is not None
-        key = signatures.key_id(signing.public_of(people.key))
-        return codec.decode(Presence, stated.value, stated.key).trusts == {key: ["rcs/web"]}
+        found = await rig.presence()
+        assert found is not None
+        return found[0].trusts == {signatures.key_id(signing.public_of(people.key)): ["rcs/web"]}
 
     await eventually(told_whom_it_trusts, what="the keys that the node trusts")
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from farmd.agent.intents import Intents
-from store import codec, registration
-from store.nodes import Agent
+from store import registration
 from store.process import start_ticks
 from tests.agents import Agents, Running, agents_on, alive, kill, shell, web
 from tests.fleet import eventually
@@ -220,9 +219,9 @@ async def _opened(rig: Agents) -> bool:
 
 async def _closed(rig: Agents) -> str:
     """What the agent tells farms of why it starts no pod."""
-    entry = await rig.client.read(rig.keys.agent("n1"))
-    assert entry is not None
-    return codec.decode(Agent, entry.value, entry.key).closed
+    found = await rig.presence()
+    assert found is not None
+    return found[0].closed
 
 
 async def test_r27_a_wiped_and_restarted_store_stops_nothing(durable: ConsulServer, tmp_path: Path) -> None:

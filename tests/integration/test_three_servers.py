@@ -15,14 +15,12 @@ import yaml
 from store import codec
 from store.audit import Audit
 from store.entry import Entry
-from store.keys import Keys, is_sentinel
 from tests.composed_servers import Fleet, Member, composed_servers
-from tests.fleet import client_of
+from tests.fault.upgrade_rig import START
+from tests.fleet import KEYS, Cluster, client_of
 from tests.processes import eventually
 
 pytestmark = pytest.mark.slow
-TELL = 'echo "$FARMD_NODE $FARMD_INSTANCE $$" >> "$STARTS"; exec sleep 900'
-KEYS = Keys()
 World = dict[str, Entry]
 
 
@@ -32,8 +30,7 @@ def world(fleet: Fleet) -> World:
     async def read() -> World:
         client = client_of(fleet.leader.address, fleet.token)
         try:
-            page = await client.list(KEYS.prefix, mode="consistent")
-            return {raw.key: Entry.of(raw) for raw in page.items if not is_sentinel(raw.key)}
+            return await Cluster(client).entries(KEYS.prefix)
         finally:
             await client.close()
 
@@ -45,7 +42,7 @@ def tree(found: World, family: str) -> set[str]:
 
 
 def controller(fleet: Fleet, name: str, replicas: int) -> str:
-    pod = {"id": name, "command": ["sh", "-c", TELL], "env": {"STARTS": str(fleet.folder / "starts")}}
+    pod = {"id": name, "command": ["sh", "-c", START], "env": {"STARTS": str(fleet.folder / "starts")}}
     return yaml.safe_dump({"name": name, "replicas": replicas, "min_healthy_time": "0s", "pod": pod})
 
 

@@ -20,28 +20,24 @@ from store.embedded.inprocess import InProcessTransport
 from store.errors import StoreUnavailable
 from store.keys import Keys
 from store.nodes import Agent
-from store.ports import Request, Response
+from store.ports import Request
+from tests.toys import Faulty, is_transaction
 from tests.virtual import SeededIds, VirtualClock, embedded_server
 
 KEYS = Keys()
 TTL = 12.0
 
 
-class Failing(InProcessTransport):
-    """A server that takes no transaction while it ``fails``."""
-
-    fails = False
-
-    async def send(self, request: Request, timeout: float) -> Response:
-        if self.fails and request.path.startswith("/v1/txn"):
-            raise StoreUnavailable("no answer")
-        return await super().send(request, timeout)
+async def fails(request: Request) -> None:
+    """The server takes no transaction."""
+    if is_transaction(request):
+        raise StoreUnavailable("no answer")
 
 
 async def test_r20_news_that_consul_did_not_take_are_told_again_at_once(tmp_path: Path) -> None:
     """Farms place pods on a node until its agent has told that it starts none."""
     clock, why = VirtualClock(), [""]
-    transport = Failing(embedded_server(clock))
+    transport = Faulty(InProcessTransport(embedded_server(clock)))
     client = ConsulClient(transport, clock=clock)
     await registration.register_cluster(client, KEYS, SeededIds())
     state = StateDirectory(tmp_path)
@@ -71,17 +67,17 @@ async def test_r20_news_that_consul_did_not_take_are_told_again_at_once(tmp_path
     running = asyncio.create_task(link.run())
     await clock.advance(5.0)
     assert await told() == ""
-    why[0], transport.fails = "its intents are not proven", True
+    why[0], transport.before = "its intents are not proven", fails
     link.doubt()
     await clock.advance(5.0)
-    transport.fails = False
+    transport.before = None
     await clock.advance(TTL / 6)
     assert await told() == "its intents are not proven"
-    transport.fails = True
+    transport.before = fails
     await client.delete(KEYS.agent("n1"))
     link.doubt()
     await clock.advance(5.0)
-    transport.fails = False
+    transport.before = None
     await clock.advance(TTL / 6)
     assert await told() == "its intents are not proven"
     running.cancel()
