@@ -197,7 +197,7 @@ def test_a_clone_without_the_earlier_version_says_how_to_get_it(tmp_path: Path) 
 async def test_a_cluster_of_the_earlier_version_is_upgraded_under_load(fleet: Fleet) -> None:
     await old_cluster(fleet)
     await half_done(fleet)
-    before, began = fleet.starts(), max(each.modify_index for each in (await fleet.dump()).entries.values())
+    before, began = fleet.starts(), await fleet.index()
     named = [await fleet.old.rows(noun) for noun in ("rc", "daemonset")]
     ids = {name: row["id"] for rows in named for name, row in rows.items()}
     async with asyncio.TaskGroup() as beside:

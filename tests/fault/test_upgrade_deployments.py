@@ -17,9 +17,8 @@ from store.services import Service
 from tests import earlier
 from tests.fault.invariants import Dump
 from tests.fault.upgrade_rig import Fleet, Place, fleet_on
-from tests.fault.upgrade_scene import documents, states
-from tests.fleet import Cluster
-from tests.obedient import Obedient, obedient
+from tests.fault.upgrade_scene import documents, played, states
+from tests.obedient import Obedient
 
 NODES = ("n1", "n2", "n3")
 SHOP = f"""
@@ -94,16 +93,13 @@ def name_of(dump: Dump, name: str) -> str:
 
 @pytest.fixture
 async def shop(consul_dev: str, tmp_path: Path) -> AsyncIterator[Shop]:
-    async with fleet_on(consul_dev, tmp_path, earlier=earlier.BEFORE_DEPLOYMENTS) as fleet:
-        await fleet.start(fleet.old, "run", "f1")  # it registers the cluster
-        cluster = Cluster(fleet.client, fleet.keys)
-        await cluster.add_nodes(
-            {name: {} for name in NODES}, "runtime.container", "runtime.process", "process"
-        )
-        async with obedient(cluster) as agents:
-            file = tmp_path / "shop.yaml"
-            file.write_text(SHOP)
-            yield Shop(fleet, agents, file)
+    file = tmp_path / "shop.yaml"
+    file.write_text(SHOP)
+    async with (
+        fleet_on(consul_dev, tmp_path, earlier=earlier.BEFORE_DEPLOYMENTS) as fleet,
+        played(fleet, NODES) as agents,
+    ):
+        yield Shop(fleet, agents, file)
 
 
 async def test_r11_farms_that_know_no_deployments_leave_services_alone(shop: Shop) -> None:

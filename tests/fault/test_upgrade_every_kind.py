@@ -20,14 +20,12 @@ from tests import earlier
 from tests.fault.invariants import Dump
 from tests.fault.upgrade_judge import left_alone, nodes_of, nothing_restarted
 from tests.fault.upgrade_rig import TELL, Fleet, Version, fleet_on
-from tests.fault.upgrade_scene import MAIN, churn, documents, rc, states
-from tests.fleet import Cluster
-from tests.obedient import Obedient, obedient
+from tests.fault.upgrade_scene import MAIN, POLICY, asks, churn, documents, played, rc, rolled_out, states
+from tests.obedient import Obedient
 
 NODES = ("n1", "n2", "n3")
 PLAYED = ("m1", "m2")
 KINDS = {"rcs", "daemonsets", "nodes", "rollouts", "deployments", "jobs", "apps", "housekeeping"}
-POLICY = {"stages": [1, {"to": "100%", "approve": True}], "progress_deadline": 600}
 UNTIL_TOLD = TELL + 'while [ ! -e "$MAY_END" ]; do sleep 0.1; done'
 
 
@@ -105,17 +103,13 @@ class Scene:
             ctl("deploy", "-f", str(self.shop(2)), "-y", "--no-wait"),
             ctl("apply", "-f", "-", "--app", "shop", "-y", "--no-wait", stdin=self.bundle(2)),
         )
-        await fleet.until(self.asks, "a question for approval")
+        await fleet.until(lambda: asks(fleet, "front"), "a question for approval")
         await fleet.until(self.job_runs, "a job that runs")
-        self.began = max(each.modify_index for each in (await fleet.dump()).entries.values())
+        self.began = await fleet.index()
 
     # -- what is asked -----------------------------------------------------------------------------
     async def row(self, noun: str, name: str) -> dict[str, Any]:
         return (await self.fleet.new.rows(noun)).get(name) or {}
-
-    async def asks(self) -> bool:
-        found = (await self.fleet.new.ctl("rollout", "status", "front", "-o", "json")).json
-        return (found["status"] or {}).get("asks") == 2
 
     async def at_rest(self, revision: int = 1) -> bool:
         """Whether no deployment is under way, and the app has reached what people applied."""
@@ -140,11 +134,10 @@ class Scene:
 
     async def over(self) -> bool:
         """Whether all that was under way has ended, as it should."""
-        fleet = self.fleet
-        ended = (await fleet.new.ctl("rollout", "history", "front", "-o", "json")).json["items"]
-        assert [each["outcome"] for each in ended] in ([], ["done"])
+        if not await rolled_out(self.fleet, "front"):
+            return False
         job = await self.row("job", "crunch")
-        return bool(ended) and job["state"] == "succeeded" and await self.at_rest(revision=2)
+        return job["state"] == "succeeded" and await self.at_rest(revision=2)
 
     # -- the upgrade -------------------------------------------------------------------------------
     async def step(self, *replaced: tuple[Version, str, str, signal.Signals]) -> None:
@@ -168,10 +161,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(fleet: Fleet) -> AsyncIterator[Scene]:
-    await fleet.start(fleet.old, "run", "f1")  # it registers the cluster
-    cluster = Cluster(fleet.client, fleet.keys)
-    await cluster.add_nodes({name: {} for name in PLAYED}, "runtime.container", "runtime.process", "process")
-    async with obedient(cluster) as agents:
+    async with played(fleet, PLAYED) as agents:
         agents.deaf = set(NODES)  # they are played by nobody
         yield Scene(fleet, agents)
 

@@ -20,10 +20,9 @@ from tests import earlier
 from tests.fault.invariants import Dump
 from tests.fault.upgrade_judge import left_alone, nodes_of, nothing_restarted
 from tests.fault.upgrade_rig import Fleet, Place, fleet_on
-from tests.fault.upgrade_scene import documents, states
+from tests.fault.upgrade_scene import POLICY, asks, documents, rolled_out, rollout, states
 
 NODES = ("n1", "n2", "n3", "n4")
-POLICY = {"stages": [1, {"to": "100%", "approve": True}], "progress_deadline": 600}
 FILE = ("-f", "-", "-y")
 
 
@@ -67,12 +66,6 @@ async def younger_families_are_known(fleet: Fleet) -> None:
         assert await fleet.client.read(key) is not None, key
 
 
-async def rollout(fleet: Fleet) -> dict[str, Any]:
-    """The record of the rollout with its status."""
-    found: dict[str, Any] = (await fleet.new.ctl("rollout", "status", "web", "-o", "json")).json
-    return found
-
-
 async def owned_by(fleet: Fleet, farm: str, *items: str) -> None:
     """Wait until a farm owns these controllers; empty: nobody."""
 
@@ -111,12 +104,12 @@ async def test_r11_a_cluster_is_upgraded_in_the_middle_of_a_rollout(fleet: Fleet
     await fleet.start(fleet.new, "run", "f3")
     await younger_families_are_known(fleet)
 
-    began = max(each.modify_index for each in (await fleet.dump()).entries.values())
+    began = await fleet.index()
     wanted = documents(controller(fleet, "web", 2, rollout=POLICY))
     await fleet.new.ctl("rc", "update", *FILE, stdin=wanted)
 
     async def first_pod() -> dict[str, Any]:
-        found = await rollout(fleet)
+        found = await rollout(fleet, "web")
         return found if (found["status"] or {}).get("new", {}).get("placed") == 1 else {}
 
     found = await fleet.until(first_pod, "a pod of the new version")
@@ -142,11 +135,7 @@ async def test_r11_a_cluster_is_upgraded_in_the_middle_of_a_rollout(fleet: Fleet
     # Agents, and the last farm, are upgraded while the rollout rests and while it moves.
     await fleet.replace(fleet.new, "agent", "n1", signal.SIGTERM)
     healthy(fleet, "web", 2, *NODES)
-
-    async def asks() -> bool:
-        return ((await rollout(fleet))["status"] or {}).get("asks") == 2
-
-    await fleet.until(asks, "a question for approval")
+    await fleet.until(lambda: asks(fleet, "web"), "a question for approval")
     await fleet.replace(fleet.new, "agent", "n2", signal.SIGKILL)
     await fleet.new.ctl("rollout", "approve", "web")
     await asyncio.gather(
@@ -154,7 +143,7 @@ async def test_r11_a_cluster_is_upgraded_in_the_middle_of_a_rollout(fleet: Fleet
         fleet.replace(fleet.new, "agent", "n3", signal.SIGTERM),
         fleet.replace(fleet.new, "agent", "n4", signal.SIGKILL),
     )
-    await fleet.until(lambda: over(fleet), "the end of the rollout")
+    await fleet.until(lambda: rolled_out(fleet, "web"), "the end of the rollout")
     names = ("web", "steady", "late")
     await states(fleet, fleet.new, **dict.fromkeys(names, "converged"))
     dump, starts = await fleet.well("in the end"), fleet.starts()
@@ -167,10 +156,3 @@ async def test_r11_a_cluster_is_upgraded_in_the_middle_of_a_rollout(fleet: Fleet
     assert left_alone(dump, steady, began) == []
     assert "farm/f2" not in by_farms(dump, {found["old"]}, began)
     assert (await fleet.new.ctl("doctor", "-o", "json")).json["items"] == []
-
-
-async def over(fleet: Fleet) -> bool:
-    """Whether the rollout ended, as it should."""
-    ended = (await fleet.new.ctl("rollout", "history", "web", "-o", "json")).json["items"]
-    assert [each["outcome"] for each in ended] in ([], ["done"])
-    return bool(ended)

@@ -173,6 +173,10 @@ class Fleet:
         page = await self.client.list(self.keys.prefix, mode="consistent")
         return Dump(self.keys, {raw.key: Entry.of(raw) for raw in page.items})
 
+    async def index(self) -> int:
+        """The index of the last change of what is there."""
+        return max(each.modify_index for each in (await self.dump()).entries.values())
+
     async def well(self, context: str) -> Dump:
         """Check every invariant now."""
         dump = await self.dump()

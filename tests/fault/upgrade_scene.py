@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.fault.upgrade_rig import STUBBORN, WARMING, Fleet, Version
+from tests.fleet import Cluster
+from tests.obedient import Obedient, obedient
 
 MAIN = "role=main"
 NODES = {
@@ -16,6 +20,7 @@ NODES = {
     "n4": {"role": "spare", "disk": "hdd", "mover": "yes"},
 }
 SLOTS = {"n1": 2.0, "n2": 1.0, "n3": 0.0, "n4": 1.0}
+POLICY = {"stages": [1, {"to": "100%", "approve": True}], "progress_deadline": 600}
 STEADY = ("web", "room", "sick", "idle", "logs")
 """Owners of whose pods nobody asks anything during the upgrade."""
 
@@ -116,6 +121,34 @@ async def half_done(fleet: Fleet) -> None:
         return phases == ["placed", "placed"] and node["drain"].get("stage", "pods") == "pods"
 
     await fleet.until(under_way, "a drain and two moves under way")
+
+
+@asynccontextmanager
+async def played(fleet: Fleet, nodes: Sequence[str]) -> AsyncIterator[Obedient]:
+    """A farm of the earlier version, and nodes for containers whose agents the test plays."""
+    await fleet.start(fleet.old, "run", "f1")  # it registers the cluster
+    cluster = Cluster(fleet.client, fleet.keys)
+    await cluster.add_nodes({name: {} for name in nodes}, "runtime.container", "runtime.process", "process")
+    async with obedient(cluster) as agents:
+        yield agents
+
+
+async def rollout(fleet: Fleet, name: str) -> dict[str, Any]:
+    """The record of a rollout with its status."""
+    found: dict[str, Any] = (await fleet.new.ctl("rollout", "status", name, "-o", "json")).json
+    return found
+
+
+async def asks(fleet: Fleet, name: str) -> bool:
+    """Whether a rollout waits for a person's word before the second stage of ``POLICY``."""
+    return ((await rollout(fleet, name))["status"] or {}).get("asks") == 2
+
+
+async def rolled_out(fleet: Fleet, name: str) -> bool:
+    """Whether a rollout ended, as it should."""
+    ended = (await fleet.new.ctl("rollout", "history", name, "-o", "json")).json["items"]
+    assert [each["outcome"] for each in ended] in ([], ["done"])
+    return bool(ended)
 
 
 async def states(fleet: Fleet, version: Version, noun: str = "rc", **wanted: str) -> None:
