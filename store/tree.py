@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -212,10 +213,9 @@ class TreeCopy(Generic[T]):
     def _gone(self, shard: Shard, page: Page[RawEntry]) -> set[str]:
         """Keys of a shard that are missing in an answer; searched for only if the numbers differ."""
         keys = [raw.key for raw in page.items]
-        known: set[str] = set(self.broken)
-        if shard.count != sum(map(self.entries.__contains__, keys)):
-            known.update(self.entries)
-        return {key for key in known if key.startswith(shard.prefix)}.difference(keys) if known else known
+        differ = shard.count != sum(map(self.entries.__contains__, keys))
+        known = chain(self.broken, self.entries) if differ else self.broken
+        return {key for key in known if key.startswith(shard.prefix)}.difference(keys)
 
     def _insert(self, shard: Shard, stored: Stored[T]) -> None:
         if stored.key not in self.entries:
