@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from farmd.doctor.model import Finding
@@ -32,7 +33,7 @@ def check(survey: Survey) -> list[Finding]:
     """Check farms, nodes and clocks."""
     if survey.cluster is None:
         return []
-    return [*_farms(survey), *_absent(survey), *_silent(survey), *_clocks(survey)]
+    return [*_farms(survey), *_versions(survey), *_absent(survey), *_silent(survey), *_clocks(survey)]
 
 
 def _farms(survey: Survey) -> Iterator[Finding]:
@@ -54,14 +55,6 @@ def _farms(survey: Survey) -> Iterator[Finding]:
                 " takes no items",
                 "its log names what it could not read (farm.not_ready); other findings may tell why",
             )
-    versions = sorted({member.version for member in members})
-    if len(versions) > 1:
-        yield Finding(
-            "mixed-versions",
-            "farms",
-            f"farms of different versions are alive: {', '.join(versions)}",
-            "finish the upgrade",
-        )
     for kind in KINDS.values():
         name = kind.family
         # Items without records always exist.
@@ -69,6 +62,23 @@ def _farms(survey: Survey) -> Iterator[Finding]:
         if waits and not any(name in member.kinds for member in members):
             what = kind.unclaimed or f"no farm that is alive claims {kind.many}"
             yield Finding("kind-unclaimed", name, what, f"add {name} to farm.kinds")
+
+
+def _versions(survey: Survey) -> Iterator[Finding]:
+    farms = Counter(member.version for _, member in survey.decoded("farms", Member))
+    agents = Counter(agent.version for _, agent in survey.decoded("agents", Agent))
+    if len({*farms, *agents}) > 1:
+        told = (
+            f"{count_of(number, word)} of {version}"
+            for word, versions in (("farm", farms), ("agent", agents))
+            for version, number in sorted(versions.items())
+        )
+        yield Finding(
+            "mixed-versions",
+            "farms",
+            f"processes of different versions are alive: {', '.join(told)}",
+            "finish the upgrade: farmctl farm list and farmctl node list -o wide show the version of each",
+        )
 
 
 def _nodes(survey: Survey) -> set[str]:

@@ -107,6 +107,12 @@ def table() -> tuple[Metric, ...]:
             "When the slowest loop of that name last made progress.",
             {"loop": LOOPS},
         ),
+        Metric(
+            "farmd_loop_stalled",
+            "gauge",
+            "1 while a loop of that name makes no progress for longer than it may.",
+            {"loop": LOOPS},
+        ),
         Metric("farmd_owned", "gauge", "Items whose lock this farm holds.", {"kind": kinds}),
         Metric(
             "farmd_blocked",

@@ -14,6 +14,7 @@ from typing import Self
 from store.ports import Clock, Recorder
 
 METRIC = "farmd_loop_last_progress_timestamp_seconds"
+STALLED = "farmd_loop_stalled"
 
 
 class Loop:
@@ -75,7 +76,11 @@ class Progress:
         }
 
     def publish(self) -> None:
-        """Write the last beats to the metric, as wall-clock times; done at each scrape."""
-        now = self._clock.now()
-        for name, age in self.ages().items():
-            self._recorder.set(METRIC, now - age, loop=name)
+        """Write the last beats, as wall-clock times, and the stalls to the metrics; done at each scrape.
+
+        A name of which all loops ended has its progress now: nothing of it is late.
+        """
+        now, ages, stalled = self._clock.now(), self.ages(), self.stalled()
+        for name in self._groups:
+            self._recorder.set(METRIC, now - ages.get(name, 0), loop=name)
+            self._recorder.set(STALLED, name in stalled, loop=name)

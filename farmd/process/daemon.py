@@ -31,6 +31,7 @@ from farmd.process.memory import return_large_blocks
 from farmd.process.sdnotify import Notifier
 from farmd.process.services import Built, Dependencies
 from farmd.process.start import START_SECONDS, collect_rarely, pause_collection
+from farmd.process.unhandled import log_unhandled
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 from farmd.web import tls
 from farmd.web.app import Subject, build_app
@@ -105,8 +106,9 @@ async def _live(
     load: Callable[[], Loaded],
     env: MutableMapping[str, str],
 ) -> bool:
-    asyncio.get_running_loop().call_later(START_SECONDS, collect_rarely)
     config, clock, registry = loaded.config, SystemClock(), CollectorRegistry()
+    asyncio.get_running_loop().call_later(START_SECONDS, collect_rarely)
+    log_unhandled(asyncio.get_running_loop(), clock)
     ProcessCollector(registry=registry)
     metrics = Metrics(registry)
     metrics.set("farmd_build_info", 1, version=VERSION)

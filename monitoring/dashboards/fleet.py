@@ -75,11 +75,10 @@ def _now() -> tuple[Json, ...]:
             runbook="FarmdBlocked",
         ),
         stat(
-            "Oldest progress of a loop",
-            "Does a process hang? Its watchdog restarts it; a Consul that hangs stalls loops, too.",
-            f"max(time() - farmd_loop_last_progress_timestamp_seconds{{{INSTANCE}}})",
-            unit=SECONDS,
-            thresholds=steps((120, YELLOW), (300, RED)),
+            "Loops that stall",
+            "Does a process hang? Its watchdog restarts it; a Consul that hangs stalls no loop.",
+            f"sum(farmd_loop_stalled{{{INSTANCE}}})",
+            thresholds=NONE_IS_GOOD,
             runbook="FarmdLoopStalled",
         ),
     )

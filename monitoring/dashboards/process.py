@@ -168,14 +168,13 @@ def _locks() -> Json:
 def _progress() -> Json:
     return graph(
         "Time since each loop's last progress",
-        "Does a process hang? The watchdog is fed only while all loops move.",
+        "Does a process hang? Only checks of health with long intervals rest for long.",
         query(
             f"max by (instance, loop) (time() - farmd_loop_last_progress_timestamp_seconds{{{INSTANCE}}})",
             "{{instance}} {{loop}}",
         ),
         unit=SECONDS,
         marks=True,
-        thresholds=steps((120, YELLOW), (300, RED)),
         runbook="FarmdLoopStalled",
     )
 

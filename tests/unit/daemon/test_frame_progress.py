@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.observe.progress import METRIC, Progress
+from farmd.observe.progress import METRIC, STALLED, Progress
 from farmd.observe.recorder import Metrics
 
 
@@ -71,3 +71,23 @@ def test_the_metric_is_the_wall_time_of_the_slowest_beat(clock, progress, regist
     clock.at += 7
     progress.publish()
     assert registry.get_sample_value(METRIC, {"loop": "sweep"}) == 1_000_100
+
+
+def test_a_stall_goes_by_the_limit_of_the_loop_and_not_by_its_age(clock, progress, registry):
+    patient, hasty = progress.loop("health", 2000), progress.loop("reality", 10)
+    clock.at += 900
+    progress.publish()
+    assert registry.get_sample_value(STALLED, {"loop": "health"}) == 0
+    assert registry.get_sample_value(STALLED, {"loop": "reality"}) == 1
+    hasty.beat()
+    patient.close()
+    progress.publish()
+    assert registry.get_sample_value(STALLED, {"loop": "reality"}) == 0
+
+
+def test_loops_that_ended_leave_no_old_progress_behind(clock, progress, registry):
+    with progress.loop("health", 60):
+        progress.publish()
+    clock.at += 900
+    progress.publish()
+    assert registry.get_sample_value(METRIC, {"loop": "health"}) == clock.now()

@@ -139,6 +139,7 @@ CASES: list[tuple[Harm, str, str]] = [
     (raw(KEYS.schema, b'{"version": 99, "oldest": 98}'), "schema", "meta/schema"),
     (gone(KEYS.farm("one")), "no-farm", "farms"),
     (wrote(KEYS.farm("two"), Member(id="two", version="2.0")), "mixed-versions", "farms"),
+    (wrote(KEYS.agent("n1"), Agent(node="n1", version="0.9")), "mixed-versions", "farms"),
     (wrote(KEYS.farm("two"), Member(id="two", version="1.0", starting=True)), "farm-starting", "farms/two"),
     (wrote(KEYS.farm("one"), Member(id="one", version="1", kinds=["housekeeping"])), "kind-unclaimed", "rcs"),
     (wrote(KEYS.farm("one"), Member(id="one", version="1", kinds=["rcs"])), "kind-unclaimed", "housekeeping"),
