@@ -242,18 +242,22 @@ class Fleet:
         while self.clock.mono() < deadline:
             self.advance(5.0)
             self.check()
-            found = [*unfinished(self.sight, self.clock.now()), *self._unowned()]
+            found = self.undone()
             if not found:
                 return
         told = [f"{key}: {self._text(key)}" for key in sorted(self.under(KEYS.tree("status")))]
         text = ["did not converge", *found, *told, "--- the last commits", *self.witness.story]
         raise AssertionError("\n".join([*text, "--- logged", *self.logged[-20:]]))
 
+    def undone(self) -> list[str]:
+        """What is not yet as it was asked for."""
+        return [*unfinished(self.sight, self.clock.now()), *self.unowned()]
+
     def _text(self, key: str) -> str:
         entry = self.read(key)
         return "" if entry is None else entry.value.decode(errors="replace")
 
-    def _unowned(self) -> list[str]:
+    def unowned(self) -> list[str]:
         """Every item has one lock, and the farm that holds it a worker and a selector that fits."""
         lines = []
         owned: dict[tuple[str, str], list[str]] = {}

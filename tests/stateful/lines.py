@@ -71,6 +71,7 @@ class Line:
     """A ``store.ports.Transport`` with faults; ``troubled`` tells whether there is one now.
 
     ``delay`` (seconds) slows each way of a request; ``slow_reads`` makes those of some keys take so long.
+    ``last`` is the transaction at which its process died, if it did so in the middle of one.
     """
 
     def __init__(self, door: Door, clock: Clock, process: Gate, rng: Rng) -> None:
@@ -80,6 +81,7 @@ class Line:
         self._rng = rng
         self._network = Gate()
         self._faults: deque[tuple[int, Fault]] = deque()
+        self._fatal = False
         self._leaderless = False
         self._blind: Blindness = ""
         self._silence = Gate()
@@ -87,6 +89,7 @@ class Line:
         self.delay = 0.0
         self.slow_reads = "", 0.0
         self.dead = False
+        self.last: Request | None = None
         self.faulted_at = float("-inf")
 
     # -- what may happen to it -----------------------------------------------------------------
@@ -102,6 +105,11 @@ class Line:
     def spoil(self, after: int, fault: Fault) -> None:
         """Something happens to the transaction after so many others."""
         self._faults.append((after, fault))
+
+    def end_at(self, after: int, fault: Fault) -> None:
+        """The process dies in the middle of the transaction after so many others, to which this happens."""
+        self._fatal = True
+        self.spoil(after, fault)
 
     def blind(self, how: Blindness) -> None:
         """Parked queries are refused, or never answered; everything else goes well."""
@@ -166,6 +174,8 @@ class Line:
         if fault is None:
             return await self._inner.send(request, timeout)
         self._trouble()
+        if self._fatal:
+            self.dead, self.last = True, request
         return await self._spoilt(fault, request, timeout)
 
     async def _unseen(self, request: Request, timeout: float) -> Response:
