@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CODE := store scheduler alerting farmd monitoring acl tests bench .ci hatch_build.py
-# Tiers on real parts wait more than they compute: four workers keep two cores busy.
+# Tiers on real parts wait more than they compute: six workers keep two cores busy.
 # pytest exits with 5 for a folder without tests, so only folders with tests are run.
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
 
@@ -39,7 +39,7 @@ test-stateful: venv
 	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 --dist worksteal $(call tests_in,stateful)
 
 test-parts: servers kubernetes
-	$(BIN)/pytest -n 4 --dist loadgroup $(call tests_in,contract integration kubernetes fault e2e)
+	$(BIN)/pytest -n 6 --dist loadgroup $(call tests_in,contract integration kubernetes fault e2e)
 
 servers: venv
 	@$(BIN)/python -m tests.binaries $(SERVERS) >&2

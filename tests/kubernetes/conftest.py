@@ -1,4 +1,7 @@
-"""One API server for the whole tier: its tests are one group of xdist, each has a namespace of its own."""
+"""One API server for each of the tier's two groups of xdist, whose tests have each a namespace of its own.
+
+Tests of progressive rollouts are one group, all others are the other: as one they would end last of all.
+"""
 
 from __future__ import annotations
 

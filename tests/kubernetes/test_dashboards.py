@@ -15,7 +15,7 @@ from tests.farmctl import ROOT
 from tests.kubernetes.farmjobs import Jobs
 from tests.kubernetes.hour import Hour, hour
 
-pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.slow]
+pytestmark = [pytest.mark.xdist_group("kubernetes rollouts"), pytest.mark.slow]
 MINUTES = 10.0
 RULES = [
     rule

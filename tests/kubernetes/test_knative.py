@@ -17,7 +17,7 @@ from tests.fleet import eventually
 from tests.kubernetes.knative import Knative, playing
 from tests.kubernetes.knative_world import says
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = pytest.mark.xdist_group("kubernetes rollouts")
 MIN = "autoscaling.knative.dev/min-scale"
 OLD, NEW = "web-00001", "web-00002"
 

@@ -36,7 +36,7 @@ from tests.kubernetes.knative import Knative, playing
 from tests.kubernetes.knative_world import owned
 from tests.kubernetes.test_knative import MIN, NEW, OLD, serves, until
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = pytest.mark.xdist_group("kubernetes rollouts")
 Run = Callable[..., Awaitable[Result]]
 RATIO = "rollout.knative.dev/over-consumption-ratio"
 

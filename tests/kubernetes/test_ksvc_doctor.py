@@ -15,7 +15,7 @@ from tests.fleet import eventually
 from tests.kubernetes.rollouts import Rollouts
 from tests.kubernetes.test_rollout_history import NEW, OLD, pushed
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = pytest.mark.xdist_group("kubernetes rollouts")
 
 
 async def examined(rollouts: Rollouts, folder: Path) -> dict[str, list[dict[str, Any]]]:

@@ -33,7 +33,7 @@ from tests.proxy import Hold
 SEED = int(os.environ.get("FARMD_ROLLOUT_SEED", "1"))
 WHOLE = os.environ.get("FARMD_EVERY_STEP") == "1"
 pytestmark = [
-    pytest.mark.xdist_group("kubernetes"),
+    pytest.mark.xdist_group("kubernetes rollouts"),
     pytest.mark.slow,
     pytest.mark.timeout(3600 if WHOLE else 480),
 ]

@@ -22,7 +22,7 @@ from tests.kubernetes.test_rollout_history import NEW, OLD, kept, pushed
 from tests.proxy import Proxy
 from tests.proxy_holds import Seen
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = pytest.mark.xdist_group("kubernetes rollouts")
 
 
 class Cut:

@@ -19,7 +19,7 @@ from tests.fleet import CLOCK
 from tests.kubernetes.rollout_rules import k7_mistakes, mistakes
 from tests.kubernetes.rollouts import Rollouts
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = pytest.mark.xdist_group("kubernetes rollouts")
 OLD, NEW, THIRD = "web-00001", "web-00002", "web-00003"
 RATIO = "rollout.knative.dev/over-consumption-ratio"
 STRATEGY = "rollout.knative.dev/progressive-rollout-strategy"

@@ -18,7 +18,7 @@ from store.failsafe import Failsafe
 from tests.fleet import CLOCK, in_time
 from tests.kubernetes.rollouts import Rollouts
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = pytest.mark.xdist_group("kubernetes rollouts")
 OLD, NEW = "web-00001", "web-00002"
 QUARTERS = {"rollout.knative.dev/over-consumption-ratio": "25"}
 TIGHT = QUARTERS | {"rollout.knative.dev/progressive-rollout-strategy": "resourceutil"}
