@@ -146,6 +146,12 @@ class PodmanEngine:
             reaper.reaped(self._service.pid)
             self._service = None
 
+    def answer(self) -> None:
+        """Answer again, however a test that failed left it."""
+        if self._service is None:
+            self.start()
+        self.resume()
+
     def clear(self) -> None:
         """Remove all containers, and every port that one of them left published, as one killed amid its end.
 

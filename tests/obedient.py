@@ -11,9 +11,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from store import codec
+from store import codec, operations
+from store.entry import Entry
 from store.intent import Intent
-from store.reality import Health, Reality
+from store.reality import Health, HealthState, Reality
 from tests.fleet import CLOCK, Cluster
 
 Place = tuple[str, str]
@@ -42,34 +43,39 @@ class Obedient:
             await asyncio.sleep(0.05)
 
     async def _round(self) -> None:
-        keys, client = self._cluster.keys, self._cluster.client
+        """Say all news at once: pods that fall ill together must not seem to do so one by one."""
+        keys = self._cluster.keys
         found = await self._cluster.entries(keys.tree("intent"))
         wanted = {keys.intent_parts(key): entry for key, entry in found.items()}
-        for place, entry in wanted.items():
-            intent = codec.decode(Intent, entry.value, entry.key)
-            state = "critical" if place[0] in self.sick or intent.manifest in self.broken else "passing"
-            if place[0] in self.deaf or self._written.get(place) == (entry.modify_index, state):
-                continue
-            since = self.sick_since or CLOCK.now()
-            if self.pulling:
-                pulls = Reality(
-                    manifest=intent.manifest, owner=intent.owner, phase="starting", preparing=self.pulling
-                )
-                await client.put(keys.reality(*place), codec.encode(pulls))
-                continue
-            reality = Reality(
-                manifest=intent.manifest,
-                owner=intent.owner,
-                started=CLOCK.now(),
-                intent=entry.modify_index,
-                health=Health(state, since),  # type: ignore[arg-type]
+        told = {place: reality for place, entry in wanted.items() if (reality := self._news(place, entry))}
+        gone = [place for place in self._written.keys() - wanted.keys() if place[0] not in self.deaf]
+        writes = [operations.put(keys.reality(*place), codec.encode(each)) for place, each in told.items()]
+        await self._cluster.write([*writes, *(operations.delete(keys.reality(*place)) for place in gone)])
+        for place, reality in told.items():
+            if reality.phase == "running":
+                self._written[place] = (reality.intent, reality.health.state)
+        for place in gone:
+            del self._written[place]
+
+    def _news(self, place: Place, entry: Entry) -> Reality | None:
+        """What an agent says of a pod now, if that is new."""
+        intent = codec.decode(Intent, entry.value, entry.key)
+        sick = place[0] in self.sick or intent.manifest in self.broken
+        state: HealthState = "critical" if sick else "passing"
+        if place[0] in self.deaf or self._written.get(place) == (entry.modify_index, state):
+            return None
+        if self.pulling:
+            return Reality(
+                manifest=intent.manifest, owner=intent.owner, phase="starting", preparing=self.pulling
             )
-            await client.put(keys.reality(*place), codec.encode(reality))
-            self._written[place] = (entry.modify_index, state)
-        for place in self._written.keys() - wanted.keys():
-            if place[0] not in self.deaf:
-                await client.delete(keys.reality(*place))
-                del self._written[place]
+        now = CLOCK.now()
+        return Reality(
+            manifest=intent.manifest,
+            owner=intent.owner,
+            started=now,
+            intent=entry.modify_index,
+            health=Health(state, self.sick_since or now),
+        )
 
 
 @asynccontextmanager

@@ -136,18 +136,17 @@ async def test_people_act_on_a_rollout_by_click_and_are_audited_with_their_reaso
         await expect(words.get_by_role("button", name="Pause")).to_be_visible()
         await words.get_by_text("Revert…").click()
         await words.get_by_role("button", name="Revert web").click()
-        await page.wait_for_url("**/rollouts/web")
+
+        async def over() -> bool:
+            return not await shown.rolling.cluster.entries(shown.rolling.call.keys.tree("rollouts"))
+
+        await eventually(over, what="the end of the rollout")
     said = {
         each.action: each for each in await shown.rolling.cluster.audits() if each.actor != "user/ada@test"
     }
     for word in ("approve", "pause", "resume", "revert"):
         assert said[f"rollout.{word}"].actor == "user/ada@farm-1"
     assert said["rollout.approve"].reason == HOSTILE
-
-    async def over() -> bool:
-        return not await shown.rolling.cluster.entries(shown.rolling.call.keys.tree("rollouts"))
-
-    await eventually(over, what="the end of the rollout")
 
 
 async def test_a_page_whose_session_ended_elsewhere_asks_to_sign_in(shown: Shown, tmp_path: Path) -> None:

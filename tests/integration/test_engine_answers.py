@@ -8,11 +8,12 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from farmd.agent.model import ContainerConfig
+from farmd.agent.model import ContainerConfig, Identity
 from farmd.agent.runtimes.container import Containers
-from farmd.agent.runtimes.engine import Engine, EngineRefused
+from farmd.agent.runtimes.engine import Engine, EngineRefused, EngineSilent
 from farmd.agent.state import StateDirectory
 from farmd.observe.recorder import Metrics
+from store.manifests import Manifest
 from tests.fleet import CLOCK
 from tests.web_servers import serving
 
@@ -102,6 +103,28 @@ async def test_r26_a_container_that_is_listed_and_not_described_may_well_run(
             state = "paused"
             await containers.look()
             assert (containers.find("web") == before, containers.doubt != "") == (lives, lives)
+        finally:
+            await containers.close()
+
+
+async def test_r26_an_engine_that_ends_while_it_runs_a_check_tells_nothing_of_the_pod(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if request.path.endswith("/version"):
+            return web.json_response({"ApiVersion": "1.41"})
+        if request.path.endswith("/start"):
+            assert request.transport is not None
+            request.transport.abort()
+        return web.json_response({"Id": "e1", "ProcessConfig": {"tty": False}})
+
+    async with serving(answer) as address:
+        config, recorder = ContainerConfig(engine=address), Metrics(CollectorRegistry())
+        containers = Containers(
+            config, state=StateDirectory(tmp_path), node="n1", clock=CLOCK, recorder=recorder
+        )
+        running = Identity(instance="web", manifest="f" * 64, start="s0", started=1.0, handle="c0ffee")
+        try:
+            with pytest.raises(EngineSilent, match="does not answer"):
+                await containers.check(running, Manifest(id="web"), ["/bin/true"])
         finally:
             await containers.close()
 

@@ -236,6 +236,7 @@ class Containers:
         """Run a command inside the container, as its user.
 
         Raises:
+            EngineSilent: the engine ended meanwhile, so nobody knows how the command ended.
             StartFailed: the engine did not run it.
         """
         del manifest
@@ -243,9 +244,7 @@ class Containers:
         container = self._engine.docker.containers.container(identity.handle)
         execution = await ask(container.exec(list(command)))
         try:
-            async with execution.start(detach=False) as stream:
-                while await stream.read_out() is not None:
-                    pass
+            await self._engine.executed(execution)
         except asyncio.CancelledError:
             # The API cannot end a command, and one that hangs would pile up with each check.
             with contextlib.suppress(StartFailed):

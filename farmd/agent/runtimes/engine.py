@@ -123,6 +123,18 @@ class Engine:
         """All about one container."""
         return await self.ask(self.docker.containers.container(container).show())
 
+    async def executed(self, execution: Any) -> None:
+        """Run a command in a container, an ``aiodocker.execs.Exec``, to its end, however long that takes.
+
+        Raises:
+            EngineSilent: the connection broke.
+            EngineRefused: the engine did not run it.
+        """
+        with self._translated():
+            async with execution.start(detach=False) as stream:
+                while await stream.read_out() is not None:
+                    pass
+
     async def logs(self, container: str, since: int) -> AsyncGenerator[bytes, None]:
         """The output of a container and what follows, a line or a part of one at a time, each with its time.
 

@@ -30,6 +30,7 @@ def shared_engine() -> Iterator[PodmanEngine]:
 @pytest.fixture
 def engine(shared_engine: PodmanEngine) -> Iterator[PodmanEngine]:
     yield shared_engine
+    shared_engine.answer()
     shared_engine.clear()
     shared_engine.run("volume", "prune", "--force")
 

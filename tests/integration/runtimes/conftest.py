@@ -74,6 +74,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[PodmanEngine | UnitsHere]
         return
     shared: PodmanEngine = request.getfixturevalue("shared_engine")
     yield shared
+    shared.answer()
     shared.clear()
 
 
