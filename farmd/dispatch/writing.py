@@ -1,7 +1,8 @@
 """Carries a plan of an app into the store: its note and the changes of records, each transaction fenced.
 
-What must never break: the note is written before the first change that rests on it, or with it; and the
-farm's copies know of a change of records before the next plan (R23a).
+What must never break: the note is written before the first change that rests on it, or with it; an object is
+handed to an app only while that one waits for it; and the farm's copies know of a change of records before
+the next plan (R23a).
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from msgspec.structs import replace
 from farmd.dispatch import report
 from farmd.dispatch.changes import ONE_TRANSACTION, over_one_transaction
 from farmd.dispatch.index import Index
-from farmd.dispatch.model import Act, Plan, Snapshot
+from farmd.dispatch.model import Act, Plan, Ref, Snapshot
 from farmd.dispatch.names import revision_name
 from farmd.dispatch.plan import revisions
 from farmd.farm.writer import Write
 from farmd.work.item import ClaimedItem, Fields
 from store import codec, operations
-from store.apps import KIND, AppStore
+from store.apps import KIND, AppStore, DispatchState
 from store.entry import Stored
 from store.errors import InputInvalid
 from store.families import FAMILIES
@@ -49,22 +50,29 @@ class Made(Write):
 
 
 class Writing:
-    """Writes one plan of an app; ``work`` is its state as it was read."""
+    """Writes one plan of an app, made right after it was decided; ``work`` is its state as it was read."""
 
-    __slots__ = ("_index", "_item", "_noted", "_plan", "_shot", "_work")
+    __slots__ = ("_heirs", "_index", "_item", "_noted", "_plan", "_prepared", "_shot", "_work")
 
     def __init__(
         self, item: ClaimedItem, index: Index, shot: Snapshot, plan: Plan, work: Stored[Work] | None
     ) -> None:
         self._item, self._index, self._shot, self._plan, self._work = item, index, shot, plan, work
         self._noted = plan.note is None
+        self._prepared = set[Ref]()
+        states, keys = item.context.caches.work, item.context.keys
+        waiting = {act.to: states.get(keys.work(KIND, act.to)) for act in plan.acts if act.to}
+        self._heirs = {
+            app: operations.check_index(state.key, state.index) for app, state in waiting.items() if state
+        }
 
     async def note(self, groups: Sequence[Group[Act]] = (), *beside: Operation) -> None:
         """Write the app's next state, if that is not done, with the changes that share its transaction."""
         if self._noted:
             return
-        context, shot, note = self._item.context, self._shot, self._plan.note
-        assert note is not None
+        context, shot, note = self._item.context, self._shot, self._next()
+        if note == shot.state:
+            return
         record = replace(self._work.record if self._work is not None else Work(), dispatch=note)
         key = context.keys.work(KIND, shot.name)
         state = Write.over(key, record, self._work, context.caches.work)
@@ -73,6 +81,15 @@ class Writing:
         trimmed = await self._trimmed() if note.reached != shot.state.reached else []
         await self._item.writer.commit(*self._item.stands(), *beside, state, *trimmed, *changes, told)
         self._noted = True
+
+    def _next(self) -> DispatchState:
+        """The app's next state, which counts no repair of a record that could not be prepared."""
+        note, before = self._plan.note, self._shot.state.repairs
+        assert note is not None
+        own = {str(act.ref) for act in self._plan.acts if act.ref.own}
+        undone = {name for name in note.repairs if name.partition(" ")[0] in own - self._prepared}
+        kept = {name: before.get(name, []) if name in undone else at for name, at in note.repairs.items()}
+        return replace(note, repairs={name: at for name, at in kept.items() if at})
 
     async def _trimmed(self) -> list[Operation]:
         """The deletions of revisions beyond the history, save those that are needed still."""
@@ -91,7 +108,8 @@ class Writing:
             TransactionRejected: a record changed since it was read. StoreError: an outcome is unknown.
         """
         context, item = self._item.context, self._item
-        cluster, bare = _hoisted(context.keys.cluster, groups)
+        self._prepared = {str(group.subject.ref) for group in groups}
+        cluster, bare = _hoisted(context.keys.cluster, [self._witnessed(group) for group in groups])
         over = over_one_transaction([each for group in bare for each in group.operations])
         if self._shot.app.atomic and over:
             raise InputInvalid(f"atomic: found {over}, expected at most {ONE_TRANSACTION}")
@@ -101,6 +119,11 @@ class Writing:
             await self.note()
             await self._submit(bare, [*item.stands(), *cluster])
         item.writer.unsettled = False
+
+    def _witnessed(self, group: Group[Act]) -> Group[Act]:
+        """A change; of a hand-over with the check that the app's state is the one in which it waits."""
+        heir = self._heirs.get(group.subject.to)
+        return group if heir is None else Group((*group.operations, heir), group.subject)
 
     async def _submit(self, groups: Sequence[Group[Act]], checks: Sequence[Operation]) -> None:
         results = await self._item.writer.submit(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from store.apps import ALL, KIND, MAX_WAITS, DispatchState, TypedReference
+from store.ports import Request
 from store.work import Work
 from tests.app_fleet import KEYS, app_fleet, rc
 from tests.app_worlds import World, entry, world
@@ -88,3 +90,26 @@ async def test_an_app_removes_what_it_kept_once_another_one_waits_only_for_other
         await waits("beside")
         await fleet.reached(2, within=30)
         assert set(await fleet.records()) == {"a"}
+
+
+async def test_an_object_is_handed_only_while_the_other_app_waits_for_it() -> None:
+    """What that app waited for a moment ago it may want no more, and would never collect."""
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web"), rc("db"))
+        await fleet.reached(1)
+        await fleet.apply(rc("web"), app="next", adopt=[ALL])
+        await fleet.told("waiting until", app="next")
+        key, tried = KEYS.record("rcs", (await fleet.records())["web"].id), 0
+        state = await fleet.state("next")
+
+        async def changes_its_mind(request: Request) -> None:
+            nonlocal tried
+            if request.path == "/v1/txn" and all(of in request.body for of in (key.encode(), b"/apps/shop")):
+                tried += 1
+                if tried == 1:
+                    await fleet.fleet.put(KEYS.work(KIND, "next"), Work(dispatch=replace(state, waits=[])))
+
+        fleet.fleet.farms["f0"].faults.before = changes_its_mind
+        await fleet.apply(rc("db"), prune=True, mass=True)
+        await fleet.reached(1, app="next")
+        assert tried == 2
