@@ -34,6 +34,7 @@ async def run() -> bool:
         await eventually(reached, what="the app")
         for number in range(OBJECTS):
             found.sent.bodies.clear()
+            found.sent.acknowledged.clear()
             ours.append(await _repaired(found, f"r{number:02}"))
             (same,) = bare([found.sent.bodies[-1][1]], f"bare{number}/")
             least.append(await _bare(found, plain, number, same))
@@ -52,8 +53,7 @@ async def _repaired(found: Setting, name: str) -> float:
         [records.replace(stored, msgspec.structs.replace(stored.record, replicas_desired=1))]
     )
     edited = time.monotonic()
-    while not found.sent.bodies:
-        await asyncio.sleep(0.0005)
+    await found.sent.acknowledged.wait()
     return found.sent.bodies[-1][0] - edited
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -22,17 +23,19 @@ DROPPED = ("check-index", "check-session", "check-not-exists", "lock", "unlock")
 
 
 class Sent(AiohttpTransport):
-    """Keeps the transactions of apps that were acknowledged, with the times."""
+    """Keeps the transactions of apps that were acknowledged, with the times; each sets ``acknowledged``."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
         self.bodies: list[tuple[float, bytes]] = []
+        self.acknowledged = asyncio.Event()
 
     async def send(self, request: Request, timeout: float) -> Response:
         """Send a request."""
         response = await super().send(request, timeout)
         if request.path == "/v1/txn" and response.status == 200 and b"/rcs/" in request.body:
             self.bodies.append((time.monotonic(), request.body))
+            self.acknowledged.set()
         return response
 
 

@@ -317,6 +317,7 @@ def listed(family: str, name: str) -> str:
 
 def family_of(word: str) -> str:
     """The family that a noun or an alias means; any other word itself."""
-    words = {noun: family for family, noun in OTHER_NOUNS.items()}
-    words |= {noun: kind.family for kind in KINDS.values() for noun in (kind.noun, *kind.aliases) if noun}
-    return words.get(word, word)
+    for kind in KINDS.values() if word else ():
+        if word == kind.noun or word in kind.aliases:
+            return kind.family
+    return next((family for family, noun in OTHER_NOUNS.items() if noun == word), word)

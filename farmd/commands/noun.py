@@ -113,7 +113,7 @@ class Noun(Edits[S, T]):
             await refuse_managed(call, self.kind, before)
         bodies.refuse_other_pod(before, wanted)
         replaces = bodies.manifest_of(wanted) != bodies.manifest_of(before)
-        lost = not replaces and await bodies.body_lost(call, before)
+        lost = wanted == before and await bodies.body_lost(call, before)
         details = await bodies.pod_lines(call, before, spec) if replaces else ()
         if replaces and not now and self.pods is not None and self.pods.wanted(wanted):
             begin = load(KINDS[self.words.gradual].begins)

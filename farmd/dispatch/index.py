@@ -16,7 +16,7 @@ from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from store.apps import ALL, KIND, DispatchState
 from store.cache import PrefixCache
-from store.entry import Stored
+from store.entry import Entry, Stored
 from store.families import DEPLOYMENTS, FAMILIES, WORK, named
 from store.services import NOUN as SERVICE
 
@@ -46,6 +46,7 @@ class Index:
         self._wakers: dict[Ref, dict[str, Wake]] = {}
         self._apps: dict[str, Wake] = {}
         self._waited: dict[str, set[Ref]] = {}
+        self._registration: Entry | None = None
         for noun in self.parts:
             if FAMILIES[family := kinds.family_of(noun)].cached:
                 self._trees[noun] = context.caches.tree(FAMILIES[family])
@@ -60,6 +61,16 @@ class Index:
     def trees(self) -> Collection[PrefixCache[Any]]:
         """The copies that it looks into."""
         return self._trees.values()
+
+    async def registration(self) -> Entry | None:
+        """The record of the cluster, which each creation compares; it is read once for all apps."""
+        if self._registration is None:
+            self._registration = await self._context.client.read(self._context.keys.cluster)
+        return self._registration
+
+    def doubt_registration(self) -> None:
+        """Read the cluster's record again, because a change was refused."""
+        self._registration = None
 
     def cached(self, noun: str) -> bool:
         """Whether the farm has a copy of the records of a noun."""

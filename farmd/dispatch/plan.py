@@ -117,7 +117,7 @@ def _go_on(shot: Snapshot) -> Plan:
     if now.failed or overdue <= 0:
         return _fail(shot, now, now.failed or f"not ready in time: {_named(now)}")
     acts = [] if now.refused else now.acts
-    return _repaired(shot, kept, acts, now, overdue)
+    return _repaired(shot, kept, acts, now, overdue, "applying")
 
 
 def _named(found: Applied) -> str:
@@ -126,7 +126,9 @@ def _named(found: Applied) -> str:
     return listed([f"{ref} ({text})" for ref, text in sorted(why.items())]) or "its changes"
 
 
-def _repaired(shot: Snapshot, kept: Applied, acts: list[Act], now: Applied, after: float | None) -> Plan:
+def _repaired(
+    shot: Snapshot, kept: Applied, acts: Sequence[Act], now: Applied, after: float | None, phase: str
+) -> Plan:
     """The acts of the present step, and the repairs of what was ready before."""
     refused = {**kept.refused, **now.refused}
     trouble = {**refused, **kept.contended}
@@ -139,7 +141,7 @@ def _repaired(shot: Snapshot, kept: Applied, acts: list[Act], now: Applied, afte
         action="app.repair" if kept.acts else "app.apply",
         refused=refused,
         waiting={**kept.waiting, **now.waiting},
-        phase="applying" if shot.state.wave < len(steps(shot.wanted)) else "reached",
+        phase=phase,
         blocked=Blocked("contended" if kept.contended else "refused", text) if trouble else None,
         after=min((each for each in waits if each is not None), default=None),
     )
@@ -166,14 +168,14 @@ def _collect(shot: Snapshot, kept: Applied) -> Plan:
     if found.acts:
         return Plan(acts=tuple(found.acts), waiting=found.waiting, action="app.sweep", phase="sweeping")
     if kept.acts:
-        return _repaired(shot, kept, [], Applied(), None)
+        return _repaired(shot, kept, (), Applied(), None, "reached")
     if not found.over:
         return Plan(blocked=found.blocked, waiting=found.waiting, phase="sweeping")
     state = shot.state
     if (state.reached, state.swept) != (state.effective, shot.app.revision):
         note = replace(state, reached=state.effective, swept=shot.app.revision)
         return Plan(note=note, action="app.reach", phase="reached")
-    plan = _repaired(shot, kept, [], Applied(), None)
+    plan = _repaired(shot, kept, (), Applied(), None, "reached")
     return dataclasses.replace(plan, blocked=plan.blocked or _failure(state)) if back else plan
 
 

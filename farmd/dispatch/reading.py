@@ -29,7 +29,7 @@ class Reader:
 
     def __init__(self, context: Context, index: Index, app: str, places: Mapping[bool, Objects]) -> None:
         self._context, self._index, self._app, self._places = context, index, app, places
-        self._known: dict[int, tuple[Entry, ...]] = {}
+        self._known: dict[int, Mapping[Ref, Entry]] = {}
 
     @property
     def work(self) -> Stored[Work] | None:
@@ -46,9 +46,10 @@ class Reader:
         state = (work.record.dispatch if work is not None else None) or DispatchState()
         goal, former = target(app, state), revisions(app, state)
         entries = await self._entries(goal, former)
-        wanted = {str(each.ref): each for each in entries.get(goal, ()) if not each.left}
-        left = {str(each.ref): each for each in entries.get(goal, ()) if each.left}
-        before = {str(each.ref): each for number in sorted(former) for each in entries[number]}
+        aim = entries.get(goal, {})
+        wanted = {ref: each for ref, each in aim.items() if not each.left}
+        left = {ref: each for ref, each in aim.items() if each.left}
+        before = {ref: each for number in sorted(former) for ref, each in entries[number].items()}
         concerned = {**before, **left, **wanted}
         steady = state.reached == state.effective == goal and state.swept == app.revision
         return Snapshot(
@@ -65,7 +66,7 @@ class Reader:
             now=self._context.clock.now(),
         )
 
-    async def _entries(self, goal: int, former: set[int]) -> Mapping[int, tuple[Entry, ...]]:
+    async def _entries(self, goal: int, former: set[int]) -> Mapping[int, Mapping[Ref, Entry]]:
         """The entries of these revisions; others are forgotten."""
         store = AppStore(self._context.client, self._context.keys)
         wanted = former | ({goal} - {0})
@@ -74,11 +75,11 @@ class Reader:
             try:
                 async with self._index.reading:
                     found = await store.entries(self._app, number)
-                self._known[number] = tuple(map(self._treated, found))
+                self._known[number] = {str(entry.ref): self._treated(entry) for entry in found}
             except NotFound:  # a person removed it: what is left of it is found by its mark alone
                 if number == goal:
                     raise
-                self._known[number] = ()
+                self._known[number] = {}
         return self._known
 
     @staticmethod

@@ -13,11 +13,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeGuard
 
 from farmd import kinds
-from farmd.commands import bodies
 from farmd.commands.bundled import Bundled, BundledNoun, Found, Verdict, Wish
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
-from farmd.dispatch import changes, looking
+from farmd.dispatch import changes, copies, looking
 from farmd.dispatch.index import Index
 from farmd.dispatch.model import Act, Live, Ref, owner_of
 from farmd.pods.state import observed, settling
@@ -27,8 +26,8 @@ from scheduler.decide import eligibility
 from store.apps import Entry
 from store.consul.ahead import ReadAhead
 from store.consul.client import ConsulClient
-from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid
-from store.families import FAMILIES, named
+from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid, StoreError
+from store.families import FAMILIES
 from store.transaction import Group
 
 # A verdict that rests on what no watch tells is looked at again after this time: that of a service whose
@@ -68,9 +67,9 @@ class Records:
     claim."""
 
     __slots__ = (
+        "_doubted",
         "_owners",
         "_refs",
-        "_refused",
         "_seen",
         "_spells",
         "_wake",
@@ -88,7 +87,7 @@ class Records:
         self._wishes: dict[Ref, tuple[Entry, Wish]] = {}
         self._seen: dict[Ref, Kept] = {}
         self._spells = Spells(context.clock)
-        self._refused = False  # the last commit, as far as is known
+        self._doubted = set[Ref]()  # whose last change was refused or obstructed, as far as is known
 
     def call(self, entry: Entry | None = None, reason: str = "") -> Call:
         """The app as a caller of commands, which leaves to people what the entry's file does not state."""
@@ -238,49 +237,38 @@ class Records:
 
     async def _act(self, ordered: Sequence[Act]) -> Mapping[Ref, str]:
         keys = self.context.keys
+        cluster = {keys.cluster: await self.index.registration()}
 
         async def prepared(act: Act) -> Mutation | str:
-            async with self.index.reading, ReadAhead(shared, self._read_for(act), self._new(act)) as client:
+            known = cluster | ({} if str(act.ref) in self._doubted else copies.known(self.index, keys, act))
+            ahead = [key for key in copies.read_for(self.index, keys, act) if key not in known]
+            async with self.index.reading, ReadAhead(self.context.client, ahead, known) as client:
                 try:
                     return await self._mutation(act, client)
                 except OBSTACLES as error:
                     return error.message
 
-        async with ReadAhead(self.context.client, [keys.cluster]) as shared:
-            made = await asyncio.gather(*map(prepared, ordered))
+        # A single change is sent before the watch that told of it is parked again.
+        single = len(ordered) == 1
+        made = [await prepared(*ordered)] if single else await asyncio.gather(*map(prepared, ordered))
         found = list(zip(ordered, made, strict=True))
+        acted = {str(act.ref) for act in ordered}
+        self._doubted |= acted
         needed = [(act, each) for act, each in found if not isinstance(each, str) and each.needed]
         if needed:
-            self._refused = True
-            await self.commit([Group(each.operations, act) for act, each in needed])
-            self._refused = False
-        return {str(act.ref): each for act, each in found if isinstance(each, str)}
+            try:
+                await self.commit([Group(each.operations, act) for act, each in needed])
+            except StoreError:
+                self.index.doubt_registration()
+                raise
+        waiting = {str(act.ref): each for act, each in found if isinstance(each, str)}
+        self._doubted -= acted - waiting.keys()
+        return waiting
 
     def _place(self, act: Act) -> int:
         """Nodes before what runs on them, and in reverse where things go."""
         order = self.index.parts[act.ref.kind].order
         return -order if act.verb in ("remove", "release") else order
-
-    def _read_for(self, act: Act) -> list[str]:
-        """The keys that a command reads one after the other to change a record that there is."""
-        noun, name, keys = act.ref.kind, act.ref.name, self.context.keys
-        stored = self.index.find(noun, name) if self.index.cached(noun) else None
-        if stored is None:
-            return []
-        family, item = kinds.family_of(noun), keys.last_part(stored.key)
-        found = [stored.key, keys.mutation_lock(family, item)]
-        found += [keys.name(family, name)] if named(family) else []
-        sha = bodies.manifest_of(stored.record)
-        return [*found, keys.manifest(sha)] if sha and act.entry is not None else found
-
-    def _new(self, act: Act) -> list[str]:
-        """The key of a name that the copy does not know: the creation itself compares it with nothing.
-
-        After a refusal it is read, because others may have the name, or have left it behind.
-        """
-        noun, keys = act.ref.kind, self.context.keys
-        known = act.verb == "create" and self.index.cached(noun) and not self._refused
-        return [keys.name(kinds.family_of(noun), act.ref.name)] if known else []
 
     async def _mutation(self, act: Act, client: ConsulClient) -> Mutation:
         part, entry = self.index.parts[act.ref.kind], act.entry

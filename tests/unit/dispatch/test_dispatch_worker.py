@@ -16,9 +16,11 @@ from farmd.nodes.commands import label
 from farmd.replication.commands import RC, set_replicas
 from store import codec
 from store.apps import AppStore
+from store.entry import Stored
 from store.errors import Conflict, StoreUnavailable
 from store.failsafe import Failsafe
 from store.ports import Request
+from store.rcs import ReplicationController
 from tests.app_fleet import KEYS, MARK, AppFleet, app_fleet, document, pod, rc, spec
 from tests.fleet import Inbox
 from tests.node_farms import Fall
@@ -193,36 +195,66 @@ async def test_apps_that_swap_objects_in_a_circle_all_get_what_they_want(apps: t
         assert {each.id for each in found.values()} == {each.id for each in before.values()}
 
 
-async def test_what_a_repair_reads_is_read_at_once() -> None:
+async def test_a_repair_reads_nothing_before_its_transaction_and_keeps_fields_of_later_versions() -> None:
     async with app_fleet("n1") as fleet:
         await fleet.apply(rc("web", replicas=1))
         await fleet.reached(1)
         (stored,) = (await RC.records(fleet.call.client, KEYS).list()).items
-        wanted = {
-            KEYS.cluster,
-            KEYS.name("rcs", "web"),
-            stored.key,
-            KEYS.mutation_lock("rcs", stored.record.id),
-            KEYS.manifest(stored.record.manifest),
-        }
         asked = list[str]()
 
-        async def together(request: Request) -> None:
-            """Answer none of these keys before all are asked for."""
+        async def seen(request: Request) -> None:
             key = request.path.removeprefix("/v1/kv/")
-            if request.method == "GET" and key in wanted:
+            if request.method == "GET" and key.startswith((stored.key, *_read_by_commands(stored))):
                 asked.append(key)
+
+        fleet.fleet.farms["f0"].faults.before = seen
+        later = {**msgspec.json.decode(stored.raw), "of_a_later_version": 7, "replicas_desired": 0}
+        await fleet.call.client.put(stored.key, msgspec.json.encode(later))
+        await fleet.clock.advance(1)
+        found = await fleet.call.client.read(stored.key)
+        assert found is not None
+        assert msgspec.json.decode(found.value) == {**later, "replicas_desired": 1}
+        assert asked == []
+
+
+async def test_after_a_refusal_a_repair_reads_all_at_once_and_writes_nothing_while_another_has_the_lock() -> (
+    None
+):
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web", replicas=1))
+        await fleet.reached(1)
+        (stored,) = (await RC.records(fleet.call.client, KEYS).list()).items
+        wanted, asked, sent = {stored.key, *_read_by_commands(stored)} - {KEYS.cluster}, set[str](), 0
+        lock = KEYS.mutation_lock("rcs", stored.record.id)
+
+        async def together(request: Request) -> None:
+            """Answer none of these keys before all are asked for, and count what is tried."""
+            nonlocal sent
+            key = request.path.removeprefix("/v1/kv/")
+            sent += request.method == "PUT" and lock.encode() in request.body
+            if request.method == "GET" and key in wanted:
+                asked.add(key)
                 for _ in range(1000):
-                    if set(asked) == wanted:
+                    if asked == wanted:
                         return
                     await asyncio.sleep(0)
-                raise StoreUnavailable(f"{key} waits for {wanted - set(asked)}")
+                raise StoreUnavailable(f"{key} waits for {wanted - asked}")
 
+        await fleet.call.client.put(lock, b"user/eve@host/1")
         fleet.fleet.farms["f0"].faults.before = together
         await rewrite(fleet.call, "web", replicas_desired=0)
-        await fleet.clock.advance(1)
+        await fleet.told("user/eve@host", within=10.0)
+        await fleet.clock.advance(60.0)
+        assert sent == 1
+        await fleet.call.client.delete(lock)
+        await fleet.clock.advance(10.0)
         assert (await fleet.records())["web"].replicas_desired == 1
-        assert sorted(asked) == sorted(wanted)
+
+
+def _read_by_commands(stored: Stored[ReplicationController]) -> tuple[str, ...]:
+    """What commands read beside a controller's record to change it."""
+    record = stored.record
+    return KEYS.cluster, KEYS.name("rcs", record.name), KEYS.mutation_lock("rcs", record.id)
 
 
 async def test_a_field_that_somebody_else_writes_again_and_again_is_left_and_people_are_told() -> None:

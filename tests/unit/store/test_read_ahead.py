@@ -9,6 +9,7 @@ import pytest
 from store.consul.ahead import ReadAhead
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
+from store.entry import Entry
 from store.errors import StoreUnavailable
 from store.ports import Request, Response
 from tests.virtual import VirtualClock, embedded_server
@@ -59,11 +60,13 @@ async def test_other_keys_and_consistent_reads_are_read_now(line: Held) -> None:
     assert (now.value, fresh) == (b"2", None)
 
 
-async def test_a_key_that_is_known_to_be_absent_is_not_read(line: Held) -> None:
+async def test_a_key_of_which_the_caller_knows_what_is_there_is_not_read(line: Held) -> None:
     client = ConsulClient(line, clock=VirtualClock())
     await client.put("a", b"1")
-    async with ReadAhead(client, [], ["a"]) as ahead:
+    known = Entry("b", b"2", 7)
+    async with ReadAhead(client, [], {"a": None, "b": known}) as ahead:
         assert await ahead.read("a") is None
+        assert await ahead.read("b") is known
         assert line.waiting == 0
         assert await ahead.read("a", mode="consistent") is not None
 
@@ -71,7 +74,7 @@ async def test_a_key_that_is_known_to_be_absent_is_not_read(line: Held) -> None:
 async def test_after_the_end_of_its_block_every_key_is_read_now(line: Held) -> None:
     client = ConsulClient(line, clock=VirtualClock())
     await client.put("a", b"1")
-    async with ReadAhead(client, ["a", "unasked"], ["absent"]) as ahead:
+    async with ReadAhead(client, ["a", "unasked"], {"absent": None}) as ahead:
         await ahead.read("a")
     for key, value in (("a", b"2"), ("unasked", b"3"), ("absent", b"4")):
         await client.put(key, value)
