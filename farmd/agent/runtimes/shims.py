@@ -19,12 +19,15 @@ from farmd.agent.environment import Account, account, limits, stop_signal
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import LOST, Identity
 from farmd.agent.runtimes import start_files
-from farmd.agent.runtimes.port import Busy, Ended, Launch
+from farmd.agent.runtimes.port import Busy, Ended, Launch, Silent
 from farmd.agent.state import StateDirectory
 from store.manifests import Manifest
 from store.ports import Clock
 from store.process import boot_id
 from store.reality import Exit
+
+# For so long a check waits for the end of a command that it killed.
+END_SECONDS = 1.0
 
 
 class Shims:
@@ -38,6 +41,7 @@ class Shims:
         self._environ = environ
         self._clock = clock
         self.boot = boot_id()
+        self._unended: dict[str, asyncio.Task[int]] = {}
 
     async def answers(self) -> bool:
         """Always: the kernel tells what runs."""
@@ -245,6 +249,8 @@ class Shims:
         cwd: str,
         user: Account | None,
     ) -> int:
+        if identity.instance in self._unended:
+            raise Silent("the command of an earlier check was killed and has not ended yet")
         process = await asyncio.create_subprocess_exec(
             *command,
             env=self._environment(manifest, identity.instance, identity.ports, identity.start),
@@ -263,4 +269,12 @@ class Shims:
             # Kill the whole group: the command's children too, and also after a cancellation or a timeout.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await self._ended(identity.instance, process)
+
+    async def _ended(self, instance: str, process: asyncio.subprocess.Process) -> None:
+        """Wait for the end of a killed command; of one that the kernel holds, on a hanging disk for example,
+        only so long that no check waits for it, and no other command joins it."""
+        ending = asyncio.create_task(process.wait())
+        self._unended[instance] = ending
+        ending.add_done_callback(lambda _: self._unended.pop(instance))
+        await asyncio.wait({ending}, timeout=END_SECONDS)
