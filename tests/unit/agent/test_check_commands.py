@@ -1,4 +1,4 @@
-"""A check's command that no signal ends, as one on a disk that hangs, makes its pod ill and no other check late."""
+"""A command of a check that no signal ends, as on a disk that hangs, makes its pod ill and no check late."""
 
 from __future__ import annotations
 
