@@ -17,7 +17,7 @@ from store import codec, operations
 from store.consul.client import ConsulClient
 from store.errors import Conflict, TransactionRejected
 from store.ports import Clock
-from store.process import boot_id, start_ticks
+from store.process import boot_id, is_zombie, start_ticks
 
 ATTEMPTS = 4
 PAUSE = 0.02
@@ -111,4 +111,6 @@ def _alive(other: _Process) -> bool:
         return False
     except PermissionError:
         pass  # a process of another user, whose start may be hidden
+    if is_zombie(other.pid):
+        return False
     return not other.ticks or start_ticks(other.pid) in (None, other.ticks)

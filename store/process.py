@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_ENDED = frozenset({b"Z", b"X"})
 
 
 def boot_id() -> str:
@@ -14,10 +15,21 @@ def boot_id() -> str:
 
 def start_ticks(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None if it is gone, hidden or a zombie."""
+    fields = _stat(pid)
+    return None if not fields or fields[0] in _ENDED else int(fields[19])
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether a process has ended, and its parent has not asked for its exit code yet."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] in _ENDED
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The kernel's fields of a process from its state on; empty if it is gone or hidden."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
-        return None
+        return []
     # The process name in parentheses may contain parentheses and spaces.
-    fields = stat.rsplit(b")", 1)[1].split()
-    return None if fields[0] in {b"Z", b"X"} else int(fields[19])
+    return stat.rsplit(b")", 1)[1].split()

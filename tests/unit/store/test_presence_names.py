@@ -88,6 +88,19 @@ async def test_a_process_that_died_on_this_machine_is_evicted(store: Store) -> N
     assert (found[0], found[1].pid) == (store.second, os.getpid())
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["as written now", "by a version that writes no start"])
+async def test_a_zombie_is_no_live_process(store: Store, known: bool) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        zombie = {"pid": process.pid, "ticks": start_ticks(process.pid) if known else 0}
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it ended, and stays a zombie
+        await store.announce(member(**zombie), store.first)
+        await store.announce(member(), store.second)
+    found = await store.record()
+    assert found is not None
+    assert (found[0], found[1].pid) == (store.second, os.getpid())
+
+
 async def test_a_process_whose_id_is_used_again_is_evicted(store: Store) -> None:
     await store.announce(member(pid=os.getppid(), ticks=1), store.first)
     await store.announce(member(), store.second)
