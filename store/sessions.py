@@ -131,6 +131,7 @@ class Session:
         try:
             if self._suspended and self._late:
                 await self._hear()
+            asked = self._clock.mono()
             await _renew(self._client, self.id, self._doubt)
         except SessionGone:
             log.warning("session.lost")
@@ -141,10 +142,9 @@ class Session:
             self._note_suspension()
             return False
         finally:
-            took = self._clock.mono() - sent
-            self._late = took > LATE_SECONDS
-            if self._recorder is not None:
-                self._recorder.observe("farmd_session_renew_seconds", took)
+            self._late = self._clock.mono() - sent > LATE_SECONDS
+        if self._recorder is not None:
+            self._recorder.observe("farmd_session_renew_seconds", self._clock.mono() - asked)
         self._doubted = False
         # Called after the answer, because validity may have ended while the renewal was under way.
         self._note_suspension()

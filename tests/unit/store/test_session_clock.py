@@ -296,12 +296,19 @@ async def test_r21_a_known_session_is_taken_up_again_and_an_expired_one_replaced
     assert new.valid()
 
 
+async def measured(
+    clock: VirtualClock, server: Server
+) -> tuple[Session, CollectorRegistry, asyncio.Task[None]]:
+    """A session that runs, and what it counts."""
+    registry = CollectorRegistry()
+    session = await Session.open(server, clock, name="t", ttl=TTL, recorder=Metrics(registry))  # type: ignore[arg-type]
+    return session, registry, asyncio.create_task(session.run())
+
+
 async def test_r2_each_suspension_and_each_return_is_counted_once(
     clock: VirtualClock, server: Server
 ) -> None:
-    registry = CollectorRegistry()
-    session = await Session.open(server, clock, name="t", ttl=TTL, recorder=Metrics(registry))  # type: ignore[arg-type]
-    running = asyncio.create_task(session.run())
+    session, registry, running = await measured(clock, server)
     for _ in range(2):
         server.answer = lambda: StoreUnavailable("no")
         await clock.advance(2 * TTL)
@@ -315,3 +322,20 @@ async def test_r2_each_suspension_and_each_return_is_counted_once(
     }
     assert counted == {"suspended": 2, "resumed": 2}
     assert session.epoch == 2
+
+
+async def test_the_time_of_a_renewal_is_that_of_good_renewals_alone(
+    clock: VirtualClock, server: Server
+) -> None:
+    """Neither the read that goes before it, after a silence, nor what had no answer is the time of one."""
+    _, registry, running = await measured(clock, server)
+    server.late = 4.0
+    await clock.advance(2 * TTL)
+    assert registry.get_sample_value("farmd_session_renew_seconds_count") in (None, 0)
+    server.late, server.renewals = 1.0, []
+    await clock.advance(TTL)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    number = registry.get_sample_value("farmd_session_renew_seconds_count")
+    assert number
+    assert registry.get_sample_value("farmd_session_renew_seconds_sum") == number * 1.0
