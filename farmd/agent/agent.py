@@ -112,7 +112,7 @@ class Agent:
             features=lambda: [*self._runtimes.features(), *able],
             doubts=self._runtimes.doubts,
             trusts=lambda: None if admission is None else admission.trusts(),
-            closed=lambda: self._intents.closed,
+            closed=lambda: self._intents.closed or self.state.closed,
             look=lambda: self._intents.look(),  # noqa: PLW0108 - they are made after the link
         )
         self._reality = RealityWriter(

@@ -18,8 +18,8 @@ import msgspec
 import structlog
 
 from farmd.agent import shim
-from farmd.agent.errors import StateInvalid
-from farmd.agent.files import Files, require_room
+from farmd.agent.errors import StateInvalid, StateUnsaved
+from farmd.agent.files import Files, refusal, require_room
 from farmd.agent.lock import held, in_place, take
 from farmd.agent.model import Identity, Record, SavedHealth
 from store import codec
@@ -160,6 +160,18 @@ class StateDirectory:
             StateUnsaved: too little is free for a process to be recorded.
         """
         require_room(self.root)
+
+    @property
+    def closed(self) -> str:
+        """Why no pod can start now, for people and farms; empty if one can, as far as the disk goes."""
+        own = (why for path, why in self._files.unsaved.items() if path.parent == self.root)
+        try:
+            if why := next(own, ""):
+                raise refusal(self.root, why)
+            self.require_room()
+        except StateUnsaved as error:
+            return error.message
+        return ""
 
     # -- instances -----------------------------------------------------------------------------
     def directory(self, instance: str) -> Path:

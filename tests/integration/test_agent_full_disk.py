@@ -14,6 +14,7 @@ from farmd.agent import supervisor
 from farmd.agent.errors import StateLocked, StateUnsaved
 from farmd.agent.model import Record
 from farmd.agent.state import AgentIdentity, StateDirectory
+from scheduler.fleet import node_view
 from store.manifests import HealthCheck, Manifest
 from store.reality import Reality
 from tests.agents import Agents, agents_on, alive, kill, sha_of, shell
@@ -102,6 +103,29 @@ async def test_r26_a_full_disk_refuses_starts_and_stops_nothing_that_could_not_s
     for instance in ("stays", "comes"):
         healed = await rig.until_running(NEW, instance=instance)
         assert not says_disk_full(healed)
+
+
+async def test_r26_a_node_with_a_full_disk_gets_no_new_pods_until_there_is_room(
+    rig: Agents, disk: SmallDisk
+) -> None:
+    """Its presence says so, which counts as a cordon wherever places are chosen."""
+
+    async def said() -> str:
+        found = await rig.presence()
+        assert found is not None
+        return node_view("n1", agent=found[0]).cordon_reason
+
+    await rig.agent()
+    assert await said() == ""
+    disk.fill()
+    await eventually(said, what="the closed node")
+    assert (await said()).startswith("disk full: state_dir ")
+    disk.free()
+
+    async def opened() -> bool:
+        return await said() == ""
+
+    await eventually(opened, what="the open node")
 
 
 async def test_r26_an_end_on_a_full_disk_is_known_and_what_ended_starts_again_when_there_is_room(

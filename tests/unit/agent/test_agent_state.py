@@ -126,6 +126,7 @@ def test_r26_what_cannot_be_written_waits_and_keeps_only_starts_back(
         state.save_contact(7.0)
         state.save(record)
         assert state.unsaved_instances() == {"web": why}
+        assert state.closed == f"{why}: state_dir {tmp_path} cannot be written"
         assert state.load("web") is None
         with pytest.raises(StateUnsaved, match=f"{why}: state_dir {tmp_path} cannot be written"):
             state.save_first(record)
@@ -135,6 +136,7 @@ def test_r26_what_cannot_be_written_waits_and_keeps_only_starts_back(
         state.restore()
         state.save_first(record)
         assert (state.load("web"), state.saved_contact(), state.unsaved) == (record, 7.0, False)
+        assert state.closed == ""
     with state.locked("n1") as identity:
         assert identity == AgentIdentity("n1", "c1", "s1")
 
@@ -164,6 +166,7 @@ def test_a_start_needs_room_before_anything_is_stopped_for_it(
     monkeypatch.setattr("farmd.agent.files.ROOM_BYTES", 1 << 60)
     with pytest.raises(StateUnsaved, match="disk full: state_dir"):
         state.require_room()
+    assert state.closed == f"disk full: state_dir {tmp_path} cannot be written"
 
 
 def test_writing_leaves_no_half_file(tmp_path: Path) -> None:
