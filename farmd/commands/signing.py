@@ -119,7 +119,7 @@ async def refuse_unsigned(call: Call, wanted: Sequence[Start]) -> None:
     agents = await enforcing(call) if wanted else []
     for start in wanted if agents else ():
         held = await standing(call, start)
-        if any(_trusts(agent, each) for agent in agents for each in held):
+        if any(trusts(agent, each) for agent in agents for each in held):
             continue
         nodes, what = listed(sorted(agent.node for agent in agents), 3), f"manifest {start.digest[:12]} is"
         said = f"{what} not signed for {start.owner}; signatures are enforced by {nodes}"
@@ -129,7 +129,7 @@ async def refuse_unsigned(call: Call, wanted: Sequence[Start]) -> None:
         raise Conflict(said, id=start.digest, hint="--sign KEYFILE signs it; docs/signing.md")
 
 
-def _trusts(agent: Agent, signature: Signature) -> bool:
+def trusts(agent: Agent, signature: Signature) -> bool:
     """Whether a node trusts the key of a signature for its owner, as far as its agent tells."""
     if agent.trusts is None:
         return True

@@ -30,7 +30,7 @@ def parse(text: str) -> PortSpec:
     published = 0
     if before and _number(before[-1]) is not None:
         published = _number(before.pop()) or 0
-    elif len(before) == 1 and mode == "ingress":
+    elif len(before) == 1 and mode == "ingress" and not before[0].lstrip("-").isdigit():
         hostname = before.pop()
     elif before:
         _refuse("published port", before[-1], "1 to 65535")

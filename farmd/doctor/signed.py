@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from farmd.commands.signing import trusts
 from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
 from farmd.kinds import title
@@ -20,9 +21,10 @@ SOON_SECONDS = 7 * 86_400.0
 
 def check(survey: Survey) -> Iterator[Finding]:
     """The findings; none where no node enforces signatures."""
-    nodes = [agent.node for _, agent in survey.decoded("agents", Agent) if ENFORCED in agent.features]
-    if not nodes:
+    agents = [agent for _, agent in survey.decoded("agents", Agent) if ENFORCED in agent.features]
+    if not agents:
         return
+    nodes = listed(sorted(agent.node for agent in agents), 3)
     able = not missing()
     signed: dict[str, list[Signature]] = {}
     for _, one in survey.decoded(signatures.KIND, Signature):
@@ -31,15 +33,22 @@ def check(survey: Survey) -> Iterator[Finding]:
     for family, entry, owner in survey.owners():
         for sha in () if owner.deleting else owner.manifests:
             said = f"{family.name}/{owner.name}"
-            statements = [each.statement for each in signed.get(sha, ())]
-            until = _until([each for each in statements if signatures.covers(each.owner, said)], survey.now)
+            held = [each for each in signed.get(sha, ()) if signatures.covers(each.statement.owner, said)]
+            by_node = ([one.statement for one in held if trusts(agent, one)] for agent in agents)
+            until = max(_until(statements, survey.now) for statements in by_node)
             fix = f"farmctl manifest sign {title(family.name, owner.name)} --key KEYFILE"
             if until <= survey.now:
-                what = f"no signature of manifest {sha[:12]} holds: {listed(sorted(nodes), 3)}"
+                what = f"no signature of manifest {sha[:12]} holds{_by(held, survey.now)}: {nodes}"
                 yield Finding("unsigned", survey.short(entry.key), f"{what} start no new pod of it", fix)
             elif until <= survey.now + SOON_SECONDS:
                 when = f"the signature of manifest {sha[:12]} ends at {rfc3339(until)}"
                 yield Finding("signature-ends", survey.short(entry.key), f"{when}: no pod starts then", fix)
+
+
+def _by(held: list[Signature], now: float) -> str:
+    """The keys that nobody trusts, of the signatures that would hold now otherwise."""
+    keys = sorted({each.key_id for each in held if _until([each.statement], now) > now})
+    return f", because no node trusts key {listed(keys, 3)} for it" if keys else ""
 
 
 def _until(statements: list[Statement], now: float) -> float:

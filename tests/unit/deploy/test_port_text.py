@@ -69,6 +69,8 @@ REFUSED = {
         "8080@host",
         "8080/udp@host",
         "app.example.com:8080@host",
+        "99999:80",
+        "-1:80",
     ],
     "hostname": ["app:8080/http", "app.example.com:8080/tcp"],
     "host address": [

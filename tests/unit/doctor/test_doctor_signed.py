@@ -87,3 +87,38 @@ async def test_nothing_is_said_where_no_node_enforces(feature: str) -> None:
     async with person() as call:
         await fleet(call, feature)
         assert await found(call) == []
+
+
+@pytest.mark.parametrize(
+    ("trusted", "code"),
+    [
+        ({}, "unsigned"),
+        ({"mine": ["rcs/other-*"]}, "unsigned"),
+        ({"another": ["*"]}, "unsigned"),
+        ({"mine": ["rcs/h*"]}, None),
+        (None, None),  # an agent of before says nothing of whom it trusts
+    ],
+)
+async def test_a_signature_that_no_node_trusts_counts_for_nothing(
+    trusted: dict[str, list[str]] | None, code: str | None
+) -> None:
+    async with person() as call:
+        rc_id, sha = await fleet(call, "signatures.enforce")
+        await commit(call, signed(call, Ed25519PrivateKey.generate(), Start("rcs/hello", sha), 90 * DAY))
+        [signature], _ = await signatures.of(call.client, KEYS, sha)
+        key = signature.key_id
+        trusts = None if trusted is None else {key if k == "mine" else k: v for k, v in trusted.items()}
+        agent = Agent(node="n1", version="1", features=["signatures.enforce"], trusts=trusts)
+        await call.client.put(KEYS.agent("n1"), codec.encode(agent))
+        assert await found(call) == ([(code, f"rcs/{rc_id}")] if code else [])
+        seen = await survey(call.client, KEYS, call.clock)
+        assert all(f"no node trusts key {key} for it" in each.explanation for each in check.check(seen))
+
+
+async def test_one_node_that_trusts_the_key_is_enough() -> None:
+    async with person() as call:
+        _, sha = await fleet(call, "signatures.enforce")
+        stranger = Agent(node="n2", version="1", features=["signatures.enforce"], trusts={})
+        await call.client.put(KEYS.agent("n2"), codec.encode(stranger))
+        await commit(call, signed(call, Ed25519PrivateKey.generate(), Start("rcs/hello", sha), 90 * DAY))
+        assert await found(call) == []
