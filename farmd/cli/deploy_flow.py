@@ -16,7 +16,7 @@ from farmd.cli.output import document, emit, width_of
 from farmd.cli.progress import progress
 from farmd.cli.signing import settle
 from farmd.commands.folding import fitting
-from farmd.deploy import preview
+from farmd.deploy import lost, preview
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.goals import bodies, settings_of
 from farmd.deploy.holders import taken_over, told
@@ -145,6 +145,7 @@ def _lines(deployment: Deployment, title: str) -> list[str]:
         takes = holder.resting or deployment.call.force
         verb = f"takes {name} over from" if takes else f"{name} is changed by"
         over.append(f"! {verb} {told(holder)}")
+    over += [lost.told(scene.records[aim.goal.name]) for aim in deployment.aims if scene.lost(aim.goal.name)]
     return [clean(line) for line in [*shown[:-1], *over, *deployment.remarks, shown[-1]]]
 
 

@@ -80,7 +80,9 @@ def prepared(
     if size > MAX_RECORD_BYTES:
         raise TooLarge(f"deploy: {size} bytes of {count_of(len(names), 'service')}, expected fewer services")
     ordered = sorted(aims, key=lambda aim: aim.goal.service)
-    made = {aim.goal.service for aim in aims if aim.goal.name not in scene.records}
+    made = {
+        aim.goal.service for aim in aims if aim.goal.name not in scene.records or scene.lost(aim.goal.name)
+    }
     return Submission(
         deployment=found,
         change=_change(found),
@@ -217,7 +219,7 @@ def _join(call: Call, deployment: Deployment, aim: Aim, scene: Scene) -> tuple[O
     wanted = joined(record, deployment, goal, aim.manifest, call.clock.now())
     if call.part_of:
         wanted = replace(wanted, part_of=call.part_of, open=list(call.open))
-    if stored is None:
+    if stored is None or scene.lost(goal.name):
         return (*body, *store.create(wanted))
     ended = record.deployment and record.deployment not in scene.holding
     gone = [operations.check_not_exists(call.keys.record(KIND, record.deployment))] if ended else []

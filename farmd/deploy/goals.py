@@ -45,7 +45,13 @@ def aims(plan: ProjectPlan, wanted: Wanted, scene: Scene, ids: Ids, *, recreate:
             spec = plan.specs[name]
             version, manifest = version_of(spec, scene.released.get(name), before)
             mounts = made.intersection(volume.volume_name for volume in spec.mounted())
-            if same(version, before) and not each.operations and not each.short and not mounts:
+            if (
+                not scene.lost(name)
+                and same(version, before)
+                and not each.operations
+                and not each.short
+                and not mounts
+            ):
                 continue
         goal = Goal(
             service=record.id if record is not None else ids.new(),

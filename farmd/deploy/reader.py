@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from farmd.commands import fleet
 from farmd.commands.mutation import Call
+from farmd.deploy import lost
 from farmd.deploy.manifest import spec_of
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.standing import Container
@@ -50,7 +51,8 @@ class Holding:
 class Scene:
     """The machines, their volumes, and services by name, with all others of the project.
 
-    ``records`` have those that no deployment has made yet; ``services`` those that have pods or a version.
+    ``records`` have those that no deployment has made yet, and those that are ``lost``; ``services`` those
+    that have pods or a version.
     ``released`` is what each was released as. ``holding``: the deployments that hold some of them, by id.
     """
 
@@ -60,6 +62,10 @@ class Scene:
     services: Mapping[str, Standing] = field(default_factory=dict)
     released: Mapping[str, ServiceSpec] = field(default_factory=dict)
     holding: Mapping[str, Holding] = field(default_factory=dict)
+
+    def lost(self, name: str) -> bool:
+        """Whether a service's record is gone, and only the owner of its pods tells of it."""
+        return name in self.records and not self.records[name].index
 
     def holder(self, name: str) -> Holding | None:
         """The deployment that holds a service, or the last one that took it over from that."""
@@ -104,7 +110,8 @@ async def read(call: Call, names: Collection[str], project: str = "") -> Scene:
 
 
 async def services(call: Call, names: Collection[str], project: str = "") -> dict[str, Stored[Service]]:
-    """The services of these names, and those of the project, by name: in one request.
+    """The services of these names, and those of the project, by name; of one whose record is gone what the
+    owner of its pods tells, with index 0.
 
     Raises:
         RecordInvalid: one of these names belongs to a record that does not decode.
@@ -118,7 +125,7 @@ async def services(call: Call, names: Collection[str], project: str = "") -> dic
     if listing.broken:  # one of them may bear such a name
         for name in sorted({*names} - found.keys()):
             await ServiceStore(call.client, call.keys).named(name)
-    return found
+    return found | await lost.services(call, {*names} - found.keys(), project)
 
 
 async def holding(call: Call, deployments: Iterable[str]) -> dict[str, Holding]:

@@ -40,13 +40,14 @@ def _parts(survey: Survey) -> Iterator[Finding]:
         if of not in FAMILIES or whole in survey.trees[of]:
             continue
         key, value = survey.short(entry.key), codec.rewrite(_freed(record), entry.value)
-        family, writes = key.partition("/")[0], ((entry.key, entry.modify_index, value),)
+        way = "a new deployment of the service takes it back; else " if of == SERVICES else ""
+        family, frees = key.partition("/")[0], ((entry.key, entry.modify_index, value),)
         yield Finding(
             "part-of-nobody",
             key,
             f"{title(family, record.name)} is part of {of}/{item}, which does not exist",
-            f"farmctl doctor --fix {key} leaves it to people; its pods stay",
-            Removal(family, record.id, (), absent=(whole,), writes=writes),
+            f"{way}farmctl doctor --fix {key} leaves it to people; its pods stay",
+            Removal(family, record.id, (), absent=(whole,), frees=frees),
         )
 
 
@@ -70,7 +71,7 @@ def _fields(survey: Survey) -> Iterator[Finding]:
             f"{', '.join(sorted(gone))} of {title('nodes', name)} is said by"
             f" {', '.join(sorted(set(gone.values())))}, which does not exist",
             f"farmctl doctor --fix {key} leaves it to people, as it is",
-            Removal("nodes", name, (), writes=((entry.key, entry.modify_index, value),)),
+            Removal("nodes", name, (), frees=((entry.key, entry.modify_index, value),)),
         )
 
 
@@ -113,7 +114,7 @@ def _volumes(survey: Survey) -> Iterator[Finding]:
                 "nodes",
                 survey.keys.last_part(entry.key),
                 (),
-                writes=((entry.key, entry.modify_index, value),),
+                frees=((entry.key, entry.modify_index, value),),
             ),
         )
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from farmd.commands.mutation import Call, Mutation, commit
 from farmd.deploy.deployment import Deployment
+from farmd.deploy.manifest import compiled
 from farmd.deploy.model import ServiceSpec, VolumeMount, VolumeSpec
 from farmd.deploy.project import Wanted
-from tests.stateful.deploying import SECOND, Deploying, spec
+from farmd.doctor import fixes
+from farmd.doctor.examine import examine
+from tests.stateful.deploying import BAD, FIRST, SECOND, Deploying, spec
+from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene
 
 
@@ -42,3 +47,30 @@ def test_what_stands_together_stands_on_one_machine(deploying: Deploying) -> Non
     assert {node for node, _ in deploying.pods("db")} == {node for node, _ in deploying.pods()}
     deploying.ended(ask(deploying, spec("db", replicas=1), spec(image=SECOND, replicas=1), together="shop"))
     assert {node for node, _ in deploying.pods("db")} == {node for node, _ in deploying.pods()}
+
+
+@pytest.mark.parametrize("image", [FIRST, SECOND, BAD], ids=["as it was", "another version", "a bad version"])
+def test_a_deployment_takes_back_what_bears_the_mark_of_its_lost_service(
+    deploying: Deploying, image: str
+) -> None:
+    """``doctor --fix`` removes a service's record that does not decode; its pods run on meanwhile."""
+    scene = deploying.scene
+    deploying.ended(ask(deploying, spec()))
+    service, owner, before = deploying.service().id, deploying.owner().id, set(deploying.pods())
+    scene.put(KEYS.record("services", service), b"{")
+    for mutation in scene.run(fixed(scene.call, f"services/{service}")):
+        scene.run(commit(scene.call, mutation))
+    deploying.break_(spec(image=BAD))
+    deploying.ended(ask(deploying, spec(image=image)), "reverted" if image == BAD else "done")
+    assert (deploying.service().id, deploying.owner().id) == (service, owner)
+    assert deploying.serving() == 3
+    kept = compiled(spec(image=FIRST if image == BAD else image))[1]
+    assert {pod.manifest for pod in deploying.pods().values()} == {kept.manifest}
+    assert deploying.service().version is not None
+    assert deploying.service().version.manifest == kept.manifest
+    assert image != FIRST or set(deploying.pods()) == before, "nothing is replaced that fits"
+
+
+async def fixed(call: Call, target: str) -> list[Mutation]:
+    report = await examine(call.client, KEYS, call.clock)
+    return await fixes.mutations(call, fixes.choose(report.findings, [target]))
