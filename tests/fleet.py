@@ -39,6 +39,7 @@ from store.rcs import ReplicationController
 from store.reality import Health, Reality
 from store.sessions import Session
 from store.status import Status
+from store.version import VERSION
 from tests.fault.invariants import Dump
 
 T = TypeVar("T")
@@ -190,7 +191,7 @@ class Cluster:
     async def keep_present(self, names: Iterable[str], *features: str) -> None:
         """Presence of many agents under one session, which is never renewed past a test."""
         session = await Session.open(self.client, CLOCK, name="simulated agents", ttl=3600)
-        agents = {name: Agent(node=name, version="test", features=list(features)) for name in names}
+        agents = {name: Agent(node=name, version=VERSION, features=list(features)) for name in names}
         await self.write(
             [
                 operations.lock(self.keys.agent(name), codec.encode(agent), session.id)

@@ -41,6 +41,7 @@ _DONE = {
     "clear": "cleared",
     "remove": "removed",
     "restore": "restored",
+    "free": "freed",
     "register": "registered",
     "pause": "paused",
     "resume": "resumed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from farmd.commands.mutation import Call, Change, Mutation, registered
+from farmd.commands.mutation import Call, Change, Mutation, Scalar, registered
 from farmd.doctor import reservations
 from farmd.doctor.model import Finding, Release, Removal
 from store import operations, registration
@@ -13,6 +13,7 @@ from store.operations import MAX_OPERATIONS, Operation
 
 ACTION = "doctor.remove"
 RESTORE = "doctor.restore"
+FREE = "doctor.free"
 # The operations besides the removals: the check of the cluster, and the audit record.
 OVERHEAD = 2
 
@@ -54,7 +55,7 @@ async def mutations(call: Call, findings: Sequence[Finding]) -> list[Mutation]:
     chosen = [finding.removal for finding in findings if finding.removal is not None]
     items: dict[tuple[str, str], list[Removal]] = {}
     for removal in chosen:
-        if removal.keys or removal.writes:
+        if removal.keys or removal.restores or removal.frees:
             items.setdefault((removal.kind, removal.id), []).append(removal)
     removed = [
         _mutation(call, cluster, batch)
@@ -106,12 +107,12 @@ def _batches(removals: Sequence[Removal], room: int) -> Iterable[list[Removal]]:
 def _guarded(removals: Sequence[Removal]) -> list[Operation]:
     absent = dict.fromkeys(key for removal in removals for key in removal.absent)
     gone = dict(key for removal in removals for key in removal.keys)
-    restored = (write for removal in removals for write in removal.writes)
+    written = (write for removal in removals for write in (*removal.restores, *removal.frees))
     room = _room(removals)
     return [
         *(operations.check_not_exists(key) for key in absent),
         *(operations.delete_cas(key, index) for key, index in gone.items()),
-        *(operations.cas(key, value, index) for key, index, value in restored),
+        *(operations.cas(key, value, index) for key, index, value in written),
         *([reservations.given_back(room)[0]] if room else []),
     ]
 
@@ -124,17 +125,25 @@ def _room(removals: Sequence[Removal]) -> list[Release]:
 def _mutation(call: Call, cluster: Operation, removals: Sequence[Removal]) -> Mutation:
     first = removals[0]
     lines = [key.removeprefix(call.keys.prefix) for removal in removals for key, _ in removal.keys]
-    restored = [key.removeprefix(call.keys.prefix) for removal in removals for key, *_ in removal.writes]
+    restored = [key.removeprefix(call.keys.prefix) for removal in removals for key, *_ in removal.restores]
+    freed = [key.removeprefix(call.keys.prefix) for removal in removals for key, *_ in removal.frees]
     room = _room(removals)
-    freed = reservations.given_back(room)[1] if room else []
+    given_back = reservations.given_back(room)[1] if room else []
+    counts = {"records": len(lines), "invalid": len(restored), "bound": len(freed)}
+    before: dict[str, Scalar] = {name: n for name, n in counts.items() if n or name == "records"}
     change = Change(
         first.kind,
         first.id,
         first.id,
-        RESTORE if restored else ACTION,
-        before={"records": len(lines), "invalid": len(restored)} if restored else {"records": len(lines)},
-        after={"records": 0, "invalid": 0} if restored else {"records": 0},
-        details=(*(f"removes {line}" for line in lines), *(f"restores {line}" for line in restored), *freed),
+        RESTORE if restored else FREE if freed else ACTION,
+        before=before,
+        after=dict.fromkeys(before, 0),
+        details=(
+            *(f"removes {line}" for line in lines),
+            *(f"restores {line}" for line in restored),
+            *(f"sets {line} free" for line in freed),
+            *given_back,
+        ),
         destructive=True,
         removed=tuple(removal.pod for removal in removals if removal.pod),
     )

@@ -96,15 +96,13 @@ def _managed(survey: Survey) -> Iterator[Finding]:
             if not manager:
                 continue
             value = codec.rewrite(msgspec.structs.replace(record, **freed(record)), entry.value)
-            writes = ((entry.key, entry.modify_index, value),)
+            frees = ((entry.key, entry.modify_index, value),)
             yield Finding(
                 "managed-by-nobody",
                 survey.short(entry.key),
                 f"{record.managed_by} manages it, and does not exist",
                 f"farmctl doctor --fix {survey.short(entry.key)} sets it free",
-                Removal(
-                    family, record.id, _lock_of_manager(survey, family, record), (manager,), writes=writes
-                ),
+                Removal(family, record.id, _lock_of_manager(survey, family, record), (manager,), frees=frees),
             )
 
 
@@ -130,13 +128,13 @@ def _services(survey: Survey) -> Iterator[Finding]:
         if not gone:
             continue
         left = msgspec.structs.replace(service, active=[ref for ref in service.active if ref not in gone])
-        writes = ((entry.key, entry.modify_index, codec.rewrite(left, entry.value)),)
+        frees = ((entry.key, entry.modify_index, codec.rewrite(left, entry.value)),)
         yield Finding(
             "service-of-nobody",
             survey.short(entry.key),
             f"service {service.name} names {', '.join(gone)}, which does not exist",
             f"farmctl doctor --fix {survey.short(entry.key)} removes that from it; or delete the service",
-            Removal(KIND, service.id, (), absent=tuple(gone.values()), writes=writes),
+            Removal(KIND, service.id, (), absent=tuple(gone.values()), frees=frees),
         )
 
 

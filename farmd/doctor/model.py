@@ -23,8 +23,9 @@ class Removal:
 
     ``kind`` and ``id`` name the item in the audit; ``pod`` is ``<node>/<instance>`` if a pod is removed, for
     the replay of the audit. ``release`` is room that is free once the keys are gone; ``at_once``: in the same
-    transaction, because the owner exists and takes the place again as soon as it can. ``writes`` are records
-    to restore: key, index as read, new value.
+    transaction, because the owner exists and takes the place again as soon as it can. ``restores`` are
+    records that do not decode, with what takes their place; ``frees`` those that are set free of what is
+    gone: key, index as read, new value.
     """
 
     kind: str
@@ -34,7 +35,8 @@ class Removal:
     pod: str = ""
     release: Release | None = None
     at_once: bool = False
-    writes: tuple[tuple[str, int, bytes], ...] = ()
+    restores: tuple[tuple[str, int, bytes], ...] = ()
+    frees: tuple[tuple[str, int, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

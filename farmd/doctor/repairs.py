@@ -50,9 +50,9 @@ def _restored(
     survey: Survey, family: str, entry: Entry, record: object, what: str, *, absent: tuple[str, ...] = ()
 ) -> WayOut:
     name = survey.short(entry.key)
-    writes = ((entry.key, entry.modify_index, codec.encode(record)),)
+    restores = ((entry.key, entry.modify_index, codec.encode(record)),)
     item = name.removeprefix(f"{family}/")
-    return f"farmctl doctor --fix {name} {what}", Removal(family, item, (), absent, writes=writes)
+    return f"farmctl doctor --fix {name} {what}", Removal(family, item, (), absent, restores=restores)
 
 
 def _named(survey: Survey, family: str, entry: Entry) -> WayOut:

@@ -329,6 +329,8 @@ async def test_r11_a_controller_whose_manager_is_gone_is_owned_by_farms_of_every
         lock = KEYS.mutation_lock("rcs", stored.record.id)
         await call.client.put(lock, f"rollouts/{GONE}/n".encode(), acquire=session)
         await fix(call, "managed-by-nobody")
+        (told, *_) = await AuditReader(call.client, KEYS).read(Filter(), 1)
+        assert told.action == "doctor.free", "nothing is restored: the record was right"
         assert await call.client.read(lock) is None  # else no person could change it
         freed = (await RC.records(call.client, KEYS).get(stored.record.id)).record
         assert (freed.managed_by, freed.taken, freed.hands, freed.needs) == (
