@@ -63,7 +63,7 @@ async def create(call: Call, name: str, port: str, owners: Sequence[str]) -> Mut
         return _same(existing.record, wanted)
     told = [title(family, stored.record.name) for family, stored in found.values()]
     change = _change(wanted, "create", after={"port": port, "active": ",".join(told)})
-    there = [operations.check_index(stored.key, stored.index) for _, stored in found.values()]
+    there = [each for family, stored in found.values() for each in _touched(call, family, stored)]
     return Mutation(change, (await registered(call), *there, *store.create(wanted, name_index=index)))
 
 
@@ -123,6 +123,12 @@ async def _free(call: Call, service: Service) -> tuple[Operation, ...]:
 def stands(service: Service) -> bool:
     """Whether a deployment made a service, or began to make its pods."""
     return bool(service.mode and (service.version is not None or service.active))
+
+
+def _touched(call: Call, family: str, stored: Stored[Any]) -> tuple[Operation, Operation]:
+    """An owner as it is, under a new index: its deletion that looked for services before is refused then."""
+    free = operations.check_not_exists(call.keys.mutation_lock(family, stored.record.id))
+    return free, operations.cas(stored.key, stored.raw, stored.index, flags=stored.flags ^ 1)
 
 
 async def _as_it_is(call: Call, ref: str) -> Operation:

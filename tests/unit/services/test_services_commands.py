@@ -66,6 +66,19 @@ async def test_what_cannot_be_a_service_is_refused_in_one_line(
         assert await snapshot(call) == before
 
 
+async def test_an_owner_whose_deletion_saw_no_service_is_not_deleted_under_a_new_one() -> None:
+    async with person() as call:
+        rc = await controller(call, replicas=0)
+        deletion = await RC.delete(call, "web", cascade=False)
+        before = await ReplicationControllerStore(call.client, KEYS).get(rc.id)
+        ident = await service(call, "rc/web")
+        with pytest.raises(Conflict, match="changed since it was read"):
+            await commit(call, deletion)
+        after = await ReplicationControllerStore(call.client, KEYS).get(rc.id)
+        assert after.record == before.record
+        assert (await ServiceStore(call.client, KEYS).get(ident)).record.active == [f"rcs/{rc.id}"]
+
+
 async def test_an_owner_that_goes_away_before_the_service_is_written_refuses_it() -> None:
     async with person() as call:
         rc = await controller(call)
