@@ -6,11 +6,11 @@ names its owner, its version and the deployment that holds it in the same transa
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from farmd.commands.mutation import Call, Guard, holder_told
+from farmd.commands.mutation import Call, Guard, Scalar, holder_told
 from farmd.commands.remains import pods_left
 from farmd.deploy import goals, owners, records
 from farmd.deploy.noun import owner_noun
@@ -30,6 +30,13 @@ from store.work import Work
 KEPT_REVISIONS = 10
 
 Writes = list[Write | Operation]
+
+
+class Released(NamedTuple):
+    """The writes of a release; ``services``: the names of others that served by the owner, which goes."""
+
+    writes: Writes
+    services: Scalar = ""
 
 
 # -- the state ----------------------------------------------------------------------------------
@@ -172,8 +179,10 @@ async def _wishes(context: Context, goal: Goal, version: Version | None) -> dict
 
 
 # -- release ------------------------------------------------------------------------------------
-async def release(context: Context, reading: Reading, sight: Sight) -> Writes | str:
-    """Hand the owner back, and let the service be what it has become; or take all of it away."""
+async def release(context: Context, reading: Reading, sight: Sight) -> Released | str:
+    """Hand the owner back, and let the service be what it has become; or take all of it away; a text says
+    what stands in the way.
+    """
     assert sight.state is not None
     record, goal = reading.stored.record, sight.said
     service, standing = await records.services(context).get(goal.service), await records.owner(context, sight)
@@ -185,7 +194,7 @@ async def release(context: Context, reading: Reading, sight: Sight) -> Writes | 
         return f"{goal.owner} is gone"
     writes.append(records.rewritten(context, sight, standing, **owners.handed_back(standing.record)))
     after = revised(service.record, record, goal.wanted, sight, context.clock.now())
-    return [*writes, records.services(context).replace(service, after)]
+    return Released([*writes, records.services(context).replace(service, after)])
 
 
 def revised(
@@ -220,12 +229,12 @@ def revised(
 
 async def _removed(
     context: Context, sight: Sight, service: Stored[Service], standing: Stored[Any] | None, writes: Writes
-) -> Writes | str:  # fmt: skip
+) -> Released | str:  # fmt: skip
     """Take the service and its owner away, once no node runs anything of it (R15)."""
     call = Call(context.client, context.keys, context.clock, context.ids, context.actor, "its service goes")
     writes += records.services(context).delete(service)
     if standing is None:
-        return writes
+        return Released(writes)
     await context.caches.reality.barrier()
     if running := context.fleet.processes.told(sight.owner_id):
         return running
@@ -233,7 +242,7 @@ async def _removed(
         await context.caches.pods.barrier([context.keys.pods(sight.owner_id)])
         return "a pod of it is left"
     gone = await owner_noun(sight.family).removal(call, standing, Guard(()))
-    return [*writes, *gone.operations]
+    return Released([*writes, *gone.operations], gone.change.before.get("services", ""))
 
 
 # -- the end ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from farmd.commands.mutation import Scalar
 from farmd.deploy import changes, report, turns, volumes
 from farmd.deploy.alarms import Alarms
 from farmd.deploy.cycle import LOOK_AGAIN_SECONDS, Cycle, next_cycle
@@ -128,9 +129,10 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
             return await self._turned(reading, sight, "back", step.reason, back)
         if step.turn == "release":
             released = await turns.release(self.context, reading, sight)
-            if not isinstance(released, str):
-                await self._alarms.released(reading, sight)
-            return await self._turned(reading, sight, "release", sight.state.failure, released)
+            if isinstance(released, str):
+                return await self._turned(reading, sight, "release", sight.state.failure, released)
+            await self._alarms.released(reading, sight)
+            return await self._turned(reading, sight, "release", sight.state.failure, *released)
         return await self._pods(reading, sight, step)
 
     async def _pause(self, reading: Reading, step: Step) -> Outcome:
@@ -142,17 +144,27 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
         return GO_ON
 
     async def _turned(
-        self, reading: Reading, sight: Sight, verb: str, why: str, writes: turns.Writes | str
+        self,
+        reading: Reading,
+        sight: Sight,
+        verb: str,
+        why: str,
+        writes: turns.Writes | str,
+        services: Scalar = "",
     ) -> Outcome:
-        """One service changes hands or direction; a text says what stands in the way."""
+        """One service changes hands or direction; a text says what stands in the way. ``services``: others
+        that named its owner.
+        """
         if isinstance(writes, str):
             await self.block(f"{sight.said.name}: {writes}")
             return Outcome("blocked", LOOK_AGAIN_SECONDS, writes)
+        after: dict[str, Scalar] = {"service": sight.said.name, "owner": sight.said.owner}
         audit = self.audit(
             f"deployment.{verb}",
             why,
             name=reading.stored.record.name,
-            after={"service": sight.said.name, "owner": sight.said.owner},
+            before={"services": services} if services else {},
+            after={**after, "services": ""} if services else after,
         )
         await self.writer.commit(*self.stands(), *writes, audit)
         return GO_ON

@@ -11,6 +11,8 @@ from farmd.deploy.model import ServiceSpec, VolumeMount, VolumeSpec
 from farmd.deploy.project import Wanted
 from farmd.doctor import fixes
 from farmd.doctor.examine import examine
+from store import codec
+from store.services import Service
 from tests.stateful.deploying import BAD, FIRST, SECOND, Deploying, spec
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene
@@ -74,3 +76,16 @@ def test_a_deployment_takes_back_what_bears_the_mark_of_its_lost_service(
 async def fixed(call: Call, target: str) -> list[Mutation]:
     report = await examine(call.client, KEYS, call.clock)
     return await fixes.mutations(call, fixes.choose(report.findings, [target]))
+
+
+def test_the_audit_names_other_services_that_lose_the_owner_of_one_that_goes(deploying: Deploying) -> None:
+    scene = deploying.scene
+    deploying.ended(ask(deploying, spec(), spec("db")))
+    owners = [f"rcs/{deploying.owner(name).id}" for name in ("web", "db")]
+    both = Service(id="0f", name="both", active=owners)
+    scene.put(KEYS.record("services", "0f"), codec.encode(both))
+    ident = ask(deploying, removed=("web",))
+    deploying.ended(ident)
+    assert deploying.service("both").active == owners[1:]
+    (told,) = [audit for _, audit in scene.sight.dump.audits if audit.action == "deployment.release"][2:]
+    assert (told.id, told.before, told.after["services"]) == (ident, {"services": "both"}, "")
