@@ -2,8 +2,8 @@
 
 There is no rate limit: fairness between clients is the server's, which answers 429 to what is too much,
 or does not answer in time. Then the limit is halved, once for all requests that were on their way at that
-moment, and grows by one a second. Within a priority the jobs take turns, so that one job of thousands of
-pods does not keep the others waiting.
+moment, and grows by one a second once the pause that the server asked for is over. Within a priority the
+jobs take turns, so that one job of thousands of pods does not keep the others waiting.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Pace:
     def __init__(self, clock: Clock, most: int = MOST_IN_FLIGHT) -> None:
         self._clock = clock
         self._most = most
-        self._base, self._since = most, -math.inf
+        self._base, self._halved, self._grows = most, -math.inf, -math.inf
         self._in_flight = 0
         self._waiting: dict[Priority, OrderedDict[str, deque[asyncio.Future[None]]]] = {
             priority: OrderedDict() for priority in Priority
@@ -48,7 +48,7 @@ class Pace:
     @property
     def limit(self) -> int:
         """Requests that may be in flight now."""
-        return int(min(self._most, self._base + self._clock.mono() - self._since))
+        return int(min(self._most, self._base + max(0.0, self._clock.mono() - self._grows)))
 
     @asynccontextmanager
     async def turn(self, priority: Priority, key: str = "") -> AsyncIterator[None]:
@@ -60,12 +60,15 @@ class Pace:
             self._in_flight -= 1
             self._admit()
 
-    def congested(self, sent: float) -> None:
+    def congested(self, sent: float, pause: float = 0.0) -> None:
         """A request that was sent then had the answer 429, or none in time: halve the limit, unless it was on
-        its way already when the limit was halved last.
+        its way already when the limit was halved last. The server wants to be left alone for ``pause``
+        seconds, in which the limit does not grow.
         """
-        if sent > self._since:
-            self._base, self._since = max(1, self.limit // 2), self._clock.mono()
+        now = self._clock.mono()
+        if sent > self._halved:
+            self._base, self._halved = max(1, self.limit // 2), now
+        self._grows = max(self._grows, now + pause)
 
     async def _enter(self, priority: Priority, key: str) -> None:
         free = self._in_flight < self.limit and not any(self._waiting.values())

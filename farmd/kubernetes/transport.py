@@ -124,25 +124,27 @@ class KubernetesTransport:
             KubernetesError: the server's refusal by its type, or no answer.
             CredentialInvalid: no usable credential.
         """
-        asked, renewed = self._clock.mono(), False
-        async with self.pace.turn(request.priority, request.key):
-            if self._clock.mono() - asked > LONGEST_WAIT_SECONDS:
-                raise Unavailable(f"{request}: not sent within {LONGEST_WAIT_SECONDS:g} s")
-            first = math.inf
-            while True:
+        asked, first, renewed = self._clock.mono(), math.inf, False
+        refused: TooManyRequests | None = None
+        while True:
+            async with self.pace.turn(request.priority, request.key):
+                if first == math.inf and self._clock.mono() - asked > LONGEST_WAIT_SECONDS:
+                    raise Unavailable(f"{request}: not sent within {LONGEST_WAIT_SECONDS:g} s")
                 login = await self.access.credentials.login()  # a program may take a minute to print one
                 sent = self._clock.mono()
                 first = min(first, sent)
+                if refused is not None and sent > first + timeout / 2:
+                    raise refused  # with less time the outcome of a write might stay unknown
                 if (left := min(first + timeout - sent, request.validity())) <= 0:
                     raise Unavailable(f"{request}: no time is left")
                 try:
                     return await self._once(request, login, left)
                 except TooManyRequests as error:
-                    self.pace.congested(sent)
-                    pause = (retry_after(error) or 1.0) + self._rng.uniform(0, 0.5)
+                    refused, pause = error, (retry_after(error) or 1.0) + self._rng.uniform(0, 0.5)
+                    self.pace.congested(sent, pause)
                     if self._clock.mono() + pause > first + timeout / 2:
-                        raise  # with less time the outcome of a write might stay unknown
-                    await self._clock.sleep(pause)
+                        raise
+                    await self._clock.sleep(pause)  # no other one is sent in its place meanwhile
                 except Unauthorized:
                     if renewed:
                         raise

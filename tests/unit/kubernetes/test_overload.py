@@ -13,7 +13,7 @@ from typing import Any
 from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.credentials import Login
 from farmd.kubernetes.errors import TooManyRequests, Unavailable, UnknownOutcome
-from farmd.kubernetes.pace import MOST_IN_FLIGHT, Priority
+from farmd.kubernetes.pace import MOST_IN_FLIGHT, Pace, Priority
 from farmd.kubernetes.transport import LONGEST_WAIT_SECONDS, REQUEST_SECONDS, KubernetesTransport, Request
 from store.clusters import ClusterReport
 from store.errors import SessionSuspended
@@ -38,6 +38,7 @@ class Server(KubernetesTransport):
         self.login_seconds = 0.0
         self.refuses = False
         self.sent = self.done = 0
+        self.under_way = self.most_under_way = 0
 
     async def login(self) -> Login:
         if self.login_seconds:
@@ -45,6 +46,14 @@ class Server(KubernetesTransport):
         return Login({}, True)
 
     async def _once(self, request: Request, login: Login, timeout: float) -> bytes:
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            return await self._answered(request, timeout)
+        finally:
+            self.under_way -= 1
+
+    async def _answered(self, request: Request, timeout: float) -> bytes:
         self.sent += 1
         seconds, refuses = self.seconds, self.refuses
         await self.clock.sleep(WELL if refuses else min(seconds, timeout))
@@ -83,6 +92,28 @@ async def test_refusals_of_what_was_on_its_way_together_halve_the_limit_once():
         server.refuses = False
         await server.clock.advance(5)
         assert await outcomes(tasks) == [bytes] * 100
+
+
+async def test_refused_requests_come_again_under_the_halved_limit():
+    async with serving() as server:
+        server.refuses = True
+        tasks = server.begin(MOST_IN_FLIGHT)
+        await server.clock.advance(0.5)
+        assert (server.sent, server.most_under_way) == (MOST_IN_FLIGHT, MOST_IN_FLIGHT)
+        server.refuses, server.seconds, server.most_under_way = False, 1.0, 0
+        await server.clock.advance(4.0)
+        assert await outcomes(tasks) == [bytes] * MOST_IN_FLIGHT
+        assert server.most_under_way <= MOST_IN_FLIGHT // 2 + 2, "one more is allowed each second"
+
+
+async def test_the_limit_does_not_grow_while_the_server_wants_to_be_left_alone():
+    clock = VirtualClock()
+    pace = Pace(clock)
+    pace.congested(clock.mono(), pause=20.0)
+    await clock.advance(20.0)
+    assert pace.limit == MOST_IN_FLIGHT // 2
+    await clock.advance(3.0)
+    assert pace.limit == MOST_IN_FLIGHT // 2 + 3
 
 
 async def test_requests_that_time_out_together_halve_the_limit_once():
