@@ -102,6 +102,18 @@ def valid_labels(labels: Mapping[str, str], field: str) -> Mapping[str, str]:
     return labels
 
 
+def valid_node_labels(labels: Mapping[str, str], field: str) -> Mapping[str, str]:
+    """Return labels that people may give a node: valid ones, without those that farms derive from its record.
+
+    Raises:
+        InputInvalid: naming the first other one.
+    """
+    for key in labels:
+        if key == "node" or key.startswith("volume/"):
+            raise InputInvalid(f"{field}: found {key!r}, expected labels other than farmd's own", field=field)
+    return valid_labels(labels, field)
+
+
 def valid_key(key: str, field: str) -> str:
     """Return a label's key: a name of at most 63, after an optional DNS domain and a slash.
 

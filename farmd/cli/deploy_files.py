@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from farmd.cli.noun_edit import text_of
 from store.errors import InputInvalid
+from store.keys import valid_name
 from store.mistakes import nearest
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def project_of(
     if (own := services_of([(text(path), path) for path in files])) is not None:
         if unknown := sorted(set(services) - own.keys()):
             raise InputInvalid(f"deploy: found no service {unknown[0]!r}{nearest(unknown[0], sorted(own))}")
+        if name:
+            valid_name(name, "project's name")
         chosen = {each: own[each] for each in services or own}
         return Project(name=name, services=chosen), lambda: frozenset(own)
     unset = list[str]()

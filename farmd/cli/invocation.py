@@ -9,7 +9,7 @@ import re
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,17 @@ async def _run(settings: Settings, function: Callable[..., Any], params: Mapping
     try:
         await function(Invocation(settings, call), **params)
     finally:
-        await client.close()
+        await to_its_end(client.close())
+
+
+async def to_its_end(closing: Coroutine[Any, Any, None]) -> None:
+    """Await something short that a ^C must not cut off: what is left open would be complained of."""
+    task = asyncio.ensure_future(closing)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 def environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:

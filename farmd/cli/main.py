@@ -97,11 +97,13 @@ def main() -> NoReturn:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the shell closed it, which is no reason to fail
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the end
-    code = run(sys.argv[1:])
     try:
+        code = run(sys.argv[1:])
         sys.stdout.flush()
     except OSError as error:
-        code = code or _unwritable(error)
+        code = _unwritable(error)
+    except KeyboardInterrupt:  # while the last line was written
+        code = 130
     sys.exit(code)
 
 

@@ -7,6 +7,7 @@ import click
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes, targets
+from farmd.cli.noun_edit import going_on
 from farmd.cli.options import Duration, command
 from farmd.cli.progress import Step, shown
 from farmd.nodes import commands, waiting
@@ -34,7 +35,7 @@ async def drain(invocation: Invocation, names: tuple[str, ...], deadline: float)
     await apply(invocation, prepared)
     if invocation.settings.wait is not True or invocation.settings.dry_run:
         return
-    with shown(invocation, _step) as report:
+    with going_on(invocation, prepared), shown(invocation, _step) as report:
         for name in names:
             await waiting.drained(invocation.call, name, invocation.settings.timeout, report)
 

@@ -235,14 +235,15 @@ async def _finish_deletions(
     settings, word = invocation.settings, noun.words.noun
     if settings.dry_run:
         return
-    marked = [mutation.change for mutation in mutations if mutation.change.action != f"{word}.delete"]
+    marked = [mutation for mutation in mutations if mutation.change.action != f"{word}.delete"]
     if settings.wait is False:
         what = "its pods, then itself" if noun.pods is not None else "it"
-        for change in marked:
-            invocation.say(f"{word}/{change.name}: marked; a farm removes {what}")
+        for mutation in marked:
+            invocation.say(f"{word}/{mutation.change.name}: marked; a farm removes {what}")
         return
     with progress(invocation) as report:
-        for change in marked:
-            await waiting.deletion(invocation.call, noun, change.id, settings.timeout, report)
+        for done, change in enumerate(mutation.change for mutation in marked):
+            with going_on(invocation, marked[done:]):
+                await waiting.deletion(invocation.call, noun, change.id, settings.timeout, report)
             if not settings.quiet and settings.output in {"table", "wide"}:
                 click.echo(f"{word}/{change.name} deleted ({change.id})")

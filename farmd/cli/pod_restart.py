@@ -7,6 +7,7 @@ import click
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import pods
+from farmd.cli.noun_edit import going_on
 from farmd.cli.options import command
 from farmd.cli.pod_logs import locate
 from farmd.cli.progress import Step, shown
@@ -28,10 +29,13 @@ async def restart(invocation: Invocation, names: tuple[str, ...]) -> None:
     settings = invocation.settings
     if settings.wait is not True or settings.dry_run:
         return
-    for one in asked:
+    for done, one in enumerate(asked):
 
         def step(row: PodRow, pod: str = one.pod) -> Step:
             return Step(f"pod/{pod}", restarting.described(row), 0 if row.healthy else 1, 1)
 
-        with shown(invocation, step) as report:
+        with (
+            going_on(invocation, [each.mutation for each in asked[done:]]),
+            shown(invocation, step) as report,
+        ):
             await restarting.restarted(invocation.call, one, settings.timeout, report)

@@ -77,14 +77,16 @@ async def endpoints(invocation: Invocation, name: str) -> None:
     With --watch a farm tells of each change; where none does, the store is read again and again.
     """
     watch, farms = commands.Watch(invocation.call, name), _farms(invocation)
-    last, service = tuple[Endpoint, ...](), ""
+    last, service, empty = tuple[Endpoint, ...](), "", ""
 
     async def read() -> Table:
-        nonlocal last, service
+        nonlocal last, service, empty
         found = await farms.wait(service) if farms is not None and service else None
         if found is None:
             record, sightings = await watch.look()
             service, found = record.name, serving(sightings, last)
+            none = "no pod" if record.port else "no port, so no pod"
+            empty = f"{none} of {NOUN} {service} is available"
         last = found
         return Table(
             kind="Endpoint",
@@ -96,7 +98,7 @@ async def endpoints(invocation: Invocation, name: str) -> None:
             ),
             name=_where,
             plain=plain,
-            empty=f"no pod of {NOUN} {service} is available",
+            empty=empty,
         )
 
     await show(invocation, read)

@@ -1,6 +1,6 @@
 """The fleet as the scheduler sees it, in one read, for questions of people.
 
-The farms' own copies are not at hand here. Nodes whose loss only the farms recorded show as absent.
+The farms' own copies are not at hand here: what they recorded of lost nodes is read, too.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ async def seen(
         {name: node.agent for name, node in listing.items.items() if node.agent is not None},
         await _reserved(client, keys),
         {PodKey(owner(row), row.node, row.instance): Pod(row.manifest, row.labels) for row in pods},
+        await overview.lost(client, keys),
     )
     return view, pods
 

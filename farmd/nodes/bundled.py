@@ -22,7 +22,7 @@ from store.errors import Conflict, NotFound
 from store.keys import valid_segment
 from store.nodes import Node, NodeRecords, NodeStore, Taint
 from store.quantities import Amount
-from store.selectors import valid_key, valid_labels, valid_value
+from store.selectors import valid_key, valid_node_labels, valid_value
 from store.words import count_of
 
 
@@ -45,7 +45,7 @@ class BundledNode:
     def parse(self, document: Any, where: str) -> NodeSpec:
         spec = codec.parse_input(NodeSpec, document, where)
         valid_segment(spec.name, f"{where}: name")
-        valid_labels(spec.labels, f"{where}: labels")
+        valid_node_labels(spec.labels, f"{where}: labels")
         for taint in spec.taints:
             valid_key(taint.key, f"{where}: taints")
             valid_value(taint.value, f"{where}: taints.{taint.key}")

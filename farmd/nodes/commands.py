@@ -21,7 +21,7 @@ from store.errors import Conflict, InputInvalid, NotRegistered
 from store.keys import valid_segment
 from store.nodes import Drain, Node, NodeRecords, NodeStore
 from store.operations import Operation
-from store.selectors import valid_key, valid_labels
+from store.selectors import valid_key, valid_node_labels
 from store.times import rfc3339
 from store.volumes import LOCAL
 
@@ -36,7 +36,7 @@ async def label(call: Call, name: str, labels: Mapping[str, str], remove: Sequen
         InputInvalid: a bad key or value, or a key that is both set and removed.
         NotFound: no such node. Locked: somebody holds its mutation lock.
     """
-    valid_labels(labels, "labels")
+    valid_node_labels(labels, "labels")
     for key in remove:
         valid_key(key, "labels")
         if key in labels:

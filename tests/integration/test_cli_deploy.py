@@ -213,6 +213,8 @@ def test_a_file_of_the_house_is_planned_like_a_compose_file(farmctl: Farmctl, tm
         "6 runs",
     ]
     assert plan(farmctl, "-f", file(tmp_path, WEB), "web")[-1] == "3 runs"
+    refused = farmctl("deploy", "--dry-run", "-f", file(tmp_path, WEB), "-p", "Big Shop")
+    assert (refused.code, "project's name: found 'Big Shop', expected" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(

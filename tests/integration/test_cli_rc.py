@@ -238,6 +238,25 @@ def test_a_watched_list_shows_changes_and_ends_with_130(farmctl: Farmctl) -> Non
     assert err == "farmctl: interrupted\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "item"), [("rc delete hello --cascade", "rc/hello"), ("node drain web1 --wait", "node/web1")]
+)
+def test_an_interrupted_wait_says_what_goes_on(farmctl: Farmctl, words: str, item: str) -> None:
+    farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
+    with farmctl.start(*words.split(), "-y") as waiting:
+        try:
+            assert waiting.stderr is not None
+            for _ in ("what it changes", "how far it is"):
+                while not waiting.stderr.readline().startswith(f"{item}: "):
+                    assert waiting.poll() is None
+            waiting.send_signal(2)
+            _, err = waiting.communicate(timeout=LIMIT)
+        finally:
+            waiting.kill()
+    told = f"{item}: goes on without this wait; farmctl {item.replace('/', ' describe ')}"
+    assert (waiting.returncode, err) == (130, f"{told}\nfarmctl: interrupted\n")
+
+
 def test_top_and_lists_are_drawn_live_on_a_terminal(farmctl: Farmctl) -> None:
     farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
     for arguments in (["top"], ["rc", "list", "-w"]):

@@ -15,7 +15,7 @@ from farmd.runtime.clock import SystemIds
 from store import codec
 from store.farms import Member
 from store.keys import Keys
-from tests.farmctl import Farmctl, embedded, in_cluster
+from tests.farmctl import Farmctl, embedded, in_cluster, put
 from tests.fleet import CLOCK, client_of
 from tests.people import hello
 from tests.services import agent, controller, pod, service
@@ -46,6 +46,8 @@ def test_a_service_is_created_shown_and_deleted(farmctl: Farmctl) -> None:
     assert "service.create" in described
     assert farmctl.ok("service", "endpoints", "shop", "-o", "json").json["items"] == []
     assert "no pod of service shop is available" in farmctl.ok("service", "endpoints", "shop").err
+    put(farmctl, "services/0f", '{"id": "0f", "name": "mute", "port": "", "mode": "global"}')
+    assert "no port, so no pod of service mute is" in farmctl.ok("service", "endpoints", "0f").err
     refused = farmctl("service", "create", "cart", "--port", "grpc", "rc/shop")
     assert (refused.code, refused.err) == (
         2,

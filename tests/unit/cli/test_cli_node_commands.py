@@ -37,6 +37,17 @@ async def test_labels_are_set_and_removed_and_win_over_the_agents_facts() -> Non
         assert not (await commands.label(call, "web1", {"disk": "ssd"}, ["rack"])).needed
 
 
+@pytest.mark.parametrize("label", ["node", "volume/data"])
+async def test_a_label_that_farms_derive_from_the_record_is_refused(label: str) -> None:
+    """A node with a label of a volume would get pods that must stand where the volume is."""
+    async with person() as call:
+        await register_node(call.client, KEYS, "web1")
+        with pytest.raises(InputInvalid, match=f"labels: found '{label}', expected labels other than"):
+            await commands.label(call, "web1", {label: "x"})
+        made = await commands.label(call, "web1", {}, [label])
+        assert not made.needed
+
+
 async def test_a_label_without_a_value_is_told_from_one_that_is_not_there() -> None:
     async with person() as call:
         await register_node(call.client, KEYS, "web1")

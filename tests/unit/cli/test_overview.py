@@ -20,6 +20,7 @@ from store.pods import Pod
 from store.rcs import ReplicationController, ReplicationControllerStore
 from store.reality import Health, Reality
 from store.status import Status
+from store.work import Work
 from tests.people import KEYS, created, hello, person, place
 
 
@@ -109,6 +110,16 @@ async def test_an_explanation_names_the_owner_that_holds_the_instance() -> None:
         (verdict,) = (await explain(call.client, KEYS, RC, record)).verdicts
         told = {reason.code: reason.text for reason in verdict.reasons}
         assert told["held"] == "instance 'hello' belongs to another owner, zoo"
+
+
+async def test_r21_an_explanation_knows_the_nodes_that_farms_gave_up() -> None:
+    async with person() as call:
+        await call.client.put(KEYS.node("n1"), codec.encode(Node()))
+        record = (await row_of(call, await created(call))).record
+        for since, code in ((0.0, "agent_unknown"), (5.0, "agent_lost")):
+            await call.client.put(KEYS.work("nodes", "n1"), codec.encode(Work(lost_since=since)))
+            (verdict,) = (await explain(call.client, KEYS, RC, record)).verdicts
+            assert code in {reason.code for reason in verdict.reasons}
 
 
 async def test_a_wait_that_ends_names_the_pods_that_it_waited_for() -> None:
