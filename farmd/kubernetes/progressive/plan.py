@@ -163,10 +163,14 @@ def _draining(knative: Knative) -> bool:
 
 # -- what holds it ------------------------------------------------------------------------------
 def _paused(knative: Knative) -> Plan:
-    """Nothing moves; the record says so. The time until it goes on is no time without progress."""
+    """Nothing moves, and the record says so; what stands is repaired. The time until it goes on is no time
+    without progress.
+    """
     stage = condition(knative.record.status.conditions, STAGE_READY)
     if stage.status == UNKNOWN and stage.reason != HELD and knative.record.observed:
         return Plan(turn=Turn("pause", "a person paused it", status=statuses.held(knative)))
+    if writes := target.kept(knative):
+        return Plan(writes=writes)
     text = f"paused; farmctl rollout resume ksvc/{knative.service.name} goes on"
     return Plan(blocked=Blocked("paused", text, wanted=True))
 
@@ -194,10 +198,12 @@ def _frozen(knative: Knative) -> Plan:
 
 
 def _halted(knative: Knative) -> Plan:
-    """A fault stopped it, and a person says when it goes on."""
+    """A fault stopped it, and a person says when it goes on; what stands is repaired."""
     status, says = knative.record.status, knative.record.metadata.annotations
     if says.get(RESUMED, "") != status.annotations.get(statuses.HALTED, ""):
         return Plan(turn=Turn("resume", "a person resumed it", status=statuses.under_way(knative)))
+    if writes := target.kept(knative):
+        return Plan(writes=writes)
     cause = condition(status.conditions, STAGE_READY).message
     hint = f"farmctl rollout resume | revert ksvc/{knative.service.name}"
     return Plan(blocked=Blocked("failed", f"{cause}; {hint}"), fault=cause)

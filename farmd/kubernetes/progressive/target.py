@@ -169,6 +169,16 @@ def reaps_at(knative: Knative) -> float | None:
     return min(times, default=None)
 
 
+def kept(knative: Knative) -> tuple[Write, ...]:
+    """What brings bounds back that somebody rewrote while nothing moves, as the stage last wrote them."""
+    found: list[Write] = []
+    stage = reading.names(knative.record.spec.stage_target_revisions)
+    for name in sorted(stage & knative.revisions.keys() & knative.spas.keys()):
+        spec = knative.spas[name].spec
+        found += lacking(knative, name, Bounds(spec.stage_min_scale, spec.stage_max_scale))
+    return tuple(each for each in found if not _early(knative, each))
+
+
 def holds(knative: Knative) -> tuple[Write, ...]:
     """Bounds of a revision that came beside one that serves: one pod at most, until the record names it.
 

@@ -240,6 +240,25 @@ def test_bounds_that_somebody_edits_in_mid_stage_are_final_and_the_stage_s_stand
     assert world.revisions[OLD].bounds == Bounds(9, 20)
 
 
+@pytest.mark.parametrize("halted", [False, True])
+def test_bounds_that_somebody_edits_while_nothing_moves_stand_again(world: World, halted: bool) -> None:
+    world.settings = dataclasses.replace(PACE, on_failure="pause", progress_deadline=1.0)
+    pushed(world, {OLD: 60, NEW: 40})
+    if halted:
+        world.revisions[NEW].broken = True
+        world.revisions[NEW].ready = False
+    else:
+        world.say(PAUSED, "true")
+    text = blocked(world)
+    assert ("halt" if halted else "pause") == turns(world)[-1]
+    scale, shares = world.revisions[OLD], world.shares
+    before = scale.bounds
+    scale.bounds, scale.own = Bounds(9, 20), set()
+    assert blocked(world) == text != ""
+    assert (scale.bounds.least, world.shares) == (before.least, shares)
+    assert scale.own
+
+
 def test_a_release_leaves_the_traffic_and_gives_all_final_bounds_back(world: World) -> None:
     pushed(world, {OLD: 60, NEW: 40})
     world.enabled = False
