@@ -207,8 +207,13 @@ async def _managers(client: ConsulClient, keys: Keys, records: Sequence[Named]) 
             found[f"{name}/{record.id}"] = {"managed": f"{title(name, record.name)}{progress}"}
         for error in listing.broken:
             item = f"{name}/{keys.last_part(error.fields['key'])}"
-            found[item] = {"unmanaged": f"managed by {item}, which does not decode: {error.message}"}
+            found[item] = {"unmanaged": unmanaged(item, error)}
     return found
+
+
+def unmanaged(item: str, error: RecordInvalid) -> str:
+    """Why the item does nothing that manages a record: its own record does not decode."""
+    return f"managed by {item}, which does not decode: {error.message}"
 
 
 async def holders(client: ConsulClient, keys: Keys, kind: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from farmd.commands.mutation import Call
 from farmd.dispatch.revision import found
-from farmd.dispatch.standing import Standing, kept
+from farmd.dispatch.standing import Standing, kept, owned
 from farmd.farm.farm import Farm
 from farmd.kinds import KindOfWork
 from farmd.tables import apps
@@ -46,10 +46,9 @@ class AppList(ItemList):
         return Shape(None, {**known, **told})
 
     async def described(self, call: Call, name: str) -> Described:
-        now = await found(call, name)
+        now = await owned(call, await found(call, name))
         facts = apps.facts(now, await kept(call, now), call.clock.now())
-        reason = now.status.reason if now.status is not None else ""
-        waiting = now.status.waiting if now.status is not None else ()
+        waiting = now.status.waiting if now.status is not None and now.reported else ()
         columns = (Column("OBJECT", lambda row: row.ref), Column("STATE", lambda row: row.state))
         table = Table(
             kind="AppObject",
@@ -60,10 +59,9 @@ class AppList(ItemList):
             empty="nothing is waited for",
         )
         state = apps.state(now)
-        return Described(name, name, state, reason, facts, {"Waited for": table}, now, self.family)
+        return Described(name, name, state, apps.reason(now), facts, {"Waited for": table}, now, self.family)
 
 
 def _text(row: Standing) -> str:
     assert row.stored is not None
-    reason = row.status.reason if row.status is not None else ""
-    return text_of(row.stored.record, row.name, apps.state(row), reason)
+    return text_of(row.stored.record, row.name, apps.state(row), apps.reason(row))

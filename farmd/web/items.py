@@ -14,6 +14,7 @@ from farmd.farm.farm import Farm
 from farmd.kinds import KINDS, KindOfWork, load, title
 from farmd.overview import Row
 from farmd.overview.members import why_unowned
+from farmd.overview.owners import unmanaged
 from farmd.tables import manifests, nouns
 from farmd.tables.model import Table
 from farmd.tables.pods import pod_table
@@ -67,6 +68,7 @@ class NamedList(ItemList):
             index=stored.index,
             status=self._said.values.get(keys.status(self.family, item)),
             owner=self._held.values.get(keys.lock(self.family, item), ""),
+            unmanaged=self._unmanaged(stored.record),
         )
 
     def table(self, rows: Sequence[Any]) -> Table:
@@ -79,7 +81,18 @@ class NamedList(ItemList):
         managed = self._managed(getattr(row.record, "managed_by", ""))
         members = [stored.record for stored in self.farm.caches.farms.entries.values()]
         unowned = "" if row.owner else why_unowned(self.family, row.record, members)
-        return msgspec.structs.replace(row, managed=managed, unowned=unowned)
+        return msgspec.structs.replace(
+            row, managed=managed, unmanaged=self._unmanaged(row.record), unowned=unowned
+        )
+
+    def _unmanaged(self, record: Any) -> str:
+        """Why what manages a record does nothing; empty: nothing manages it, or that can be read."""
+        family, _, item = (by := getattr(record, "managed_by", "")).partition("/")
+        manager = self._lists.get(family)
+        if not isinstance(manager, NamedList):
+            return ""
+        error = manager._tree.broken.get(self.farm.keys.record(family, item))
+        return "" if error is None else unmanaged(by, error)
 
     def _managed(self, by: str) -> str:
         family, _, item = by.partition("/")
