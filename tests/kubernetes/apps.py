@@ -35,13 +35,13 @@ class Apps:
     def consul(self) -> str:
         return self._consul
 
-    def allow(self, app: str) -> None:
-        """Let an app do everything in the namespace."""
+    def allow(self, app: str, namespace: str = "") -> None:
+        """Let an app do everything in a namespace, that of the test if none is said."""
         group = "rbac.authorization.k8s.io"
         reference = {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": group}
         subject = {"kind": "User", "name": f"farmd:app:{app}", "apiGroup": group}
         body = {"metadata": {"name": app}, "subjects": [subject], "roleRef": reference}
-        self.api.ask("POST", f"/apis/{group}/v1/namespaces/{self.namespace}/rolebindings", body)
+        self.api.ask("POST", f"/apis/{group}/v1/namespaces/{namespace or self.namespace}/rolebindings", body)
 
     async def farm(self, name: str, change: Callable[[KubernetesTransport], None] = lambda _: None) -> Any:
         """One more farm, whose transport is changed before it begins."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -504,6 +505,33 @@ async def test_the_apps_own_user_decides_what_a_bundle_may_touch(
         assert 'User "farmd:app:other" cannot get resource "configmaps"' in denied.busy
         await world.look(shop, entry)
         assert "cannot delete" in (await world.does(shop, "remove", entry))[str(entry.ref)]
+
+
+async def test_eight_objects_are_written_at_once_and_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, send, flying, most = world.app(), world.transport.send, 0, 0
+    entries = world.entries(*(config(f"c{number:02}", a="1") for number in range(20)))
+    await app.read(entries, False)
+
+    async def counted(request: Request, timeout: float = 10.0) -> bytes:
+        """Let no write go before eight are on their way."""
+        nonlocal flying, most
+        if not request.write:
+            return await send(request, timeout)
+        flying += 1
+        most = max(most, flying)
+        async with asyncio.timeout(10):
+            while most < 8:
+                await asyncio.sleep(0.01)
+        try:
+            return await send(request, timeout)
+        finally:
+            flying -= 1
+
+    monkeypatch.setattr(world.transport, "send", counted)
+    assert await world.does(app, "create", *entries.values()) == {}
+    assert most == 8
 
 
 async def test_r12_an_answer_that_is_lost_is_unknown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

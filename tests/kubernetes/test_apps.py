@@ -74,6 +74,30 @@ async def test_a_quick_edit_and_its_way_back_remove_nothing_that_is_wanted(apps:
     assert apps.config("b") is None
 
 
+async def test_an_object_that_moves_to_another_namespace_is_made_there_before_the_old_one_goes(
+    apps: Apps,
+) -> None:
+    there = apps.api.namespace(f"{apps.namespace}-next")
+    apps.allow("shop", there)
+    await apps.farm("first")
+    await apps.apply("shop", config("a", x="1"))
+    await apps.reached("shop", 1)
+    moved = config("a", x="1")
+    moved["metadata"]["namespace"] = there
+    await apps.apply("shop", moved, prune=True)
+    await apps.reached("shop", 2)
+    assert apps.config("a") is None
+    found = apps.api.ask("GET", f"/api/v1/namespaces/{there}/configmaps/a")
+    assert (found["data"], found["metadata"]["labels"]) == ({"x": "1"}, {LABEL: "shop"})
+    told = await AuditReader(apps.call.client, apps.call.keys).read(Filter(kind=KIND), 50)
+    done = [
+        each.action
+        for each in sorted(told, key=lambda each: each.at)
+        if {"create", "remove"} & each.after.keys()
+    ]
+    assert done == ["app.begin", "app.begin", "app.sweep"]
+
+
 async def test_a_volume_claim_that_its_first_pod_binds_does_not_hold_up_the_wave_of_that_pod(
     apps: Apps,
 ) -> None:
