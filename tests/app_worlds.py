@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from farmd.dispatch.model import Act, Live, Plan, Ref, Snapshot, owner_of
+from farmd.dispatch.model import Act, Live, Plan, Ref, Snapshot, heirs, owner_of
 from farmd.dispatch.plan import carried, decide, revisions, target
-from store.apps import ALL, App, DispatchState, Entry, TypedReference
+from store.apps import App, DispatchState, Entry, TypedReference
 
 
 @dataclass
@@ -89,12 +89,6 @@ class World:
         wanted = {str(each.ref): each for each in entries if not each.left}
         former = self.former(record)
         known = {*wanted, *former}
-        waiting = {
-            ref: other
-            for other, each in sorted(self.apps.items(), reverse=True)
-            for ref in each.state.waits
-            if other != name and (ref in known or (ref == ALL and name in each.state.behind))
-        }
         return Snapshot(
             name=name,
             app=record.app,
@@ -105,7 +99,7 @@ class World:
             live={
                 ref: self.live(wanted.get(ref), thing) for ref, thing in self.things.items() if ref in known
             },
-            others=waiting,
+            others=heirs({other: each.state for other, each in self.apps.items()}, name),
             behind={other: each.state.behind for other, each in self.apps.items() if other != name},
             frozen=self.frozen,
             now=self.now,

@@ -182,13 +182,13 @@ def _tell(row: _Object, where: str = "") -> None:
 
 async def _explain_object(invocation: Invocation, ref: str) -> None:
     store = AppStore(invocation.client, invocation.keys)
-    apps, _ = await store.list()
-    shown = 0
+    apps, broken = await store.list()
+    unread, shown = [error.message for error in broken], 0
     for name, stored in apps.items():
         try:
             wanted = await store.entries(name, stored.record.revision)
         except (NotFound, RecordInvalid) as error:
-            invocation.say(error.message)
+            unread.append(error.message)
             continue
         entries = {str(each.ref): each for each in wanted}
         if (entry := entries.get(ref)) is None:
@@ -202,8 +202,11 @@ async def _explain_object(invocation: Invocation, ref: str) -> None:
             emit(invocation, document("AppObject", {"app": name, **_plain_object(row)}))
             continue
         _tell(row, f" in app/{name}, revision {stored.record.revision}")
+    for text in unread:
+        invocation.say(text)
     if not shown:
-        raise NotFound(f"{ref!r} is in no app's files", id=ref, hint="farmctl app list")
+        files = "the files of no app that can be read" if unread else "no app's files"
+        raise NotFound(f"{ref!r} is in {files}", id=ref, hint="farmctl app list")
 
 
 def _said(row: _Object) -> list[str]:

@@ -6,7 +6,7 @@ All apps of a farm share one index, so an idle app costs no request and no timer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from farmd import kinds
@@ -155,22 +155,25 @@ class Index:
                 continue
             app, stored = keys.last_part(key), self._context.caches.tree(WORK).get(key)
             state = (stored.record.dispatch if stored is not None else None) or DispatchState()
-            before, after = self._waited.get(app, set()), set(state.waits)
-            self._waited[app] = after
+            before, after = self._waited.pop(app, set()), set(state.waits)
+            former = self.behind.pop(app, [])
+            if after:
+                self._waited[app], self.behind[app] = after, state.behind
             for ref in before - after:
                 self.waits[ref].discard(app)
+                if not self.waits[ref]:
+                    del self.waits[ref]
             for ref in after - before:
                 self.waits.setdefault(ref, set()).add(app)
                 self._wake(ref)
-            former, self.behind[app] = self.behind.get(app, []), state.behind
             woken = {app, *former, *state.behind} if (before, former) != (after, state.behind) else {app}
             for each in woken & self._apps.keys():
                 self._apps[each].set()
 
-    def others(self, refs: Collection[Ref], app: str) -> Mapping[Ref, str]:
-        """Of these objects those that another app waits for, with the first such app; ``*``: one waits for
-        more of this app's than are known.
+    def others(self, refs: Collection[Ref], app: str) -> Mapping[Ref, Sequence[str]]:
+        """Of these objects those that other apps wait for, with these apps by name; ``*``: those that wait
+        for more of this app's than are known.
         """
         waiting = {ref: sorted(self.waits.get(ref, set()) - {app}) for ref in refs}
         waiting[ALL] = sorted(other for other in self.waits.get(ALL, ()) if app in self.behind[other])
-        return {ref: apps[0] for ref, apps in waiting.items() if apps}
+        return {ref: apps for ref, apps in waiting.items() if apps}

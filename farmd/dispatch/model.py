@@ -5,13 +5,13 @@ What an app wants is in its trackers; what is stands in the objects themselves, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from farmd.dispatch.names import construct_resource_tracker_name, revision_name
 from farmd.work.model import Blocked
-from store.apps import KIND, App, DispatchState, Entry, ResourceTracker, TypedReference
+from store.apps import ALL, KIND, App, DispatchState, Entry, ResourceTracker, TypedReference
 
 if TYPE_CHECKING:
     from farmd.commands.bundled import State
@@ -28,6 +28,7 @@ __all__ = [
     "TypedReference",
     "Verb",
     "app_of",
+    "heirs",
     "owner_of",
 ]
 
@@ -45,6 +46,16 @@ def owner_of(app: str) -> str:
 def app_of(owner: str) -> str:
     """The app whose mark that is; empty: it is no app's."""
     return owner.removeprefix(f"{KIND}/") if owner.startswith(f"{KIND}/") else ""
+
+
+def heirs(states: Mapping[str, DispatchState], app: str) -> Mapping[Ref, Sequence[str]]:
+    """What other apps wait for by their states, with those apps by name; ``*``: for more of this app's."""
+    found: dict[Ref, list[str]] = {}
+    for other, state in sorted(states.items()):
+        for ref in state.waits if other != app else ():
+            if ref != ALL or app in state.behind:
+                found.setdefault(ref, []).append(other)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +107,10 @@ class Snapshot:
 
     ``wanted`` are the entries of the target (``plan.target``) without those that are only ``left``, which are
     ``left``. ``former`` are the entries of all revisions that may have left something, each as the newest one
-    has it. ``live`` has no object that does not exist. ``others``: objects that another app waits for, with
-    that app; ``*``: an app waits for more of its objects than are known. ``behind``: of each app that waits,
-    the apps whose objects it waits for. ``frozen``: the evidence that freezes removals, unless people changed
-    the app since.
+    has it. ``live`` has no object that does not exist. ``others``: objects that other apps wait for, with
+    those apps by name; ``*``: apps that wait for more of its objects than are known. ``behind``: of each app
+    that waits, the apps whose objects it waits for. ``frozen``: the evidence that freezes removals, unless
+    people changed the app since.
     """
 
     name: str
@@ -109,7 +120,7 @@ class Snapshot:
     left: Mapping[Ref, Entry] = field(default_factory=dict)
     former: Mapping[Ref, Entry] = field(default_factory=dict)
     live: Mapping[Ref, Live] = field(default_factory=dict)
-    others: Mapping[Ref, str] = field(default_factory=dict)
+    others: Mapping[Ref, Sequence[str]] = field(default_factory=dict)
     behind: Mapping[str, Collection[str]] = field(default_factory=dict)
     frozen: str | None = None
     now: float = 0.0

@@ -9,18 +9,18 @@ from farmd import overview
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Spells
 from farmd.dispatch.looking import look
-from farmd.dispatch.model import Live, Ref, Snapshot, owner_of
+from farmd.dispatch.model import Live, Ref, Snapshot, heirs, owner_of
 from farmd.dispatch.plan import revisions
 from farmd.dispatch.ports import Outside
 from farmd.overview.members import why_unowned
 from farmd.overview.owners import holders
 from farmd.runtime.tasks import several
 from store import codec
-from store.apps import ALL, KIND, App, AppStatus, AppStore, DispatchState, Entry, ResourceTracker
+from store.apps import KIND, TRACKERS, App, AppStatus, AppStore, DispatchState, Entry, ResourceTracker
 from store.apps import entries as entries_of
 from store.clusters import CLUSTERS
 from store.entry import Stored
-from store.errors import NotFound, RecordInvalid
+from store.errors import AccessDenied, NotFound, RecordInvalid
 from store.keys import is_sentinel
 from store.status import StatusStore
 from store.work import Work
@@ -32,7 +32,8 @@ AT_ONCE = 16
 class Standing:
     """An app's record, how far it is, and its last status. ``stored`` is None where there is no such app.
 
-    ``unowned`` says why no farm works on it, where that was read.
+    ``unowned`` says why no farm works on it, and ``lost`` that somebody removed its wanted revision, where
+    that was read.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Standing:
     state: DispatchState = field(default_factory=DispatchState)
     status: AppStatus | None = None
     unowned: str = ""
+    lost: str = ""
 
     @property
     def outside(self) -> bool:
@@ -71,6 +73,7 @@ async def standings(call: Call) -> tuple[list[Standing], list[str]]:
     statuses = await StatusStore(client, keys, KIND, AppStatus).list()
     states, owners = await _states(call), await holders(client, keys, KIND)
     members = await overview.farms(client, keys)
+    lost = await _lost(call, {name: stored.record for name, stored in apps.items()})
     found = [
         Standing(
             name=name,
@@ -78,6 +81,7 @@ async def standings(call: Call) -> tuple[list[Standing], list[str]]:
             state=states.get(name, DispatchState()),
             status=statuses.get(name),
             unowned="" if name in owners else why_unowned(KIND, stored.record, members),
+            lost=lost.get(name, ""),
         )
         for name, stored in apps.items()
     ]
@@ -85,12 +89,33 @@ async def standings(call: Call) -> tuple[list[Standing], list[str]]:
 
 
 async def owned(call: Call, now: Standing) -> Standing:
-    """An app that there is, with why no farm works on it, if none does."""
+    """An app that there is, with why no farm works on it, if none does, and what it lacks."""
     assert now.stored is not None
+    record = now.stored.record
+    now = replace(now, lost=(await _lost(call, {now.name: record})).get(now.name, ""))
     if await call.client.read(call.keys.lock(KIND, now.name)) is not None:
         return now
     members = await overview.farms(call.client, call.keys)
-    return replace(now, unowned=why_unowned(KIND, now.stored.record, members))
+    return replace(now, unowned=why_unowned(KIND, record, members))
+
+
+async def _lost(call: Call, apps: Mapping[str, App]) -> Mapping[str, str]:
+    """The apps whose wanted revision somebody removed, each with the way out; farms that know it go on until
+    they read it again. Who may not read revisions is told of none.
+    """
+    keys, found = call.keys, dict[str, str]()
+    wanted = {name: app.revision for name, app in apps.items() if not app.deleting}
+    tree = keys.trackers(*apps) if len(apps) == 1 else keys.tree(TRACKERS)
+    try:
+        there = set((await call.client.keys(tree)).items)
+        for name, revision in wanted.items():
+            key = keys.tracker(name, revision)
+            if key not in there and await call.client.read(key) is None:
+                way = f"farmctl apply or farmctl app rollback {name} --to N makes another one"
+                found[name] = f"somebody removed revision {revision}: {way}"
+    except AccessDenied:
+        return {}
+    return found
 
 
 async def _states(call: Call) -> dict[str, DispatchState]:
@@ -179,8 +204,7 @@ async def snapshot(
     wanted = {str(entry.ref): entry for entry in entries if not entry.left}
     left = {str(entry.ref): entry for entry in entries if entry.left}
     asking = replace(call, part_of=owner_of(now.name))
-    states = sorted((await _states(call)).items(), reverse=True)  # of several that wait the first counts
-    waiting = [(other, state) for other, state in states if other != now.name]
+    states = {other: state for other, state in (await _states(call)).items() if other != now.name}
     return Snapshot(
         name=now.name,
         app=app,
@@ -189,13 +213,8 @@ async def snapshot(
         left=left,
         former=known,
         live=await lives(asking, {**known, **left, **wanted}, outside),
-        others={
-            ref: other
-            for other, state in waiting
-            for ref in state.waits
-            if ref != ALL or now.name in state.behind
-        },
-        behind={other: state.behind for other, state in waiting},
+        others=heirs(states, now.name),
+        behind={other: state.behind for other, state in states.items()},
         now=call.clock.now(),
     )
 

@@ -43,7 +43,7 @@ def sweep(shot: Snapshot, *, back: bool) -> Sweep:
         elif left is not None and left.release:
             found.acts.append(Act("release", entry.ref, entry, "a person released it"))
         elif ref in shot.others and (_goes(shot, ref, back=back) or left is not None):
-            found.acts.append(Act("hand", entry.ref, entry, "that app waits for it", shot.others[ref]))
+            found.acts.append(Act("hand", entry.ref, entry, "that app waits for it", shot.others[ref][0]))
         elif _goes(shot, ref, back=back):
             going.append(entry)
     if going and (why := _mass(shot, going, back)):
@@ -51,7 +51,7 @@ def sweep(shot: Snapshot, *, back: bool) -> Sweep:
     elif going and shot.frozen is not None:
         found.blocked = frozen(shot.frozen)
     elif going and ALL in shot.others:
-        why = f"waiting until app {shot.others[ALL]} has taken over what it waits for"
+        why = f"waiting until app {shot.others[ALL][0]} has taken over what it waits for"
         found.waiting |= {str(entry.ref): why for entry in going}
     elif going:
         _remove(shot, going, found)
@@ -67,11 +67,10 @@ def swapped(shot: Snapshot, behind: Iterable[str]) -> list[Act]:
     ahead = _ahead(behind, shot.behind)
     wanted = {str(entry.ref) for entry in shot.wanted}
     return [
-        Act("hand", entry.ref, entry, "this app waits for that one", shot.others[ref])
+        Act("hand", entry.ref, entry, "this app waits for that one", heirs[0])
         for entry in _leftovers(shot, wanted)
-        if (ref := str(entry.ref)) in shot.others
-        and shot.others[ref] in ahead
-        and (ref in shot.left or _goes(shot, ref, back=False))
+        if (heirs := [app for app in shot.others.get(str(entry.ref), ()) if app in ahead])
+        and (str(entry.ref) in shot.left or _goes(shot, str(entry.ref), back=False))
     ]
 
 

@@ -92,8 +92,8 @@ def told(now: Standing) -> str:
     """How far an app is, in one line: ``applying, wave 1 of 2, 3 of 5 ready: waits for rc/web (2 of 3)``."""
     if now.stored is None:
         return "gone"
-    if now.unowned:
-        return now.unowned
+    if now.unowned or now.lost:
+        return now.unowned or now.lost
     if now.status is None or not now.reported:
         return f"no farm has looked at {'it' if now.status is None else 'its last change'} yet"
     waits = listed([_waits(each) for each in now.status.waiting], 3)

@@ -41,6 +41,8 @@ def state(now: Standing) -> str:
         return "deleting"
     if now.unowned:
         return "unowned"
+    if now.lost:
+        return "blocked"
     return now.status.state if now.status is not None and now.reported else "pending"
 
 
@@ -53,8 +55,8 @@ def ready(now: Standing) -> str:
 
 
 def reason(now: Standing) -> str:
-    """Why no farm works on it, or what its farm says of it as it is now."""
-    return now.unowned or (now.status.reason if now.status is not None and now.reported else "")
+    """Why no farm works on it, what it lacks, or what its farm says of it as it is now."""
+    return now.unowned or now.lost or (now.status.reason if now.status is not None and now.reported else "")
 
 
 def plain_row(now: Standing) -> dict[str, Any]:

@@ -152,6 +152,17 @@ def test_an_app_with_a_broken_revision_is_described_as_far_as_it_can_be_read(
     assert "rc/web: missing" in explained
 
 
+def test_an_object_is_not_said_to_be_in_no_file_where_an_app_cannot_be_read(
+    farmctl: Farmctl, shop: Path
+) -> None:
+    farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
+    put(farmctl, "apps/shop", "{")
+    explained = farmctl("app", "explain", "rc/web")
+    assert explained.code == 4
+    assert "apps/shop: " in explained.err
+    assert "'rc/web' is in the files of no app that can be read" in explained.err
+
+
 def test_what_get_prints_is_what_apply_accepts(farmctl: Farmctl, shop: Path) -> None:
     settings = (
         "apiVersion: farmd/v1\nkind: app\nname: shop\non_failure: rollback\ndeadline: 90s\nlabels: {a: b}\n"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
+from farmd.dispatch.index import Index
 from store.apps import ALL, KIND, MAX_WAITS, DispatchState, TypedReference
 from store.ports import Request
 from store.work import Work
@@ -52,6 +57,18 @@ def test_an_app_hands_over_in_a_circle_also_to_one_whose_objects_its_state_does_
     found.apply("last", entry("rc/b"), adopt=["*"], prune=True, mass=True)
     found.run("next", "last")
     assert found.things["rc/b"].owner == "apps/last"
+
+
+def test_apps_swap_objects_for_which_also_an_app_of_an_earlier_name_waits() -> None:
+    found = world((entry("rc/a"), entry("rc/stays")))
+    found.apply("next", entry("rc/b"))
+    found.run()
+    found.apply("another", entry("rc/a"), entry("rc/b"), adopt=["*"])
+    found.run("another")
+    found.apply("next", entry("rc/a"), adopt=["*"], prune=True, mass=True)
+    found.apply("shop", entry("rc/b"), entry("rc/stays"), adopt=["*"], prune=True, mass=True)
+    found.run("next", "shop")
+    assert (found.things["rc/a"].owner, found.things["rc/b"].owner) == ("apps/another", "apps/shop")
 
 
 @pytest.mark.parametrize(("adopt", "owner"), [([], "Helm release shop"), (["rc/b"], "apps/shop")])
@@ -113,3 +130,22 @@ async def test_an_object_is_handed_only_while_the_other_app_waits_for_it() -> No
         await fleet.apply(rc("db"), prune=True, mass=True)
         await fleet.reached(1, app="next")
         assert tried == 2
+
+
+async def test_an_index_keeps_nothing_of_an_app_that_waits_no_more() -> None:
+    async with app_fleet("n1") as fleet:
+        context: Any = SimpleNamespace(caches=fleet.fleet.farms["f0"].farm.caches, keys=KEYS)
+        index = Index(context)
+        empty = [dict(each) for each in _of_waits(index)]
+        await fleet.fleet.put(
+            KEYS.work(KIND, "x"), Work(dispatch=DispatchState(waits=["rc/a"], behind=["y"]))
+        )
+        await fleet.clock.advance(1)
+        assert all(_of_waits(index))
+        await fleet.call.client.delete(KEYS.work(KIND, "x"))
+        await fleet.clock.advance(1)
+        assert [dict(each) for each in _of_waits(index)] == empty
+
+
+def _of_waits(index: Index) -> tuple[Mapping[str, object], ...]:
+    return index.waits, index.behind, index._waited

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from farmd.dispatch.standing import Standing
+import dataclasses
+
+from farmd.dispatch.standing import Standing, owned, standing, standings
 from farmd.tables.apps import table
 from store.apps import App, AppStatus, DispatchState
+from store.consul.client import ConsulClient
+from store.embedded.inprocess import InProcessTransport
 from store.entry import Stored
+from store.errors import AccessDenied
+from store.ports import Request
+from tests.app_fleet import KEYS, app_fleet, rc
+from tests.toys import Faulty
 
 
 def cells(now: Standing) -> dict[str, str]:
@@ -29,3 +37,39 @@ def test_what_a_farm_told_of_an_earlier_record_is_not_told_of_this_one() -> None
     status = AppStatus(state="converged", record=5, effective=1, reached=1, objects=1, ready=1, left=1)
     found = cells(app(state, status))
     assert (found["STATE"], found["READY"], found["LEFT"]) == ("pending", "-", "-")
+
+
+async def test_an_app_whose_wanted_revision_somebody_removed_is_blocked_and_its_way_out_is_told() -> None:
+    async with app_fleet("n1") as fleet:
+        for name in ("shop", "till"):
+            await fleet.apply(rc(name, replicas=0), app=name)
+            await fleet.reached(1, app=name)
+        await fleet.told("converged", app="shop")
+        await fleet.call.client.delete(KEYS.tracker("shop", 1))
+        rows, _ = await standings(fleet.call)
+        one = await owned(fleet.call, await standing(fleet.call, "shop"))
+        listed = {row.name: (cells(row)["STATE"], cells(row)["REASON"]) for row in (*rows, one)}
+        assert listed == {
+            "till": ("converged", ""),
+            "shop": (
+                "blocked",
+                "somebody removed revision 1: farmctl apply or farmctl app rollback shop --to N makes"
+                " another one",
+            ),
+        }
+
+
+async def test_who_may_not_read_revisions_is_told_of_no_lost_one() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("shop", replicas=0))
+        await fleet.reached(1)
+
+        async def denied(request: Request) -> None:
+            if "/trackers/" in request.path:
+                raise AccessDenied("trackers/: permission denied")
+
+        reader = Faulty(InProcessTransport(fleet.fleet.server))
+        reader.before = denied
+        call = dataclasses.replace(fleet.call, client=ConsulClient(reader, clock=fleet.clock))
+        (row,), _ = await standings(call)
+        assert row.lost == ""
