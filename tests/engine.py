@@ -201,6 +201,12 @@ class PodmanEngine:
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode().strip()
 
+    def holds(self, image: str) -> bool:
+        """Whether it has an image; a list of all fails while one of them is being removed."""
+        done = subprocess.run(self.command("image", "exists", image), env=self.environment, check=False)
+        assert done.returncode in {0, 1}
+        return done.returncode == 0
+
     def names(self) -> list[str]:
         """The names of all containers."""
         return sorted(self.run("ps", "--all", "--format", "{{.Names}}").split())

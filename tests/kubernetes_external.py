@@ -72,6 +72,7 @@ class ExternalApi(Api):
                 if error.code != 404:
                     raise
                 error.close()
+        super().close()
 
 
 def _absolute(found: Any, folder: Path) -> Any:

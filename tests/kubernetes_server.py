@@ -17,11 +17,12 @@ import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from tests.binaries import binary
+from tests.kept_connections import KeptConnections
 from tests.kubeconfigs import kubeconfig
 from tests.kubernetes_certificates import certificates
 from tests.ports import free_ports
@@ -108,12 +109,28 @@ class Api(ABC):
 
     def ask(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
         """An answer to the administrator, decoded; the way in of tests that want to see the world."""
+        if method == "GET":
+            text = self._kept.get(path, self.headers)
+        else:
+            text = self._told(method, path, body, content_type)
+        return json.loads(text) if text[:1] == b"{" else text.decode()
+
+    def _told(self, method: str, path: str, body: object, content_type: str) -> bytes:
+        # Over a connection of its own: on one that breaks, nobody knows whether it was done.
         data = None if body is None else json.dumps(body).encode()
         headers = {**self.headers, **({"Content-Type": content_type} if data else {})}
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         with urllib.request.urlopen(request, timeout=30, context=self.login()) as answer:
-            text = answer.read()
-        return json.loads(text) if text[:1] == b"{" else text.decode()
+            text: bytes = answer.read()
+        return text
+
+    @cached_property
+    def _kept(self) -> KeptConnections:
+        return KeptConnections(self.url, self.login)
+
+    def close(self) -> None:
+        """Close the connections that looks left open."""
+        self._kept.close()
 
     def patch(self, path: str, body: object) -> Any:
         """A merge patch by the administrator."""
@@ -178,6 +195,11 @@ class ApiServer(ServerProcess, Api):
             "--disable-admission-plugins=ServiceAccount",
             *self.flags,
         ]
+
+    def close(self) -> None:
+        """End the server and all connections to it."""
+        Api.close(self)
+        super().close()
 
     def ready(self) -> bool:
         """Whether it says so, and has made the namespace of tests."""

@@ -33,7 +33,7 @@ from store.families import DEPLOYMENTS
 from store.jobs import Run, SlotRun
 from store.named import NamedRecords
 from store.services import Hook, Revision, Service, ServiceStore, Version
-from tests.fleet import RunningFarm, cluster_on, eventually, farm_on, in_time
+from tests.fleet import RunningFarm, client_of, cluster_on, eventually, farm_on, in_time
 from tests.obedient import obedient
 from tests.rolling import SECOND, STAGED, Rolling
 from tests.web_servers import serving_app
@@ -80,9 +80,9 @@ async def rig(address: str, tmp_path: Path) -> AsyncIterator[Rig]:
     async with contextlib.AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(cluster_on(address))
         await stack.enter_async_context(obedient(cluster))
-        farm = await stack.enter_async_context(
-            farm_on(cluster.client, "farm-1", keys=cluster.keys, kinds=kinds)
-        )
+        client = client_of(address)  # its own: what the farm reads is not what agents and people read
+        stack.push_async_callback(client.close)
+        farm = await stack.enter_async_context(farm_on(client, "farm-1", keys=cluster.keys, kinds=kinds))
         app = web.Application(middlewares=[errors_as_json])
         door = page.Door(lambda: farm.farm, WebSection(tokens=str(file), read="open"))
         door.add_routes(app)

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from farmd.rollout import commands
+from store import codec
+from store.status import Status
 from tests.fleet import eventually, farm_on
 from tests.mortal import bury, mortal_farm
 from tests.obedient import Obedient
@@ -72,8 +74,16 @@ async def test_an_alert_that_is_over_with_the_end_outlives_no_farm_that_dies_the
             return "rollout_web" in heir.alerts.resolved
 
         async def recorded() -> bool:
-            page = await rolling.call.client.list(rolling.cluster.keys.tree("status"))
-            return not any(b"rollout_web" in raw.decoded() for raw in page.items)
+            """A status of the very record that names the alert says that nothing is open."""
+            keys, client = rolling.cluster.keys, rolling.cluster.client
+            rc = (await rolling.controllers())["web"]
+            record, told = [
+                await client.read(key) for key in (keys.record("rcs", rc.id), keys.status("rcs", rc.id))
+            ]
+            if record is None or told is None:
+                return False
+            status = codec.decode(Status, told.value, told.key)
+            return status.record == record.modify_index and "rollout_web" not in status.alerts
 
         await eventually(over, what="the end of the alert")
         await eventually(recorded, what="the record that the end was told")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,9 +159,9 @@ Try = Callable[[Fall], Any]
 
 
 @pytest.fixture
-def one(
+async def one(
     api: ApiServer, consul_dev: str, nursery: Nursery, tmp_path: Path, namespace: str, connect: Any
-) -> Try:
+) -> AsyncIterator[Try]:
     """Lets a farm fall in a namespace and a cluster of its own; how many packets of each sort there were."""
     numbers, gate = itertools.count(), asyncio.Semaphore(AT_ONCE)
 
@@ -169,7 +169,6 @@ def one(
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gate)
             own = await asyncio.to_thread(api.namespace, f"{namespace}-{next(numbers)}")
-            admin = await stack.enter_async_context(connect(api))
             recorded = await stack.enter_async_context(recording(admin, own, (CONFIG_MAPS,)))
             cluster, consul, front = await stack.enter_async_context(proxies(api, consul_dev))
             apps = Apps(api, own, cluster, consul_dev, connect)
@@ -180,7 +179,9 @@ def one(
                 if case.people is not None:
                     case.people.cancel()
 
-    return tried_alone
+    # One connection for all: a dozen logins at once would hold the loop longer than their limits allow.
+    async with connect(api) as admin:
+        yield tried_alone
 
 
 async def test_r16_whoever_takes_an_app_over_at_any_request_comes_to_the_same_end(one: Try) -> None:

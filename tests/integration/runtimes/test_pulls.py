@@ -183,11 +183,11 @@ async def test_an_image_that_no_pod_needs_any_more_is_removed_and_the_last_good_
         await eventually(partial(good_now, digests[-1]), what=f"version {version}, noted as good")
 
     async def left() -> list[str]:
-        listed = await asyncio.to_thread(engine.run, "images", "--digests", "--format", "{{.Digest}}")
-        return [digest for digest in digests if digest in listed.split()]
+        image = f"{registry.host}/team/old@{{}}".format
+        return [digest for digest in digests if await asyncio.to_thread(engine.holds, image(digest))]
 
     async def two() -> bool:
         return await left() == digests[1:]
 
     await eventually(two, what="two images of three")
-    assert IMAGE in engine.run("images", "--format", "{{.Repository}}:{{.Tag}}")
+    assert engine.holds(IMAGE)
