@@ -139,6 +139,7 @@ KINDS: dict[str, KindOfWork] = {
             group="farmd.cli.deployment:deployment",
             title="Deployments: bring services to what a file says, and back.",
             ended="farmd.deploy.waiting:end",
+            besides="farmd.tables.deployments:besides",
             starts="farmd.deploy.signing:starts",
             metrics="farmd.deploy.metrics:METRICS",
             unbundled="no deployment: apply makes one for each service that changes",

@@ -38,19 +38,22 @@ class Pulls:
         if self._call.clock.mono() >= self._at + LOOK_SECONDS:
             self._at = self._call.clock.mono()
             goals = [goal for goal in record.goals if goal.name in coming]
-            rows = await asyncio.gather(*(self._rows(goal) for goal in goals))
-            self._known = {goal.name: each for goal, each in zip(goals, rows, strict=True)}
+            rows = await asyncio.gather(*(pods_of(self._call, goal) for goal in goals))
+            self._known = {
+                goal.name: [row for row in each if row.preparing]
+                for goal, each in zip(goals, rows, strict=True)
+            }
         return {name: _told(rows, exact) for name, rows in self._known.items() if rows and name in coming}
 
-    async def _rows(self, goal: Goal) -> list[overview.PodRow]:
-        client, keys = self._call.client, self._call.keys
-        family, _, ident = goal.owner.partition("/")
-        try:
-            owner = await owner_noun(family).records(client, keys).get(ident)
-        except NotFound:
-            return []
-        found = await overview.pods(client, keys, owner.record)
-        return [row for row in found.placed if row.preparing]
+
+async def pods_of(call: Call, goal: Goal) -> list[overview.PodRow]:
+    """The pods of a service; none while it has no owner of pods."""
+    family, _, ident = goal.owner.partition("/")
+    try:
+        owner = await owner_noun(family).records(call.client, call.keys).get(ident)
+    except NotFound:
+        return []
+    return (await overview.pods(call.client, call.keys, owner.record)).placed
 
 
 def _told(rows: list[overview.PodRow], exact: bool) -> str:
