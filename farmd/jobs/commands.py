@@ -9,9 +9,11 @@ from farmd.commands.noun import Noun
 from farmd.commands.specs import changed
 from farmd.jobs.spec import FILE, JobSpec
 from store import codec, manifests
-from store.errors import Conflict
+from store.errors import Conflict, RecordInvalid
 from store.families import RUNS
 from store.jobs import KIND, Job, JobStatus, Run
+
+MEND = "farmctl doctor tells how to mend it"
 
 
 def _facts(job: Job, status: JobStatus | None) -> list[tuple[str, str]]:
@@ -42,6 +44,12 @@ def _number(name: str, status: JobStatus | None) -> str:
     return "-" if status is None else str(getattr(status, name))
 
 
+def _done(_: Job, status: JobStatus | None) -> str:
+    """The slots that ended well, of all; unknown where a farm could never tell how far the job is."""
+    unknown = status is None or (status.state == "blocked" and not status.desired)
+    return "-" if status is None or unknown else f"{status.done}/{status.desired}"
+
+
 JOB: Noun[JobSpec, Job] = Noun(
     kind=KIND,
     document="Job",
@@ -50,7 +58,7 @@ JOB: Noun[JobSpec, Job] = Noun(
     facts=_facts,
     instead="run it under another name (--name), or delete the one that is there first",
     columns=(
-        ("DONE", lambda _, status: "-" if status is None else f"{status.done}/{status.desired}"),
+        ("DONE", _done),
         ("ACTIVE", lambda _, status: _number("placed", status)),
         ("RESTARTS", lambda _, status: _number("restarts", status)),
     ),
@@ -81,15 +89,21 @@ async def resume(call: Call, target: str) -> Mutation:
     """Let a job that was stopped go on with the slots that are not done.
 
     Raises:
-        Conflict: it is being deleted, or locked (R13).
+        Conflict: it is over, being deleted, or locked (R13).
     """
     return await _suspend(call, target, "resume", suspend=False)
 
 
 async def _suspend(call: Call, target: str, verb: str, *, suspend: bool) -> Mutation:
     stored, held = await JOB.editable(call, target)
-    if suspend and (outcome := (await run_of(call, stored.record.id)).outcome):
-        raise Conflict(f"job {stored.record.name!r} is over: {outcome}", id=stored.record.id)
+    name = stored.record.name
+    try:
+        outcome = (await run_of(call, stored.record.id)).outcome
+    except RecordInvalid as error:
+        text = f"job {name!r}: nobody can tell how far it is, so farms leave it alone: {error.message}"
+        raise Conflict(text, id=stored.record.id, hint=MEND) from error
+    if outcome:
+        raise Conflict(f"job {name!r} is over: {outcome}", id=stored.record.id)
     wanted = changed(stored.record, suspend=suspend)
     return await JOB.edit(call, stored, wanted, held, verb, destructive=suspend and wanted != stored.record)
 

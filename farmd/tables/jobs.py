@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from farmd.commands.mutation import Call
-from farmd.jobs.commands import run_of
+from farmd.jobs.commands import MEND, run_of
 from farmd.tables.model import Column, Table
 from farmd.tables.words import ago
 from store.errors import RecordInvalid
@@ -36,7 +36,7 @@ async def read(call: Call, job: Job) -> Run | str:
     try:
         return await run_of(call, job.id)
     except RecordInvalid as error:
-        return f"{error.message}; farmctl doctor tells how to mend it"
+        return f"{error.message}; {MEND}"
 
 
 def told(job: Job, run: Run | str, now: float) -> tuple[list[tuple[str, str]], dict[str, Table]]:

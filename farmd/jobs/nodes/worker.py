@@ -16,6 +16,7 @@ from farmd.commands.remains import pods_left
 from farmd.jobs import plan as planning
 from farmd.jobs import retries
 from farmd.jobs.alerts import tell_blocked
+from farmd.jobs.commands import MEND
 from farmd.jobs.model import Plan, Wanted
 from farmd.jobs.nodes import actions, report
 from farmd.jobs.nodes.consul import Backend, Reading
@@ -106,7 +107,12 @@ class JobWorker(NamedWorker[Reading, Plan]):
             return Outcome("blocked", await self.block(error.message), error.code)
         self._spending.settle(self.claim.item)
         guard = self.kind.guard
-        return await self._backend.read(stored, guard.frozen() or "", commanded=guard.commanded(stored.index))
+        try:
+            return await self._backend.read(
+                stored, guard.frozen() or "", commanded=guard.commanded(stored.index)
+            )
+        except RecordInvalid as error:
+            return Outcome("blocked", await self.block(f"{error.message}; {MEND}"), error.code)
 
     def decide(self, snapshot: Reading) -> Plan | Ask[Wanted]:
         """Pure (``plan.py``). Members that ended go from nodes that are drained: a drain waits for them."""
@@ -141,6 +147,13 @@ class JobWorker(NamedWorker[Reading, Plan]):
         stored = self.kind.tree.get(self.key)
         due = await tell_blocked(self, self.claim.item if stored is None else stored.record.name, reason)
         return earliest(due, await super().block(reason))
+
+    def obstructed(self, reason: str) -> JobStatus:
+        """The status of a job that cannot go on, with its slots as they were told of last."""
+        known = self.status.known
+        told = known if isinstance(known, JobStatus) else JobStatus(state="blocked")
+        placed = sum(not pod.record.done for pod in self.context.fleet.pods(self.claim.item).values())
+        return msgspec.structs.replace(told, state="blocked", reason=reason, placed=placed)
 
     def describe(self, snapshot: Reading, plan: Plan) -> JobStatus:
         """Its state, and how many slots are where."""

@@ -23,7 +23,7 @@ async def suspend(call: Call, found: Found, verb: str, *, wanted: bool) -> Mutat
     """
     if found.job.metadata.terminating:
         raise Conflict(f"job {found.name!r} is being deleted", id=found.job.metadata.uid)
-    if wanted and (outcome := view.run(found).outcome):
+    if outcome := view.run(found).outcome:
         raise Conflict(f"job {found.name!r} is over: {outcome}", id=found.job.metadata.uid)
     before = view.suspended(found)
     if before == wanted:

@@ -353,6 +353,43 @@ async def test_people_are_told_of_a_bad_record_after_ten_minutes_and_of_its_end(
         assert len(jobs.ran) == 2
 
 
+async def test_a_job_whose_run_does_not_decode_is_told_as_it_was_with_the_way_out() -> None:
+    async with job_fleet("n1") as jobs:
+        jobs.rule = lambda instance: 0 if instance == "bert-worker-1~0" else None
+        job = await jobs.run()
+        key = KEYS.record("runs", job.id)
+
+        async def half() -> bool:
+            status = await jobs.status(job)
+            return status is not None and (status.done, status.placed) == (1, 1)
+
+        await jobs.until(half)
+        await jobs.fleet.client.put(key, b"{")
+        await jobs.fleet.crash("f0")
+        await jobs.fleet.start("f1", kinds=("jobs", "nodes"))
+
+        async def blocked() -> JobStatus | None:
+            status = await jobs.status(job)
+            return status if status is not None and status.state == "blocked" else None
+
+        told = await jobs.until(blocked)
+        assert (told.done, told.desired, told.placed) == (1, 2, 1)
+        assert key in told.reason
+        assert "farmctl doctor tells how to mend it" in told.reason
+        for say_so in (commands.stop, commands.resume):
+            with pytest.raises(Conflict, match=rf"nobody can tell how far it is.*{key}"):
+                await say_so(jobs.call, "bert")
+
+
+async def test_a_job_that_is_over_is_neither_stopped_nor_resumed() -> None:
+    async with job_fleet("n1") as jobs:
+        jobs.rule = lambda _: 0
+        await jobs.over(await jobs.run())
+        for say_so in (commands.stop, commands.resume):
+            with pytest.raises(Conflict, match="job 'bert' is over: succeeded"):
+                await say_so(jobs.call, "bert")
+
+
 async def test_the_alert_of_a_bad_record_is_over_when_somebody_deletes_the_record() -> None:
     async with job_fleet("n1") as jobs:
         inbox = jobs.fleet.farms["f0"].alerts
