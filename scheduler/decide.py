@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from scheduler.domains import DomainRule, domain_parts, domain_reasons
-from scheduler.feasibility import room_reasons, standing_reasons
+from scheduler.feasibility import port_text, room_reasons, standing_reasons
 from scheduler.model import EVICTING, Assignment, Explanation, FleetView, NodeView, Reason, Request, Verdict
 from scheduler.protocol import Allocation, Deallocation, Eligibility
 from scheduler.rank import DIGITS, choose, node_parts
@@ -71,7 +71,7 @@ def allocation(request: Request, count: int, view: FleetView, rankings: Rankings
     if not missing:
         return Allocation(places, reservations=reservations)
     candidates, refused = judged or _judged(requirement, view)
-    refused += _used_up(candidates, places, rules)
+    refused += _used_up(requirement, candidates, places, rules)
     refusals = Counter(reason.code for _, reasons in refused for reason in reasons)
     why = _shortage(count, missing, refused, refusals)
     return Allocation(places, missing, why, dict(sorted(refusals.items())), reservations)
@@ -125,15 +125,20 @@ def _asked(request: Request, view: FleetView) -> Sequence[NodeView]:
 
 
 def _used_up(
-    candidates: Sequence[NodeView], places: Sequence[Assignment], rules: Sequence[DomainRule]
+    requirement: Requirement,
+    candidates: Sequence[NodeView],
+    places: Sequence[Assignment],
+    rules: Sequence[DomainRule],
 ) -> list[tuple[str, list[Reason]]]:
     """Why each candidate takes no more pods after all places were given away."""
     taken = Counter(place.node for place in places)
+    full = [Reason("full", "takes as many of these pods as it can")]
+    ports = [Reason("port", f"{port_text(name)} goes to another of these pods") for name in requirement.ports]
     answer = []
     for node in candidates:
         reasons = domain_reasons(rules, node)
         if taken[node.name] and not reasons:
-            reasons = [Reason("full", "takes as many of these pods as it can")]
+            reasons = ports[:1] or full
         answer.append((node.name, reasons))
     return answer
 
@@ -181,6 +186,6 @@ def _shortage(
     near_miss = ""
     near = [(name, reasons) for name, reasons in refused if not any(r.code == "full" for r in reasons)]
     if near:
-        name, reasons = min(near, key=lambda item: (len(item[1]), item[0]))
+        name, reasons = min(near, key=lambda item: len(item[1]))  # by name, those of these pods last
         near_miss = f"; nearest miss {name}: {'; '.join(reason.text for reason in reasons)}"
     return f"{head}; of {count_of(len(refused), 'node')} {', '.join(parts)}{near_miss}"

@@ -100,9 +100,14 @@ def _held_ports(requirement: Requirement, node: NodeView) -> list[Reason]:
     for name in requirement.ports:
         for instance, amounts in sorted(node.reserved.instances.items()):
             if name in amounts and not (requirement.exclusive and instance == requirement.pod_id):
-                found.append(Reason("port", f"{name.replace('/', ' ', 1)} is held by {instance}"))
+                found.append(Reason("port", f"{port_text(name)} is held by {instance}"))
                 break
     return found
+
+
+def port_text(name: str) -> str:
+    """The resource of a fixed port for people: ``port 8080/tcp``."""
+    return name.replace("/", " ", 1)
 
 
 def foreign_holder(requirement: Requirement, node: NodeView) -> str | None:

@@ -439,7 +439,19 @@ async def test_a_record_that_only_earlier_versions_took_ends_as_it_did_there(
 
 
 @pytest.mark.parametrize(
-    ("gang", "placed", "why"), [(False, ["n1", "n2"], "port 9090/tcp is held by"), (True, [], "no place")]
+    ("gang", "placed", "why"),
+    [
+        (
+            False,
+            ["n1", "n2"],
+            "2 where a fixed port is held; nearest miss n1: port 9090/tcp is held by bert-",
+        ),
+        (
+            True,
+            [],
+            "2 where a fixed port is held; nearest miss n1: port 9090/tcp goes to another of these pods",
+        ),
+    ],
 )
 async def test_r17_members_that_want_one_port_stand_on_different_nodes(
     gang: bool, placed: list[str], why: str
