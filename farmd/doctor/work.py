@@ -10,6 +10,7 @@ from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
 from store.failsafe import Failsafe, frozen
 from store.families import named, owns_pods
+from store.farms import Member
 from store.status import ItemStatus
 
 
@@ -25,10 +26,21 @@ def _frozen(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "frozen",
                 survey.short(entry.key),
-                f"removals of {kind} are frozen: {record.evidence}",
+                f"removals of {kind} are frozen: {record.evidence}{_unseen(survey, kind)}",
                 f"remove the cause, or if it is meant: farmctl failsafe clear {kind}"
                 f" --evidence {shlex.quote(record.evidence)} --for 10m --reason WHY",
             )
+
+
+def _unseen(survey: Survey, kind: str) -> str:
+    """Why the freeze of a kind outlives its cause, if no farm can see that the cause is over."""
+    known = kinds.KINDS.get(kind)
+    if known is None or not known.outside:
+        return ""
+    farms = [member for _, member in survey.decoded("farms", Member)]
+    if any(kind in member.kinds and member.clusters for member in farms):
+        return ""
+    return f"; no farm that is alive works in {known.outside}, so none ends this: the next one that does will"
 
 
 def _blocked(survey: Survey) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from farmd.doctor.examine import examine
 from farmd.doctor.model import Finding, Report
 from store import codec, families
 from store.audit import utc_hour
+from store.clusters import ClusterReport
 from store.daemonsets import DaemonSet
 from store.failsafe import Acknowledgement, Failsafe
 from store.farms import Member
@@ -469,6 +470,20 @@ async def test_what_to_type_against_a_freeze_is_a_whole_command() -> None:
         assert (
             "farmctl failsafe clear rcs --evidence 'nodes: 3 of 4 agents are absent' --for 10m" in found.fix
         )
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["its farms are gone", "one is there"])
+async def test_a_freeze_outside_that_no_farm_can_end_says_so(there: bool) -> None:
+    async with person() as call:
+        await healthy(call)
+        await put(call, KEYS.failsafe("kubejobs"), Failsafe(evidence="kubernetes prod: pods is in doubt"))
+        if there:
+            clusters = {"prod": ClusterReport()}
+            farm = Member(id="two", version="1.0", kinds=["kubejobs"], clusters=clusters)
+            await put(call, KEYS.farm("two"), farm)
+        (found,) = [each for each in (await look(call)).findings if each.code == "frozen"]
+        assert ("no farm that is alive works in kubernetes" in found.explanation) is not there
+        assert "farmctl failsafe clear kubejobs --evidence" in found.fix
 
 
 def test_a_target_fits_by_code_object_or_part() -> None:
