@@ -178,15 +178,14 @@ class Unit:
 
     def _listen(self) -> None:
         engine = self.engine
-        clear = engine.expectations.clear
-        self.pods.listen(Handled(engine.add_pod, engine.update_pod, engine.delete_pod, clear))
+        self.pods.listen(Handled(engine.add_pod, engine.update_pod, engine.delete_pod, self._reset))
         services = (engine.add_service, engine.update_service, engine.delete_service)
-        self.services.listen(Handled(*services, clear))
+        self.services.listen(Handled(*services, self._reset))
         self.jobs.listen(Handled(self._queue, latest(self._queue), self._forget, self._reset))
 
         if self.groups is not None:
             wake = self._queue  # an object of a gang has its job's name
-            self.groups.store.listen(Handled(wake, latest(wake), wake, clear))
+            self.groups.store.listen(Handled(wake, latest(wake), wake, self._reset))
 
     def _queue(self, job: Any) -> None:
         self.engine.work_queue.add(job_key(job))
@@ -196,7 +195,7 @@ class Unit:
         self.engine.forget(job)
 
     def _reset(self) -> None:
-        """The server was restored: every job's first write is a fence again."""
+        """The server was restored, whichever watch learns of it first: every job's next write is a fence."""
         self.generation += 1
         self.engine.expectations.clear()
 

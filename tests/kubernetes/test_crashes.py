@@ -13,6 +13,7 @@ import pytest
 from farmd.jobs import progress
 from farmd.kubernetes import worker
 from farmd.kubernetes.errors import UnknownOutcome
+from farmd.kubernetes.kind import KubeJobs
 from farmd.kubernetes.resources import PODS
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock
@@ -67,6 +68,40 @@ def _deaf(watch: Any) -> Any:
 async def _nothing() -> AsyncIterator[bytes]:
     await asyncio.Event().wait()
     yield b""
+
+
+async def test_r16_after_a_restore_of_etcd_a_job_s_next_write_is_its_claim(
+    unclaimed: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "FIRST_RETRY_SECONDS", 0.1)
+    jobs, seen = unclaimed, list[Request]()
+
+    def watch(transport: KubernetesTransport) -> None:
+        send = transport.send
+
+        async def noting(request: Request, timeout: float = 10.0) -> bytes:
+            if request.write and "/events" not in request.path:
+                seen.append(request)
+            return await send(request, timeout)
+
+        transport.send = noting  # type: ignore[method-assign]
+
+    await jobs.falling("first", watch)
+    jobs.create("bert", {"Worker": {"replicas": 1, "restartPolicy": "ExitCode"}})
+    await jobs.until("its pod", lambda: "bert-worker-0" in jobs.pods())
+    jobs.play("bert-worker-0", RUNNING)
+    await jobs.until("a job that runs", lambda: "Running" in jobs.states("bert"))
+    (kind,) = jobs.running("first").farm.kinds
+    assert isinstance(kind, KubeJobs)
+    (unit,) = kind.units
+    listed = {(each.metadata.namespace, each.metadata.name): each for each in unit.pods}
+    assert unit.pods.replace(listed, 1, {}, unit.pods.version), "what a list of a restored server does"
+    seen.clear()
+    jobs.play("bert-worker-0", failed(137))
+    await jobs.until("its retry", lambda: [each.method for each in seen].count("POST") == 1)
+    methods = [(each.method, each.path.rpartition("/")[2]) for each in seen]
+    assert methods[0] == ("PATCH", "status"), methods
+    assert b'"resourceVersion"' in seen[0].body, "conditional on the very version that was planned from"
 
 
 async def test_another_cluster_s_claim_is_left_alone_and_told(jobs: Jobs) -> None:

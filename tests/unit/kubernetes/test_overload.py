@@ -10,16 +10,20 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from farmd.kubernetes.contact import Contact
+from farmd.farm.features import Features
+from farmd.kubernetes.contact import UNREACHED_SECONDS, Contact
 from farmd.kubernetes.credentials import Login
 from farmd.kubernetes.errors import TooManyRequests, Unavailable, UnknownOutcome
 from farmd.kubernetes.pace import MOST_IN_FLIGHT, Pace, Priority
 from farmd.kubernetes.transport import LONGEST_WAIT_SECONDS, REQUEST_SECONDS, KubernetesTransport, Request
 from store.clusters import ClusterReport
 from store.errors import SessionSuspended
-from tests.virtual import VirtualClock
+from store.keys import Keys
+from tests.fleet import Inbox
+from tests.virtual import VirtualClock, embedded_client
 
 POST = Request("POST", "/api/v1/namespaces/a/pods", body=b"{}", priority=Priority.CREATE)
+READ = Request("GET", "/api/v1/namespaces/a/pods/bert-worker-0")
 PROBE = Request("GET", "/api/v1/namespaces/kube-system", priority=Priority.PROBE)
 WELL = 0.01
 
@@ -226,3 +230,31 @@ async def test_a_server_that_is_well_again_is_noticed_by_a_probe():
         assert server.done == 1 + MOST_IN_FLIGHT // 2
         await server.clock.advance(REQUEST_SECONDS)
         assert len(await outcomes(tasks)) == 2 * MOST_IN_FLIGHT
+
+
+class Identified(Server):
+    """It tells at once who it is, however long everything else takes."""
+
+    async def _answered(self, request: Request, timeout: float) -> bytes:
+        if request.path == PROBE.path:
+            return b'{"metadata": {"uid": "one"}}'
+        return await super()._answered(request, timeout)
+
+
+async def test_a_farm_whose_requests_all_wait_still_knows_that_the_server_is_there():
+    async with Identified() as server:
+        server.seconds = 1000.0
+        tasks, features = server.begin(10 * MOST_IN_FLIGHT, READ), Features()
+        context: Any = SimpleNamespace(
+            client=embedded_client(server.clock), keys=Keys(), clock=server.clock, rng=random.Random(1), farm="a", actor="farm/a",
+            features=features, alerter=Inbox(), caches=SimpleNamespace(farms=SimpleNamespace(entries={})),
+        )  # fmt: skip
+        running = asyncio.create_task(Contact(server, "prod", ClusterReport()).run(context))
+        for _ in range(6):
+            tasks += server.begin(10 * MOST_IN_FLIGHT, READ)
+            await server.clock.advance(UNREACHED_SECONDS / 3)
+            assert server.under_way
+            assert "kubernetes.prod" in features()
+        for each in (running, *tasks):
+            each.cancel()
+        await asyncio.gather(running, *tasks, return_exceptions=True)
