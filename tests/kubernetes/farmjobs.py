@@ -42,12 +42,13 @@ class Jobs:
     """Jobs of one namespace, the farms that run them, and a kubelet that does what the test says.
 
     ``resource`` is what the jobs are, ``types`` the field with their types, ``gang`` the flavour of the
-    cluster's scheduler.
+    cluster's scheduler. Farms work in the namespaces ``beside``, too.
     """
 
     resource = JOBS
     types = "replicaSpecs"
     gang = ""
+    beside: tuple[str, ...] = ()
 
     def __init__(
         self, server: ApiServer, namespace: str, cluster: Cluster, consul: str, connect: Any
@@ -129,7 +130,7 @@ class Jobs:
         settings = KubernetesSettings(
             transport,
             name=self.namespace,
-            namespaces=(self.namespace,),
+            namespaces=(self.namespace, *self.beside),
             jobs=(self.resource.plural,),
             gang=self.gang,
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.resources import PODS, Resource
 from tests.fleet import eventually
 from tests.kubernetes.farmjobs import SUCCEEDED, Jobs
 from tests.kubernetes.job_people import Run
@@ -47,6 +47,27 @@ async def test_a_full_quota_blocks_a_job_until_it_is_raised(jobs: Jobs, farmctl:
         jobs.play(pod, SUCCEEDED)
     await jobs.until("a job that succeeded", lambda: "Succeeded" in jobs.states("bert"))
     assert (await farmctl("job", "explain", name)).out == f"{name} is succeeded\n"
+
+
+async def test_other_namespaces_go_on_while_the_quota_of_one_is_full(unclaimed: Jobs) -> None:
+    jobs = unclaimed
+    jobs.beside = (jobs.server.namespace(f"{jobs.namespace}-beside"),)
+    jobs.server.ask("POST", QUOTAS.path(jobs.namespace), {"metadata": {"name": "few"}})
+    quota(jobs, 0)
+    await jobs.farm("first")
+    for number in range(3):
+        jobs.create(f"full-{number}", {"Worker": {"replicas": 40}})
+    await jobs.until_status("exceeded quota: few")
+    body = jobs.job("full-0")
+    free = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": {"name": "free"}}
+    types = {"Worker": body["spec"][jobs.types]["Worker"] | {"replicas": 5}}
+    jobs.server.ask("POST", jobs.resource.path(*jobs.beside), free | {"spec": {jobs.types: types}})
+
+    def pods() -> int:
+        return len(jobs.server.ask("GET", PODS.path(*jobs.beside))["items"])
+
+    await jobs.until("all pods of the other namespace", lambda: pods() == 5)
+    assert not jobs.pods()
 
 
 async def test_a_template_that_the_server_refuses_is_not_tried_again(jobs: Jobs, farmctl: Run) -> None:

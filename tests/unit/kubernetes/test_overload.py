@@ -246,9 +246,16 @@ async def test_a_farm_whose_requests_all_wait_still_knows_that_the_server_is_the
         server.seconds = 1000.0
         tasks, features = server.begin(10 * MOST_IN_FLIGHT, READ), Features()
         context: Any = SimpleNamespace(
-            client=embedded_client(server.clock), keys=Keys(), clock=server.clock, rng=random.Random(1), farm="a", actor="farm/a",
-            features=features, alerter=Inbox(), caches=SimpleNamespace(farms=SimpleNamespace(entries={})),
-        )  # fmt: skip
+            client=embedded_client(server.clock),
+            keys=Keys(),
+            clock=server.clock,
+            rng=random.Random(1),
+            farm="a",
+            actor="farm/a",
+            features=features,
+            alerter=Inbox(),
+            caches=SimpleNamespace(farms=SimpleNamespace(entries={})),
+        )
         running = asyncio.create_task(Contact(server, "prod", ClusterReport()).run(context))
         for _ in range(6):
             tasks += server.begin(10 * MOST_IN_FLIGHT, READ)
