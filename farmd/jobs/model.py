@@ -192,7 +192,8 @@ class Snapshot:
     no more. ``strays``: the job's own objects whose slot nobody can tell; they count as nothing and go with
     the job. ``pending``: slots whose creation was sent and not seen yet. ``room``: which slots have a
     place; None: the plan may ask. ``gang``: the state of the object that a scheduler of gangs reads;
-    ``none``: there is no such object. ``services``: those that exist. ``now``: seconds since the epoch, by
+    ``none``: there is no such object. ``altered``: types that get no members, because their template was
+    changed under those that run. ``services``: those that exist. ``now``: seconds since the epoch, by
     the backend's clock. ``frozen``: the evidence of a freeze (R18); empty: there is none. ``commanded``: a
     person wrote the record after the freeze began.
     """
@@ -205,6 +206,7 @@ class Snapshot:
     pending: frozenset[Slot] = frozenset()
     room: Room | None = None
     gang: Gang = "none"
+    altered: tuple[str, ...] = ()
     services: frozenset[ServiceKey] = frozenset()
     now: float = 0.0
     frozen: str = ""

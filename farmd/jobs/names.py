@@ -11,6 +11,7 @@ from farmd.jobs.ports import ControllerInterface
 
 LONGEST_NAME = 63
 ATTEMPT_ANNOTATION = "farmd.io/attempt"
+TEMPLATE_ANNOTATION = "farmd.io/template"
 
 
 def gen_general_name(job_name: str, replica_type: str, index: str) -> str:

@@ -18,7 +18,7 @@ from farmd.jobs.ending import deleting, finished, suspended
 from farmd.jobs.members import Board, ends, exists, retries, sort
 from farmd.jobs.model import ANYWHERE, Member, Plan, ReplicaType, Slot, Snapshot, Wanted, attempt_of
 from farmd.jobs.progress import LONGEST_RETRY_SECONDS, Progress
-from farmd.jobs.standing import standing, stuck
+from farmd.jobs.standing import standing, stuck, template_changed
 from farmd.jobs.verdict import remaining, verdict
 from farmd.runtime.wake import earliest
 from farmd.work.model import Ask, Blocked, frozen
@@ -80,6 +80,7 @@ def _fill(shot: Snapshot, progress: Progress, board: Board, after: float | None)
     )
     if former or (shot.job.gang and (due is not None or board.occupied)):
         missing = []  # a restart of the job, and a gang, begin when all of them can
+    missing = [slot for slot in missing if slot.type not in shot.altered]
     if missing and shot.room is None and shot.gang in ("none", "ready"):
         return Ask(Wanted(tuple(missing)))
     room = shot.room or ANYWHERE
@@ -111,6 +112,8 @@ def _finished_off(shot: Snapshot, progress: Progress, board: Board, plan: Plan, 
     blocked = None
     if not (shot.pending or plan.create):
         blocked = _blocked(shot, board, why)
+    if shot.altered:
+        blocked = Blocked("template_changed", template_changed(shot.altered))
     plan = replace(plan, run=run, status=standing(shot, progress, board, why), blocked=blocked)
     return _frozen(shot, board, plan)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from farmd.jobs.members import Board, retries
 from farmd.jobs.model import Count, Member, ReplicaType, Slot, Snapshot, Standing, State, attempt_of
 from farmd.jobs.progress import Progress
@@ -18,6 +20,12 @@ def standing(shot: Snapshot, progress: Progress, board: Board, why: str = "") ->
         return Standing(state, run.reason, run.message, counts, run.restarts)
     waits = why or stuck(board) or (_retried(run, board) if state == "restarting" else "")
     return Standing(state, run.reason, waits, counts, retries(shot.job, run, board))
+
+
+def template_changed(types: Sequence[str]) -> str:
+    """Why types get no members whose template was changed under those that run."""
+    names = ", ".join(types)
+    return f"the template of {names} was changed while members run: change it back, or stop the job first"
 
 
 def stuck(board: Board) -> str:

@@ -20,12 +20,13 @@ from farmd.jobs.model import ANYWHERE, KUBERNETES, Plan, ServiceKey, Slot, Snaps
 from farmd.jobs.names import gen_general_name, job_key
 from farmd.jobs.objects import OwnerReference, Pod, Service
 from farmd.jobs.ports import ApiFailed
-from farmd.jobs.resources import bodies, resource
+from farmd.jobs.resources import altered, bodies, resource
 from farmd.jobs.resources.conditions import ResourceStatus, patch_of, run_of, status_of
 from farmd.jobs.resources.podgroups import mark
 from farmd.jobs.resources.resource import Resource
 from farmd.jobs.resources.roster import members_of, services_of
 from farmd.jobs.resources.trouble import troubles
+from farmd.jobs.standing import template_changed
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.unit import JobObject, Unit
 from store.jobs import Run
@@ -76,6 +77,8 @@ async def read(
     members, strays = members_of(unit.engine, found, pods)
     for trouble in (each for pod in pods for each in troubles(pod)):
         unit.engine.controls.recorder.event(job, "Warning", trouble.reason, trouble.message)
+    if changed := altered.altered(unit.engine, found, pods):
+        unit.engine.controls.recorder.event(job, "Warning", "TemplateChanged", template_changed(changed))
     snapshot = Snapshot(
         job=replace(found.job, invalid=invalid) if invalid else found.job,
         traits=KUBERNETES,
@@ -84,6 +87,7 @@ async def read(
         strays=strays,
         room=ANYWHERE,
         gang="none" if unit.groups is None else unit.groups.state(unit.engine, found),
+        altered=changed,
         services=frozenset(services),
         now=now,
         frozen=freeze.evidence,

@@ -131,6 +131,33 @@ async def test_a_suspended_job_has_no_pods_until_it_is_resumed(jobs: Jobs) -> No
     await jobs.until("pods again", lambda: len(jobs.pods()) == 2)
 
 
+async def test_a_template_that_is_changed_under_members_counts_for_none_until_the_job_is_stopped(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farmd.jobs.progress.FIRST_RETRY_SECONDS", 0.1)
+    path = JOBS.path(jobs.namespace, "fixed")
+    jobs.create("fixed", {"Worker": {"replicas": 2, "restartPolicy": "ExitCode"}})
+    names = {"fixed-worker-0", "fixed-worker-1"}
+    await jobs.until("two pods", lambda: jobs.pods().keys() == names)
+    for name in names:
+        jobs.play(name, RUNNING)
+    await jobs.until("a job that runs", lambda: "Running" in jobs.states("fixed"))
+    other = {"spec": {"containers": [{"name": "main", "image": "other"}]}}
+    jobs.server.patch(path, {"spec": {"replicaSpecs": {"Worker": {"template": other}}}})
+    jobs.play("fixed-worker-0", failed(137))
+    await jobs.until("a retry that waits", lambda: jobs.pods().keys() == {"fixed-worker-1"})
+    await jobs.until("the reason", lambda: "Blocked" in jobs.states("fixed"))
+    (blocked,) = [each for each in jobs.job("fixed")["status"]["conditions"] if each["type"] == "Blocked"]
+    assert blocked["reason"] == "TemplateChanged"
+    assert jobs.pods().keys() == {"fixed-worker-1"}
+    for suspend in (True, False):
+        jobs.server.patch(path, {"spec": {"runPolicy": {"suspend": suspend}}})
+        await jobs.until("all pods, or none", lambda: len(jobs.pods()) == (0 if suspend else 2))  # noqa: B023
+    images = {each["spec"]["containers"][0]["image"] for each in jobs.pods().values()}
+    assert images == {"other"}
+    await jobs.until("no reason any more", lambda: "Blocked" not in jobs.states("fixed"))
+
+
 async def test_a_finished_job_is_deleted_when_its_time_is_over(jobs: Jobs) -> None:
     jobs.create("short", {"Worker": {"replicas": 1}}, runPolicy={"ttlSecondsAfterFinished": 0})
     await jobs.until("a pod", lambda: len(jobs.pods()) == 1)

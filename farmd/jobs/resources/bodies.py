@@ -15,12 +15,14 @@ import msgspec
 from farmd.jobs.model import Restart, ServiceKey, Slot
 from farmd.jobs.names import (
     ATTEMPT_ANNOTATION,
+    TEMPLATE_ANNOTATION,
     gen_general_name,
     gen_labels,
     gen_owner_reference,
     slot_labels,
 )
 from farmd.jobs.ports import ControllerInterface
+from farmd.jobs.resources.altered import digest
 from farmd.jobs.resources.cluster_env import containers, environment, is_master, told
 from farmd.jobs.resources.resource import Resource
 
@@ -52,7 +54,11 @@ def pod_body(controller: ControllerInterface, of: Resource, slot: Slot, attempt:
     for container in spec.get("containers") or []:
         if told(of, container.get("name", "")):
             container["env"] = _with(container.get("env") or [], env)
-    annotations = {**(meta.get("annotations") or {}), ATTEMPT_ANNOTATION: str(attempt)}
+    annotations = {
+        **(meta.get("annotations") or {}),
+        ATTEMPT_ANNOTATION: str(attempt),
+        TEMPLATE_ANNOTATION: digest(of, slot.type),
+    }
     own = {"name": name, "namespace": of.metadata.namespace, "labels": labels, "annotations": annotations}
     if finalizers := meta.get("finalizers"):
         own["finalizers"] = finalizers

@@ -163,7 +163,11 @@ def test_a_pod_bears_names_labels_and_owner_of_its_slot_and_the_attempt() -> Non
         "training.kubeflow.org/replica-index": "0",
         "training.kubeflow.org/job-role": "master",
     }
-    assert master["metadata"]["annotations"] == {"farmd.io/attempt": "2"}
+    annotations = master["metadata"]["annotations"]
+    assert (annotations.keys(), annotations["farmd.io/attempt"]) == (
+        {"farmd.io/attempt", "farmd.io/template"},
+        "2",
+    )
     (owner,) = master["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("PyTorchJob", "7f", True)
     assert master["spec"]["restartPolicy"] == "OnFailure"  # the template's own is not heeded
