@@ -79,7 +79,7 @@ class Deployment(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 class GoalState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How far one goal is; without it nothing was touched.
 
-    ``started``: how many pods were available when it was taken. ``back``: it goes back, for good, because of
+    ``started``: how many pods were healthy when it was taken. ``back``: it goes back, for good, because of
     ``failure``. ``failed`` is the place, as ``<node>/<instance>``, of the pod or the hook that failed; empty:
     none did. ``hook`` is the place of the hook's one run, and ``hooked`` when it ended well. ``since``: when
     the phase began (seconds since the epoch).

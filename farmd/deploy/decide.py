@@ -1,6 +1,6 @@
 """What a deployment does next: pure. Each cycle plans anew from what stands, with the planner of the preview.
 
-What must never break: as many pods stay available as were at the start, or as are wanted, less the pods that
+What must never break: as many pods stay healthy as were at the start, or as are wanted, less the pods that
 are replaced where they stand, which are at most ``parallelism``; a service that turned back never turns
 forward again; a freeze lets pods come and none go; and whoever plans next comes to the same end, because
 nothing is remembered but which pods are the deployment's own.
@@ -42,7 +42,7 @@ class Goal:
 
     ``spec``: what it should be; None: gone. ``previous``: what it was, None: it was not there. ``service``
     holds its pods, those of this turn as ``mine``. ``taken``: it waits for no other service any more.
-    ``started``: how many pods were available when it was taken. ``hook`` is the state of its hook,
+    ``started``: how many pods were healthy when it was taken. ``hook`` is the state of its hook,
     ``hook_place`` where that runs. ``altered``: pods whose intent was lost or altered. ``held``: pods may
     come, and none may go. ``rests``: the pods that came last have not been there for the delay, so no further
     one is replaced. ``machines``: as for a plan.

@@ -241,7 +241,11 @@ def _missing(said: deployments.Goal, state: GoalState | None, owner: Stored[Any]
 
 
 def container(place: Place, pod: PodState, spec: ServiceSpec | None, mine: Judgement | None) -> Container:
-    """One pod as plans see it; ``mine`` is the gate's judgement of one that this turn placed."""
+    """One pod as plans see it; ``mine`` is the gate's judgement of one that this turn placed.
+
+    A pod from before serves once it is healthy: a farm that just began has not seen it for long, nor for as
+    long as another version asks.
+    """
     seen = pod.reality if isinstance(pod.reality, Glance) else None
     acted = pod.intent is not None and seen is not None and seen.intent >= pod.intent.index
     own = seen if acted and seen is not None and seen.manifest == pod.pod.record.manifest else None
@@ -252,7 +256,7 @@ def container(place: Place, pod: PodState, spec: ServiceSpec | None, mine: Judge
         done=own is not None and own.phase == "done",
         failing=own is not None and own.state == "critical" and not pod.absent,
         mine=mine is not None,
-        available=pod.available,
+        available=pod.healthy if mine is None else pod.available,
         proven=mine is not None and mine.verdict == "proven",
         failed=mine.reason if mine is not None and mine.verdict == "failed" else "",
     )

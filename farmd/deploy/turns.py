@@ -65,8 +65,8 @@ async def take(context: Context, reading: Reading, sight: Sight) -> Writes | str
     if joining is None:
         return f"service {goal.name} is held by deployment {service.record.deployment or 'none'}"
     standing = await records.owner(context, sight)
-    available = sum(pod.available for pod in sight.pods.values())
-    state = GoalState(phase="taken", started=available, since=context.clock.now())
+    serving = sum(pod.healthy for pod in sight.pods.values())
+    state = GoalState(phase="taken", started=serving, since=context.clock.now())
     writes: Writes = [noted_goal(context, record.id, goal.service, state), *joining]
     joined = goals.joined(service.record, record, goal, sight.manifest, context.clock.now())
     if sight.version is None or sight.manifest is None:
@@ -159,7 +159,7 @@ async def take_back(context: Context, reading: Reading, sight: Sight, why: str) 
     if service.record.deployment or not same(service.record.version, goal.wanted):
         return [noted_goal(context, record.id, goal.service, replace(state, failure="it was changed since"))]
     joined = replace(service.record, deployment=record.id)
-    taken = replace(state, phase="taken", started=sum(pod.available for pod in sight.pods.values()))
+    taken = replace(state, phase="taken", started=sum(pod.healthy for pod in sight.pods.values()))
     version, standing = turned(goal, taken), await records.owner(context, sight)
     if standing is None:
         return f"{goal.owner} is gone"

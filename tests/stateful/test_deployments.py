@@ -59,6 +59,19 @@ def test_pods_are_replaced_one_by_one_beside_the_old_ones_and_none_is_missed(sta
     assert (service.revision, [each.number for each in service.history]) == (2, [2, 1])
 
 
+def test_an_old_pod_that_no_farm_saw_for_long_goes_only_once_a_new_one_has_proven_itself(
+    standing: Deploying,
+) -> None:
+    """As after the start of a farm: it has not seen the old pods for as long as the new version asks."""
+    slow, least = spec(image=SECOND, update={"monitor": 60.0}), list[int]()
+    ident = standing.deploy(slow)
+    standing.until(lambda: least.append(standing.serving()) or standing.endings(ident), seconds=400.0)
+    standing.ended(ident)
+    standing.whole(slow)
+    assert min(least) == 3
+    assert placed(standing, ident) == [(1, 0, 0), (1, 1, 0), (1, 1, 0), (0, 1, 0)]
+
+
 def test_stop_first_replaces_as_many_as_may_be_missed_where_they_stand(standing: Deploying) -> None:
     wanted = spec(image=SECOND, update={"order": "stop-first", "parallelism": 2})
     before = standing.pods().keys()
