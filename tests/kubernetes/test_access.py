@@ -78,7 +78,7 @@ async def test_a_throttled_farm_obeys_and_gets_everything_done(etcd, api, namesp
         async with connect(narrow, "farm") as farm:
             refused: list[int] = []
             halve = farm.pace.congested
-            farm.pace.congested = lambda sent: (refused.append(farm.pace.limit), halve(sent))
+            farm.pace.congested = lambda *told: (refused.append(farm.pace.limit), halve(*told))
             body = [
                 Request("POST", PODS.path(namespace), body=json.dumps(pod(f"p{i}")).encode())
                 for i in range(60)
