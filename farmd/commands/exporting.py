@@ -12,12 +12,13 @@ from typing import Any
 
 from farmd import kinds
 from farmd.commands.bundled import Exported, Written
-from farmd.commands.mutation import Call
+from farmd.commands.mutation import Call, registered
 from store.apps import API_VERSION
 
 
 async def written(call: Call) -> Written:
     """All records that people wrote, with the documents of each file in the order of their names."""
+    await registered(call)  # else a wrong token or prefix would look like an empty fleet
     nouns = kinds.exported()
     parts: list[Exported] = [kinds.load(path) for path in nouns.values()]
     all_of = Written({}, [], [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from farmd.commands.mutation import Call, Mutation
+from farmd.commands.mutation import Call, Mutation, registered
 from farmd.commands.parts import refuse_part
 from farmd.commands.waiting import Report
 from farmd.deploy import commands, waiting
@@ -63,6 +63,7 @@ class Deployment:
         Raises:
             Conflict: a service of others or of an app, or a service or a volume that finds no machine.
         """
+        await registered(self.call)  # else a wrong token would look like a fleet without machines
         names = {*self.wanted.services, *self.wanted.removed}
         self.scene = await read(self.call, names, self.project)
         refuse_foreign(self.scene, names, self.project)

@@ -21,7 +21,9 @@ from farmd.deploy.noun import DEPLOYMENT
 from farmd.nodes.commands import cordon
 from farmd.replication.commands import RC
 from store import codec, manifests
+from store.errors import NotRegistered
 from store.jobs import Run
+from store.keys import Keys
 from store.nodes import Agent
 from store.services import Hook, ServiceStore
 from tests.people import KEYS, hello, person
@@ -204,3 +206,11 @@ class Holder(msgspec.Struct, frozen=True):
     """A record with a hook."""
 
     hook: Hook
+
+
+async def test_where_no_cluster_is_known_nothing_is_exported() -> None:
+    """An empty answer proves nothing there (R20), and an export removes the files of what is gone."""
+    async with person() as call:
+        await make(call, "rc")
+        with pytest.raises(NotRegistered):
+            await exporting.written(replace(call, keys=Keys("elsewhere/")))
