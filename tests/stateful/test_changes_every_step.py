@@ -1,7 +1,7 @@
 """A farm that dies at any of its transactions in the middle of every longer change: the survivor finishes it.
 
 A controller is placed, a daemon set placed, replaced in place or sent away, a node drained, a pod moved.
-Every transaction counts, presence and claims included. It never arrives, arrives unanswered, or arrives when
+Every transaction counts, claims and statuses included. It never arrives, arrives unanswered, or arrives when
 another farm has long taken over.
 """
 
