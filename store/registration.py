@@ -7,7 +7,9 @@ the store was wiped it must find no sentinels, and freeze.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import Iterable
 
 import msgspec
 
@@ -134,6 +136,26 @@ async def read_schema(client: ConsulClient, keys: Keys) -> Entry:
             key=keys.schema,
         )
     return entry
+
+
+async def prove(client: ConsulClient, keys: Keys, names: Iterable[str]) -> None:
+    """Check that the sentinels of these families are there: what is not in a tree then does not exist (R20).
+
+    Raises:
+        NotRegistered: a sentinel is missing, or hidden from this token.
+        SchemaTooNew, RecordInvalid: as ``read_schema``.
+    """
+    schema = codec.decode(Schema, (await read_schema(client, keys)).value, keys.schema)
+    wanted = [families.FAMILIES[name] for name in names]
+    there = [family for family in wanted if not family.younger or family.name in schema.families]
+    expected = families.sentinels(keys, there)
+    for key, found in zip(expected, await asyncio.gather(*map(client.read, expected)), strict=True):
+        if found is None:
+            raise NotRegistered(
+                f"{key}: missing, or this token may not read it: what is not in the answer may be there",
+                key=key,
+                hint="farmctl doctor",
+            )
 
 
 async def check_node(client: ConsulClient, keys: Keys, node: str) -> None:

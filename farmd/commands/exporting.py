@@ -14,12 +14,15 @@ from farmd import kinds
 from farmd.commands.bundled import Exported, Written
 from farmd.commands.mutation import Call, registered
 from store.apps import API_VERSION
+from store.registration import prove
 
 
 async def written(call: Call) -> Written:
     """All records that people wrote, with the documents of each file in the order of their names."""
-    await registered(call)  # else a wrong token or prefix would look like an empty fleet
     nouns = kinds.exported()
+    await registered(call)
+    # Else the fleet of a wrong token or prefix would look empty.
+    await prove(call.client, call.keys, {kinds.family_of(noun) for noun in nouns})
     parts: list[Exported] = [kinds.load(path) for path in nouns.values()]
     all_of = Written({}, [], [])
     for noun, found in zip(nouns, await asyncio.gather(*(part.written(call) for part in parts)), strict=True):

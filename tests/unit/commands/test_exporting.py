@@ -214,3 +214,12 @@ async def test_where_no_cluster_is_known_nothing_is_exported() -> None:
         await make(call, "rc")
         with pytest.raises(NotRegistered):
             await exporting.written(replace(call, keys=Keys("elsewhere/")))
+
+
+@pytest.mark.parametrize("family", ["rcs", "jobs"])
+async def test_r20_where_a_tree_may_not_be_read_nothing_is_exported(family: str) -> None:
+    async with person() as call:
+        sentinel = KEYS.sentinel(KEYS.tree(family))
+        await call.client.delete(sentinel)
+        with pytest.raises(NotRegistered, match=f"^{sentinel}: missing, or this token may not read it"):
+            await exporting.written(call)
