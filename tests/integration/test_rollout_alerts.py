@@ -13,7 +13,7 @@ from store.status import Status
 from tests.fleet import eventually, farm_on
 from tests.mortal import bury, mortal_farm
 from tests.obedient import Obedient
-from tests.rolling import FIRST, KINDS, QUICK, SECOND, STAGED, Rolling, digest
+from tests.rolling import FIRST, IMPATIENT, KINDS, SECOND, STAGED, Rolling, digest
 
 
 @pytest.mark.parametrize("answered", [True, False], ids=["answered", "unanswered"])
@@ -24,7 +24,7 @@ async def test_the_alert_of_a_revert_outlives_the_farm_that_made_it(
     agents.broken = {digest(SECOND)}
     dies = mortal_farm(rolling.cluster, rolling.address, "rollout.reverted", answered=answered, kinds=KINDS)
     async with dies as mortal:
-        ident = await rolling.begin(2)
+        ident = await rolling.begin(2, IMPATIENT)
         await asyncio.wait_for(mortal.stop.cut.wait(), 40)  # type: ignore[attr-defined]
         await bury(rolling.cluster)
     assert (await rolling.ended(ident)).outcome == "reverted"
@@ -58,11 +58,11 @@ async def test_an_alert_that_is_over_with_the_end_outlives_no_farm_that_dies_the
     dies = mortal_farm(rolling.cluster, rolling.address, action, answered=answered, kinds=KINDS)
     async with dies as mortal:
         if outcome == "done":
-            await rolling.ended(await rolling.begin(2))
+            await rolling.ended(await rolling.begin(2, IMPATIENT))
             agents.broken = set()
             await rolling.update(SECOND, retry=True)
         else:
-            paused = msgspec.structs.replace(QUICK, on_failure="pause")
+            paused = msgspec.structs.replace(IMPATIENT, on_failure="pause")
             await rolling.status(await rolling.begin(2, paused), "halted")
             await rolling.say(await commands.abort(rolling.call, "web"))
         assert "rollout_web" in mortal.alerts.firing

@@ -16,7 +16,7 @@ from store.policies import Policy
 from tests.farmctl import Farmctl, Result
 from tests.fleet import RunningFarm, cluster_on, start_farm
 from tests.obedient import Obedient, obedient
-from tests.rolling import KINDS, QUICK, SECOND, STAGED, Rolling, digest
+from tests.rolling import IMPATIENT, KINDS, QUICK, SECOND, STAGED, Rolling, digest
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_a_wait_in_a_pipe_prints_what_changes_and_exits_0_when_it_is_done(
 async def test_a_version_that_fails_exits_9_and_says_why(rolling: Rolling, tmp_path: Path) -> None:
     agents: Obedient = rolling.agents  # type: ignore[attr-defined]
     agents.broken = {digest(SECOND)}
-    result = await Person(rolling, tmp_path, QUICK).begin()
+    result = await Person(rolling, tmp_path, IMPATIENT).begin()
     assert result.code == 9, result
     assert "farmctl: rollout 'web' was reverted: 1 s without progress: 1 of 1 pods" in result.err
 

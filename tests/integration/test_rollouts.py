@@ -17,7 +17,7 @@ from store.services import ServiceStore
 from tests.fleet import RunningFarm, eventually, farm_on, start_farm
 from tests.mortal import bury, mortal_farm
 from tests.obedient import Obedient
-from tests.rolling import FIRST, KINDS, PATIENT, SECOND, STAGED, Rolling, digest
+from tests.rolling import FIRST, IMPATIENT, KINDS, PATIENT, SECOND, STAGED, Rolling, digest
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def test_a_version_that_fails_goes_back_and_is_not_tried_again(
     rolling: Rolling, agents: Obedient, farm: RunningFarm
 ) -> None:
     agents.broken = {digest(SECOND)}
-    ended = await rolling.ended(await rolling.begin(3))
+    ended = await rolling.ended(await rolling.begin(3, IMPATIENT))
     assert (ended.outcome, "1 of 1 pods do not stay available" in ended.reason) == ("reverted", True)
     agents.broken = set()
     await rolling.whole(FIRST, 3)
@@ -198,7 +198,7 @@ async def test_t8_a_service_names_both_versions_while_a_rollout_lasts_and_what_s
         return (await services.find("shop")).record.active
 
     agents.broken.add(digest(SECOND))
-    ident = await rolling.update(SECOND)
+    ident = await rolling.update(SECOND, IMPATIENT)
     assert len(await active()) == 2
     assert (await rolling.ended(ident)).outcome == "reverted"
     assert await active() == [f"rcs/{first}"]
