@@ -57,7 +57,8 @@ async def test_a_number_within_its_limits_lets_it_go_on(
 ) -> None:
     await scraped.scrapes(0.25)
     async with farm_that_asks(rolling, scraped.url) as farm:
-        ident = await rolling.begin(3, gated(ERRORS))
+        unhurried = msgspec.structs.replace(ERRORS, every=5.0)  # a busy machine sees the first answer, too
+        ident = await rolling.begin(3, gated(unhurried))
         waits = await rolling.status(ident, "gate errors passed 1 of 2: 0.25 <= 0.5")
         (gate,) = waits.gates
         assert (gate.name, gate.result, gate.text, gate.wanted) == ("errors", "pass", "0.25 <= 0.5", 2)
