@@ -164,10 +164,10 @@ class StateDirectory:
     @property
     def closed(self) -> str:
         """Why no pod can start now, for people and farms; empty if one can, as far as the disk goes."""
-        own = (why for path, why in self._files.unsaved.items() if path.parent == self.root)
+        for path, why in self._files.unsaved.items():
+            if path.parent == self.root:
+                return refusal(self.root, why).message
         try:
-            if why := next(own, ""):
-                raise refusal(self.root, why)
             self.require_room()
         except StateUnsaved as error:
             return error.message

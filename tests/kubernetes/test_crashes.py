@@ -19,7 +19,7 @@ from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock
 from store.times import seconds_of
 from tests.fleet import eventually
-from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs, failed
+from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs, failed, noting
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 
@@ -75,18 +75,7 @@ async def test_r16_after_a_restore_of_etcd_a_job_s_next_write_is_its_claim(
 ) -> None:
     monkeypatch.setattr(progress, "FIRST_RETRY_SECONDS", 0.1)
     jobs, seen = unclaimed, list[Request]()
-
-    def watch(transport: KubernetesTransport) -> None:
-        send = transport.send
-
-        async def noting(request: Request, timeout: float = 10.0) -> bytes:
-            if request.write and "/events" not in request.path:
-                seen.append(request)
-            return await send(request, timeout)
-
-        transport.send = noting  # type: ignore[method-assign]
-
-    await jobs.falling("first", watch)
+    await jobs.falling("first", noting(seen))
     jobs.create("bert", {"Worker": {"replicas": 1, "restartPolicy": "ExitCode"}})
     await jobs.until("its pod", lambda: "bert-worker-0" in jobs.pods())
     jobs.play("bert-worker-0", RUNNING)
@@ -98,10 +87,14 @@ async def test_r16_after_a_restore_of_etcd_a_job_s_next_write_is_its_claim(
     assert unit.pods.replace(listed, 1, {}, unit.pods.version), "what a list of a restored server does"
     seen.clear()
     jobs.play("bert-worker-0", failed(137))
-    await jobs.until("its retry", lambda: [each.method for each in seen].count("POST") == 1)
-    methods = [(each.method, each.path.rpartition("/")[2]) for each in seen]
+
+    def writes() -> list[Request]:
+        return [each for each in seen if "/events" not in each.path]
+
+    await jobs.until("its retry", lambda: [each.method for each in writes()].count("POST") == 1)
+    methods = [(each.method, each.path.rpartition("/")[2]) for each in writes()]
     assert methods[0] == ("PATCH", "status"), methods
-    assert b'"resourceVersion"' in seen[0].body, "conditional on the very version that was planned from"
+    assert b'"resourceVersion"' in writes()[0].body, "conditional on the very version that was planned from"
 
 
 async def test_another_cluster_s_claim_is_left_alone_and_told(jobs: Jobs) -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from farmd.kubernetes import worker
 from farmd.kubernetes.resources import EVENTS, PODS, SERVICES
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import Request
 from farmd.kubernetes.worker import KubeJobWorker
 from store.jobs import Run
 from tests.fleet import eventually
-from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs, failed
+from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs, failed, noting
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 
@@ -93,19 +93,8 @@ async def test_the_end_of_a_member_is_told_with_the_other_counters_and_not_at_on
     unclaimed: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "STATUS_PAUSE", 3600.0)
-    jobs, writes = unclaimed, list[str]()
-
-    def noting(transport: KubernetesTransport) -> None:
-        send = transport.send
-
-        async def noted(request: Request, timeout: float = 10.0) -> bytes:
-            if request.write:
-                writes.append(request.method)
-            return await send(request, timeout)
-
-        transport.send = noted  # type: ignore[method-assign]
-
-    await jobs.falling("first", noting)
+    jobs, writes = unclaimed, list[Request]()
+    await jobs.falling("first", noting(writes))
     uid = jobs.create("many", {"Worker": {"replicas": 3}})["metadata"]["uid"]
     await jobs.until("all pods", lambda: len(jobs.pods()) == 3)
     for number, pod in enumerate(sorted(jobs.pods())):
@@ -119,7 +108,8 @@ async def test_the_end_of_a_member_is_told_with_the_other_counters_and_not_at_on
         if number == 0:
             await jobs.until("a job that runs", lambda: "Running" in jobs.states("many"))
     await jobs.until("a job that succeeded", lambda: "Succeeded" in jobs.states("many"))
-    assert writes == ["PATCH", *["POST"] * 4, "PATCH", "PATCH"], "it begins, it runs, it succeeded"
+    methods = [each.method for each in writes]
+    assert methods == ["PATCH", *["POST"] * 4, "PATCH", "PATCH"], "it begins, it runs, it succeeded"
 
 
 async def test_a_suspended_job_has_no_pods_until_it_is_resumed(jobs: Jobs) -> None:

@@ -169,8 +169,7 @@ def _paused(knative: Knative) -> Plan:
     stage = condition(knative.record.status.conditions, STAGE_READY)
     if stage.status == UNKNOWN and stage.reason != HELD and knative.record.observed:
         return Plan(turn=Turn("pause", "a person paused it", status=statuses.held(knative)))
-    over = reading.rollout(knative).ready is True  # then the bounds are final, and no stage's
-    if not over and (writes := target.kept(knative)):
+    if writes := target.kept(knative):
         return Plan(writes=writes)
     text = f"paused; farmctl rollout resume ksvc/{knative.service.name} goes on"
     return Plan(blocked=Blocked("paused", text, wanted=True))

@@ -170,7 +170,11 @@ def reaps_at(knative: Knative) -> float | None:
 
 
 def kept(knative: Knative) -> tuple[Write, ...]:
-    """What brings bounds back that somebody rewrote while nothing moves, as the stage last wrote them."""
+    """What brings bounds back that somebody rewrote while nothing moves, as the stage last wrote them; those
+    of a rollout that is over are final, and no stage's.
+    """
+    if reading.rollout(knative).ready is True:
+        return ()
     found: list[Write] = []
     stage = reading.names(knative.record.spec.stage_target_revisions)
     for name in sorted(stage & knative.revisions.keys() & knative.spas.keys()):
