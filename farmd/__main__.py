@@ -2,7 +2,7 @@
 
 This module only turns flags into the last layer of the configuration and calls the command. Heavy imports
 are inside the commands, because ``farmd --version`` must be instant. Exit codes: 0 stopped cleanly, 1 crashed
-or unhealthy, 2 wrong usage, 75 try again later, 78 bad configuration.
+or unhealthy, 2 wrong usage, 75 try again later, 78 bad configuration, 130 interrupted before it was up.
 """
 
 from __future__ import annotations
