@@ -152,7 +152,9 @@ async def live(invocation: Invocation, draw: Callable[[], Awaitable[list[str]]])
 
 async def _drawn(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> list[str]:
     found = await read()
-    return _lines(invocation, found, width=0) if found.rows else [found.empty]
+    if not found.rows:
+        return [found.empty]
+    return _lines(invocation, found, cropped=shutil.get_terminal_size().columns)
 
 
 def render(invocation: Invocation, table: Table, *, compact: bool = False) -> None:
@@ -179,6 +181,6 @@ def text_table(invocation: Invocation, table: Table, indent: int = 0) -> list[st
     return _lines(invocation, table, width=width)
 
 
-def _lines(invocation: Invocation, table: Table, *, width: int) -> list[str]:
+def _lines(invocation: Invocation, table: Table, *, width: int = 0, cropped: int = 0) -> list[str]:
     wide = invocation.settings.output == "wide"
-    return tables.lines(table, wide=wide, width=width, colour=colors(invocation))
+    return tables.lines(table, wide=wide, width=width, cropped=cropped, colour=colors(invocation))

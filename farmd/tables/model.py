@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+STATES = frozenset({"STATE", "PHASE", "HEALTH"})
+"""The columns that are left out last where there is too little room."""
 _COLOURED = frozenset({"STATE", "HEALTH", "CODE"})
 _COLOURS = {
     "converged": "green",

@@ -108,6 +108,35 @@ def test_a_list_of_jobs_tells_how_old_they_are_and_fits_80_columns() -> None:
     ]
 
 
+def test_a_watched_list_crops_everything_else_before_it_crops_a_state() -> None:
+    listed = noun_tables.table(RC, [BLOCKED, UPDATING], NOW)
+    assert [line[:60].rstrip() for line in tables.lines(listed, cropped=60)] == [
+        "NAME              DESIRED  PLACED  HEALTHY  STATE        REA",
+        "shop-frontend-eu  3        0       0        blocked      1 o",
+        "hello             4        4       1        progressing",
+    ]
+    assert [line[:24].rstrip() for line in tables.lines(listed, cropped=24)] == [
+        "NAME         STATE",
+        "shop-front…  blocked",
+        "hello        progressing",
+    ]
+
+
+def test_a_watched_list_of_pods_keeps_their_names_phases_and_healths() -> None:
+    row = PodRow(
+        node="node-12",
+        instance="shop-frontend-eu~3",
+        owner="0a",
+        owner_name="shop-frontend-eu",
+        manifest=SHA,
+        phase="running",
+    )
+    assert [line[:40] for line in tables.lines(pod_table([row], [], NOW), cropped=40)] == [
+        "NODE     INSTANCE       PHASE    HEALTH ",
+        "node-12  shop-fronten…  running  unknown",
+    ]
+
+
 def test_a_list_of_owners_fits_80_columns() -> None:
     shown = tables.lines(noun_tables.table(RC, [BLOCKED, UNOWNED], NOW), width=80)
     assert shown == [
