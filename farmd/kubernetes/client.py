@@ -7,7 +7,7 @@ object is ever sent back whole, which would erase the fields that this version d
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -22,6 +22,8 @@ from farmd.kubernetes.transport import KubernetesTransport, Request
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+# Of each object its metadata alone; a server of another kind's objects may send them whole.
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 DRY_RUN = (("dryRun", "All"),)
 ObjectT = TypeVar("ObjectT", bound=Object)
 
@@ -33,7 +35,8 @@ def applying(manager: str, *, force: bool, dry_run: bool = False) -> list[tuple[
 
 
 class Objects(Generic[ObjectT]):
-    """The objects of one resource, as ``user`` (none: the caller); ``store`` learns of own writes.
+    """The objects of one resource, as ``user`` (none: the caller), who pays for what no ``key`` names;
+    ``store`` learns of own writes.
 
     ``validity`` returns the seconds that a request may take, and raises where this process may not write now.
     ``misfits`` gets a line for each object that a list leaves out because it does not decode.
@@ -60,8 +63,9 @@ class Objects(Generic[ObjectT]):
     async def get(self, namespace: str, name: str, key: str = "") -> ObjectT | None:
         """One object as the server has it now; None: there is none of that name."""
         path = self._resource.path(namespace, name)
+        payer = key or self._user
         request = Request(
-            "GET", path, resource=self._label, priority=Priority.STATUS, key=key, user=self._user
+            "GET", path, resource=self._label, priority=Priority.STATUS, key=payer, user=self._user
         )
         try:
             return self._learn(await self._transport.send(request))
@@ -89,6 +93,17 @@ class Objects(Generic[ObjectT]):
             following = page.metadata.next
             if not following:
                 return found
+
+    async def names(self, namespace: str, most: int) -> Collection[str] | None:
+        """The names of all objects of a namespace (empty: of a resource that has none) as the server has them
+        now; None: there are more than ``most``.
+        """
+        path, params = self._resource.path(namespace), pages.params("", "", most)
+        request = Request("GET", path, params, resource=self._label, user=self._user, accept=METADATA)
+        page = decoded(await self._transport.send(request), pages.Page, str(request))
+        if page.metadata.next:
+            return None
+        return {decoded(each, pages.Named, str(request)).metadata.name for each in page.items or ()}
 
     async def create(
         self,
@@ -212,7 +227,7 @@ class Objects(Generic[ObjectT]):
             content_type=content_type,
             resource=self._label,
             priority=priority,
-            key=key,
+            key=key or self._user,
             user=self._user,
             validity=self._validity,
         )

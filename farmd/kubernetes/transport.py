@@ -50,7 +50,7 @@ def _unlimited() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; ``resource`` is for the metrics, ``key`` names the job that pays for it.
+    """One request; ``resource`` is for the metrics, ``key`` names the job or the app that pays for it.
 
     ``user`` is who it is made as, if the caller may impersonate that user; empty: the caller. ``validity`` is
     asked before each sending: the seconds that it may take, or an error where nothing may be sent now.
@@ -66,6 +66,7 @@ class Request:
     key: str = ""
     user: str = ""
     validity: Callable[[], float] = _unlimited
+    accept: str = JSON
 
     @property
     def write(self) -> bool:
@@ -93,7 +94,7 @@ class KubernetesTransport:
         self._session = aiohttp.ClientSession(
             connector=connector(0),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": USER_AGENT, "Accept": JSON, "Accept-Encoding": "identity"},
+            headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
             middlewares=(sent_once(_lost),),
             read_bufsize=READ_BUFFER,
             skip_auto_headers=("Content-Type",),
@@ -226,6 +227,7 @@ class KubernetesTransport:
             data=request.body or None,
             headers={
                 **login.headers,
+                "Accept": request.accept,
                 **typed,
                 **({"Impersonate-User": request.user} if request.user else {}),
             },

@@ -17,6 +17,7 @@ from farmd.kubernetes.apps.discovery import Discovery
 from farmd.kubernetes.apps.marks import APPLIED, LABEL, MANAGER
 from farmd.kubernetes.apps.watching import Watching
 from farmd.kubernetes.errors import Unavailable
+from farmd.kubernetes.pace import MOST_IN_FLIGHT
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock, system_rng
 from store.apps import Entry, TypedReference
@@ -507,22 +508,22 @@ async def test_the_apps_own_user_decides_what_a_bundle_may_touch(
         assert "cannot delete" in (await world.does(shop, "remove", entry))[str(entry.ref)]
 
 
-async def test_eight_objects_are_written_at_once_and_no_more(
+async def test_as_many_objects_are_written_at_once_as_may_be_in_flight_and_no_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, send, flying, most = world.app(), world.transport.send, 0, 0
-    entries = world.entries(*(config(f"c{number:02}", a="1") for number in range(20)))
+    entries = world.entries(*(config(f"c{number:02}", a="1") for number in range(MOST_IN_FLIGHT + 8)))
     await app.read(entries, False)
 
     async def counted(request: Request, timeout: float = 10.0) -> bytes:
-        """Let no write go before eight are on their way."""
+        """Let no write go before so many are on their way."""
         nonlocal flying, most
         if not request.write:
             return await send(request, timeout)
         flying += 1
         most = max(most, flying)
         async with asyncio.timeout(10):
-            while most < 8:
+            while most < MOST_IN_FLIGHT:
                 await asyncio.sleep(0.01)
         try:
             return await send(request, timeout)
@@ -531,7 +532,7 @@ async def test_eight_objects_are_written_at_once_and_no_more(
 
     monkeypatch.setattr(world.transport, "send", counted)
     assert await world.does(app, "create", *entries.values()) == {}
-    assert most == 8
+    assert most == MOST_IN_FLIGHT
 
 
 async def test_r12_an_answer_that_is_lost_is_unknown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ keeps its live value, and an object that nobody allowed the app to take is never
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from farmd.dispatch.model import Act, Live, Ref, Rehearsal, owner_of
 from farmd.dispatch.scopes import scopes_of
 from farmd.jobs.objects import seconds_since_epoch
 from farmd.kubernetes.apps import compare, marks
+from farmd.kubernetes.apps.absence import absent
 from farmd.kubernetes.apps.api import Api, Object, taken_over, user_of
 from farmd.kubernetes.apps.marks import Mark, mark_in, mark_of, marked
 from farmd.kubernetes.apps.order import FOUNDATIONS, ordered
@@ -32,12 +33,12 @@ from farmd.kubernetes.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from farmd.kubernetes.pace import MOST_IN_FLIGHT
 from farmd.kubernetes.resources import Resource
 from store.apps import Entry, TypedReference
 from store.errors import OutcomeUnknown, StoreUnavailable
 from store.ports import Clock
 
-AT_ONCE = 8
 FOUNDED_SECONDS = 5.0
 PAUSE_SECONDS = 0.2
 
@@ -75,7 +76,7 @@ class Applicator:
         self._resources: set[Resource] = set()
         self._known: dict[Ref, _Known] = {}
         self._answers: dict[Ref, Object] = {}
-        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._gate = asyncio.Semaphore(MOST_IN_FLIGHT)
 
     # -- reading -------------------------------------------------------------------------------
     async def read(self, entries: Mapping[Ref, Entry], steady: bool) -> Mapping[Ref, Live]:  # noqa: ARG002
@@ -84,25 +85,36 @@ class Applicator:
         Raises:
             StoreUnavailable: the API server does not answer.
         """
-        looks = await asyncio.gather(*(self.look(entry) for entry in entries.values()))
+        missing: set[Ref] = set()
+        if self._watching is not None:
+            unknown = entries.keys() - self._known.keys() - self._answers.keys()
+            missing = await absent((entries[ref].ref for ref in unknown), self._watched, self._watching)
+        looks = await asyncio.gather(
+            *(self.look(entry) for ref, entry in entries.items() if ref not in missing)
+        )
         self._known = {ref: known for ref, known in self._known.items() if ref in entries}
         self._answers = {ref: answer for ref, answer in self._answers.items() if ref in entries}
         found = {str(live.ref): live for live in looks if live is not None}
-        return {**self._others(), **found}
+        return {**self._others(found.values()), **found}
 
-    def _others(self) -> dict[Ref, Live]:
-        """What bears the app's label besides, as the watches show it: perhaps what a stopped owner made."""
+    def _others(self, found: Iterable[Live]) -> dict[Ref, Live]:
+        """What bears the app's label besides these, as the watches show it: perhaps what a stopped owner
+        made.
+        """
         if self._watching is None:
             return {}
-        found = {}
+        known = {(live.ref.kind, live.ref.namespace, live.ref.name, live.version) for live in found}
+        others = {}
         for resource, meta in self._watching.marked(self._resources, self._app):
+            if (resource.kind, meta.namespace, meta.name, meta.resource_version) in known:
+                continue
             mark = mark_in(meta.annotations)
             if mark is None or mark.cluster != self._cluster:
                 continue
             ref = TypedReference(
                 api_version=resource.api_version, kind=resource.kind, namespace=meta.namespace, name=meta.name
             )
-            found[str(ref)] = Live(
+            others[str(ref)] = Live(
                 ref=ref,
                 owner=owner_of(mark.app),
                 busy="is being deleted" if meta.terminating else "",
@@ -110,7 +122,7 @@ class Applicator:
                 created=self._created(meta.creation_timestamp),
                 version=meta.resource_version,
             )
-        return found
+        return others
 
     async def look(self, entry: Entry) -> Live | None:
         """One object; None: it does not exist. One that may not be read waits, with the server's reason.
@@ -133,10 +145,8 @@ class Applicator:
         """What was found or written of an object, if a watch shows that it is the same; None: it must be
         read.
         """
-        if self._watching is None or (resource := await self._api.resource(entry.ref)) is None:
+        if self._watching is None or (resource := await self._watched(entry.ref)) is None:
             return None
-        self._resources.add(resource)
-        self._watching.watch(resource)
         version = self._watching.version(resource, entry.ref)
         answer = self._answers.pop(str(entry.ref), None)
         if answer is not None and answer["metadata"]["resourceVersion"] == version:
@@ -145,6 +155,16 @@ class Applicator:
         if known is None or known.entry != entry or known.live.version != version:
             return None
         return known.live
+
+    async def _watched(self, ref: TypedReference) -> Resource | None:
+        """The resource of an object, which is watched from now on; None: the server has no such kind, or
+        nothing is watched.
+        """
+        if self._watching is None or (resource := await self._api.resource(ref)) is None:
+            return None
+        self._resources.add(resource)
+        self._watching.watch(resource)
+        return resource
 
     async def _live(self, entry: Entry, found: Object) -> Live:
         ref = str(entry.ref)
@@ -292,6 +312,8 @@ class Applicator:
             made = await self._change(act, entry.document, found, mark, dry=dry)
         if not dry:
             self._answers[str(act.ref)] = made
+            if self._watching is not None and (resource := await self._watched(act.ref)) is not None:
+                self._watching.own(resource, made)
             await reference_scopes(self._api, act.ref, scopes)
 
     async def _change(

@@ -1,19 +1,22 @@
 """What a farm watches of the objects that bear apps' labels: one watch for each resource that apps name.
 
 It tells the apps of changes and says which version of an object is the newest, so an idle app costs no
-request. It is no evidence: what it does not show is read.
+request; the answer to an own write is the newest until the watch comes to another. It is no evidence: what it
+does not show is read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from farmd.jobs.objects import ObjectMeta
 from farmd.kubernetes.apps.marks import LABEL
+from farmd.kubernetes.client import Objects
 from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.resources import Resource
 from farmd.kubernetes.store import ObjectStore
@@ -77,6 +80,28 @@ class Watching:
             if found is not None and informer.synced and not informer.doubt:
                 return found.metadata.resource_version
         return ""
+
+    def own(self, resource: Resource, written: Mapping[str, Any]) -> None:
+        """Know an object by the answer to an own write, unless the watch told of that version or a later
+        one.
+        """
+        found = msgspec.convert(written, Marked)
+        for informer in self._of(resource):
+            if informer.source.namespace in ("", found.metadata.namespace):
+                informer.store.own(found)
+
+    async def names(self, resource: Resource, namespace: str, most: int) -> Collection[str] | None:
+        """The names of all objects of a resource in a namespace, with a label or without, as the server has
+        them now; None: there are more than ``most``, or the farm does not watch this namespace.
+
+        Raises:
+            KubernetesError: the server does not list them now.
+        """
+        watches = (each for each in self._of(resource) if each.source.namespace in ("", namespace))
+        if all(each.doubt for each in watches):
+            return None
+        objects = Objects[Any](self._transport, resource, dict, "other", lambda: math.inf)
+        return await objects.names(namespace, most)
 
     def marked(self, resources: Collection[Resource], app: str) -> Iterable[tuple[Resource, ObjectMeta]]:
         """The objects of these resources that bear an app's label."""
