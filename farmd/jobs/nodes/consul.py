@@ -20,6 +20,7 @@ from farmd.runtime.wake import earliest
 from farmd.work.context import Context
 from scheduler.model import FleetView
 from store.entry import Stored
+from store.errors import RecordInvalid
 from store.jobs import Job, Run
 from store.manifests import Manifest
 from store.pods import Place
@@ -97,10 +98,10 @@ class Backend:
         """The job with its members.
 
         Raises:
-            RecordInvalid: its run does not decode. NotFound: a manifest of it is gone.
+            RecordInvalid: its run does not decode, and nobody deletes it. NotFound: a manifest of it is gone.
         """
         context, job = self._context, stored.record
-        run = await self.run.read(context, self._item)
+        run = await self._run(job)
         manifests = {} if job.deleting or run.outcome else await self._manifests(job)
         now = context.clock.now()
         pods = observed(context.fleet, self._item, 0.0, context.clock.mono())
@@ -118,6 +119,15 @@ class Backend:
             commanded=commanded,
         )
         return Reading(stored, snapshot, _by_id(pods), manifests, after=sight.due(job, pods, patience, now))
+
+    async def _run(self, job: Job) -> Run:
+        """How far a job is; of one that a person deletes it does not matter, and need not decode."""
+        try:
+            return await self.run.read(self._context, self._item)
+        except RecordInvalid:
+            if not job.deleting:
+                raise
+            return Run()
 
     def again(self, reading: Reading, changed: Collection[Place], frozen: str) -> Reading:
         """The reading after a commit of its own worker's: only the pods at these places are seen anew.

@@ -381,6 +381,35 @@ async def test_a_job_whose_run_does_not_decode_is_told_as_it_was_with_the_way_ou
                 await say_so(jobs.call, "bert")
 
 
+async def test_a_job_whose_run_does_not_decode_goes_with_its_members_when_a_person_deletes_it() -> None:
+    async with job_fleet("n1") as jobs:
+        jobs.rule = lambda instance: 0 if instance == "bert-worker-1~0" else None
+        job = await jobs.run()
+        keys = [KEYS.record("jobs", job.id), KEYS.record("runs", job.id)]
+
+        async def placed() -> bool:
+            return len(jobs.ran) == 2
+
+        await jobs.until(placed)
+        await jobs.fleet.client.put(keys[1], b"{")
+        await jobs.fleet.crash("f0")
+        await jobs.fleet.start("f1", kinds=("jobs", "nodes"))
+
+        async def blocked() -> bool:
+            status = await jobs.status(job)
+            return status is not None and status.state == "blocked"
+
+        await jobs.until(blocked)
+        assert await jobs.pods(job)
+        await commit(jobs.call, await JOB.delete(jobs.call, "bert", cascade=True))
+
+        async def gone() -> bool:
+            return [await jobs.fleet.client.read(key) for key in keys] == [None, None]
+
+        await jobs.until(gone)
+        assert await jobs.pods(job) == {}
+
+
 async def test_a_job_that_is_over_is_neither_stopped_nor_resumed() -> None:
     async with job_fleet("n1") as jobs:
         jobs.rule = lambda _: 0
