@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, Protocol
 
+from farmd import overview
 from farmd.commands import bodies, difference, waiting
 from farmd.commands.edits import S
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, holder_told
@@ -127,6 +128,20 @@ def marked(change: Change, before: str, after: str) -> Change:
     return replace(change, before={"part_of": before}, after={"part_of": after})
 
 
+async def by_name(call: Call, found: Found, known: dict[str, str] | None = None) -> Found:
+    """A record with what manages it by name; ``known`` keeps the names that were read.
+
+    Raises:
+        StoreError: a name cannot be read.
+    """
+    manager, known = getattr(found.stored.record, "managed_by", ""), {} if known is None else known
+    if not manager or manager not in found.busy:
+        return found
+    if manager not in known:
+        known[manager] = await overview.titled_or_not(call.client, call.keys, manager)
+    return found._replace(busy=found.busy.replace(manager, known[manager]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundledNoun(Generic[S, T]):
     """The records of a noun that has the commands of all nouns; see ``Bundled``."""
@@ -153,7 +168,7 @@ class BundledNoun(Generic[S, T]):
         stored, _ = await self.of.records(call.client, call.keys).named(name)
         if stored is None:
             return None
-        found = self.seen(call, stored)
+        found = await by_name(call, self.seen(call, stored))
         lock = await call.client.read(call.keys.mutation_lock(self.of.kind, stored.record.id))
         busy = "" if lock is None else f"locked by {holder_told(Holder.parse(lock.value))}"
         return found._replace(busy=found.busy or busy)

@@ -23,7 +23,7 @@ from farmd.dispatch.standing import Standing, former, snapshot, standing
 from farmd.overview.members import farms
 from store.apps import ALL, MAX_ADOPTED, App, AppStore, Entry
 from store.clusters import CLUSTERS
-from store.errors import Conflict, InputInvalid, refuse
+from store.errors import Conflict, InputInvalid, NotFound, refuse
 from store.keys import valid_name
 from store.mistakes import nearest
 from store.words import listed
@@ -98,7 +98,7 @@ async def rollback(
     """A new revision with the documents of an earlier one; None: the last one that was reached before.
 
     Raises:
-        NotFound: no such app or revision. Conflict: it is being deleted, or has none to go back to.
+        NotFound: no such app or revision, or none to go back to. Conflict: it is being deleted.
     """
     now, store = await existing(call, name), AppStore(call.client, call.keys)
     was = wanted(now)
@@ -220,5 +220,5 @@ async def _before(store: AppStore, now: Standing) -> int:
     last = await store.tracker(now.name, revision)
     older = [number for number in await store.revisions(now.name) if number < (last.of or revision)]
     if not older:
-        raise Conflict(f"app {now.name!r} has no revision before {revision}", id=now.name)
+        raise NotFound(f"app {now.name!r} has no revision before {revision}", id=now.name)
     return older[-1]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeGuard
 
 from farmd import kinds
-from farmd.commands.bundled import Bundled, BundledNoun, Found, Verdict, Wish
+from farmd.commands.bundled import Bundled, BundledNoun, Found, Verdict, Wish, by_name
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
 from farmd.dispatch import changes, copies, looking
@@ -68,6 +68,7 @@ class Records:
 
     __slots__ = (
         "_doubted",
+        "_managers",
         "_owners",
         "_refs",
         "_seen",
@@ -87,6 +88,7 @@ class Records:
         self._wishes: dict[Ref, tuple[Entry, Wish]] = {}
         self._seen: dict[Ref, Kept] = {}
         self._spells = Spells(context.clock)
+        self._managers = dict[str, str]()  # the names of what manages records, as long as something is due
         self._doubted = set[Ref]()  # whose last change was refused or obstructed, as far as is known
 
     def call(self, entry: Entry | None = None, reason: str = "") -> Call:
@@ -104,6 +106,8 @@ class Records:
         self._wishes = {ref: kept for ref, kept in self._wishes.items() if ref in entries}
         self._seen = {ref: kept for ref, kept in self._seen.items() if ref in entries and steady}
         owners = set[str]()
+        if steady:
+            self._managers.clear()
         for ref, entry in entries.items():
             part, kept = self._part(entry), self._seen.get(ref)
             if kept is not None and kept.stands(entry, self._version(entry)):
@@ -144,7 +148,10 @@ class Records:
         stored = self.index.find(part.noun, name)
         if stored is None and self.index.broken(part.noun):  # a record that does not decode bears no name
             return await part.find(call, name)
-        return None if stored is None else part.seen(call, stored)
+        if stored is None:
+            return None
+        async with self.index.reading:
+            return await by_name(call, part.seen(call, stored), self._managers)
 
     async def _live(self, part: Bundled, call: Call, there: Found, entry: Entry, steady: bool) -> Live:
         own, differs = there.part_of == call.part_of, tuple[str, ...]()

@@ -140,7 +140,9 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         await writing.note()
         if others := [act for act in acts if not act.ref.own]:
             await self.writer.commit(*self.stands(), writing.told(others))
-            waiting |= await self._places[False].act(others, seq)
+            refused = await self._places[False].act(others, seq)
+            writing.done(str(act.ref) for act in others if str(act.ref) not in refused)
+            waiting |= refused
         for act in (act for act in acts if str(act.ref) not in waiting):
             backend = "consul" if act.ref.own else "kubernetes"
             self.context.recorder.count("farmd_app_objects_total", backend=backend, act=act.verb)

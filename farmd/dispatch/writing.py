@@ -1,13 +1,13 @@
 """Carries a plan of an app into the store: its note and the changes of records, each transaction fenced.
 
-What must never break: the note is written before the first change that rests on it, or with it; an object is
-handed to an app only while that one waits for it; and the farm's copies know of a change of records before
-the next plan (R23a).
+What must never break: the note is written before the first change that rests on it, or with it; a repair is
+counted only once it is prepared or answered; an object is handed to an app only while that one waits for it;
+and the farm's copies know of a change of records before the next plan (R23a).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -52,42 +52,47 @@ class Made(Write):
 class Writing:
     """Writes one plan of an app, made right after it was decided; ``work`` is its state as it was read."""
 
-    __slots__ = ("_heirs", "_index", "_item", "_noted", "_plan", "_prepared", "_shot", "_work")
+    __slots__ = ("_done", "_heirs", "_index", "_item", "_plan", "_shot", "_state", "_work")
 
     def __init__(
         self, item: ClaimedItem, index: Index, shot: Snapshot, plan: Plan, work: Stored[Work] | None
     ) -> None:
         self._item, self._index, self._shot, self._plan, self._work = item, index, shot, plan, work
-        self._noted = plan.note is None
-        self._prepared = set[Ref]()
+        self._state = shot.state
+        self._done = set[Ref]()
         states, keys = item.context.caches.work, item.context.keys
         waiting = {act.to: states.get(keys.work(KIND, act.to)) for act in plan.acts if act.to}
         self._heirs = {
             app: operations.check_index(state.key, state.index) for app, state in waiting.items() if state
         }
 
+    def done(self, refs: Iterable[Ref]) -> None:
+        """These objects were changed, or the changes are prepared: what the state says of them holds."""
+        self._done.update(refs)
+
     async def note(self, groups: Sequence[Group[Act]] = (), *beside: Operation) -> None:
-        """Write the app's next state, if that is not done, with the changes that share its transaction."""
-        if self._noted:
-            return
+        """Write the app's next state, as far as it is not written, with the changes that share its
+        transaction.
+        """
         context, shot, note = self._item.context, self._shot, self._next()
-        if note == shot.state:
+        if note == self._state:
             return
         record = replace(self._work.record if self._work is not None else Work(), dispatch=note)
         key = context.keys.work(KIND, shot.name)
         state = Write.over(key, record, self._work, context.caches.work)
         changes = [self._made(operation) for group in groups for operation in group.operations]
-        told = self.told([group.subject for group in groups], report.noted(shot.state, note))
-        trimmed = await self._trimmed() if note.reached != shot.state.reached else []
+        told = self.told([group.subject for group in groups], report.noted(self._state, note))
+        trimmed = await self._trimmed() if note.reached != self._state.reached else []
         await self._item.writer.commit(*self._item.stands(), *beside, state, *trimmed, *changes, told)
-        self._noted = True
+        self._state, self._work = note, context.caches.work.get(key)
 
     def _next(self) -> DispatchState:
-        """The app's next state, which counts no repair of a record that could not be prepared."""
+        """The app's next state, which counts no repair that is not done."""
         note, before = self._plan.note, self._shot.state.repairs
-        assert note is not None
-        own = {str(act.ref) for act in self._plan.acts if act.ref.own}
-        undone = {name for name in note.repairs if name.partition(" ")[0] in own - self._prepared}
+        if note is None:
+            return self._state
+        pending = {str(act.ref) for act in self._plan.acts} - self._done
+        undone = {name for name in note.repairs if name.partition(" ")[0] in pending}
         kept = {name: before.get(name, []) if name in undone else at for name, at in note.repairs.items()}
         return replace(note, repairs={name: at for name, at in kept.items() if at})
 
@@ -108,12 +113,12 @@ class Writing:
             TransactionRejected: a record changed since it was read. StoreError: an outcome is unknown.
         """
         context, item = self._item.context, self._item
-        self._prepared = {str(group.subject.ref) for group in groups}
+        self.done(str(group.subject.ref) for group in groups)
         cluster, bare = _hoisted(context.keys.cluster, [self._witnessed(group) for group in groups])
         over = over_one_transaction([each for group in bare for each in group.operations])
         if self._shot.app.atomic and over:
             raise InputInvalid(f"atomic: found {over}, expected at most {ONE_TRANSACTION}")
-        if not (over or self._noted):
+        if not over and self._next() != self._state:
             await self.note(bare, *cluster)
         else:
             await self.note()

@@ -178,12 +178,13 @@ async def row(client: ConsulClient, keys: Keys, records: NamedRecords[T], target
         owner="" if lock is None else Holder.parse(lock.value).id,
         unowned="" if lock is not None else why_unowned(family.name, stored.record, members),
         **managers.get(getattr(stored.record, "managed_by", ""), {}),
-        whole=await _whole(client, keys, getattr(stored.record, "part_of", "")),
+        whole=await titled_or_not(client, keys, getattr(stored.record, "part_of", "")),
         locked="" if mutation is None else mutation.value.decode("utf-8", "replace"),
     )
 
 
-async def _whole(client: ConsulClient, keys: Keys, item: str) -> str:
+async def titled_or_not(client: ConsulClient, keys: Keys, item: str) -> str:
+    """An item as people write it, with what is wrong where that is not to be known; ``""`` for none."""
     if not item:
         return ""
     try:

@@ -35,13 +35,18 @@ class Apps:
     def consul(self) -> str:
         return self._consul
 
-    def allow(self, app: str, namespace: str = "") -> None:
-        """Let an app do everything in a namespace, that of the test if none is said."""
+    def allow(self, app: str, namespace: str = "", role: str = "cluster-admin") -> None:
+        """Let an app do in a namespace what a role of the cluster says: everything, in that of the test."""
         group = "rbac.authorization.k8s.io"
-        reference = {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": group}
+        reference = {"kind": "ClusterRole", "name": role, "apiGroup": group}
         subject = {"kind": "User", "name": f"farmd:app:{app}", "apiGroup": group}
         body = {"metadata": {"name": app}, "subjects": [subject], "roleRef": reference}
         self.api.ask("POST", f"/apis/{group}/v1/namespaces/{namespace or self.namespace}/rolebindings", body)
+
+    def disallow(self, app: str) -> None:
+        """Take back what ``allow`` gave in the namespace of the test."""
+        group = "rbac.authorization.k8s.io"
+        self.api.ask("DELETE", f"/apis/{group}/v1/namespaces/{self.namespace}/rolebindings/{app}")
 
     async def farm(self, name: str, change: Callable[[KubernetesTransport], None] = lambda _: None) -> Any:
         """One more farm, whose transport is changed before it begins."""

@@ -15,6 +15,7 @@ from farmd.dispatch import commands, words
 from farmd.kubernetes.apps.marks import APPLIED, LABEL
 from farmd.kubernetes.errors import UnknownOutcome
 from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Request
+from farmd.replication.commands import set_replicas
 from store import codec
 from store.apps import KIND, AppStore, DispatchState
 from store.audit import AuditReader, Filter
@@ -24,6 +25,7 @@ from tests.fleet import eventually
 from tests.kubernetes.apps import Apps
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
+POD = {"id": "web", "command": ["sleep", "9"]}
 
 
 def config(name: str, wave: int = 0, **data: str) -> dict[str, Any]:
@@ -123,6 +125,35 @@ async def test_a_stated_field_that_somebody_changes_is_repaired_without_any_word
         return bool(apps.config("a")["data"] == {"x": "1", "y": "mine"})
 
     await eventually(repaired, what="the repair")
+
+
+async def test_repairs_of_a_record_and_of_an_object_count_once_each_of_them_is_done(apps: Apps) -> None:
+    group = "rbac.authorization.k8s.io"
+    reader = {"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]}
+    role = f"/apis/{group}/v1/clusterroles"
+    name = f"reads-{apps.namespace}"
+    apps.api.ask("POST", role, {"metadata": {"name": name}, **reader})
+    document = {"apiVersion": "farmd/v1", "kind": "rc", "name": "web", "replicas": 0, "pod": POD}
+    await apps.farm("first")
+    await apps.apply("shop", config("a", x="1"), document)
+    await apps.reached("shop", 1)
+    await commit(apps.call, await words.pause(apps.call, "shop"))
+    await apps.until("shop", "paused", lambda now: now.state.paused)
+    apps.disallow("shop")
+    apps.allow("shop", role=name)
+    apps.api.ask("DELETE", f"/api/v1/namespaces/{apps.namespace}/configmaps/a")
+    await commit(apps.call, await set_replicas(replace(apps.call, part_of="apps/shop"), "web", 2))
+    await commit(apps.call, await words.resume(apps.call, "shop"))
+    now = await apps.blocked("shop", 'cannot patch resource "configmaps"')
+    assert list(now.state.repairs) == ["rc/web replicas"]
+    apps.disallow("shop")
+    apps.allow("shop")
+    now = await apps.until("shop", "both are repaired", lambda now: len(now.state.repairs) == 2)
+    assert {ref.rpartition("/")[2]: len(at) for ref, at in now.state.repairs.items()} == {
+        "web replicas": 1,
+        "a object": 1,
+    }
+    assert apps.config("a")["data"] == {"x": "1"}
 
 
 async def test_an_object_that_belongs_to_another_app_is_refused_and_handed_over_without_a_gap(

@@ -185,7 +185,7 @@ async def test_what_is_being_rolled_deleted_or_locked_is_busy() -> None:
         assert not (await found(call, "rc")).busy
         await commit(me, await part.update(me, part.wish(hello(pod_args=["--v2"]))))
         rolled = await found(call, "rc")
-        assert rolled.busy.startswith("managed by rollouts/")
+        assert rolled.busy == "managed by rollout/hello"
         assert rolled.part_of == APP
         (second,) = [
             each.record

@@ -272,7 +272,7 @@ async def test_a_rollback_is_a_new_revision_with_the_documents_of_an_old_one() -
 async def test_a_first_revision_has_none_to_go_back_to() -> None:
     async with person() as call:
         await applied(call, document("web"))
-        with pytest.raises(Conflict, match="app 'shop' has no revision before 1"):
+        with pytest.raises(NotFound, match="app 'shop' has no revision before 1"):
             await commands.rollback(call, "shop")
 
 

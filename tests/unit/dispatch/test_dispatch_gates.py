@@ -47,9 +47,9 @@ async def test_a_controller_that_left_the_files_in_mid_rollout_goes_when_that_is
         await fleet.apply(rc("web", "--v1", replicas=2, rollout=slow), rc("keep"))
         await fleet.reached(1)
         await fleet.apply(rc("web", "--bad", replicas=2, rollout=slow), rc("keep"))
-        await fleet.told("rc/web: managed by")
+        await fleet.told("rc/web: managed by rollout/web")
         await fleet.apply(rc("keep"), prune=True)
-        assert "rc/web: managed by rollouts/" in (await fleet.told("sweeping")).reason
+        assert "rc/web: managed by rollout/web" in (await fleet.told("sweeping")).reason
         assert len(await fleet.records()) == 3  # the one that goes, the one that comes, and rc/keep
         await fleet.reached(3, within=600)
         assert (set(await fleet.records()), await fleet.records("rollouts")) == ({"keep"}, {})
