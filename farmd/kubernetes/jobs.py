@@ -36,8 +36,9 @@ MOST_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A job at one moment, with its ``status`` as the API server has it; ``pods`` by uid."""
+    """A job of a ``unit`` at one moment, with its ``status`` as the API server has it; ``pods`` by uid."""
 
+    unit: Unit
     job: JobObject
     status: ResourceStatus
     resource: Resource
@@ -93,7 +94,8 @@ async def read(
         frozen=freeze.evidence,
         commanded=freeze.commanded,
     )
-    return Reading(job, status, found, snapshot, {pod.metadata.uid: pod for pod in pods}, services)
+    by_uid = {pod.metadata.uid: pod for pod in pods}
+    return Reading(unit, job, status, found, snapshot, by_uid, services)
 
 
 def status_after(reading: Reading, plan: Plan) -> ResourceStatus:
@@ -122,12 +124,13 @@ async def write_status(unit: Unit, job: JobObject, after: ResourceStatus) -> Job
     )
 
 
-async def sync_gang(unit: Unit, reading: Reading, plan: Plan) -> None:
+async def sync_gang(reading: Reading, plan: Plan) -> None:
     """Create, keep or delete the object of the job's gang.
 
     Raises:
         ApiFailed: the API server refused, or did not answer.
     """
+    unit = reading.unit
     if unit.groups is None:
         return
     if plan.gang == "create":
@@ -138,24 +141,26 @@ async def sync_gang(unit: Unit, reading: Reading, plan: Plan) -> None:
         await unit.groups.delete(unit.engine, reading.job)
 
 
-async def remove(unit: Unit, reading: Reading, plan: Plan) -> None:
+async def remove(reading: Reading, plan: Plan) -> None:
     """Delete the plan's services and members.
 
     Raises:
         ApiFailed: one could not be deleted; the others were.
     """
+    unit = reading.unit
     services = [reading.services[key] for key in plan.drop_services if key in reading.services]
     work = [_drop(unit, each) for each in services if not each.metadata.terminating]
     work += [unit.engine.remove_pod(reading.job, each.slot, reading.pods[each.id]) for each in plan.remove]
     _first(await asyncio.gather(*work, return_exceptions=True))
 
 
-async def create(unit: Unit, reading: Reading, plan: Plan) -> None:
+async def create(reading: Reading, plan: Plan) -> None:
     """Create the plan's services, then its members: 1, 2, 4 … at once, none after one that was refused.
 
     Raises:
         ApiFailed: one was refused, or nobody knows whether it was made.
     """
+    unit = reading.unit
     for key in plan.create_services:
         body = bodies.service_body(unit.engine.controller, reading.resource, key)
         making = unit.engine.create_service(reading.job, SHARED if key is None else key.type, body)
@@ -164,7 +169,7 @@ async def create(unit: Unit, reading: Reading, plan: Plan) -> None:
     slots, width = list(plan.create), 1
     while slots:
         batch, slots = slots[:width], slots[width:]
-        made = [_create_pod(unit, reading, slot, attempt_of(run, slot)) for slot in batch]
+        made = [_create_pod(reading, slot, attempt_of(run, slot)) for slot in batch]
         _first(await asyncio.gather(*made, return_exceptions=True))
         width = min(width * 2, MOST_AT_ONCE)
 
@@ -182,13 +187,13 @@ async def delete_job(unit: Unit, job: JobObject) -> None:
     )
 
 
-async def settle(unit: Unit, reading: Reading, plan: Plan) -> None:
+async def settle(reading: Reading, plan: Plan) -> None:
     """Read what became of a plan's writes of which one was not answered, and expect nothing any more.
 
     An object that is there enters the store of its watch by this; what was not done is done again.
     """
-    meta = reading.job.metadata
-    for name in _untold(unit, reading, plan):
+    unit, meta = reading.unit, reading.job.metadata
+    for name in _untold(reading, plan):
         await unit.pod_objects.get(meta.namespace, name, meta.uid)
     for key in plan.create_services:
         body = bodies.service_body(unit.engine.controller, reading.resource, key)
@@ -196,19 +201,20 @@ async def settle(unit: Unit, reading: Reading, plan: Plan) -> None:
     unit.engine.expectations.forget_job(job_key(reading.job))
 
 
-def _untold(unit: Unit, reading: Reading, plan: Plan) -> set[str]:
+def _untold(reading: Reading, plan: Plan) -> set[str]:
     """The pods of a plan of which only the server can tell; those whose creation was answered, or told by the
     watch, are known: a job may have thousands.
     """
     meta = reading.job.metadata
     names = {slot: gen_general_name(meta.name, slot.type, str(slot.index)) for slot in plan.create}
-    known = {slot: unit.pods.get(meta.namespace, name) for slot, name in names.items()}
+    known = {slot: reading.unit.pods.get(meta.namespace, name) for slot, name in names.items()}
     made = {slot for slot, pod in known.items() if pod is not None and pod.metadata.uid not in reading.pods}
     removed = {gen_general_name(meta.name, each.slot.type, str(each.slot.index)) for each in plan.remove}
     return {name for slot, name in names.items() if slot not in made} | removed
 
 
-async def _create_pod(unit: Unit, reading: Reading, slot: Slot, attempt: int) -> None:
+async def _create_pod(reading: Reading, slot: Slot, attempt: int) -> None:
+    unit = reading.unit
     body = bodies.pod_body(unit.engine.controller, reading.resource, slot, attempt)
     if unit.groups is not None and (other := mark(unit.groups.flavour, reading.resource, slot, body)):
         text = f"{slot} names the scheduler {other}, which knows no gangs"

@@ -118,7 +118,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         await fence.check(self.context, self.claim, status.claim, fenced=self._fenced >= 0)
         spec = msgspec.json.decode(job.spec)
         seen = unit.engine.satisfied(job, list((spec or {}).get(unit.data.replica_specs) or {}))
-        if not seen and (wait := await self._settled(unit)) > 0:
+        if not seen and (wait := await self._settled()) > 0:
             return Outcome("after", wait)
         self._unanswered = None
         try:
@@ -133,22 +133,22 @@ class KubeJobWorker(Worker[Reading, Plan]):
 
     async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
         """The run, the fence and the status, the audit record, then the objects: in this order."""
-        unit, job = self._unit(), snapshot.job
+        job = snapshot.job
         if plan.run is not None:
-            await self._write_run(plan.run)
+            await self._write_run(snapshot, plan.run)
             retries.count(self.context.recorder, snapshot.snapshot, plan)
         after = jobs.status_after(snapshot, plan)
-        if self._fenced != unit.generation or turns(snapshot.status, after):
-            job = await self._write_status(job, after)
+        if self._fenced != snapshot.unit.generation or turns(snapshot.status, after):
+            job = await self._write_status(snapshot, after)
         if plan.changes:
             await self.writer.commit(self._account(snapshot, plan))
         if plan.delete_job:
-            await jobs.delete_job(unit, job)
+            await jobs.delete_job(snapshot.unit, job)
             return Outcome("after", SETTLE_SECONDS)
-        await jobs.sync_gang(unit, snapshot, plan)
+        await jobs.sync_gang(snapshot, plan)
         try:
-            await jobs.remove(unit, snapshot, plan)
-            await self._create(unit, snapshot, plan)
+            await jobs.remove(snapshot, plan)
+            await self._create(snapshot, plan)
         except ApiFailed as error:
             if not error.unknown:
                 raise
@@ -187,20 +187,20 @@ class KubeJobWorker(Worker[Reading, Plan]):
             pause = STATUS_PAUSE if before.conditions == after.conditions else MOMENT
             if (wait := self._differs + pause - now) <= 0:
                 wait = None
-                await self._write_status(snapshot.job, after)
+                await self._write_status(snapshot, after)
         return earliest(wait, await super().report(snapshot, plan))
 
     # -- writing ---------------------------------------------------------------------------------
-    async def _create(self, unit: Unit, snapshot: Reading, plan: Plan) -> None:
+    async def _create(self, snapshot: Reading, plan: Plan) -> None:
         """Create a plan's objects; one that the API server does not take ends the job in the next cycle."""
         try:
-            await jobs.create(unit, snapshot, plan)
+            await jobs.create(snapshot, plan)
         except ApiFailed as error:
             if error.status not in INVALID:
                 raise
             self._invalid = str(error)
 
-    async def _settled(self, unit: Unit) -> float:
+    async def _settled(self) -> float:
         """Settle writes that were not answered once the server can carry out none of them any more; seconds
         to wait before the next look.
         """
@@ -209,11 +209,11 @@ class KubeJobWorker(Worker[Reading, Plan]):
         snapshot, plan, due = self._unanswered
         if (left := due - self.context.clock.mono()) > 0:
             return left
-        await jobs.settle(unit, snapshot, plan)
+        await jobs.settle(snapshot, plan)
         return 0.0
 
-    async def _write_status(self, job: JobObject, after: ResourceStatus) -> JobObject:
-        unit = self._unit()
+    async def _write_status(self, snapshot: Reading, after: ResourceStatus) -> JobObject:
+        unit = snapshot.unit
         claimed = msgspec.structs.replace(after, claim=fence.text(self.context, self.claim))
         if unit.data.dated and self._fenced != unit.generation:
             # So exact that two claims never write the same, which would change no version.
@@ -221,30 +221,27 @@ class KubeJobWorker(Worker[Reading, Plan]):
             claimed = msgspec.structs.replace(claimed, last_reconcile_time=at)
         self._differs = math.inf
         generation = unit.generation
-        written = await jobs.write_status(unit, job, claimed)
+        written = await jobs.write_status(unit, snapshot.job, claimed)
         self._fenced = generation
         return written
 
-    async def _write_run(self, run: Run) -> None:
+    async def _write_run(self, snapshot: Reading, run: Run) -> None:
         """The run's counts, in one transaction with their audit record, if they changed."""
         counts, standing = counts_of(run), self._run.stored
         before = standing.record if standing is not None else Run()
         if counts == before:
             return
-        known = self._shared.found.known[self.claim.item]
-        reason = (
-            f"{counts.restarts - before.restarts} more restarts" if counts.restarts > before.restarts else ""
-        )
+        more, meta = counts.restarts - before.restarts, snapshot.job.metadata
         audit = self.audit(
             "job.run",
-            reason or "slots ended",
+            f"{more} more restarts" if more > 0 else "slots ended",
             before={"restarts": before.restarts, "attempt": before.attempt},
             after={"restarts": counts.restarts, "attempt": counts.attempt},
-            name=f"{known.namespace}/{known.name}",
+            name=f"{meta.namespace}/{meta.name}",
         )
         key = self.context.keys.record(RUNS.name, self.claim.item)
         self._run.forget()
-        where = f"{self._shared.cluster}/{known.unit.data.plural}/{known.namespace}/{known.name}"
+        where = f"{self._shared.cluster}/{snapshot.unit.data.plural}/{meta.namespace}/{meta.name}"
         counts = msgspec.structs.replace(counts, source=where)
         await self.writer.commit(Write.over(key, counts, standing, self._run), audit)
 
@@ -268,9 +265,6 @@ class KubeJobWorker(Worker[Reading, Plan]):
         if job is None or job.metadata.uid != self.claim.item:
             self._shared.found.forget(self.claim.item)
         return Outcome("after", SETTLE_SECONDS, "the job is not known")
-
-    def _unit(self) -> Unit:
-        return self._shared.found.known[self.claim.item].unit
 
     def _job(self) -> tuple[Unit, JobObject] | None:
         known = self._shared.found.known.get(self.claim.item)

@@ -5,7 +5,7 @@ An object of the same name that belongs to another service, or to one that was d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from farmd.kubernetes.progressive.model import Knative
@@ -19,10 +19,11 @@ from farmd.kubernetes.progressive.objects import (
     Service,
     StageAutoscaler,
 )
-from farmd.kubernetes.store import Object
-from farmd.rollout.revisions import REVISION_LABEL
+from farmd.kubernetes.store import Key, Object
+from farmd.rollout.revisions import REVISION_LABEL, SERVICE_LABEL
 
 T = TypeVar("T", bound=Object)
+M = TypeVar("M", Revision, PodAutoscaler)
 
 
 class Parts(NamedTuple):
@@ -34,19 +35,19 @@ class Parts(NamedTuple):
     autoscalers: Mapping[str, PodAutoscaler]
     spas: Mapping[str, StageAutoscaler]
     pods: Mapping[str, Pod]
-    record: Orchestrator | None
 
 
-def named(objects: Iterable[T]) -> dict[str, T]:
-    """Objects by their names."""
-    return {each.metadata.name: each for each in objects}
+def service_of(found: Object) -> Key:
+    """The service that an object belongs to; a service itself bears no label of its own."""
+    meta = found.metadata
+    return meta.namespace, meta.labels.get(SERVICE_LABEL, meta.name)
 
 
-def assembled(service: Service, uid: str, parts: Parts, **more: Any) -> Knative:
+def assembled(service: Service, uid: str, record: Orchestrator | None, parts: Parts, **more: Any) -> Knative:
     """The service of that uid at one moment; ``more`` are the other fields of ``Knative``."""
     name = service.metadata.name
     there = service.metadata.uid == uid and not service.metadata.terminating
-    ours = next(iter(_of(named([parts.record] if parts.record is not None else []), uid).values()), None)
+    ours = record if record is not None and _controlled(record, uid) else None
     return Knative(
         service=service,
         configuration=_of(parts.configurations, uid).get(name),
@@ -62,16 +63,17 @@ def assembled(service: Service, uid: str, parts: Parts, **more: Any) -> Knative:
 
 def _of(found: Mapping[str, T], uid: str) -> dict[str, T]:
     """The objects whose controller has that uid."""
-    return {
-        name: each
-        for name, each in found.items()
-        if each.metadata.controller is not None and each.metadata.controller.uid == uid
-    }
+    return {name: each for name, each in found.items() if _controlled(each, uid)}
 
 
-def _staying(found: Mapping[str, T]) -> dict[str, T]:
+def _controlled(found: Object, uid: str) -> bool:
+    controller = found.metadata.controller
+    return controller is not None and controller.uid == uid
+
+
+def _staying(found: Mapping[str, M]) -> dict[str, M]:
     """The objects that are not deleted."""
-    return {name: each for name, each in found.items() if not getattr(each.metadata, "terminating", False)}
+    return {name: each for name, each in found.items() if not each.metadata.terminating}
 
 
 def _by_revision(pods: Mapping[str, Pod]) -> dict[str, tuple[Pod, ...]]:

@@ -24,6 +24,7 @@ from farmd.kubernetes.progressive.objects import (
     Service,
     StageAutoscaler,
     TrafficTarget,
+    routed,
 )
 from farmd.kubernetes.progressive.settings import Settings
 from farmd.work.model import Blocked
@@ -64,6 +65,15 @@ class Knative:
         """Its orchestrator, which is there."""
         assert self.orchestrator is not None
         return self.orchestrator
+
+    @property
+    def routed(self) -> Mapping[str, int]:
+        """The shares that the route shows, by revision; none where there is no route."""
+        return routed(self.route.status.traffic) if self.route is not None else {}
+
+    def ready(self, name: str) -> bool:
+        """Whether a revision is there, and traffic may go to it."""
+        return name in self.revisions and self.revisions[name].ready
 
 
 class Heard(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -152,17 +162,13 @@ Write = StageBounds | RevisionBounds | Traffic | Reap | Drop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do now: a turn, or writes in this order; else what is waited for.
-
-    ``fault`` is what people are alerted of.
-    """
+    """What to do now: a turn, or writes in this order; else what is waited for."""
 
     turn: Turn | None = None
     writes: tuple[Write, ...] = ()
     blocked: Blocked | None = None
     waiting: str = ""
     after: float | None = None
-    fault: str = ""
 
     @property
     def empty(self) -> bool:

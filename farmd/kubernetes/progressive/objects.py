@@ -6,11 +6,13 @@ that is absent, one that is 0 and one that is null mean different things where a
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
 from farmd.jobs.objects import ObjectMeta, PodStatus
 from farmd.kubernetes.managed import ManagedMeta
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.resources import PODS, Resource
 from farmd.rollout.revisions import TargetRevision
 from store.version import USER_AGENT
 
@@ -93,6 +95,15 @@ class TrafficTarget(_Lean, frozen=True):
     percent: int | None = None
     tag: str = ""
     url: str | None = None
+
+
+def routed(entries: Iterable[TrafficTarget]) -> dict[str, int]:
+    """The share of each revision that a route reaches."""
+    found: dict[str, int] = {}
+    for each in entries:
+        if each.percent is not None or not each.tag:
+            found[each.revision_name] = found.get(each.revision_name, 0) + (each.percent or 0)
+    return found
 
 
 class TemplateMeta(_Lean, frozen=True):
@@ -275,3 +286,16 @@ class ConfigMap(_Lean, frozen=True):
 
     metadata: Meta = Meta()
     data: dict[str, str] = {}
+
+
+RESOURCES: Mapping[type, Resource] = {
+    Service: SERVICES,
+    Configuration: CONFIGURATIONS,
+    Route: ROUTES,
+    Revision: REVISIONS,
+    Orchestrator: ORCHESTRATORS,
+    StageAutoscaler: STAGE_AUTOSCALERS,
+    PodAutoscaler: AUTOSCALERS,
+    Pod: PODS,
+    ConfigMap: CONFIG_MAPS,
+}

@@ -190,11 +190,9 @@ def _frozen(knative: Knative) -> Plan:
     if writes:
         return Plan(writes=writes, blocked=held)
     found = _failed(knative)
-    return (
-        found
-        if found is not None and found.turn is not None and found.turn.action == "back"
-        else Plan(blocked=held, after=max(0.0, deadline(knative) - knative.now) or None)
-    )
+    if found is not None and found.turn is not None and found.turn.action == "back":
+        return found
+    return Plan(blocked=held, after=max(0.0, deadline(knative) - knative.now) or None)
 
 
 def _halted(knative: Knative) -> Plan:
@@ -206,7 +204,7 @@ def _halted(knative: Knative) -> Plan:
         return Plan(writes=writes)
     cause = condition(status.conditions, STAGE_READY).message
     hint = f"farmctl rollout resume | revert ksvc/{knative.service.name}"
-    return Plan(blocked=Blocked("failed", f"{cause}; {hint}"), fault=cause)
+    return Plan(blocked=Blocked("failed", f"{cause}; {hint}"))
 
 
 # -- time ---------------------------------------------------------------------------------------
@@ -228,8 +226,8 @@ def _failed(knative: Knative) -> Plan | None:
     if turned is not None and turned.action == "none":
         return None
     if turned is not None:
-        return Plan(turn=_turn(turned), fault=cause)
-    return Plan(turn=Turn("halt", cause, status=statuses.stopped(knative, cause)), fault=cause)
+        return Plan(turn=_turn(turned))
+    return Plan(turn=Turn("halt", cause, status=statuses.stopped(knative, cause)))
 
 
 def _overdue(knative: Knative) -> Plan | None:
@@ -254,5 +252,4 @@ def _overdue(knative: Knative) -> Plan | None:
 def _complete(knative: Knative, name: str) -> bool:
     """Whether a revision has all the pods that its autoscaler wants, and there are some."""
     spa = reading.autoscaler(knative, name)
-    ready = name in knative.revisions and knative.revisions[name].ready
-    return ready and spa is not None and bool(spa.actual) and spa.actual == spa.desired
+    return knative.ready(name) and spa is not None and bool(spa.actual) and spa.actual == spa.desired

@@ -24,11 +24,11 @@ async def read(
         watches.autoscalers.of(*key),
         watches.spas.of(*key),
         watches.pods.of(*key),
-        watches.orchestrators.store.get(*key),
     )
     found = assembled(
         service,
         item,
+        watches.orchestrators.store.get(*key),
         parts,
         settings=settings,
         bounds_on_revisions=ground.bounds_on_revisions,

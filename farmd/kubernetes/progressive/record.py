@@ -181,7 +181,7 @@ def turned_back(knative: Knative, cause: str) -> Sync | None:
         for each in spec.initial_revisions
         if each.percent
         and each.revision_name not in (*leaving, *before)
-        and _ready(knative, each.revision_name)
+        and knative.ready(each.revision_name)
     ]
     if not shares:
         return None
@@ -193,8 +193,3 @@ def turned_back(knative: Knative, cause: str) -> Sync | None:
     kept = [name for name in before if name not in leaving] + leaving
     annotations = {REFUSED: ",".join(kept[-MOST_REFUSED:]), CAUSE: cause or None}
     return Sync(action="back", spec=found, annotations=annotations, reason=cause or BY_PERSON)
-
-
-def _ready(knative: Knative, name: str) -> bool:
-    revision = knative.revisions.get(name)
-    return revision is not None and revision.ready

@@ -21,7 +21,7 @@ from farmd.kubernetes.progressive.model import (
     Traffic,
     Write,
 )
-from farmd.kubernetes.progressive.objects import FINAL, UNREACHABLE, Pod
+from farmd.kubernetes.progressive.objects import FINAL, UNREACHABLE, Pod, routed
 from farmd.rollout.bounds import is_stage_scale_up_ready
 from farmd.rollout.revisions import (
     Revisions,
@@ -89,8 +89,7 @@ class ShiftTrafficStep(RolloutStep):
     def verify(self, rollout: RolloutOrchestrator, up: Revisions, down: Revisions) -> bool:
         """Whether nobody stands in for a revision that is not ready, and the route has settled."""
         del rollout, down
-        revisions = self.knative.revisions
-        ready = all(name in revisions and revisions[name].ready for name, each in up.items() if each.percent)
+        ready = all(self.knative.ready(name) for name, each in up.items() if each.percent)
         return ready and traffic.shown(self.knative)
 
     def modify_status(self, rollout: RolloutOrchestrator, ready: bool) -> RolloutOrchestrator:
@@ -126,17 +125,15 @@ def _early(knative: Knative, write: Write) -> bool:
 
 
 def _laden(knative: Knative, name: str) -> bool:
-    shows = knative.route.status.traffic if knative.route is not None else ()
-    due = traffic.routed(traffic.pinned(knative)) if knative.orchestrator is not None else {}
-    return traffic.routed(shows).get(name, 0) > due.get(name, 0)
+    due = routed(traffic.pinned(knative)) if knative.orchestrator is not None else {}
+    return knative.routed.get(name, 0) > due.get(name, 0)
 
 
 def stands(knative: Knative) -> bool:
     """Whether what grew in the stage still has its pods, and is ready."""
     up, _ = retrieve_revs_up_down(knative.record.spec.stage_target_revisions)
     return all(
-        name in knative.revisions
-        and knative.revisions[name].ready
+        knative.ready(name)
         and (spa := reading.autoscaler(knative, name)) is not None
         and is_stage_scale_up_ready(spa, each)
         for name, each in up.items()
@@ -228,10 +225,11 @@ def _empty(knative: Knative, name: str) -> bool:
     """Whether a revision has no pods, and gets none by bounds of its own: its autoscaler knows that no route
     reaches it, which it learns later than the route. One that none ever reached gets its least pods.
     """
-    routed = knative.route is not None and name in traffic.routed(knative.route.status.traffic)
     scale = knative.autoscalers.get(name)
-    if routed or scale is None:
-        return not routed
+    if name in knative.routed:
+        return False
+    if scale is None:
+        return True
     empty = not (scale.status.desired_scale or 0) > 0 and not traffic.actual(knative, name)
     return empty and scale.spec.reachability == UNREACHABLE
 

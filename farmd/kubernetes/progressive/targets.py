@@ -160,8 +160,7 @@ def _stands(knative: Knative) -> Revisions:
 
 def serving(knative: Knative, name: str) -> bool:
     """Whether a revision has pods, and is ready."""
-    revision = knative.revisions.get(name)
-    return revision is not None and revision.ready and (actual(knative, name) or 0) > 0
+    return knative.ready(name) and (actual(knative, name) or 0) > 0
 
 
 def bounded(revision: TargetRevision, bounds: Bounds) -> TargetRevision:

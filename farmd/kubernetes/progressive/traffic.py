@@ -8,14 +8,14 @@ would take the traffic unasked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
 from farmd.kubernetes.managed import managers_of
 from farmd.kubernetes.progressive.conditions import LAST_STAGE_READY, known
 from farmd.kubernetes.progressive.model import Knative
-from farmd.kubernetes.progressive.objects import MANAGER, UNREACHABLE, TrafficTarget
+from farmd.kubernetes.progressive.objects import MANAGER, UNREACHABLE, TrafficTarget, routed
 from farmd.kubernetes.progressive.settings import NO_DURATION
 from farmd.rollout.revisions import TargetRevision
 from farmd.rollout.steps import RESOURCE_UTIL_STRATEGY
@@ -118,7 +118,7 @@ def pinned(knative: Knative) -> tuple[TrafficTarget, ...]:
     alone stay.
     """
     shares = _shares(knative)
-    ready = [each for each in shares if _ready(knative, each.revision_name)]
+    ready = [each for each in shares if knative.ready(each.revision_name)]
     if not ready:
         return ()
     merged: dict[str, TargetRevision] = {}
@@ -133,11 +133,6 @@ def pinned(knative: Knative) -> tuple[TrafficTarget, ...]:
         merged[heir.revision_name] = replace(heir, percent=_percent(heir) + missing)
     entries = (replace(_entry(each), latest_revision=False, url=None) for each in merged.values())
     return (*entries, *_tagged(knative))
-
-
-def _ready(knative: Knative, name: str) -> bool:
-    found = knative.revisions.get(name)
-    return found is not None and found.ready
 
 
 def _percent(revision: TargetRevision) -> int:
@@ -165,16 +160,7 @@ def _comparable(entries: Sequence[TrafficTarget]) -> set[TrafficTarget]:
     return {replace(each, url=None, configuration_name="") for each in entries}
 
 
-def routed(entries: Iterable[TrafficTarget]) -> Mapping[str, int]:
-    """The share of each revision that a route reaches."""
-    found: dict[str, int] = {}
-    for each in entries:
-        if each.percent is not None or not each.tag:
-            found[each.revision_name] = found.get(each.revision_name, 0) + (each.percent or 0)
-    return found
-
-
 def shown(knative: Knative) -> bool:
     """Whether the route shows the traffic that is due."""
     route = knative.route
-    return route is not None and route.observed and routed(route.status.traffic) == routed(pinned(knative))
+    return route is not None and route.observed and knative.routed == routed(pinned(knative))

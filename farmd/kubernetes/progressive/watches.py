@@ -13,15 +13,11 @@ from typing import Any, Generic, TypeVar
 
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.informer import Informer, Source
+from farmd.kubernetes.progressive.assembly import service_of
 from farmd.kubernetes.progressive.objects import (
-    AUTOSCALERS,
-    CONFIGURATIONS,
     ENABLED,
-    ORCHESTRATORS,
-    REVISIONS,
-    ROUTES,
+    RESOURCES,
     SERVICES,
-    STAGE_AUTOSCALERS,
     Configuration,
     Orchestrator,
     Pod,
@@ -31,8 +27,7 @@ from farmd.kubernetes.progressive.objects import (
     Service,
     StageAutoscaler,
 )
-from farmd.kubernetes.resources import PODS, Resource
-from farmd.kubernetes.store import Object, ObjectStore
+from farmd.kubernetes.store import Key, Object, ObjectStore
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.rollout.revisions import SERVICE_LABEL
 from store.ports import Clock, Rng
@@ -48,7 +43,7 @@ class Watched(Generic[T]):
     def __init__(self, store: ObjectStore[T], objects: Objects[T], informer: Informer[T], told: Told) -> None:
         self.store, self.objects, self.informer = store, objects, informer
         self._told = told
-        self._by_service: dict[tuple[str, str], dict[str, T]] = {}
+        self._by_service: dict[Key, dict[str, T]] = {}
         store.listen(self)
 
     def of(self, namespace: str, service: str) -> Mapping[str, T]:
@@ -57,19 +52,19 @@ class Watched(Generic[T]):
 
     def added(self, new: T) -> None:
         """Enter it."""
-        key = _service(new)
+        key = service_of(new)
         self._by_service.setdefault(key, {})[new.metadata.name] = new
         self._told(*key)
 
     def updated(self, old: T, new: T) -> None:
         """Enter the newer version."""
-        if _service(old) != _service(new):
+        if service_of(old) != service_of(new):
             self.deleted(old)
         self.added(new)
 
     def deleted(self, last: T) -> None:
         """Forget it."""
-        key = _service(last)
+        key = service_of(last)
         found = self._by_service.get(key, {})
         found.pop(last.metadata.name, None)
         if not found:
@@ -78,12 +73,6 @@ class Watched(Generic[T]):
 
     def reset(self) -> None:
         """Each change of a reset is told by itself."""
-
-
-def _service(found: Object) -> tuple[str, str]:
-    """The service of an object; a service itself bears no label of its own."""
-    meta = found.metadata
-    return meta.namespace, meta.labels.get(SERVICE_LABEL, meta.name)
 
 
 class Watches:
@@ -99,7 +88,8 @@ class Watches:
         clock: Clock,
         rng: Rng,
     ) -> None:
-        def watch(resource: Resource, kind: type[T], selector: str = SERVICE_LABEL) -> Watched[T]:
+        def watch(kind: type[T], selector: str = SERVICE_LABEL) -> Watched[T]:
+            resource = RESOURCES[kind]
             label = resource.plural if resource != SERVICES else "ksvcs"
             store: ObjectStore[T] = ObjectStore()
             objects = Objects(transport, resource, kind, label, validity, store)
@@ -108,14 +98,14 @@ class Watches:
             return Watched(store, objects, informer, told)
 
         self.namespace = namespace
-        self.services = watch(SERVICES, Service, f"{ENABLED}=true")
-        self.orchestrators = watch(ORCHESTRATORS, Orchestrator, "")
-        self.spas = watch(STAGE_AUTOSCALERS, StageAutoscaler)
-        self.configurations = watch(CONFIGURATIONS, Configuration)
-        self.routes = watch(ROUTES, Route)
-        self.revisions = watch(REVISIONS, Revision)
-        self.autoscalers = watch(AUTOSCALERS, PodAutoscaler)
-        self.pods = watch(PODS, Pod)
+        self.services = watch(Service, f"{ENABLED}=true")
+        self.orchestrators = watch(Orchestrator, "")
+        self.spas = watch(StageAutoscaler)
+        self.configurations = watch(Configuration)
+        self.routes = watch(Route)
+        self.revisions = watch(Revision)
+        self.autoscalers = watch(PodAutoscaler)
+        self.pods = watch(Pod)
         # Other services are asked for by name: the store knows those alone that bear the label.
         self.any_services = Objects(transport, SERVICES, Service, "ksvcs", validity)
 
@@ -145,11 +135,4 @@ class Watches:
             tasks.create_task(self.services.informer.run())
 
     def _members(self) -> Sequence[Watched[Any]]:
-        return (
-            self.spas,
-            self.configurations,
-            self.routes,
-            self.revisions,
-            self.autoscalers,
-            self.pods,
-        )
+        return self.spas, self.configurations, self.routes, self.revisions, self.autoscalers, self.pods

@@ -22,7 +22,7 @@ from farmd.kubernetes.progressive.items import ServiceItems, Where
 from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, Turn
 from farmd.kubernetes.progressive.objects import CLAIM
 from farmd.kubernetes.progressive.record import BY_PERSON
-from farmd.kubernetes.progressive.traffic import actual, routed
+from farmd.kubernetes.progressive.traffic import actual
 from farmd.kubernetes.progressive.writing import Writing, told_of
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.wake import Wake, earliest
@@ -56,9 +56,10 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A service at one moment, and what is wrong with its annotations."""
+    """A service at one moment, where it is watched, and what is wrong with its annotations."""
 
     knative: Knative
+    where: Where
     wrong: tuple[str, ...] = ()
 
 
@@ -127,7 +128,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         if (record := knative.orchestrator) is not None:
             found = record.status.annotations.get(CLAIM, "")
             await fence.check(self.context, self.claim, found, fenced=self._fenced)
-        return Reading(self._seen(knative), wrong)
+        return Reading(self._seen(knative), where, wrong)
 
     def _frozen(self, where: Where) -> str | None:
         """The evidence of a freeze, unless a person said something of this rollout since (R18)."""
@@ -158,18 +159,18 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         Bounds on an object where this version of Knative does not read them would restart pods that serve,
         so the version is read once more, as late as can be.
         """
-        knative = snapshot.knative
+        knative, writing = snapshot.knative, self._writing(snapshot.where)
         if knative.orchestrator is not None:
-            knative = await self._fence(knative, plan)
+            knative = await self._fence(knative, plan, writing)
         await self.writer.commit(self._account(knative, plan))
         if plan.turn is not None:
-            await self._writing.turn(knative, plan.turn)
+            await writing.turn(knative, plan.turn)
             self._time(knative, plan.turn)
         if _bounded(knative, plan) and not await self._shared.ground.confirmed():
             return Outcome("after", 0.0)
         self._contention.note(knative, plan.writes)
         for each in plan.writes:
-            await self._writing.write(knative, each)
+            await writing.write(knative, each)
         again, self._done = plan == self._done, plan
         if again:
             return Outcome("rejected", None, "what was written does not stay")
@@ -205,9 +206,10 @@ class ProgressiveWorker(Worker[Reading, Plan]):
 
     async def report(self, snapshot: Reading, plan: Plan) -> float | None:
         """Let StagePodAutoscalers say what their revisions' autoscalers do, while a rollout is under way."""
-        return earliest(await self._mirror(snapshot.knative), await super().report(snapshot, plan))
+        mirrored = await self._mirror(snapshot.knative, self._writing(snapshot.where))
+        return earliest(mirrored, await super().report(snapshot, plan))
 
-    async def _mirror(self, knative: Knative) -> float | None:
+    async def _mirror(self, knative: Knative, writing: Writing) -> float | None:
         """A verdict at once, numbers now and then; the seconds until these are due."""
         if not self._fenced or knative.orchestrator is None or reading.rollout(knative).ready is True:
             return None
@@ -222,21 +224,21 @@ class ProgressiveWorker(Worker[Reading, Plan]):
                 late = True
                 continue
             self._mirrored_at = knative.now
-            await self._writing.mirror(spa, found)
+            await writing.mirror(spa, found)
         return early if late else None
 
     # -- the fences ------------------------------------------------------------------------------
-    async def _fence(self, knative: Knative, plan: Plan) -> Knative:
+    async def _fence(self, knative: Knative, plan: Plan, writing: Writing) -> Knative:
         """The service with this claim on it. A turn of the status bears the claim itself."""
         claim, record = self._claim, knative.record
         if record.status.annotations.get(CLAIM) != claim and (plan.turn is None or plan.turn.status is None):
-            record = await self._writing.patch(record, bodies.claim_patch(claim), subresource="status")
+            record = await writing.patch(record, bodies.claim_patch(claim), subresource="status")
             knative = replace(knative, orchestrator=record)
         self._fenced = True
         service = knative.service
         borne = service.metadata.annotations.get(CLAIM) == claim
         if plan.writes and not borne and service.enabled and reading.rollout(knative).ready is not True:
-            service = await self._writing.apply(service, bodies.service_apply(knative, claim))
+            service = await writing.apply(service, bodies.service_apply(knative, claim))
             knative = replace(knative, service=service)
         return knative
 
@@ -273,10 +275,8 @@ class ProgressiveWorker(Worker[Reading, Plan]):
     def _where(self) -> Where | None:
         return self._shared.found.known.get(self.claim.item)
 
-    @property
-    def _writing(self) -> Writing:
-        assert self._where is not None
-        return Writing(self._where.watches, self.claim.item, self._claim)
+    def _writing(self, where: Where) -> Writing:
+        return Writing(where.watches, self.claim.item, self._claim)
 
     async def _fetch(self) -> None:
         """Read the record and the service from the server, because what the watch told was out of date."""
@@ -298,5 +298,5 @@ class ProgressiveWorker(Worker[Reading, Plan]):
 
 def _bounded(knative: Knative, plan: Plan) -> bool:
     """Whether a plan changes bounds of a revision that a route reaches; to hold a newcomer is urgent."""
-    reached = routed(knative.route.status.traffic) if knative.route is not None else {}
+    reached = knative.routed
     return any(isinstance(each, RevisionBounds) and each.revision in reached for each in plan.writes)

@@ -50,10 +50,10 @@ async def create(api: Slow) -> None:
     found = resource.read(kinds()["farmjobs"], RAW)
     unit: Any = SimpleNamespace(engine=controller(TestKind(), api), groups=None, pod_objects=None)
     reading: Any = SimpleNamespace(
-        job=found, resource=found, snapshot=Snapshot(job=found.job, traits=KUBERNETES)
+        unit=unit, job=found, resource=found, snapshot=Snapshot(job=found.job, traits=KUBERNETES)
     )
     plan = Plan(create=tuple(Slot("Worker", index) for index in range(100)))
-    await jobs.create(unit, reading, plan)
+    await jobs.create(reading, plan)
 
 
 async def test_as_many_again_are_created_once_the_former_ones_were_accepted() -> None:

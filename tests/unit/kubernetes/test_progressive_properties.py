@@ -11,9 +11,9 @@ from hypothesis import Phase, assume, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from farmd.kubernetes.progressive import bounds, reading, record, traffic
+from farmd.kubernetes.progressive import bounds, reading, record
 from farmd.kubernetes.progressive.model import Bounds, RevisionBounds, Traffic, Turn, Write
-from farmd.kubernetes.progressive.objects import PAUSED, RESUMED
+from farmd.kubernetes.progressive.objects import PAUSED, RESUMED, routed
 from farmd.kubernetes.progressive.plan import decide
 from farmd.kubernetes.progressive.settings import Settings
 from tests.knative_model import LATEST, Scale, World
@@ -63,7 +63,7 @@ class Checked(World):
         before = self.revisions[write.revision].bounds
         falls = (write.bounds.least or 0) < (before.least or 0)
         if self.settings.strategy == "availability" and falls and self.shares.get(write.revision):
-            shown, due = self.shares, traffic.routed(self.traffic)
+            shown, due = self.shares, routed(self.traffic)
             assert {name: each for name, each in shown.items() if each} == {
                 name: each for name, each in due.items() if each
             }

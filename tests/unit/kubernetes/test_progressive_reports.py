@@ -33,10 +33,6 @@ class Reporting(ProgressiveWorker):
         assert name == "farmd_rollout_step_duration_seconds"
         self.took.append((result, seconds))
 
-    @property
-    def _writing(self) -> Any:
-        return self
-
     async def mirror(self, spa: StageAutoscaler, status: StageAutoscalerStatus) -> None:
         name = spa.metadata.name
         self.written.append(name)
@@ -52,7 +48,7 @@ class Reporting(ProgressiveWorker):
         known = {**self.knative.autoscalers, NEW: scale}
         self.knative = replace(self.knative, now=self.knative.now + seconds, autoscalers=known)
         self.written.clear()
-        return await self._mirror(self.knative)
+        return await self._mirror(self.knative, self)  # type: ignore[arg-type]
 
 
 def worker() -> Reporting:

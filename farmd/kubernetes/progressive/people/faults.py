@@ -17,12 +17,10 @@ from farmd.kubernetes.progressive import bounds
 from farmd.kubernetes.progressive.items import owner
 from farmd.kubernetes.progressive.model import Knative
 from farmd.kubernetes.progressive.objects import (
-    CONFIG_MAPS,
     ENABLED,
     MANAGER,
     ORCHESTRATORS,
     RELEASED,
-    SERVICES,
     STAGE_AUTOSCALERS,
     ConfigMap,
     Orchestrator,
@@ -32,7 +30,6 @@ from farmd.kubernetes.progressive.people import defeats, view
 from farmd.kubernetes.progressive.people.found import Seen, Services
 from farmd.kubernetes.progressive.people.words import KIND
 from farmd.kubernetes.progressive.settings import NETWORK, Settings
-from farmd.kubernetes.progressive.traffic import routed
 from farmd.kubernetes.resources import CRDS
 from farmd.kubernetes.store import version_of
 from farmd.kubernetes.transport import KubernetesTransport
@@ -75,7 +72,7 @@ async def examine(call: Call, transport: KubernetesTransport) -> Examined:
     }:
         return Examined(faults, facts)
     faults += await _defeating(reader, namespace) if chosen else []
-    records = await reader.of(ORCHESTRATORS, Orchestrator).list()
+    records = await reader.of(Orchestrator).list()
     found = await reader.seen(services, records)
     faults += await _unowned(call, there, found, _abandoned(services, records))
     for seen in found:
@@ -86,7 +83,7 @@ async def examine(call: Call, transport: KubernetesTransport) -> Examined:
 async def _services(reader: Services) -> Sequence[Service] | None:
     """All services; None: there is no Knative."""
     try:
-        return await reader.of(SERVICES, Service).list()
+        return await reader.of(Service).list()
     except NotFound:
         return None
 
@@ -131,7 +128,7 @@ def _missing(name: str, state: str, enabled: str) -> Fault:
 
 # -- settings -----------------------------------------------------------------------------------
 async def _defeating(reader: Services, namespace: str) -> list[Fault]:
-    configs = reader.of(CONFIG_MAPS, ConfigMap)
+    configs = reader.of(ConfigMap)
     read = [await configs.get(namespace, name) for name in (defeats.AUTOSCALER, NETWORK)]
     autoscaler, network = [each.data if each is not None else {} for each in read]
     longest = Settings().progress_deadline
@@ -232,10 +229,9 @@ def _stale(knative: Knative, name: str) -> str:
     if knative.orchestrator is not None:
         final = bounds.final(knative, name)
         return "" if final == stands else f"{text}, and people gave {bounds.written(final)}"
-    configuration, route = knative.configuration, knative.route
+    configuration = knative.configuration
     newest = configuration.status.latest_created_revision_name if configuration is not None else ""
-    reached = routed(route.status.traffic) if route is not None else {}
     template = bounds.read_service_bounds(knative.service)
-    if name not in reached or (name == newest and template == stands):
+    if name not in knative.routed or (name == newest and template == stands):
         return ""
     return f"{text}, and no record says what people gave"

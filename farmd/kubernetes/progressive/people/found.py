@@ -12,17 +12,12 @@ import msgspec
 
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import NotFound
-from farmd.kubernetes.progressive.assembly import Parts, assembled
+from farmd.kubernetes.progressive.assembly import Parts, assembled, service_of
 from farmd.kubernetes.progressive.ground import Ground
 from farmd.kubernetes.progressive.model import Knative
 from farmd.kubernetes.progressive.objects import (
-    AUTOSCALERS,
-    CONFIGURATIONS,
-    ORCHESTRATORS,
-    REVISIONS,
-    ROUTES,
+    RESOURCES,
     SERVICES,
-    STAGE_AUTOSCALERS,
     Configuration,
     Orchestrator,
     Pod,
@@ -33,7 +28,6 @@ from farmd.kubernetes.progressive.objects import (
     StageAutoscaler,
 )
 from farmd.kubernetes.progressive.settings import Settings, load_config_from_service
-from farmd.kubernetes.resources import PODS, Resource
 from farmd.kubernetes.store import Key, Object
 from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Request
 from farmd.rollout.revisions import SERVICE_LABEL
@@ -69,11 +63,10 @@ class Services:
         self._ground = Ground(transport, namespace, clock)
         self.misfits: builtins.list[str] = []
 
-    def of(self, resource: Resource, kind: type[T]) -> Objects[T]:
-        """The objects of one resource."""
-        return Objects(
-            self._transport, resource, kind, "other", lambda: REQUEST_SECONDS, misfits=self.misfits
-        )
+    def of(self, kind: type[T]) -> Objects[T]:
+        """The objects of one type."""
+        resource, misfits = RESOURCES[kind], self.misfits
+        return Objects(self._transport, resource, kind, "other", lambda: REQUEST_SECONDS, misfits=misfits)
 
     async def get(self, namespace: str, name: str) -> Seen:
         """One service and its rollout.
@@ -81,12 +74,12 @@ class Services:
         Raises:
             NotFound: there is none of that name.
         """
-        service = await self.of(SERVICES, Service).get(namespace, name)
+        service = await self.of(Service).get(namespace, name)
         if service is None:
             raise errors.NotFound(f"ksvc '{namespace}/{name}' does not exist")
-        record = await self.of(ORCHESTRATORS, Orchestrator).get(namespace, name)
+        record = await self.of(Orchestrator).get(namespace, name)
         parts = await self._parts(namespace, f"{SERVICE_LABEL}={name}")
-        return self._seen(service, parts((namespace, name))._replace(record=record))
+        return self._seen(service, record, parts((namespace, name)))
 
     async def template(self, namespace: str, name: str) -> Any:
         """The template of a service, whole; None: there is no such service."""
@@ -106,7 +99,7 @@ class Services:
     async def list(self, namespace: str = "") -> Sequence[Seen]:
         """The services of a namespace, or of all, whose rollouts are progressive, or were."""
         services, records = await asyncio.gather(
-            self.of(SERVICES, Service).list(namespace), self.of(ORCHESTRATORS, Orchestrator).list(namespace)
+            self.of(Service).list(namespace), self.of(Orchestrator).list(namespace)
         )
         return [
             seen
@@ -121,43 +114,42 @@ class Services:
         parts = await self._parts(namespace, SERVICE_LABEL)
         recorded = {(each.metadata.namespace, each.metadata.name): each for each in records}
         found = [
-            self._seen(service, parts(key)._replace(record=recorded.get(key)))
+            self._seen(service, recorded.get(key), parts(key))
             for service in services
             for key in [(service.metadata.namespace, service.metadata.name)]
         ]
         return sorted(found, key=lambda seen: seen.name)
 
     async def _parts(self, namespace: str, selector: str) -> Callable[[Key], Parts]:
-        """What belongs to each service, all but its record."""
+        """What belongs to each service."""
         await self._look()
 
-        async def grouped(resource: Resource, kind: type[T]) -> defaultdict[Key, dict[str, T]]:
-            return _by_service(await self.of(resource, kind).list(namespace, selector))
+        async def grouped(kind: type[T]) -> defaultdict[Key, dict[str, T]]:
+            """The objects of one type by their service, and then by their own names."""
+            found: defaultdict[Key, dict[str, T]] = defaultdict(dict)
+            for each in await self.of(kind).list(namespace, selector):
+                found[service_of(each)][each.metadata.name] = each
+            return found
 
         configurations, routes, revisions, autoscalers, spas, pods = await asyncio.gather(
-            grouped(CONFIGURATIONS, Configuration),
-            grouped(ROUTES, Route),
-            grouped(REVISIONS, Revision),
-            grouped(AUTOSCALERS, PodAutoscaler),
-            grouped(STAGE_AUTOSCALERS, StageAutoscaler),
-            grouped(PODS, Pod),
+            grouped(Configuration),
+            grouped(Route),
+            grouped(Revision),
+            grouped(PodAutoscaler),
+            grouped(StageAutoscaler),
+            grouped(Pod),
         )
         return lambda key: Parts(
-            configurations[key],
-            routes[key],
-            revisions[key],
-            autoscalers[key],
-            spas[key],
-            pods[key],
-            None,
+            configurations[key], routes[key], revisions[key], autoscalers[key], spas[key], pods[key]
         )
 
-    def _seen(self, service: Service, parts: Parts) -> Seen:
+    def _seen(self, service: Service, record: Orchestrator | None, parts: Parts) -> Seen:
         ground = self._ground
         settings, wrong = load_config_from_service(ground.settings, service)
         found = assembled(
             service,
             service.metadata.uid,
+            record,
             parts,
             settings=settings,
             bounds_on_revisions=ground.bounds_on_revisions,
@@ -169,12 +161,3 @@ class Services:
         """Knative's version and settings, once; a person may lack the right to read them."""
         if not self._ground.found.is_set():
             await self._ground.look()
-
-
-def _by_service(objects: Iterable[T]) -> defaultdict[Key, dict[str, T]]:
-    """Objects by their service, and then by their own names."""
-    found: defaultdict[Key, dict[str, T]] = defaultdict(dict)
-    for each in objects:
-        meta = each.metadata
-        found[meta.namespace, meta.labels.get(SERVICE_LABEL, meta.name)][meta.name] = each
-    return found

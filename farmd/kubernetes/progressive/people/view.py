@@ -49,14 +49,13 @@ def row(seen: Seen) -> RolloutRow:
     """How far it is."""
     knative, planned = seen.knative, plan.decide(seen.knative)
     number, total = forecast.position(knative) if _moves(knative) else (0, 0)
-    shares = traffic.routed(knative.route.status.traffic) if knative.route is not None else {}
     return RolloutRow(
         name=seen.name,
         id=knative.service.metadata.uid,
         phase=phase(knative, planned),
         stage=number,
         stages=total,
-        shares=", ".join(f"{name} {share} %" for name, share in sorted(shares.items()) if share),
+        shares=", ".join(f"{name} {share} %" for name, share in sorted(knative.routed.items()) if share),
         strategy=f"{knative.settings.strategy}, ratio {knative.settings.ratio}",
         owner=seen.owner,
         reason=reason(seen, planned),
@@ -121,7 +120,7 @@ def _sides(knative: Knative) -> list[str]:
 def _side(knative: Knative, goal: TargetRevision) -> str:
     """``20 -> 40 %  3 of 4 pods, bounds 4/10; web-00002-x7: Pending, Insufficient cpu``."""
     name, share = goal.revision_name, goal.percent or 0
-    now = traffic.routed(knative.route.status.traffic).get(name, 0) if knative.route is not None else 0
+    now = knative.routed.get(name, 0)
     moved = f"{now} %" if now == share else f"{now} -> {share} %"
     pods = traffic.actual(knative, name)
     have = "? pods" if pods is None else count_of(pods, "pod")

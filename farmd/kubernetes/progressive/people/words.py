@@ -13,7 +13,6 @@ from farmd.commands.mutation import Call, Change, Mutation, commit, registered
 from farmd.kubernetes.people.refusals import refusals
 from farmd.kubernetes.progressive import reading, record
 from farmd.kubernetes.progressive.objects import (
-    ORCHESTRATORS,
     PAUSED,
     PROMOTE,
     RELEASED,
@@ -58,7 +57,7 @@ async def write(call: Call, services: Services, seen: Seen, mutation: Mutation) 
     words = {f"rollout.farmd.io/{key}": text or None for key, text in mutation.change.after.items()}
     with refusals(f"ksvc/{seen.name}"):
         patch = {"metadata": {"uid": meta.uid, "annotations": words}}
-        await services.of(ORCHESTRATORS, Orchestrator).patch(meta.namespace, meta.name, patch)
+        await services.of(Orchestrator).patch(meta.namespace, meta.name, patch)
 
 
 def _words(call: Call, seen: Seen, verb: str, revision: str) -> Words:
