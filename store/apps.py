@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from store import codec, operations
-from store.entry import Entry as RawEntry
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid, TooLarge, refuse
-from store.keys import Keys, is_sentinel
+from store.keys import Keys
+from store.listing import records
 from store.operations import Operation
 from store.ports import KeyReader
 from store.quantities import Seconds
@@ -261,16 +261,8 @@ class AppStore:
 
     async def list(self) -> tuple[Mapping[str, Stored[App]], Sequence[RecordInvalid]]:
         """All apps by name, and the errors of those that do not decode."""
-        found: dict[str, Stored[App]] = {}
-        broken = []
-        for raw in (await self._client.list(self._keys.tree(KIND))).items:
-            if is_sentinel(raw.key):
-                continue
-            try:
-                found[self._keys.last_part(raw.key)] = codec.stored(App, RawEntry.of(raw))
-            except RecordInvalid as error:
-                broken.append(error)
-        return dict(sorted(found.items())), broken
+        found = await records(self._client, self._keys.tree(KIND), App)
+        return dict(sorted(found.named.items())), found.broken
 
     async def tracker(self, name: str, revision: int) -> ResourceTracker:
         """One revision of an app.

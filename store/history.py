@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from store import codec, operations
-from store.entry import Entry
-from store.errors import RecordInvalid
-from store.keys import Keys, is_sentinel
+from store.entry import Stored
+from store.keys import Keys
+from store.listing import Listing, records
 from store.operations import Operation
 from store.ports import KeyReader
 from store.rcs import ReplicationController
@@ -48,21 +48,15 @@ class History:
         self._client = client
         self._keys = keys
 
-    async def read(self, name: str, broken: list[str] | None = None) -> list[tuple[Ended, Entry]]:
-        """The newest first; what does not decode is left out, with one line each in ``broken``."""
-        page = await self._client.list(self._keys.history(name, ""), mode="consistent")
-        found = []
-        for entry in (Entry.of(raw) for raw in page.items if not is_sentinel(raw.key)):
-            try:
-                found.append((codec.decode(Ended, entry.value, entry.key), entry))
-            except RecordInvalid as error:
-                if broken is not None:
-                    broken.append(error.message)
-        return sorted(found, key=lambda each: (-each[0].ended, each[0].id))
+    async def read(self, name: str) -> Listing[Ended]:
+        """The newest first, and the errors of those that do not decode."""
+        found = await records(self._client, self._keys.history(name, ""), Ended, "consistent")
+        newest = sorted(found.items, key=lambda each: (-each.record.ended, each.record.id))
+        return Listing(newest, found.broken)
 
-    def add(self, ended: Ended, known: Sequence[tuple[Ended, Entry]]) -> list[Operation]:
+    def add(self, ended: Ended, known: Sequence[Stored[Ended]]) -> list[Operation]:
         """The operations that remember one more than is known, and forget the oldest."""
-        oldest = [operations.delete_cas(e.key, e.modify_index) for _, e in known[KEPT - 1 :]]
+        oldest = [operations.delete_cas(each.key, each.index) for each in known[KEPT - 1 :]]
         return [
             operations.create(self._keys.history(ended.name, ended.id), codec.encode(ended)),
             *oldest[:KEPT],

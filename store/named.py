@@ -7,6 +7,7 @@ ones and does not fail a listing.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from store import codec, operations
 from store.entry import Entry, Stored
 from store.errors import Ambiguous, NotFound, RecordInvalid
 from store.keys import Keys, is_sentinel
+from store.listing import Listing, sifted
 from store.operations import Operation
 from store.ports import KeyReader
 
@@ -116,13 +118,6 @@ def stays(owner: Owner) -> str:
 T = TypeVar("T", bound=Named)
 
 
-class Listing(msgspec.Struct, Generic[T], frozen=True):
-    """All records that decode, by name, and the errors of the others."""
-
-    items: list[Stored[T]]
-    broken: list[RecordInvalid]
-
-
 def decode_named(kind: type[T], keys: Keys, entry: Entry) -> Stored[T]:
     """One record from its entry.
 
@@ -202,16 +197,8 @@ class NamedRecords(Generic[T]):
     async def list(self) -> Listing[T]:
         """All records, sorted by name, and the errors of those that do not decode."""
         page = await self._client.list(self._keys.tree(self.family))
-        listing = Listing[T]([], [])
-        for raw in page.items:
-            if is_sentinel(raw.key):
-                continue
-            try:
-                listing.items.append(decode_named(self._kind, self._keys, Entry.of(raw)))
-            except RecordInvalid as error:
-                listing.broken.append(error)
-        listing.items.sort(key=lambda stored: (stored.record.name, stored.record.id))
-        return listing
+        found, broken = sifted(page.items, partial(decode_named, self._kind, self._keys))
+        return Listing(sorted(found, key=lambda stored: (stored.record.name, stored.record.id)), broken)
 
     def create(self, record: T, *, name_index: int = 0, raw: bytes = b"") -> tuple[Operation, ...]:
         """Create the record and the key of its name; both operations belong into one transaction.

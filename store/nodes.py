@@ -14,7 +14,8 @@ import msgspec
 from store import codec, operations
 from store.entry import Entry, Stored
 from store.errors import NotFound, RecordInvalid
-from store.keys import Keys, is_sentinel
+from store.keys import Keys
+from store.listing import records
 from store.operations import Operation
 from store.ports import KeyReader
 from store.status import ItemStatus
@@ -230,8 +231,8 @@ class NodeStore:
 
     async def list(self) -> NodeListing:
         """All nodes with a record or an agent's presence, and the errors of those that do not decode."""
-        nodes, broken = await self._tree(Node, "nodes")
-        agents, more = await self.agents()
+        people = await records(self._client, self._keys.tree("nodes"), Node)
+        nodes, (agents, more) = people.named, await self.agents()
         unreadable = {self._keys.last_part(error.fields["key"]): error.message for error in more}
         views = {
             name: NodeRecords(
@@ -242,11 +243,12 @@ class NodeStore:
             )
             for name in sorted({*nodes, *agents, *unreadable})
         }
-        return NodeListing(views, [*broken, *more])
+        return NodeListing(views, [*people.broken, *more])
 
     async def agents(self) -> tuple[dict[str, Stored[Agent]], Sequence[RecordInvalid]]:
         """What agents say of themselves, by node, and the errors of the records that do not decode."""
-        return await self._tree(Agent, "agents")
+        found = await records(self._client, self._keys.tree("agents"), Agent)
+        return found.named, found.broken
 
     async def condition(self, name: str) -> Condition:
         """What the farms wrote about one node."""
@@ -262,19 +264,6 @@ class NodeStore:
             found.append({self._keys.last_part(raw.key): Entry.of(raw) for raw in page.items})
         works, statuses = found
         return {name: _condition(works.get(name), statuses.get(name)) for name in sorted({*works, *statuses})}
-
-    async def _tree(self, kind: type[T], family: str) -> tuple[dict[str, Stored[T]], Sequence[RecordInvalid]]:
-        page = await self._client.list(self._keys.tree(family))
-        found: dict[str, Stored[T]] = {}
-        broken = []
-        for raw in page.items:
-            if is_sentinel(raw.key):
-                continue
-            try:
-                found[self._keys.last_part(raw.key)] = codec.stored(kind, Entry.of(raw))
-            except RecordInvalid as error:
-                broken.append(error)
-        return found, broken
 
     def write(self, view: NodeRecords, record: Node) -> Operation:
         """Create or replace a node's record if it has not changed since; unknown fields are kept."""

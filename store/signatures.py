@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -18,6 +19,7 @@ from store import codec, operations
 from store.entry import Entry
 from store.errors import InputInvalid, RecordInvalid, refuse
 from store.keys import Keys, valid_name
+from store.listing import sifted
 from store.mistakes import shown
 from store.operations import Operation
 from store.ports import KeyReader
@@ -146,11 +148,5 @@ def put(keys: Keys, signature: Signature) -> Operation:
 
 async def of(client: KeyReader, keys: Keys, digest: str) -> tuple[list[Signature], list[RecordInvalid]]:
     """All signatures of a manifest, and the errors of those that do not decode."""
-    found: list[Signature] = []
-    broken: list[RecordInvalid] = []
-    for raw in (await client.list(keys.signatures(digest), mode="consistent")).items:
-        try:
-            found.append(decode(keys, Entry.of(raw)))
-        except RecordInvalid as error:
-            broken.append(error)
-    return found, broken
+    page = await client.list(keys.signatures(digest), mode="consistent")
+    return sifted(page.items, partial(decode, keys))

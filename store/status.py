@@ -10,6 +10,7 @@ from store import codec, operations
 from store.entry import Entry
 from store.errors import RecordInvalid
 from store.keys import Keys
+from store.listing import records
 from store.operations import Operation
 from store.ports import KeyReader
 from store.times import Time
@@ -84,14 +85,9 @@ class StatusStore(Generic[S]):
 
     async def list(self) -> dict[str, S]:
         """Every status of the kind that decodes, by item id."""
-        page = await self._client.list(self._keys.status(self._kind, ""))
-        found: dict[str, S] = {}
-        for raw in page.items:
-            try:
-                found[self._keys.last_part(raw.key)] = codec.decode(self._model, raw.decoded(), raw.key)
-            except RecordInvalid:
-                continue  # the doctor reports it
-        return found
+        # The doctor reports the others.
+        found = await records(self._client, self._keys.status(self._kind, ""), self._model)
+        return {item: stored.record for item, stored in found.named.items()}
 
     def write(self, item_id: str, status: S) -> Operation:
         """The operation that replaces an item's status."""

@@ -90,7 +90,7 @@ class Rolling:
     async def ended(self, ident: str) -> Ended:
         async def over() -> Ended | None:
             history = await History(self.call.client, self.call.keys).read("web")
-            return next((each for each, _ in history if each.id == ident), None)
+            return next((each.record for each in history.items if each.record.id == ident), None)
 
         return await eventually(over, what="the end of the rollout")  # type: ignore[no-any-return]
 

@@ -12,10 +12,8 @@ from farmd import overview
 from farmd.overview import PodRow
 from scheduler.fleet import node_views
 from scheduler.model import FleetView
-from store import codec
-from store.entry import Entry, Stored
-from store.errors import RecordInvalid
-from store.keys import Keys, is_sentinel
+from store.keys import Keys
+from store.listing import records
 from store.nodes import NodeListing, NodeStore, Reserved
 from store.pods import Pod, PodKey
 
@@ -45,20 +43,9 @@ async def seen(
     view = node_views(
         {name: node.record for name, node in listing.items.items() if node.node is not None},
         {name: node.agent for name, node in listing.items.items() if node.agent is not None},
-        await _reserved(client, keys),
+        # What does not decode counts as nothing reserved; the farms report it.
+        (await records(client, keys.tree("reserved"), Reserved)).named,
         {PodKey(owner(row), row.node, row.instance): Pod(row.manifest, row.labels) for row in pods},
         await overview.lost(client, keys),
     )
     return view, pods
-
-
-async def _reserved(client: ConsulClient, keys: Keys) -> dict[str, Stored[Reserved]]:
-    page = await client.list(keys.tree("reserved"))
-    found = {}
-    for raw in page.items:
-        if not is_sentinel(raw.key):
-            try:
-                found[keys.last_part(raw.key)] = codec.stored(Reserved, Entry.of(raw))
-            except RecordInvalid:
-                continue  # the farms report it; here it counts as nothing reserved
-    return found

@@ -8,6 +8,7 @@ from farmd.commands.mutation import Call
 from store import codec, operations
 from store.errors import NotRegistered, RecordInvalid
 from store.keys import is_sentinel
+from store.listing import records
 from store.nodes import Reserved
 from store.operations import Operation
 from store.reality import Reality
@@ -34,15 +35,9 @@ async def pods_left(call: Call, owner: str) -> int:
 
 async def processes_left(call: Call, owner: str) -> int:
     """How many processes nodes still run for an owner, as their agents reported last."""
-    page = await call.client.list(call.keys.tree("reality"), mode="consistent")
-    found = 0
-    for raw in page.items:
-        try:
-            if not is_sentinel(raw.key):
-                found += codec.decode(Reality, raw.decoded(), raw.key).owner == owner
-        except RecordInvalid:
-            continue  # the doctor reports it, and its agent writes it anew
-    return found
+    # What does not decode the doctor reports, and its agent writes it anew.
+    found = await records(call.client, call.keys.tree("reality"), Reality, "consistent")
+    return sum(stored.record.owner == owner for stored in found.items)
 
 
 async def move_room(call: Call, kind: str, item: str) -> tuple[Operation, ...]:

@@ -7,15 +7,16 @@ are the agents; this only spares people the wait for their refusal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
 from farmd.kinds import KINDS, load
 from store import codec, families, signatures
-from store.entry import Entry
 from store.errors import Conflict, InputInvalid, RecordInvalid, refuse
 from store.features import ENFORCED
 from store.keys import Keys
+from store.listing import sifted
 from store.manifests import digest
 from store.nodes import Agent, NodeStore
 from store.operations import Operation
@@ -147,13 +148,8 @@ async def enforcing(call: Call) -> list[Agent]:
 async def saved(call: Call) -> list[str]:
     """All signatures, as lines of JSON that ``restored`` takes; equal ones are equal lines, in order."""
     page = await call.client.list(call.keys.tree(signatures.KIND))
-    found = []
-    for raw in page.items:
-        try:
-            found.append(codec.encode(signatures.decode(call.keys, Entry.of(raw))).decode())
-        except RecordInvalid:
-            continue  # farmctl doctor names it
-    return sorted(found)
+    found, _ = sifted(page.items, partial(signatures.decode, call.keys))  # farmctl doctor names the others
+    return sorted(codec.encode(each).decode() for each in found)
 
 
 def restored(call: Call, text: str, source: str) -> list[Mutation]:

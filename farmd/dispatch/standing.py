@@ -21,7 +21,7 @@ from store.apps import entries as entries_of
 from store.clusters import CLUSTERS
 from store.entry import Stored
 from store.errors import AccessDenied, NotFound, RecordInvalid
-from store.keys import is_sentinel
+from store.listing import records
 from store.status import StatusStore
 from store.work import Work
 
@@ -120,16 +120,8 @@ async def _lost(call: Call, apps: Mapping[str, App]) -> Mapping[str, str]:
 
 async def _states(call: Call) -> dict[str, DispatchState]:
     """How far each app is, save those of which that does not decode: the doctor reports them."""
-    found = {}
-    for raw in (await call.client.list(call.keys.work(KIND, ""))).items:
-        if is_sentinel(raw.key):
-            continue
-        try:
-            work = codec.decode(Work, raw.decoded(), raw.key)
-        except RecordInvalid:
-            continue
-        found[call.keys.last_part(raw.key)] = work.dispatch or DispatchState()
-    return found
+    found = (await records(call.client, call.keys.work(KIND, ""), Work)).named
+    return {name: work.record.dispatch or DispatchState() for name, work in found.items()}
 
 
 async def state_of(call: Call, name: str) -> DispatchState:

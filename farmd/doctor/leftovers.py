@@ -52,12 +52,8 @@ def check(survey: Survey) -> list[Finding]:
 
 def _names(survey: Survey) -> Iterator[Finding]:
     tree = survey.keys.tree("names")
-    for entry in survey.well_formed("names"):
+    for entry, item in survey.decoded("names", str):
         family, _, name = entry.key[len(tree) :].partition("/")
-        try:
-            item = codec.decode(str, entry.value, entry.key)
-        except RecordInvalid:
-            continue
         if record := _gone(survey, family, item):
             explanation = f"the name {name!r} leads to {item}, which does not exist"
             yield _finding(survey, "stale-name", entry, family, item, explanation, record)

@@ -17,6 +17,7 @@ from store import codec, families, operations
 from store.entry import Entry
 from store.errors import Conflict, NotFound, NotRegistered, RecordInvalid
 from store.keys import is_sentinel, valid_segment
+from store.listing import records
 from store.nodes import Node, Reserved
 from store.operations import Operation
 from store.volumes import KIND as VOLUMES
@@ -172,15 +173,11 @@ async def _references(call: Call, name: str, reserved: Entry | None) -> AsyncIte
 
 async def _arriving(call: Call, name: str, there: set[str]) -> AsyncIterator[str]:
     """Moves that have chosen a place there and have not placed the pod."""
-    for raw in (await call.client.list(call.keys.tree("work"), mode="consistent")).items:
-        if is_sentinel(raw.key):
-            continue
-        try:
-            transfer = codec.decode(Work, raw.decoded(), raw.key).transfer
-        except RecordInvalid:
-            continue  # its worker goes by none either; the doctor reports it
+    # Of work that does not decode, its worker goes by none either; the doctor reports it.
+    for stored in (await records(call.client, call.keys.tree("work"), Work, "consistent")).items:
+        transfer = stored.record.transfer
         if transfer is not None and transfer.new_node == name and transfer.new_instance not in there:
-            owner = await _title(call, call.keys.last_part(raw.key))
+            owner = await _title(call, call.keys.last_part(stored.key))
             yield f"a move of {transfer.old_node}/{transfer.old_instance} of {owner} to it"
 
 

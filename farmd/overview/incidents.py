@@ -5,22 +5,18 @@ They stand where the next owner finds them: in the statuses of items, in freezes
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import msgspec
 
 from farmd.failsafe.alerts import incident_key
-from store import codec, families
+from store import families
 from store.clusters import PinnedCluster
 from store.consul.client import ConsulClient
-from store.entry import Entry
 from store.errors import RecordInvalid
 from store.failsafe import FailsafeStore
-from store.keys import Keys, is_sentinel
+from store.keys import Keys
+from store.listing import records
 from store.status import ItemStatus
 from store.times import Time
-
-T = TypeVar("T")
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +44,11 @@ async def incidents(client: ConsulClient, keys: Keys) -> list[Incident]:
 
 async def _of_items(client: ConsulClient, keys: Keys) -> list[Incident]:
     found, tree = [], keys.tree("status")
-    for raw in (await client.list(tree)).items:
-        kind, _, item = raw.key.removeprefix(tree).partition("/")
-        status = _decoded(ItemStatus, Entry.of(raw))
-        if status is None or not status.alerts:
+    for stored in (await records(client, tree, ItemStatus)).items:
+        status = stored.record
+        if not status.alerts:
             continue
+        kind, _, item = stored.key.removeprefix(tree).partition("/")
         name = await _name(client, keys, kind, item)
         found += [
             Incident(
@@ -99,16 +95,9 @@ async def _of_freezes(client: ConsulClient, keys: Keys) -> list[Incident]:
 
 
 async def _of_clusters(client: ConsulClient, keys: Keys) -> list[Incident]:
-    prefix, found = f"{keys.tree('meta')}kubernetes/", []
-    for raw in (await client.list(prefix)).items:
-        pinned, name = _decoded(PinnedCluster, Entry.of(raw)), keys.last_part(raw.key)
-        alerts = () if pinned is None or is_sentinel(raw.key) else pinned.alerts
-        found += [Incident(key=key, kind="kubernetes", item=name, name=name) for key in alerts]
-    return found
-
-
-def _decoded(kind: type[T], entry: Entry) -> T | None:
-    try:
-        return codec.decode(kind, entry.value, entry.key)
-    except RecordInvalid:
-        return None  # the doctor reports it
+    pinned = (await records(client, f"{keys.tree('meta')}kubernetes/", PinnedCluster)).named
+    return [
+        Incident(key=key, kind="kubernetes", item=name, name=name)
+        for name, stored in pinned.items()
+        for key in stored.record.alerts
+    ]

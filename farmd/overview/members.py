@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farmd import kinds
-from store import codec
-from store.errors import InputInvalid, RecordInvalid
+from store.errors import InputInvalid
 from store.farms import Member
-from store.keys import Keys, is_sentinel
+from store.keys import Keys
+from store.listing import records
 from store.selectors import parse
 
 if TYPE_CHECKING:
@@ -21,15 +21,9 @@ NOT_READY = "no farm that may claim it has read everything yet: farmctl doctor"
 
 async def farms(client: ConsulClient, keys: Keys) -> list[Member]:
     """All farms that are present, by id, without those whose presence does not decode."""
-    page = await client.list(keys.tree("farms"))
-    found = []
-    for raw in page.items:
-        if not is_sentinel(raw.key):
-            try:
-                found.append(codec.decode(Member, raw.decoded(), raw.key))
-            except RecordInvalid:
-                continue  # a newer version wrote it; the farm is present, but cannot be described
-    return sorted(found, key=lambda member: member.id)
+    # A presence that does not decode is of a newer version: that farm cannot be described.
+    found = await records(client, keys.tree("farms"), Member)
+    return sorted((stored.record for stored in found.items), key=lambda member: member.id)
 
 
 def why_unowned(kind: str, record: object, members: Sequence[Member]) -> str:

@@ -12,11 +12,11 @@ from farmd import kinds
 from farmd.overview.owners import records_of
 from farmd.overview.pod_row import PodRow, gone_row, pod_row
 from farmd.pods.state import PodState
-from store import codec, families
-from store.entry import Entry, Stored
-from store.errors import RecordInvalid
+from store import families
+from store.entry import Stored
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
+from store.listing import records
 from store.nodes import NodeStore
 from store.pods import Place, Pod
 from store.reality import Reality
@@ -49,18 +49,14 @@ async def pods(client: ConsulClient, keys: Keys, of: Record | None = None) -> Po
     Processes whose pods were removed are listed with all pods, and with those of an owner that is being
     deleted, whose record waits for them.
     """
-    broken: list[str] = []
-    page = await client.list(keys.tree("pods") if of is None else keys.pods(of.id))
+    listing = await records(client, keys.tree("pods") if of is None else keys.pods(of.id), Pod)
+    broken = listing.mistakes
     placed: dict[tuple[str, str, str], Stored[Pod]] = {}
-    for raw in page.items:
-        if is_sentinel(raw.key):
-            continue
+    for stored in listing.items:
         try:
-            placed[keys.pod_parts(raw.key)] = codec.stored(Pod, Entry.of(raw))
-        except RecordInvalid as error:
-            broken.append(error.message)
+            placed[keys.pod_parts(stored.key)] = stored
         except ValueError:
-            broken.append(f"{raw.key}: expected pods/<owner>/<node>/<instance>")
+            broken.append(f"{stored.key}: expected pods/<owner>/<node>/<instance>")
     everywhere = of is None or of.deleting
     nodes = None if everywhere else {node for _, node, _ in placed}
     realities = await _realities(client, keys, nodes, broken) if placed or everywhere else {}
@@ -123,13 +119,11 @@ async def states(client: ConsulClient, keys: Keys, of: Record) -> dict[Place, Po
 
     How long a pod is healthy only the farms know: here a healthy one counts as available.
     """
-    page = await client.list(keys.pods(of.id))
     placed: dict[Place, Stored[Pod]] = {}
-    for raw in page.items:
-        with suppress(RecordInvalid, ValueError):
-            if not is_sentinel(raw.key):
-                _, *where = keys.pod_parts(raw.key)
-                placed[where[0], where[1]] = codec.stored(Pod, Entry.of(raw))
+    for pod in (await records(client, keys.pods(of.id), Pod)).items:
+        with suppress(ValueError):
+            _, *where = keys.pod_parts(pod.key)
+            placed[where[0], where[1]] = pod
     nodes = {node for node, _ in placed}
     realities, intents = await _realities(client, keys, nodes, []), await _intents(client, keys, nodes, [])
     present, given_up, drains = await _present(client, keys), await lost(client, keys), {}
@@ -149,13 +143,8 @@ async def states(client: ConsulClient, keys: Keys, of: Record) -> dict[Place, Po
 
 async def lost(client: ConsulClient, keys: Keys) -> dict[str, float]:
     """The nodes that are given up, and since when (R21); what does not decode is unknown, and so not lost."""
-    page, found = await client.list(keys.work("nodes", "")), {}
-    for raw in page.items:
-        with suppress(RecordInvalid):
-            work = codec.decode(Work, raw.decoded(), raw.key)
-            if work.lost_since > 0:
-                found[keys.last_part(raw.key)] = work.lost_since
-    return found
+    found = (await records(client, keys.work("nodes", ""), Work)).named
+    return {node: work.record.lost_since for node, work in found.items() if work.record.lost_since > 0}
 
 
 def _state(
@@ -204,15 +193,11 @@ def _prefixes(wanted: set[str] | None, of_node: Callable[[str], str], whole: str
 async def _records(
     client: ConsulClient, prefixes: Sequence[str], kind: type[T], broken: list[str]
 ) -> list[Stored[T]]:
-    found = []
+    found = list[Stored[T]]()
     for prefix in prefixes:
-        for raw in (await client.list(prefix)).items:
-            if is_sentinel(raw.key):
-                continue
-            try:
-                found.append(codec.stored(kind, Entry.of(raw)))
-            except RecordInvalid as error:
-                broken.append(error.message)
+        listing = await records(client, prefix, kind)
+        found += listing.items
+        broken += listing.mistakes
     return found
 
 

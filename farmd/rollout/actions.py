@@ -22,7 +22,7 @@ from farmd.rollout.reader import Reading, of_rollout
 from farmd.work.context import Context
 from scheduler.model import Request
 from store import codec, operations
-from store.entry import Entry, Stored
+from store.entry import Stored
 from store.families import RCS
 from store.history import Ended, History
 from store.locks import Claim, Holder
@@ -32,7 +32,7 @@ from store.rcs import ReplicationController, Reverted
 from store.rollouts import KIND, Ending, Rollout
 from store.work import Work
 
-Known = Sequence[tuple[Ended, Entry]]
+Known = Sequence[Stored[Ended]]
 
 
 # -- pods ---------------------------------------------------------------------------------------

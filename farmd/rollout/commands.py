@@ -21,6 +21,7 @@ from store import codec, manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, NotFound, RecordInvalid
 from store.history import Ended, History
+from store.listing import Listing
 from store.operations import Operation
 from store.policies import Policy
 from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
@@ -148,7 +149,7 @@ async def phase(call: Call, rollout: Rollout) -> tuple[RolloutState | None, Oper
 
 async def history(call: Call, name: str) -> list[Ended]:
     """The rollouts of a controller that are over, the newest first."""
-    return [ended for ended, _ in await History(call.client, call.keys).read(name)]
+    return [each.record for each in (await History(call.client, call.keys).read(name)).items]
 
 
 async def past(call: Call, name: str) -> tuple[list[Ended], list[str]]:
@@ -157,12 +158,11 @@ async def past(call: Call, name: str) -> tuple[list[Ended], list[str]]:
     Raises:
         NotFound: there is neither such a controller nor a history of that name.
     """
-    broken: list[str] = []
     store = History(call.client, call.keys)
-    found = await store.read(name, broken) if name and "/" not in name else []
-    if not (found or broken):
+    found = await store.read(name) if name and "/" not in name else Listing[Ended]([], [])
+    if not (found.items or found.broken):
         await noun.controller().records(call.client, call.keys).find(name)
-    return [ended for ended, _ in found], broken
+    return [each.record for each in found.items], found.mistakes
 
 
 async def _revert_ended(call: Call, target: str) -> Mutation:

@@ -280,7 +280,7 @@ def _refuse_disabled(rc: ReplicationController) -> None:
 
 async def _refuse_reverted(call: Call, rollout: Rollout) -> None:
     """A version that failed is not tried again without a person's word."""
-    tries = [ended for ended, _ in await History(call.client, call.keys).read(rollout.name)]
+    tries = [each.record for each in (await History(call.client, call.keys).read(rollout.name)).items]
     last = next((ended for ended in tries if ended.to_manifest == rollout.to_manifest), None)
     if last is not None and last.outcome == "reverted":
         raise Conflict(

@@ -46,10 +46,10 @@ def _facts(rollout: Rollout, status: RolloutStatus | None) -> list[tuple[str, st
 
 async def _past(call: Call, name: str) -> Ending | None:
     """How the last rollout of a controller ended, as its history tells it."""
-    over = await History(call.client, call.keys).read(name)
+    over = (await History(call.client, call.keys).read(name)).items
     if not over:
         return None
-    last, _ = over[0]
+    last = over[0].record
     reason = "" if last.outcome == "done" else last.reason
     return Ending(last.ended, last.outcome, reason, f"farmctl rollout history {name}")
 

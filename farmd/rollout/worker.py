@@ -186,10 +186,10 @@ class RolloutWorker(ManagingWorker[Reading, Plan]):
             before={"from": rollout.from_manifest[:12]},
             after={"to": rollout.to_manifest[:12]},
         )
-        known = await History(self.context.client, self.context.keys).read(rollout.name)
+        known = (await History(self.context.client, self.context.keys).read(rollout.name)).items
         if turn.outcome == "reverted" and not rollout.wish:
             await self.status.incidents.tell(self._alarms.failed(rollout, turn.reason))
-        before = [ended.outcome for ended, _ in known]
+        before = [each.record.outcome for each in known]
         over = self._alarms.left_open(rollout, turn.outcome, before, actions.old(reading).name)
         stay = reading.records.keys() - {actions.goes(rollout, turn.outcome)}
         client, keys = self.context.client, self.context.keys
