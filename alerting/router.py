@@ -29,8 +29,7 @@ _log = structlog.get_logger()
 class Router:
     """Satisfies ``alerting.alerter.Alerter``. Run ``run()`` as a task; ``close()`` empties the outboxes.
 
-    ``resend`` is seconds until a firing alert that still fires is sent again, ``capacity`` how many incidents
-    a sink may have.
+    ``capacity`` is how many incidents a sink may have.
     """
 
     def __init__(
@@ -39,13 +38,11 @@ class Router:
         clock: Clock,
         recorder: Recorder,
         *,
-        resend: float = 3600.0,
         capacity: int = 10_000,
         delivery_limit: float = DELIVERY_LIMIT,
     ) -> None:
         self._clock = clock
         self._recorder = recorder
-        self._resend = resend
         self._capacity = capacity
         self._limit = delivery_limit
         self._channels = [(route.receiver, self._channel(route)) for route in routes]
@@ -155,5 +152,5 @@ class Router:
             await sink.close()
 
     def _channel(self, route: Route) -> Channel:
-        outbox = Outbox(self._clock, resend=self._resend, keep=route.keep, capacity=self._capacity)
+        outbox = Outbox(self._clock, keep=route.keep, capacity=self._capacity)
         return Channel(route, outbox, self._clock, self._recorder, self._limit)

@@ -51,13 +51,13 @@ def valid_segment(value: str, field: str) -> str:
     return _checked(_SEGMENT, field, value, "1 to 128 of letters, digits, '.', '_' and '-', no '..'")
 
 
-def valid_instance(value: str, field: str = "instance") -> str:
+def valid_instance(value: str) -> str:
     """Return an instance name: a pod id, or ``<pod id>~<n>`` if a node may have several.
 
     Raises:
         InputInvalid: anything else.
     """
-    return _checked(_INSTANCE, field, value, "a pod id, or a pod id with '~' and a number")
+    return _checked(_INSTANCE, "instance", value, "a pod id, or a pod id with '~' and a number")
 
 
 @functools.lru_cache(maxsize=16_384)

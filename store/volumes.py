@@ -31,14 +31,14 @@ def is_volume_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def valid_volume_name(name: str, field: str = "name") -> str:
+def valid_volume_name(name: str) -> str:
     """The name, if a volume may have it.
 
     Raises:
         InputInvalid: it may not.
     """
     if not is_volume_name(name):
-        refuse(field, repr(name), "1 to 63 of letters, digits, '.', '_' and '-'")
+        refuse("name", repr(name), "1 to 63 of letters, digits, '.', '_' and '-'")
     return name
 
 

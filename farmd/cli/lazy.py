@@ -15,29 +15,24 @@ Source = str | Callable[[], click.Command]
 
 
 class LazyGroup(click.Group):
-    """A group over ``lazy``: name → (source of the command, its line in the help).
-
-    ``aliases`` are other words for some of the names; help does not list them.
-    """
+    """A group over ``lazy``: name → (source of the command, its line in the help)."""
 
     def __init__(
         self,
         *args: Any,
         lazy: Mapping[str, tuple[Source, str]] | None = None,
-        aliases: dict[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = lazy or {}
-        self._aliases = aliases or {}
 
     def lazy(self) -> Mapping[str, tuple[Source, str]]:
         """The commands that exist now."""
         return self._lazy
 
     def aliases(self) -> Mapping[str, str]:
-        """Other words for some of them that exist now."""
-        return self._aliases
+        """Other words for some of them that exist now; help does not list them."""
+        return {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order in which they were declared."""

@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol
 from farmd import overview
 from farmd.commands import bodies, difference, waiting
 from farmd.commands.edits import S
-from farmd.commands.mutation import Call, Change, Mutation, Scalar, holder_told
+from farmd.commands.mutation import Call, Change, Mutation, Scalar, lock_told
 from farmd.commands.noun import Noun
 from farmd.commands.placing import T
 from farmd.commands.specs import changed
@@ -22,7 +22,6 @@ from farmd.commands.waiting import Spells
 from farmd.runtime.tasks import several
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
-from store.locks import Holder
 
 State = Literal["ready", "progressing", "failed", "unknown"]
 
@@ -169,9 +168,7 @@ class BundledNoun(Generic[S, T]):
         if stored is None:
             return None
         found = await by_name(call, self.seen(call, stored))
-        lock = await call.client.read(call.keys.mutation_lock(self.of.kind, stored.record.id))
-        busy = "" if lock is None else f"locked by {holder_told(Holder.parse(lock.value))}"
-        return found._replace(busy=found.busy or busy)
+        return found._replace(busy=found.busy or await lock_told(call, self.of.kind, stored.record.id))
 
     def seen(self, call: Call, stored: Stored[T]) -> Found:  # noqa: ARG002
         record = stored.record

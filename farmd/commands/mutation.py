@@ -143,6 +143,12 @@ def holder_told(holder: Holder) -> str:
     return f"{holder.kind}/{holder.id}{f' since {since}' if since else ''}"
 
 
+async def lock_told(call: Call, kind: str, item: str) -> str:
+    """Who holds an item's mutation lock, in words; empty: nobody does."""
+    lock = await call.client.read(call.keys.mutation_lock(kind, item))
+    return "" if lock is None else f"locked by {holder_told(Holder.parse(lock.value))}"
+
+
 def _since(holder: Holder) -> str:
     """When a mutation lock was taken; its nonce ends in ``@<unix seconds>``."""
     _, found, at = holder.nonce.rpartition("@")

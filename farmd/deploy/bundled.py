@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from farmd.commands import difference, waiting
 from farmd.commands.bundled import Found, Verdict, Wish, Written, marked
-from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, holder_told
+from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, lock_told
 from farmd.commands.waiting import Spells
 from farmd.deploy import resolver, spec_files
 from farmd.deploy.deployment import Deployment
@@ -25,7 +25,6 @@ from store import manifests
 from store.deployments import halted
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
-from store.locks import Holder
 from store.services import KIND, NOUN, Service, ServiceStore, Version
 
 
@@ -55,9 +54,7 @@ class BundledService:
         held = await holding(call, {service.deployment})
         if held:
             return Found(stored, service.part_of, f"changed by deployment/{service.deployment[:8]}")
-        lock = await call.client.read(call.keys.mutation_lock(KIND, service.id))
-        busy = "" if lock is None else f"locked by {holder_told(Holder.parse(lock.value))}"
-        return Found(stored, service.part_of, busy)
+        return Found(stored, service.part_of, await lock_told(call, KIND, service.id))
 
     def seen(self, call: Call, stored: Stored[Any]) -> Found:  # noqa: ARG002
         service: Service = stored.record

@@ -114,14 +114,12 @@ def decide(shot: Snapshot) -> tuple[Step, ...]:
         if not waits and active == AT_ONCE:
             waits = f"waits until fewer than {AT_ONCE} services change"
         active += not waits
+        name = goal.service.name
         if waits is None:
-            steps.append(
-                Step(service=goal.service.name, turn="skip", reason="what it depends on was rolled back")
-            )
+            steps.append(Step(service=name, turn="skip", reason="what it depends on was rolled back"))
         elif shot.paused:
-            steps.append(Step(service=goal.service.name, repairs=goal.altered, reason="paused"))
+            steps.append(Step(service=name, repairs=goal.altered, reason="paused"))
         else:
-            name = goal.service.name
             steps.append(Step(service=name, reason=waits) if waits else _step(goal, shot.state))
     return tuple(steps)
 

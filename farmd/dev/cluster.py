@@ -113,13 +113,13 @@ class Cluster:
         """Farms and agents that are not ready, each with its own reason."""
         return {name: reason for name in self.pids if name != "store" and (reason := self._reason(name))}
 
-    def wait_ready(self, seconds: float = READY_SECONDS) -> None:
+    def wait_ready(self) -> None:
         """Return once every farm and agent is ready.
 
         Raises:
             ClusterFailed: one is not ready in time, with its reason.
         """
-        deadline = self._clock.mono() + seconds
+        deadline = self._clock.mono() + READY_SECONDS
         while waiting := self.waiting():
             for event in self.events(tree.LOOK_SECONDS):
                 if event["event"] == "ended":
@@ -127,7 +127,7 @@ class Cluster:
                     raise ClusterFailed(f"{name} ended with code {event['code']}: {self.last_words(name)}")
             if self._clock.mono() > deadline:
                 name, reason = next(iter(waiting.items()))
-                raise ClusterFailed(f"{name} is not ready after {seconds:.0f} s: {reason}")
+                raise ClusterFailed(f"{name} is not ready after {READY_SECONDS:.0f} s: {reason}")
 
     def _reason(self, name: str) -> str:
         try:

@@ -23,7 +23,7 @@ from farmd.kubernetes.events import Events
 from farmd.kubernetes.gangs import Groups
 from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.resources import BUDGETS, PODS, SERVICES, Resource
-from farmd.kubernetes.store import ObjectStore
+from farmd.kubernetes.store import ObjectStore, ObjectT
 from farmd.kubernetes.transport import KubernetesTransport
 from store.errors import InputInvalid
 from store.ports import Clock, Rng
@@ -134,26 +134,14 @@ class Unit:
         if gang is not None:
             self.groups = Groups(gang, namespace, chosen, transport, validity, clock=clock, rng=rng)
         self._listen()
+
+        def informer(source: Source, kind: type[ObjectT], store: ObjectStore[ObjectT]) -> Informer[ObjectT]:
+            return Informer(transport, source, kind, store, clock=clock, rng=rng)
+
         self.informers: Sequence[Informer[Any]] = (
-            Informer(
-                transport,
-                Source(self.resource, namespace, label="jobs"),
-                JobObject,
-                self.jobs,
-                clock=clock,
-                rng=rng,
-            ),
-            Informer(
-                transport, Source(PODS, namespace, chosen, "pods"), Pod, self.pods, clock=clock, rng=rng
-            ),
-            Informer(
-                transport,
-                Source(SERVICES, namespace, chosen, "services"),
-                Service,
-                self.services,
-                clock=clock,
-                rng=rng,
-            ),
+            informer(Source(self.resource, namespace, label="jobs"), JobObject, self.jobs),
+            informer(Source(PODS, namespace, chosen, "pods"), Pod, self.pods),
+            informer(Source(SERVICES, namespace, chosen, "services"), Service, self.services),
             *([] if self.groups is None else [self.groups.informer]),
         )
 

@@ -46,10 +46,9 @@ class Alerting:
         recorder: Recorder,
         *,
         source: str = "",
-        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._sections = sinks
-        self._source, self._environ = source, environ
+        self._source = source
         self._http = http
         self._clock = clock
         self._rng = rng
@@ -100,9 +99,7 @@ class Alerting:
     def _routes(self) -> list[Route]:
         return [
             Route(
-                sink_of(
-                    section, self._http, self._clock, self._rng, source=self._source, environ=self._environ
-                ),
+                sink_of(section, self._http, self._clock, self._rng, source=self._source, environ=os.environ),
                 urgencies=frozenset(cast("list[Urgency]", section.urgencies)),
                 receiver=_receiver(section),
                 selector=selectors.parse(section.selector),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from store import signatures
 from store.credentials import guarded, invalid
-from store.errors import InputInvalid
+from store.errors import InputInvalid, refuse
 from store.mistakes import shown
 from store.signatures import Signature, Statement
 
@@ -86,14 +86,14 @@ def public_of(key: Ed25519PrivateKey) -> str:
     return key.public_key().public_bytes_raw().hex()
 
 
-def valid_public(text: str, field: str = "public key") -> str:
+def valid_public(text: str) -> str:
     """Return a public key.
 
     Raises:
         InputInvalid: it is not 64 hex digits.
     """
     if not _PUBLIC.fullmatch(text):
-        raise InputInvalid(f"{field}: found {shown(text)}, expected 64 hex digits", field=field)
+        refuse("public key", shown(text), "64 hex digits")
     return text
 
 

@@ -26,10 +26,10 @@ class WorkQueue(Generic[K]):
     again, and always say ``done``; ``turn`` does that for a block.
     """
 
-    def __init__(self, clock: Clock, failures: Failures | None = None, bucket: Bucket | None = None) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._failures = failures or Failures()
-        self._bucket = bucket or Bucket(clock)
+        self._failures = Failures()
+        self._bucket = Bucket(clock)
         self._keys: deque[K] = deque()
         self._dirty: set[K] = set()
         self._processing: set[K] = set()

@@ -52,9 +52,8 @@ def some(expr: str, label: str) -> str:
 def blocked() -> Json:
     return graph(
         "Blocked items, by kind",
-        "What is not converged? Items whose farm cannot go on. `farmctl top` and the farm's page list "
-        "them with their "
-        "reasons; `farmctl <noun> explain NAME` shows one.",
+        "What is not converged? Items whose farm cannot go on. `farmctl top` and the farm's page list them "
+        "with their reasons; `farmctl <noun> explain NAME` shows one.",
         query(f"sum by (kind) (farmd_blocked{{{CHOSEN}}})", "{{kind}}"),
         stacked=True,
         marks=True,
@@ -67,9 +66,8 @@ def blocked() -> Json:
 def frozen() -> Json:
     return timeline(
         "Removals that stand still, by kind",
-        "Does a farm doubt what it reads? While a kind is frozen, nothing of it is removed, moved or "
-        "taken over. "
-        "`farmctl failsafe status` names the evidence.",
+        "Does a farm doubt what it reads? While a kind is frozen, nothing of it is removed, moved or taken "
+        "over. `farmctl failsafe status` names the evidence.",
         query(f"max by (kind) (farmd_frozen{{{CHOSEN}}})", "{{kind}}"),
         words={"0": ("normal", GREEN), "1": ("frozen", RED)},
         thresholds=NONE_IS_GOOD,
@@ -81,9 +79,8 @@ def frozen() -> Json:
 def cycles() -> Json:
     return graph(
         "Cycles of workers, by how they ended",
-        "Is work done, or only tried? `done` and `after` are good. Much `backoff` or `rejected`: the "
-        "store refuses, or "
-        "others write the same keys. `crashed`: a fault of farmd.",
+        "Is work done, or only tried? `done` and `after` are good. Much `backoff` or `rejected`: the store "
+        "refuses, or others write the same keys. `crashed`: a fault of farmd.",
         query(rate("farmd_cycles_total", "result", CHOSEN), "{{result}}"),
         unit=RATE,
         runbook="FarmdWorkerCrashes",
@@ -107,8 +104,7 @@ def owned() -> Json:
     return graph(
         "Items, by the farm that owns them",
         "Who owns it? The farms share items evenly. When a farm is gone, its share moves to the others "
-        "within twice "
-        "the TTL. `farmctl <noun> describe NAME` names the owner of one item.",
+        "within twice the TTL. `farmctl <noun> describe NAME` names the owner of one item.",
         query(f"sum by (instance) (farmd_owned{{{CHOSEN}}})", "{{instance}}"),
         stacked=True,
         runbook="FarmdFailoverSlow",

@@ -97,9 +97,8 @@ def _alerts() -> Json:
 def _pods() -> Json:
     return graph(
         "Pods on all nodes, by state",
-        "Do pods run? `backoff`: they end again and again. `failed`: they do not start. `held`: the "
-        "agent starts nothing "
-        "(a full disk, a runtime that does not answer). `farmctl pod list` names them.",
+        "Do pods run? `backoff`: they end again and again. `failed`: they do not start. `held`: the agent "
+        "starts nothing (a full disk, a runtime that does not answer). `farmctl pod list` names them.",
         query(f"sum by (state) (farmd_pods{{{INSTANCE}}})", "{{state}}"),
         stacked=True,
         runbook="FarmdPodsCrash",
@@ -131,9 +130,8 @@ def _pod_events() -> Json:
 def _locks() -> Json:
     return graph(
         "Locks of items",
-        "Did work move between farms? `claimed` after `lost` is a take-over, `handed_over` is a clean "
-        "stop or a better "
-        "owner; many `rejected`: farms race.",
+        "Did work move between farms? `claimed` after `lost` is a take-over, `handed_over` is a clean stop "
+        "or a better owner; many `rejected`: farms race.",
         query(common.increase("farmd_lock_events_total", "event"), "{{event}}"),
         runbook="FarmdFailoverSlow",
     )

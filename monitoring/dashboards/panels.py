@@ -74,7 +74,6 @@ def graph(
     title: str,
     description: str,
     *queries: Json,
-    width: int = 12,
     stacked: bool = False,
     marks: bool = False,
     **more: Any,
@@ -100,7 +99,7 @@ def graph(
         },
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
-    return _panel("timeseries", title, description, queries, options, (width, 8), custom=custom, **more)
+    return _panel("timeseries", title, description, queries, options, (12, 8), custom=custom, **more)
 
 
 def timeline(

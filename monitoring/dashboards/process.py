@@ -55,8 +55,7 @@ def _codes() -> Json:
     return graph(
         "Answers of Consul that are faults, by code",
         "What is wrong with Consul? `no_leader`: an election. 403, `access_denied`: the token. 429, "
-        "`throttled`: its limits. "
-        "`outcome_unknown`: the connection broke amid a write.",
+        "`throttled`: its limits. `outcome_unknown`: the connection broke amid a write.",
         query(
             common.some(
                 common.rate("farmd_store_requests_total", "code", f"{INSTANCE}, {FAULTS}"),

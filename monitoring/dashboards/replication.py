@@ -123,9 +123,8 @@ def _checks() -> Json:
 def _runtimes() -> Json:
     return timeline(
         "Runtimes that answer",
-        "Does the container engine or systemd answer its agent? Pods of one that does not are left as "
-        "they are. Empty "
-        "where agents run processes alone.",
+        "Does the container engine or systemd answer its agent? Pods of one that does not are left as they "
+        "are. Empty where agents run processes alone.",
         query(f"min by (instance, runtime) (farmd_runtime_up{{{INSTANCE}}})", "{{instance}} {{runtime}}"),
         words={"0": ("silent", RED), "1": ("answers", GREEN)},
         thresholds=steps((1, GREEN), first=RED),

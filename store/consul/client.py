@@ -165,9 +165,7 @@ class ConsulClient:
             raise failed_operations(error, items) from None
 
     # -- sessions ------------------------------------------------------------------------------
-    async def create_session(
-        self, *, name: str, ttl: float, lock_delay: float = 0.001, behavior: str = "delete"
-    ) -> str:
+    async def create_session(self, *, name: str, ttl: float, lock_delay: float = 0.001) -> str:
         """Create a session that depends only on its TTL, not on the node's serf check (R1); in seconds.
 
         Raises:
@@ -177,7 +175,7 @@ class ConsulClient:
             "Name": name,
             "TTL": f"{ttl:g}s",
             "LockDelay": f"{round(lock_delay * 1000)}ms",
-            "Behavior": behavior,
+            "Behavior": "delete",
             "Checks": [],
             "NodeChecks": [],
         }

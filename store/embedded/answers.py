@@ -23,15 +23,14 @@ _encoder = msgspec.json.Encoder()
 class HttpError(Exception):
     """An error that is answered with a status and one line of text."""
 
-    def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
         self.text = text
-        self.headers = headers or {}
 
     def response(self) -> Response:
         """The error as an answer."""
-        return text(self.text, self.status, self.headers)
+        return text(self.text, self.status)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,6 @@ class ConfigurationStatus(_Lean, frozen=True):
 
     observed_generation: int = 0
     latest_created_revision_name: str = ""
-    latest_ready_revision_name: str = ""
 
 
 class Configuration(_Lean, frozen=True):
