@@ -301,6 +301,7 @@ class Supervisor:
         found = Counter(reality.phase for reality in reports.values())
         for state in STATES:
             self.recorder.set("farmd_pods", found[state], state=state)
+        self.health.count(self.pods)
         self.reports(reports)
 
     async def leave(self) -> None:

@@ -7,7 +7,8 @@ restarts, and ends with the process (R22).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,9 +24,11 @@ from farmd.agent.state import StateDirectory
 from farmd.observe.progress import Progress
 from store.manifests import HealthCheck, Manifest
 from store.ports import Clock, Recorder, Rng
-from store.reality import Health
+from store.reality import Health, HealthState
 
 log = structlog.get_logger()
+
+HEALTHS: tuple[HealthState, ...] = ("passing", "critical", "unknown")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -81,6 +84,12 @@ class HealthWatcher:
         if pod.damper.offer(pod.health, now) != before:
             self._save(pod)
         return pod.damper.retry_in()
+
+    def count(self, pods: Iterable[Pod]) -> None:
+        """Write to the metrics how many of the pods that are checked have which published health."""
+        found = Counter(pod.damper.published.state for pod in pods if pod.checking is not None)
+        for health in HEALTHS:
+            self.recorder.set("farmd_checked_pods", found[health], health=health)
 
     def _save(self, pod: Pod) -> None:
         self.state.save_health(pod.instance, SavedHealth(pod.record.start, pod.damper.published))

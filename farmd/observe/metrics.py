@@ -199,6 +199,12 @@ def table() -> tuple[Metric, ...]:
             {"state": ("running", "starting", "backoff", "stopping", "failed", "held", "done")},
         ),
         Metric(
+            "farmd_checked_pods",
+            "gauge",
+            "Running pods of this node that have a health check, by health; unknown: no verdict yet.",
+            {"health": ("passing", "critical", "unknown")},
+        ),
+        Metric(
             "farmd_pod_events_total",
             "counter",
             "Actions and events of the agent's pods.",

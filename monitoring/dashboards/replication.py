@@ -104,12 +104,13 @@ def _events() -> Json:
 
 
 def _checks() -> Json:
-    bad = common.increase("farmd_health_checks_total", "instance", f'{INSTANCE}, result!="passing"')
     return graph(
-        "Share of health checks that fail, by agent",
-        "Are pods ill on one node or everywhere? Mass ill health freezes removals.",
+        "Share of pods that fail their health check, by agent",
+        "Are pods ill on one node or everywhere? Mass ill health freezes removals. Pods without a verdict "
+        "yet do not count.",
         query(
-            f"{bad} / ({common.increase('farmd_health_checks_total', 'instance')} > 0) "
+            f'sum by (instance) (farmd_checked_pods{{{INSTANCE}, health="critical"}}) '
+            f'/ (sum by (instance) (farmd_checked_pods{{{INSTANCE}, health!="unknown"}}) > 0) '
             f"or sum by (instance) (farmd_pods{{{INSTANCE}}}) * 0",
             "{{instance}}",
         ),

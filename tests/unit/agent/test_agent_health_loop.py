@@ -32,14 +32,21 @@ class Buggy:
         return Answer("passing", "ok")
 
 
-async def test_r22_checking_goes_on_after_a_bug_in_a_check(tmp_path: Path) -> None:
-    clock, recorder, checker = VirtualClock(), CountingRecorder(), Buggy()
-    state = StateDirectory(tmp_path)
+class Failing:
+    """A checker whose checks all fail."""
+
+    async def check(self, check: HealthCheck, target: Any) -> Answer:
+        return Answer("failing", "HTTP 503")
+
+
+def watching(folder: Path, clock: VirtualClock, checker: Any, recorder: CountingRecorder) -> HealthWatcher:
+    """A watcher of the instance ``web``."""
+    state = StateDirectory(folder)
     state.instances.mkdir()
     state.create("web")
-    watcher = HealthWatcher(
+    return HealthWatcher(
         runtimes=Runtimes(Processes(state, "n1", {}, clock)),
-        checker=checker,  # type: ignore[arg-type]
+        checker=checker,
         state=state,
         manifests=None,  # type: ignore[arg-type]
         clock=clock,
@@ -48,10 +55,21 @@ async def test_r22_checking_goes_on_after_a_bug_in_a_check(tmp_path: Path) -> No
         progress=Progress(clock, recorder),
         wake=lambda: None,
     )
-    check = HealthCheck(type="exec", command=["true"], interval=5.0)
+
+
+def checked(check: HealthCheck, clock: VirtualClock) -> Pod:
+    """A pod that has just started."""
     manifest = Manifest(id="web", command=["sleep", "1"], health=check)
-    pod = Pod(Record(instance="web", manifest="m"), Damper(clock.mono()), manifest=manifest)
+    record = Record(instance="web", manifest="m", started=clock.now())
+    pod = Pod(record, Damper(clock.mono()), manifest=manifest)
     pod.identity = Identity(instance="web", manifest="m", start="s1", started=0.0)
+    return pod
+
+
+async def test_r22_checking_goes_on_after_a_bug_in_a_check(tmp_path: Path) -> None:
+    clock, checker = VirtualClock(), Buggy()
+    watcher = watching(tmp_path, clock, checker, CountingRecorder())
+    pod = checked(HealthCheck(type="exec", command=["true"], interval=5.0), clock)
     watcher.begin(pod)
     while checker.checks < 1:
         await clock.advance(1.0)
@@ -59,3 +77,25 @@ async def test_r22_checking_goes_on_after_a_bug_in_a_check(tmp_path: Path) -> No
     await clock.advance(60.0)
     assert pod.health.state == "passing"
     watcher.end(pod)
+
+
+async def test_a_pod_in_its_start_period_is_counted_as_unknown_however_many_checks_fail(
+    tmp_path: Path,
+) -> None:
+    clock, recorder = VirtualClock(), CountingRecorder()
+    watcher = watching(tmp_path, clock, Failing(), recorder)
+    pod = checked(HealthCheck(type="http", port="http", interval=5.0, start_period=600.0), clock)
+    watcher.begin(pod)
+
+    def counted() -> dict[str, float]:
+        watcher.publish(pod, clock.mono())
+        watcher.count([pod])
+        return {name[1]: value for name, value in recorder.values.items() if name[0] == "farmd_checked_pods"}
+
+    await clock.advance(590.0)
+    assert recorder.counts["farmd_health_checks_total", "failing", "http"] > 1000
+    assert counted() == {"passing": 0, "critical": 0, "unknown": 1}
+    await clock.advance(60.0)
+    assert counted() == {"passing": 0, "critical": 1, "unknown": 0}
+    watcher.end(pod)
+    assert counted() == {"passing": 0, "critical": 0, "unknown": 0}
