@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import click
 
@@ -20,11 +22,14 @@ from farmd.cli.output import document, emit, render
 from farmd.doctor import certificates, fixes, outside
 from farmd.doctor.examine import examine
 from farmd.doctor.model import Finding, Report
+from farmd.doctor.survey import Step
+from farmd.runtime.tasks import end
 from farmd.tables.model import Column, Table, clean
 from store.consul.environment import Address
 from store.errors import StoreError
 
 FINDINGS = 1
+PATIENCE_SECONDS = 2.0
 
 
 @command("doctor", mutates=True)
@@ -45,7 +50,8 @@ async def doctor(invocation: Invocation, targets: tuple[str, ...], kubeconfig: s
     cluster of Kubernetes that farms work in. Changes nothing without --fix.
     """
     clock = invocation.call.clock
-    report = await examine(invocation.client, invocation.keys, clock)
+    async with _steps_told(invocation) as step:
+        report = await examine(invocation.client, invocation.keys, clock, step)
     if targets:
         chosen = fixes.choose(report.findings, targets)
         await apply(invocation, await fixes.mutations(invocation.call, chosen))
@@ -56,6 +62,30 @@ async def doctor(invocation: Invocation, targets: tuple[str, ...], kubeconfig: s
     _show(invocation, report)
     if report.findings:
         raise click.exceptions.Exit(FINDINGS)
+
+
+@asynccontextmanager
+async def _steps_told(invocation: Invocation) -> AsyncIterator[Step]:
+    """Tell on a terminal what is being read whenever that takes long; ``-q`` tells nothing."""
+    reading = ""
+
+    def step(what: str) -> None:
+        nonlocal reading
+        reading = what
+
+    async def tell() -> None:
+        told = ""
+        while True:
+            await invocation.call.clock.sleep(PATIENCE_SECONDS)
+            if reading != told:
+                invocation.say(f"reading {reading}")
+                told = reading
+
+    telling = [asyncio.create_task(tell())] if sys.stderr.isatty() else []
+    try:
+        yield step
+    finally:
+        await end(*telling)
 
 
 async def _outside(invocation: Invocation, place: Place) -> Report:

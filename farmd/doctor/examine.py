@@ -23,7 +23,7 @@ from farmd.doctor import (
     work,
 )
 from farmd.doctor.model import Finding, Report
-from farmd.doctor.survey import Survey, survey
+from farmd.doctor.survey import Step, Survey, survey
 from farmd.kinds import KINDS
 from store.deployments import KIND as DEPLOYMENTS
 from store.families import owners
@@ -39,16 +39,17 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 3.0
 
 
-async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
-    """All findings, and a few facts.
+async def examine(client: ConsulClient, keys: Keys, clock: Clock, step: Step = lambda _: None) -> Report:
+    """All findings, and a few facts; ``step`` gets what is read next.
 
     Raises:
         StoreError: Consul cannot be reached, or the token may not read.
     """
+    step("Consul's agent and leader")
     own = await consul.told(client)
     servers = await consul.check(client, own)
     room = disk.check(own.debug_config.data_directory, own.config.node_id)
-    seen = await survey(client, keys, clock)
+    seen = await survey(client, keys, clock, step)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
     findings += [*clusters.check(seen), *health.check(seen)]
     findings += signed.check(seen)
@@ -57,7 +58,7 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
     if passing:
         await clock.sleep(PATIENCE_SECONDS)
     if lost or passing:
-        again = await survey(client, keys, clock)
+        again = await survey(client, keys, clock, lambda what: step(f"once more: {what}"))
         still = {(each.code, each.object) for each in (*_lost(again), *health.passing(again))}
         lost = [finding for finding in (*passing, *lost) if (finding.code, finding.object) in still]
     facts = {**servers.facts, **room.facts, **_facts(seen), **presence.facts(seen)}

@@ -1,4 +1,4 @@
-"""Reads everything that the doctor checks, once. Parts are read before what they belong to.
+"""Reads everything that the doctor checks, once: side by side, and parts before what they belong to.
 
 So a pod whose controller is created meanwhile never looks like an orphan. If an owner is deleted meanwhile,
 its parts may look like orphans; such findings count only if a second survey has them, too.
@@ -7,10 +7,11 @@ its parts may look like orphans; such findings count only if a second survey has
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from farmd.runtime.tasks import several
 from store import codec, families, manifests
 from store.entry import Entry
 from store.errors import RecordInvalid
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BELONGINGS = ("locks", "names", "status", "work", "reality", "intent", "pods", "reserved")
+BELONGINGS = (("locks", "names", "status", "work", "reality"), ("intent", "reserved"), ("pods",))
+"""What belongs to owners or to one another, in steps: the trees of a step are read side by side."""
+
+Step = Callable[[str], None]
+"""Gets what is read next, for people who wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +173,8 @@ async def _readable(client: ConsulClient, keys: Keys, trees: Mapping[str, Mappin
     Raises:
         AccessDenied: the token may not read one of the trees.
     """
-    for family, found in trees.items():
-        if not found:
-            await client.read(keys.sentinel(keys.tree(family)))
+    empty = [keys.sentinel(keys.tree(family)) for family, found in trees.items() if not found]
+    await several(client.read, empty)
 
 
 def _body(keys: Keys, entry: Entry) -> Manifest | Peers | None:
@@ -183,40 +187,57 @@ def _body(keys: Keys, entry: Entry) -> Manifest | Peers | None:
     return None
 
 
-def _in_order() -> Iterator[str]:
+def _steps() -> Iterator[tuple[str, ...]]:
     """Every tree of records that this version knows: belongings first, owners last."""
-    records = [family for family in families.FAMILIES.values() if family.record is not None]
-    others = [family for family in records if family.name not in BELONGINGS]
+    parts = {name for step in BELONGINGS for name in step}
+    whole = [
+        each for each in families.FAMILIES.values() if each.record is not None and each.name not in parts
+    ]
     yield from BELONGINGS
-    yield from (family.name for family in sorted(others, key=lambda family: family.owns_pods))
+    for owning in (False, True):
+        yield tuple(family.name for family in whole if family.owns_pods is owning)
 
 
-async def _tree(client: ConsulClient, keys: Keys, name: str) -> dict[str, Entry]:
-    page = await client.list(keys.tree(name))
-    return {raw.key: Entry.of(raw) for raw in page.items}
+async def survey(client: ConsulClient, keys: Keys, clock: Clock, step: Step = lambda _: None) -> Survey:
+    """Read everything.
 
+    Raises:
+        StoreError: Consul cannot be reached. AccessDenied: the token may not read all of it.
+    """
 
-async def survey(client: ConsulClient, keys: Keys, clock: Clock) -> Survey:
-    """Read everything."""
+    async def tree(name: str) -> dict[str, Entry]:
+        page = await client.list(keys.tree(name))
+        return {raw.key: Entry.of(raw) for raw in page.items}
+
     trees: dict[str, dict[str, Entry]] = {}
-    hours = await client.keys(keys.tree("audit"), separator="/")
-    for name in _in_order():
-        trees[name] = await _tree(client, keys, name)
+
+    async def read(names: Sequence[str]) -> None:
+        step(", ".join(names))
+        trees.update(zip(names, await several(tree, names), strict=True))
+
+    async def below(prefix: str) -> Sequence[str]:
+        return (await client.keys(prefix, separator="/")).items
+
+    for names in _steps():
+        await read(names)
     await _readable(client, keys, trees)
     # Records of later versions may own pods, too.
-    for name in families.unknown(keys, (await client.keys(keys.prefix, separator="/")).items):
-        trees[name] = await _tree(client, keys, name)
+    found, hours = await several(below, (keys.prefix, keys.tree("audit")))
+    if unknown := families.unknown(keys, found):
+        await read(unknown)
+    step("manifests")
     page = await client.list(keys.manifest(""))
     bodies = {
         keys.last_part(raw.key): _body(keys, Entry.of(raw)) for raw in page.items if not is_sentinel(raw.key)
     }
+    cluster, schema = await several(client.read, (keys.cluster, keys.schema))
     return Survey(
         keys=keys,
         now=clock.now(),
-        cluster=await client.read(keys.cluster),
-        schema=await client.read(keys.schema),
+        cluster=cluster,
+        schema=schema,
         trees=trees,
         manifests={sha: body for sha, body in bodies.items() if not isinstance(body, Peers)},
         peers=frozenset(sha for sha, body in bodies.items() if isinstance(body, Peers)),
-        audit_hours=tuple(sorted(key.split("/")[-2] for key in hours.items if key.endswith("/"))),
+        audit_hours=tuple(sorted(key.split("/")[-2] for key in hours if key.endswith("/"))),
     )
