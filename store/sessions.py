@@ -100,6 +100,11 @@ class Session:
             return 0.0
         return max(0.0, self._good + self.ttl * (1 - MARGIN) - self._clock.mono())
 
+    @property
+    def heard(self) -> float:
+        """When the last good renewal was sent, in seconds of the monotonic clock."""
+        return self._good
+
     def valid(self) -> bool:
         """Whether writing is allowed now."""
         return self.remaining() > 0

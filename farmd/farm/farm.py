@@ -117,6 +117,15 @@ class Farm:
         unread = self.caches.unread()
         return f"waiting for the first read of {listed(unread, 3)}" if unread else JOINING
 
+    def silent_since(self) -> float:
+        """Since when Consul has renewed no session of this farm, in seconds since the epoch; 0: it does.
+
+        What the caches hold may be as old as that.
+        """
+        if self._session is None or self._session.valid():
+            return 0.0
+        return self.clock.now() - (self.clock.mono() - self._session.heard)
+
     def publish(self) -> None:
         """Write the metrics that only a scrape needs: ages of trees, owned items, and those of kinds."""
         self.caches.publish(self.recorder)

@@ -2,7 +2,8 @@
 
 An event only says that there is something new, with its version as id; the page then asks for itself again.
 So a slow reader misses nothing and nothing piles up for it, and after a reconnect one id says whether it is
-behind. What must never break: a stream costs nothing while nothing changes, there are never more than
+behind. While Consul is silent, an event says since when what the page shows stands still.
+What must never break: a stream costs nothing while nothing changes, there are never more than
 ``MOST_STREAMS``, and none outlives its token or session by more than a heartbeat.
 """
 
@@ -17,8 +18,9 @@ from farmd.web.access import SignInNeeded
 from farmd.web.html import HEADERS
 from farmd.web.site import MOST_STREAMS, Topic
 from farmd.web.visit import Visit, reader
+from store.times import rfc3339
 
-HEARTBEAT_SECONDS = 15.0
+HEARTBEAT_SECONDS = 5.0
 APART_SECONDS = 0.5
 WRITE_SECONDS = 20.0
 
@@ -47,9 +49,12 @@ async def stream(visit: Visit) -> web.StreamResponse:
 
 
 async def _tell(visit: Visit, answer: web.StreamResponse, topic: Topic, wake: Wake, seen: str) -> None:
-    clock = visit.site.farm.clock
+    clock, silent = visit.site.farm.clock, False
     await _write(answer, "retry: 2000\n\n")
     while _goes_on(visit):
+        if bool(since := visit.site.farm.silent_since()) != silent:
+            silent = not silent
+            await _write(answer, f"event: silent\ndata: {rfc3339(since) if since else ''}\n\n")
         if (now := topic.version) != seen:
             seen = now
             await _write(answer, f"id: {seen}\nevent: change\ndata: {seen}\n\n")

@@ -16,12 +16,13 @@ from playwright.async_api import Locator, Page, expect
 from farmd.commands.mutation import commit
 from farmd.config.sections import WebSection
 from farmd.jobs.commands import JOB
-from farmd.web import tokens
+from farmd.web import events, tokens
 from farmd.web.app import errors_as_json
 from farmd.web.page import Door
 from store import codec, operations
 from store.audit import Audit, AuditLogStore
 from store.rcs import ReplicationController
+from store.times import rfc3339
 from tests.browsing import Shown, shown_on
 from tests.fleet import CLOCK, eventually
 from tests.rolling import FIRST, QUICK, Stage
@@ -104,6 +105,26 @@ async def test_a_change_is_shown_without_a_reload(shown: Shown) -> None:
         shown.rolling.rc = await shown.rolling.cluster.change_rc(shown.rolling.rc, replicas_desired=4)
         await expect(healthy).to_have_text("4")
         assert await page.evaluate("window.same")
+
+
+async def test_a_page_whose_farm_hears_nothing_of_consul_says_since_when_its_data_stand_still(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    farm = shown.farm.farm
+    assert farm.silent_since() == 0
+    monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.1)
+    async with shown.page("/controllers") as page:
+        footer = page.locator("#live")
+        await expect(footer).to_have_text("live")
+        with monkeypatch.context() as silence:
+            silence.setattr(farm._session, "valid", lambda: False)
+            since = farm.silent_since()
+            assert 0 < since <= CLOCK.now()
+            silence.setattr(farm, "silent_since", lambda: since)
+            await expect(footer).to_have_text(
+                f"not live: Consul does not answer this farm, the data are of {rfc3339(since)}"
+            )
+        await expect(footer).to_have_text("live")
 
 
 async def test_without_javascript_everything_but_the_live_update_works(shown: Shown) -> None:

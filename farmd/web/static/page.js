@@ -53,6 +53,9 @@
     const query = new URLSearchParams({ of: main.dataset.live, since: seen });
     source = new EventSource(`/events?${query}`);
     source.onopen = () => { said.textContent = "live"; };
+    source.addEventListener("silent", (event) => {
+      said.textContent = event.data ? `not live: Consul does not answer this farm, the data are of ${event.data}` : "live";
+    });
     source.addEventListener("change", (event) => { seen = event.lastEventId; refresh(); });
     source.onerror = () => {
       said.textContent = "not connected";

@@ -252,11 +252,14 @@ async def test_r2_a_session_outlives_a_silence_that_is_shorter_than_it_lives_on_
     running = asyncio.create_task(session.run())
     await clock.advance(4.0)
     transport.silent = True
+    heard = session.heard
+    assert heard == pytest.approx(clock.mono() - 4.0 + 10.0 / 3)
     await clock.advance(11.0)
-    assert not session.valid()
+    assert (session.valid(), session.heard) == (False, heard)
     transport.silent = False
     await clock.advance(5.0)
     assert (session.valid(), session.lost.is_set()) == (True, False)
+    assert session.heard > heard
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
