@@ -21,6 +21,7 @@ from farmd.config.sections import Config
 from farmd.config.sources import ConfigInvalid, Loaded, changes
 from farmd.observe import logging as logs
 from farmd.observe.progress import Progress
+from farmd.process import blocked
 from farmd.process.sdnotify import Notifier
 from farmd.runtime.clock import systemd_clock_usec
 from store.ports import Clock, Recorder
@@ -125,7 +126,10 @@ async def watch_over(life: Life) -> None:
     """Feed the watchdog while all loops make progress; log when loops stall and when they recover."""
     notifier, known = life.notifier, list[str]()
     tick = min(TICK_SECONDS, notifier.watchdog_seconds / 2) if notifier.watchdog_seconds else TICK_SECONDS
-    with life.progress.loop("daemon", LONGEST_TICK_SECONDS) as loop:
+    with (
+        life.progress.loop("daemon", LONGEST_TICK_SECONDS) as loop,
+        blocked.told(lambda: life.clock.mono() - loop.last),
+    ):
         while True:
             loop.beat()
             stalled = life.progress.stalled()
