@@ -18,6 +18,7 @@ from store.consul.client import ConsulClient
 from store.entry import Page, RawEntry
 from store.errors import NotRegistered, StoreError
 from store.keys import Keys
+from store.leadership import Leadership
 from store.ports import Clock, Rng
 from store.shard import Shard
 from store.tree import SPLIT_ABOVE, TreeCopy
@@ -51,6 +52,7 @@ class PrefixCache(TreeCopy[T]):
             the memory for many large answers at once would stay with the process.
         compact: makes a decoded record smaller before it is kept, such as by sharing equal strings.
         on_restore: called at each sign that the store was restored from a snapshot.
+        leadership: tells whether the end of a leader is what looks like such a sign.
         dated: adds to a record the time when this process first saw it in its present state, from the
             record that was kept before and the monotonic time of the answer.
     """
@@ -75,6 +77,7 @@ class PrefixCache(TreeCopy[T]):
         reading: asyncio.Semaphore | None = None,
         on_answer: Callable[[], None] = lambda: None,
         on_restore: Callable[[], None] = lambda: None,
+        leadership: Leadership | None = None,
     ) -> None:
         super().__init__(
             keys,
@@ -96,6 +99,7 @@ class PrefixCache(TreeCopy[T]):
         self._wait = wait
         self._reading = reading or asyncio.Semaphore(READ_AT_ONCE)
         self._on_answer = on_answer
+        self._leadership = leadership
         self._barrier: asyncio.Task[None] | None = None
         self._barrier_prefixes: set[str] = set()
         self._barrier_lock = asyncio.Lock()
@@ -184,6 +188,7 @@ class PrefixCache(TreeCopy[T]):
             on_error=self._failed,
             on_answer=lambda: self._answered(shard),
             on_restore=self._on_restore,
+            leadership=self._leadership,
         )
         async for page in pages:
             await self._accept(shard, page, asked)

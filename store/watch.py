@@ -10,7 +10,8 @@ A server that was restored from a snapshot has lower indexes than before, and wo
 index until the end of its wait. The restore ends every parked query early, with the index that it began
 with. So does a server that does not allow such long waits; but after a restore the next read has another
 index. So the whole prefix is read at once after such an answer, after an answer that came too late to tell,
-and after an error.
+and after an error. A leader that is stopped cleanly ends parked queries in the same way; then another one
+leads.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import structlog
 
 from store.entry import Page
 from store.errors import StoreError
+from store.leadership import Leadership
 from store.ports import Clock, Rng
 
 T = TypeVar("T")
@@ -48,15 +50,17 @@ async def follow(
     on_error: Callable[[StoreError], None] = lambda _: None,
     on_answer: Callable[[], None] = lambda: None,
     on_restore: Callable[[], None] = lambda: None,
+    leadership: Leadership | None = None,
 ) -> AsyncIterator[Page[T]]:
     """Yield a page each time the index changes, the first one at once. Never ends by itself.
 
     ``query(index, wait)`` is one blocking query. ``pause`` is the least time between two pages, in
     seconds; all changes within it come as one page. ``on_answer`` is called for every good answer, also
     an unchanged one, so that the caller can detect a silent watch; ``on_restore`` is called when the
-    server was restored from a snapshot. After a restore or an error the next page is always yielded.
+    server was restored from a snapshot, which ``leadership`` tells from the end of a leader. After a restore
+    or an error the next page is always yielded.
     """
-    index, backoff, spread, ended_early = 0, BACKOFF_START, False, 0
+    index, backoff, spread, ended_early, led = 0, BACKOFF_START, False, 0, ""
     while True:
         try:
             least = FIRST_WAIT_LEAST if spread else 1.0
@@ -76,13 +80,16 @@ async def follow(
         if page.index and page.index == index:
             if took < seconds * EARLY_SHARE:
                 log.info("watch.ended_early", watch=name, seconds=round(took, 1))
-                ended_early, index = index, 0
+                ended_early, index, led = index, 0, "" if leadership is None else leadership.known
                 await clock.sleep(BACKOFF_START * rng.uniform(0.5, 1.5))  # all processes are woken at once
             elif took > seconds * LONGEST_SHARE + LATE_SECONDS:
                 index = 0
             continue
         if ended_early not in (0, page.index):
-            on_restore()
+            if leadership is None or await leadership.look() == led or not led:
+                on_restore()
+            else:
+                log.info("watch.leader_ended", watch=name, leader=led)
         ended_early = 0
         if page.index < index:
             log.info("watch.index_reset", watch=name)

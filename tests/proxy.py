@@ -33,6 +33,7 @@ class Proxy:
 
     Attributes:
         latency: seconds added before each request is passed on.
+        each_request: each request goes to the server on a connection of its own.
         requests: every request that a client sent, oldest first.
         refused: connections that ``refuse`` cut as they came.
 
@@ -50,6 +51,7 @@ class Proxy:
         self.upstream = upstream
         self.address = ""
         self.latency = 0.0
+        self.each_request = False
         self.requests: list[Seen] = []
         self._holds: list[Hold] = []
         self._open = asyncio.Event()
@@ -220,6 +222,8 @@ class _Connection:
             await asyncio.sleep(self._proxy.latency)
         if hold is not None and not hold.answer and not await self._held(hold, seen):
             return False
+        if self._proxy.each_request and (hold is None or hold.answer):
+            await self._anew(self._left())
         await self._proxy._open.wait()
         self._answered.clear()
         if hold is not None and hold.answer:
@@ -242,19 +246,31 @@ class _Connection:
 
         It goes to the server on a new connection: servers end one on which no request comes for long.
         """
+        again = self._left()
+        if await hold.wait(seen, self._writer):
+            return False
+        try:
+            await self._anew(again)
+        except OSError:
+            hold.finished.set()
+            raise
+        return True
+
+    def _left(self) -> asyncio.Future[asyncio.StreamReader | None]:
+        """Close the connection to the server; its answers go on with what ``_anew`` puts into the result."""
         assert self._up_writer is not None
         self._again = again = asyncio.get_running_loop().create_future()
         self._up_writer.close()
-        if await hold.wait(seen, self._writer):
-            return False
+        return again
+
+    async def _anew(self, again: asyncio.Future[asyncio.StreamReader | None]) -> None:
+        """Go on with a new connection to the server."""
         try:
             reader, self._up_writer = await _opened(self._proxy)
         except OSError:
             again.set_result(None)
-            hold.finished.set()
             raise
         again.set_result(reader)
-        return True
 
     async def _body(self, head: bytes) -> bytes:
         length, chunked = 0, False

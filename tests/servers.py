@@ -11,6 +11,7 @@ import os
 import shutil
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from typing import Any
 
 from tests.binaries import binary
@@ -43,6 +44,8 @@ class ConsulServer(ServerProcess):
         http_max_conns_per_client: Consul's limit per client address (its own default is 200).
         config: more of Consul's configuration, merged on top (ACLs, limits).
         node: its name, which its sessions belong to.
+        host: the address that it listens on.
+        peers: where all servers of its cluster find one another, itself among them; empty: it is alone.
     """
 
     name = "consul"
@@ -56,12 +59,15 @@ class ConsulServer(ServerProcess):
         http_max_conns_per_client: int = 200,
         config: dict[str, Any] | None = None,
         node: str = "farmd-test",
+        host: str = "127.0.0.1",
+        peers: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.dev = dev
         self._node = node
-        self.host = "127.0.0.1"
-        self.http_port, self.server_port, self.serf_port = free_ports(3)
+        self.host = host
+        self._peers = peers
+        self.http_port, self.server_port, self.serf_port = free_ports(3, host)
         self._config: dict[str, Any] = {
             "performance": {"raft_multiplier": 1},
             "limits": {"http_max_conns_per_client": http_max_conns_per_client},
@@ -112,7 +118,9 @@ class ConsulServer(ServerProcess):
             pass
 
     def command(self) -> list[str]:
-        mode = ["-dev"] if self.dev else ["-server", "-bootstrap-expect", "1"]
+        expected = str(max(1, len(self._peers)))
+        mode = ["-dev"] if self.dev else ["-server", "-bootstrap-expect", expected]
+        mode += [f"-retry-join={peer}" for peer in self._peers]
         data = [] if self.dev else ["-data-dir", str(self.folder / "data")]
         ports = {
             "-http-port": self.http_port,

@@ -36,6 +36,7 @@ from farmd.runtime import tasks
 from store import features
 from store.consul.client import ConsulClient
 from store.keys import Keys, valid_segment
+from store.leadership import LOOK_SECONDS, Leadership
 from store.ports import Clock, Ids, Recorder, Rng
 from store.reality import Reality
 
@@ -78,6 +79,8 @@ class Agent:
         self.config = config
         self.state = StateDirectory(config.state_dir)
         self._clock = clock
+        self._leadership = Leadership(client, clock)
+        self._progress = progress
         self._wake = wake = asyncio.Event()
         self._checker = Checker(config.check_host)
         self._contact = contact = Contact(clock, self.state, config.session_ttl / 2)
@@ -233,6 +236,7 @@ class Agent:
             asyncio.create_task(self._kept_up("link", self._link.run)),
             asyncio.create_task(self._kept_up("intents", self._intents.run)),
             asyncio.create_task(self._kept_up("reality", self._reality.run)),
+            asyncio.create_task(self._kept_up("leader", self._follow_leader)),
             *(
                 asyncio.create_task(self._kept_up(each.name, partial(each.run, self._woken)))
                 for each in self._runtimes
@@ -260,6 +264,10 @@ class Agent:
                 log.warning("workloads.left", count=len(left), workloads=left)
                 return
             await self._clock.sleep(QUIET_LOOK_SECONDS)
+
+    async def _follow_leader(self) -> None:
+        with self._progress.loop("leader", LOOK_SECONDS * 12) as loop:
+            await self._leadership.run(loop.beat)
 
     async def _kept_up(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """The error boundary of one loop: log a bug in the loop and start the loop again."""

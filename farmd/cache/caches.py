@@ -17,6 +17,7 @@ from store.cache import READ_AT_ONCE, PrefixCache
 from store.consul.client import ConsulClient
 from store.family import Family
 from store.keys import Keys
+from store.leadership import Leadership
 from store.ports import Clock, Recorder, Rng
 
 T = TypeVar("T")
@@ -44,6 +45,8 @@ class Caches:
     ) -> None:
         self.cluster = cluster
         self.restored = asyncio.Event()
+        self.leadership = Leadership(client, clock)
+        self._looked = progress.loop("leader", STALL_SECONDS).beat
         self._on_forget: list[Callable[[], None]] = []
         reading = asyncio.Semaphore(READ_AT_ONCE)
 
@@ -66,6 +69,7 @@ class Caches:
                 reading=reading,
                 on_answer=progress.loop("cache", STALL_SECONDS).beat,
                 on_restore=self.restored.set,
+                leadership=self.leadership,
             )
 
         self._trees = {family.name: copy(family) for family in families.cached()}
@@ -96,6 +100,7 @@ class Caches:
         async with asyncio.TaskGroup() as tasks:
             for tree in self.all():
                 tasks.create_task(tree.run(), name=f"cache-{tree.family}")
+            tasks.create_task(self.leadership.run(self._looked), name="leader")
 
     def on_forget(self, callback: Callable[[], None]) -> None:
         """Call back when earlier commits prove nothing any more."""

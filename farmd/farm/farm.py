@@ -271,7 +271,8 @@ class Farm:
             await self._filled()
         await self._membership.announce(session)
         with self.progress.loop("watch", STALL_SECONDS) as watching:
-            locks = LockTree(self.client, self.keys, self.clock, self.rng, watching, self.caches.restored.set)
+            restored, leadership = self.caches.restored.set, self.caches.leadership
+            locks = LockTree(self.client, self.keys, self.clock, self.rng, watching, restored, leadership)
             begin = asyncio.Event()
             self.loops = [self._loop(kind, session, schema.modify_index, locks, begin) for kind in self.kinds]
             self.ready.set()

@@ -23,6 +23,7 @@ from store.consul.client import ConsulClient
 from store.entry import Page
 from store.errors import NotRegistered
 from store.keys import Keys
+from store.leadership import Leadership
 from store.ports import Clock, Rng
 from store.watch import follow
 
@@ -46,6 +47,7 @@ class LockTree:
         rng: Rng,
         beat: Loop,
         on_restore: Callable[[], None] = lambda: None,
+        leadership: Leadership | None = None,
     ) -> None:
         self._client = client
         self._keys = keys
@@ -53,6 +55,7 @@ class LockTree:
         self._rng = rng
         self._beat = beat
         self._on_restore = on_restore
+        self._leadership = leadership
         self._prefix = keys.tree("locks")
         self._kinds: dict[str, HeldLocks] = {}
         self._index = 0
@@ -84,6 +87,7 @@ class LockTree:
             # An outage does not stall the loop: the query keeps asking, and a restart would not help.
             on_error=lambda _: self._beat.beat(),
             on_restore=self._on_restore,
+            leadership=self._leadership,
         )
         async for page in pages:
             self._see(page)

@@ -51,7 +51,7 @@ CODES: Values = (*STATUSES, "cancelled", *sorted(_error_codes(StoreError)))
 STORE_OPERATIONS: Values = tuple(op.value for op in Op)
 LOOPS: Values = (
     "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
-    "watch", "cache", "worker", "intent", "reality", "health", "supervisor", "alerts", "dev",
+    "watch", "cache", "worker", "intent", "reality", "health", "supervisor", "alerts", "dev", "leader",
 )  # fmt: skip
 SINKS: Values = ("log", "webhook", "pagerduty", "slack", "alertmanager")
 KUBERNETES_VERBS: Values = ("get", "post", "put", "patch", "delete")

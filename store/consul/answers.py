@@ -77,6 +77,7 @@ class _Results(msgspec.Struct):
 ENTRIES = msgspec.json.Decoder(list[RawEntry])
 KEYS = msgspec.json.Decoder(list[str])
 BOOLEAN = msgspec.json.Decoder(bool)
+TEXT = msgspec.json.Decoder(str)
 SESSIONS = msgspec.json.Decoder(list[SessionInfo])
 CREATED = msgspec.json.Decoder(SessionCreated)
 _RESULTS = msgspec.json.Decoder(_Results)

@@ -7,6 +7,7 @@ here, because only the caller knows whether a write may be repeated (R12).
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from store.consul.answers import AgentSelf, SessionInfo
 from store.consul.errors import Op, denied_operations, failed_operations
 from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange, blocking_limit
 from store.entry import Entry, Page, RawEntry
-from store.errors import AccessDenied, TransactionRejected, UnexpectedAnswer
+from store.errors import AccessDenied, StoreUnavailable, TransactionRejected, UnexpectedAnswer
 from store.operations import Operation
 from store.ports import Clock, Lane, Mode, Recorder, Request, Response, Transport
 
@@ -45,6 +46,7 @@ class ConsulClient:
         self._recorder = recorder
         self._library_made: Library | None = None
         self._renew_timeout = renew_timeout
+        self._parked: set[asyncio.Timeout] = set()
 
     # -- reads ---------------------------------------------------------------------------------
     async def get(
@@ -209,11 +211,18 @@ class ConsulClient:
     # -- the server ----------------------------------------------------------------------------
     async def leader(self) -> str:
         """Address of the raft leader; empty when there is none."""
-        return answers.converted(await self._library.status.leader(), str, Op.STATUS)
+        response = await self._send(Op.STATUS, Request("GET", "/v1/status/leader"), SHORT_SECONDS)
+        return answers.decode(answers.TEXT, Op.STATUS, response)
 
     async def agent(self) -> AgentSelf:
         """What the agent that answers tells of itself: its version, node and limits."""
         return answers.converted(await self._library.agent.self(), AgentSelf, Op.AGENT)
+
+    def drop_parked(self) -> None:
+        """End all queries that are parked now: to their callers they fail, as if Consul had hung up."""
+        parked, self._parked = self._parked, set()
+        for query in parked:
+            query.reschedule(asyncio.get_running_loop().time())
 
     async def close(self) -> None:
         """Drop all connections."""
@@ -238,4 +247,21 @@ class ConsulClient:
                 params += (("wait", f"{round(wait * 1000)}ms"),)
         if mode != "default":
             params += ((mode, ""),)
-        return await self._send(op, Request("GET", f"/v1/kv/{key}", params, lane=lane, known=known), limit)
+        request = Request("GET", f"/v1/kv/{key}", params, lane=lane, known=known)
+        return await (self._park(request, limit) if op is Op.WATCH else self._send(op, request, limit))
+
+    async def _park(self, request: Request, limit: float) -> Response:
+        """Send a query that waits, unless ``drop_parked`` ends it.
+
+        Raises:
+            StoreUnavailable: it was dropped.
+        """
+        try:
+            async with asyncio.timeout(None) as query:
+                self._parked.add(query)
+                try:
+                    return await self._send(Op.WATCH, request, limit)
+                finally:
+                    self._parked.discard(query)
+        except TimeoutError as error:
+            raise StoreUnavailable("watch: dropped, because Consul's leader changed") from error

@@ -18,7 +18,7 @@ from store.consul.errors import Op, not_consul
 from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange
 from store.ports import Lane, Request
 
-_OPS = {"session": Op.SESSION_INFO, "status": Op.STATUS, "agent": Op.AGENT}
+_OPS = {"session": Op.SESSION_INFO, "agent": Op.AGENT}
 
 
 class LibraryHTTP:
@@ -63,7 +63,6 @@ class Library(base.Consul):
         self.http = self.http_connect()
         self.agent = base.Consul.Agent(self)
         self.session = base.Consul.Session(self)
-        self.status = base.Consul.Status(self)
 
     def http_connect(self, *_args: Any, **_options: Any) -> LibraryHTTP:
         """The client over ``Exchange``; the arguments of the library are ignored."""

@@ -121,7 +121,7 @@ async def test_404_keeps_the_index_and_is_absence() -> None:
 
 async def test_what_the_library_cannot_read_is_unexpected_and_not_its_own_error() -> None:
     with pytest.raises(UnexpectedAnswer):
-        await library(Recording(body=b"<html>")).status.leader()
+        await library(Recording(body=b"<html>")).agent.self()
     with pytest.raises(UnexpectedAnswer):
         await ConsulClient(Recording(body=b'{"Config":{}}'), clock=VirtualClock()).agent()
 
