@@ -48,8 +48,9 @@ servers: venv
 kubernetes: venv
 	@$(BIN)/python -m tests.binaries $(BUILT) >&2
 
-soak: servers ## A fleet on a real Consul under edits and faults for an hour (MINUTES=10 SEED=1)
-	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),60) $(addprefix --seed ,$(SEED))
+soak: servers ## A fleet on a real Consul under edits and faults for an hour (MINUTES=10 SEED=1 CONSULS=3)
+	@$(if $(CONSULS),unshare --net sh -c 'ip link set lo up && exec "$$@"' soak) \
+	  $(BIN)/python -m tests.soak --minutes $(or $(MINUTES),60) $(addprefix --seed ,$(SEED)) $(addprefix --servers ,$(CONSULS))
 
 lint: venv ## Formatting, rules, types, layers
 	$(BIN)/ruff format --check $(CODE)

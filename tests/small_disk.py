@@ -52,8 +52,14 @@ class SmallDisk:
 
         A second mount that cannot be written lies over the first, so files that are open do not prevent it.
         """
-        self._inside("mount", "--bind", str(self._folder), str(self._folder))
-        self._inside("mount", "-o", "remount,bind,ro", str(self._folder))
+        while True:
+            self._inside("mount", "--bind", str(self._folder), str(self._folder))
+            try:
+                self._inside("mount", "-o", "remount,bind,ro", str(self._folder))
+            except subprocess.CalledProcessError:
+                self.writable()  # somebody opened a file of the second mount before it was read-only
+            else:
+                return
 
     def writable(self) -> None:
         """End of ``read_only``."""

@@ -17,11 +17,12 @@ from tests.soak.run import soak
 def _main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--servers", type=int, default=1, help="of Consul; several need root")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="farmd-soak-"))
     print(f"seed {asked.seed}, {asked.minutes:g} minutes; logs of farms and agents: {folder}", flush=True)
-    result = asyncio.run(soak(asked.seed, asked.minutes, folder))
+    result = asyncio.run(soak(asked.seed, asked.minutes, folder, asked.servers))
     print(json.dumps(vars(result)))
     if result.found:
         print("\n".join([f"FAILED with seed {asked.seed}:", *result.found]), file=sys.stderr)

@@ -14,12 +14,15 @@ from store import operations
 from store.errors import StoreError
 from store.keys import is_sentinel
 from tests.fleet import long_log
+from tests.servers import ConsulServer
 from tests.soak.fleet import Fleet
 from tests.soak.operations import People
 from tests.soak.part import Part
 
 # The log that a server replays after a restart; it is written once for all restarts.
 LOG_TRANSACTIONS = 1500
+# A server that was divided from the others hears of the new leader within this time, and then its clients do.
+REJOIN_SECONDS = 15.0
 
 
 class Faults:
@@ -64,6 +67,8 @@ class Faults:
             self.consul_pause: 1,
             self.restore: 2,
         }
+        if len(fleet.consul.servers) > 1:
+            self._choices |= {self.consul_divided: 2, self.consul_without_quorum: 1}
 
     def heal(self) -> None:
         """Start what has ended, and let all connections pass: what faults that overlapped left behind."""
@@ -221,33 +226,58 @@ class Faults:
     async def consul_kill(self) -> None:
         await self._consul(self._fleet.consul.kill)
 
-    async def _consul(self, end: Callable[[], None]) -> None:
+    async def _consul(self, end: Callable[[ConsulServer], None]) -> None:
         """Half of the time thousands of entries of the log are replayed after those of the sessions."""
         async with self._store:
             if self._rng.random() < 0.5:
                 await long_log(self._fleet.client, LOG_TRANSACTIONS)
             with self._fleet.trouble():
-                await asyncio.to_thread(end)
+                server = await self._server()
+                await asyncio.to_thread(end, server)
                 await self._last(0, 8)
-                await asyncio.to_thread(self._fleet.consul.start)
+                await asyncio.to_thread(self._fleet.consul.start, server)
+                await self._rejoined()
 
     async def consul_pause(self) -> None:
         """The server answers nothing, and its connections stay open."""
         async with self._store:
             with self._fleet.trouble():
-                self._fleet.consul.pause()
+                server = await self._server()
+                self._fleet.consul.pause(server)
                 await self._last(2, 20)
-                self._fleet.consul.resume()
+                self._fleet.consul.resume(server)
+                await self._rejoined()
+
+    async def consul_divided(self) -> None:
+        """One server hears no other one; who asks it still reaches it."""
+        async with self._store:
+            with self._fleet.trouble():
+                with self._fleet.consul.isolated(await self._server()):
+                    await self._last(2, 20)
+                await self._rejoined()
+
+    async def consul_without_quorum(self) -> None:
+        """All servers but one answer nothing."""
+        async with self._store:
+            with self._fleet.trouble():
+                _, *stopped = self._rng.sample(self._fleet.consul.servers, len(self._fleet.consul.servers))
+                for server in stopped:
+                    self._fleet.consul.pause(server)
+                await self._last(2, 20)
+                for server in stopped:
+                    self._fleet.consul.resume(server)
+                await self._rejoined()
 
     async def restore(self) -> None:
         """The store goes back; half of the time somebody edits at once, now and then it goes back twice."""
         async with self._store:
             with self._fleet.trouble():
-                snapshot = await asyncio.to_thread(self._fleet.consul.snapshot)
+                server = self._fleet.consul.up[0]
+                snapshot = await asyncio.to_thread(server.snapshot)
                 await self._last(3, 20)
                 for _ in range(self._rng.choice((1, 1, 2))):
                     self._restored()
-                    await asyncio.to_thread(self._fleet.consul.restore, snapshot)
+                    await asyncio.to_thread(server.restore, snapshot)
                     self._restored()
                 if self._rng.random() < 0.5:
                     await self._people.act()
@@ -255,6 +285,20 @@ class Faults:
     # -- parts of these ------------------------------------------------------------------------
     async def _last(self, least: float, most: float) -> None:
         await asyncio.sleep(self._rng.uniform(least, most))
+
+    async def _server(self) -> ConsulServer:
+        """The leader half of the time, else any."""
+        leader = await asyncio.to_thread(lambda: self._fleet.consul.leader)
+        return (
+            leader or self._fleet.consul.up[0]
+            if self._rng.random() < 0.5
+            else self._rng.choice(self._fleet.consul.up)
+        )
+
+    async def _rejoined(self) -> None:
+        """Where there are several servers, those who ask the one that was away need time for new sessions."""
+        if len(self._fleet.consul.servers) > 1:
+            await asyncio.sleep(REJOIN_SECONDS)
 
     def _farm(self) -> Part:
         return self._fleet.farms[self._rng.choice(sorted(self._fleet.farms))]

@@ -20,10 +20,10 @@ from store import registration
 from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.keys import Keys
+from tests.consul_group import Balancer, ConsulGroup
 from tests.fault.invariants import Dump
 from tests.fleet import CLOCK, client_of
 from tests.proxy import Proxy
-from tests.servers import ConsulServer
 from tests.small_disk import SmallDisk
 from tests.soak import processes
 from tests.soak.gates import Smoke, smoke
@@ -39,7 +39,7 @@ DISK_MEGABYTES = 16
 class Fleet:
     """Everything that runs. ``client`` talks to Consul itself, never through a proxy."""
 
-    consul: ConsulServer
+    consul: ConsulGroup
     client: ConsulClient
     keys: Keys
     smoke: Smoke
@@ -73,7 +73,7 @@ class Fleet:
         """The names of all sessions that Consul has, sorted."""
 
         def ask() -> list[dict[str, Any]]:
-            with urllib.request.urlopen(f"{self.consul.url}/v1/session/list", timeout=10) as answer:
+            with urllib.request.urlopen(f"{self.consul.up[0].url}/v1/session/list", timeout=10) as answer:
                 found: list[dict[str, Any]] = json.load(answer)
                 return found
 
@@ -89,12 +89,15 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet_of(farms: int, agents: int, folder: Path) -> AsyncIterator[Fleet]:
-    """A fleet whose processes have all been started; none of them is left afterwards."""
+async def fleet_of(farms: int, agents: int, folder: Path, servers: int = 1) -> AsyncIterator[Fleet]:
+    """A fleet whose processes have all been started; none of them is left afterwards.
+
+    Its processes ask the servers of Consul by turns, each its own one.
+    """
     token = secrets.token_hex(3)
     async with AsyncExitStack() as stack:
-        consul = stack.enter_context(ConsulServer(dev=False, http_max_conns_per_client=10_000))
-        client = client_of(consul.address)
+        consul = stack.enter_context(ConsulGroup(servers))
+        client = client_of((await stack.enter_async_context(Balancer(consul.up, each_request=True))).address)
         stack.push_async_callback(client.close)
         asked = await stack.enter_async_context(smoke(random.Random(token)))
         fleet = Fleet(consul, client, Keys(f"soak-{token}/"), asked)
@@ -102,14 +105,14 @@ async def fleet_of(farms: int, agents: int, folder: Path) -> AsyncIterator[Fleet
         stack.push_async_callback(_end, fleet)
         for number in range(1, farms + 1):
             name = f"farm-{number}"
-            proxy = await stack.enter_async_context(Proxy(consul.address))
+            proxy = await stack.enter_async_context(Proxy(consul.servers[number % servers].address))
             fleet.farms[name] = Part("run", name, proxy, folder, _farm(fleet, name))
         for number in range(1, agents + 1):
             node = f"n{number}-{token}"
             (folder / node).mkdir()
             fleet.disks[node] = stack.enter_context(SmallDisk(folder / node, DISK_MEGABYTES))
             fleet.zones[node] = ZONES[number % len(ZONES)]
-            proxy = await stack.enter_async_context(Proxy(consul.address))
+            proxy = await stack.enter_async_context(Proxy(consul.servers[number % servers].address))
             fleet.agents[node] = Part("agent", node, proxy, folder, _agent(fleet, node))
         for part in fleet.parts:
             part.start()

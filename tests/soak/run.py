@@ -41,10 +41,10 @@ class Result:
     found: list[str] = field(default_factory=list)
 
 
-async def soak(seed: int, minutes: float, folder: Path) -> Result:
+async def soak(seed: int, minutes: float, folder: Path, servers: int = 1) -> Result:
     """Run rounds until the time is over or something is found; the round that began is finished."""
     result, began = Result(seed), time.monotonic()
-    async with fleet_of(FARMS, AGENTS, folder) as fleet:
+    async with fleet_of(FARMS, AGENTS, folder, servers) as fleet:
         people = People(fleet, random.Random(f"{seed}/people"), result.edits)
         watch = Watch(fleet, people.killed)
         faults = Faults(fleet, people, random.Random(f"{seed}/faults"), result.faults, watch.restored)
