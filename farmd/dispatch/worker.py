@@ -124,6 +124,8 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         else:
             waiting = await dispatcher.start_and_skip_gc(snapshot.former).dispatch(plan.acts)
         await writing.note()
+        if plan.phase == "deleting" and plan.note is not None:
+            await self.reread()  # of what was handed over before that note this farm may not have heard yet
         self._writing = None
         self._measure(snapshot, plan)
         if not waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from farmd.dispatch.index import Index
+from store import codec, operations
 from store.apps import ALL, KIND, MAX_WAITS, DispatchState, TypedReference
+from store.errors import TransactionRejected
 from store.ports import Request
 from store.work import Work
 from tests.app_fleet import KEYS, app_fleet, rc
@@ -130,6 +133,33 @@ async def test_an_object_is_handed_only_while_the_other_app_waits_for_it() -> No
         await fleet.apply(rc("db"), prune=True, mass=True)
         await fleet.reached(1, app="next")
         assert tried == 2
+
+
+async def test_r31_an_app_that_ends_is_handed_nothing_at_its_end() -> None:
+    """Another farm hands over while the app waits, and the app's farm has not heard of that at its end."""
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web"))
+        await fleet.reached(1)
+        await fleet.apply(rc("web"), app="next", adopt=[ALL])
+        await fleet.told("waiting until", app="next")
+        waits, web = await fleet.fleet.client.read(KEYS.work(KIND, "next")), (await fleet.records())["web"]
+        assert waits is not None
+        record = codec.encode(replace(web, part_of="apps/next"))
+        hand = [operations.check_index(waits.key, waits.modify_index)]
+        hand += [operations.put(KEYS.record("rcs", web.id), record)]
+        tried = []
+
+        async def hands_over(request: Request) -> None:
+            if request.path == "/v1/txn" and KEYS.trackers("next").encode() in request.body and not tried:
+                tried.append(hand)
+                with suppress(TransactionRejected):
+                    await fleet.fleet.client.transaction(hand)
+
+        fleet.fleet.farms["f0"].faults.before = hands_over
+        await fleet.say("next", deleting="objects")
+        await fleet.gone("next")
+        assert tried
+        assert (await fleet.records())["web"].part_of == "apps/shop"
 
 
 async def test_an_index_keeps_nothing_of_an_app_that_waits_no_more() -> None:
