@@ -144,28 +144,9 @@ async def submit(
     Raises:
         StoreError: from ``may_write``, or a refusal that concerns all batches (access denied).
     """
-    results: dict[int, Result[T]] = {}
-    queue = iter(enumerate(batches))
-    stopped = False
-
-    tasks: list[asyncio.Task[None]] = []
-
-    async def drain() -> None:
-        nonlocal stopped
-        while not stopped and (following := next(queue, None)) is not None:
-            position, batch = following
-            if len(tasks) < in_flight:
-                tasks.append(asyncio.create_task(drain()))
-            try:
-                result = await commit(client, batch, clock=clock, may_write=may_write)
-            except StoreError:
-                stopped = True
-                raise
-            results[position] = result
-            if result.committed:
-                committed(result)
-
-    tasks.append(asyncio.create_task(drain()))
+    submission = _Submission(client, clock, may_write, committed, in_flight, iter(enumerate(batches)))
+    submission.begin()
+    tasks = submission.tasks
     try:
         # Also after an error the requests in flight are awaited: cancelled, their outcome would be unknown.
         while pending := [task for task in tasks if not task.done()]:
@@ -177,7 +158,43 @@ async def submit(
     for error in ended:
         if error is not None:
             raise error
-    return [results[position] for position in sorted(results)]
+    return [submission.results[position] for position in sorted(submission.results)]
+
+
+@dataclass(slots=True)
+class _Submission(Generic[T]):
+    """The state of one ``submit``, without a reference cycle: it is freed when it ends.
+
+    As garbage its thousands of operations would wait for the collector, which then blocks the loop for long.
+    """
+
+    client: ConsulClient
+    clock: Clock
+    may_write: Callable[[], None]
+    committed: Callable[[Result[T]], None]
+    in_flight: int
+    queue: Iterator[tuple[int, Batch[T]]]
+    results: dict[int, Result[T]] = field(default_factory=dict)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    stopped: bool = False
+
+    def begin(self) -> None:
+        """Start one more task that takes batches from the queue."""
+        self.tasks.append(asyncio.create_task(self._drain()))
+
+    async def _drain(self) -> None:
+        while not self.stopped and (following := next(self.queue, None)) is not None:
+            position, batch = following
+            if len(self.tasks) < self.in_flight:
+                self.begin()
+            try:
+                result = await commit(self.client, batch, clock=self.clock, may_write=self.may_write)
+            except StoreError:
+                self.stopped = True
+                raise
+            self.results[position] = result
+            if result.committed:
+                self.committed(result)
 
 
 async def commit(

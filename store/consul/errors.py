@@ -123,7 +123,7 @@ def denied_operations(error: AccessDenied, tried: Sequence[Operation]) -> Access
     """A transaction's denial that names the first denied operation; all denied keys are in the fields."""
     places = [place for place in error.fields.get("operations", ()) if place < len(tried)]
     if not places:
-        return error
+        return AccessDenied(error.message, **error.fields)
     # Consul also denies checks; a denied change tells people more.
     first = next(
         (tried[place] for place in places if not tried[place].verb.startswith("check")), tried[places[0]]
@@ -153,9 +153,9 @@ def unanswered(op: Op, error: OutcomeUnknown | UnexpectedAnswer) -> StoreError:
     A read changed nothing; if the server hung up without a status, its limit of connections is reached (R23).
     """
     if op.writes:
-        return error if isinstance(error, OutcomeUnknown) else OutcomeUnknown(error.message, **error.fields)
+        return OutcomeUnknown(error.message, **error.fields)
     if isinstance(error, UnexpectedAnswer):
-        return error
+        return UnexpectedAnswer(error.message, **error.fields)
     kind = Throttled if error.fields.get("disconnected") else StoreUnavailable
     return kind(error.message, **error.fields)
 

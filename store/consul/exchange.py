@@ -54,21 +54,26 @@ class Exchange:
         """
         start, code = self._clock.mono(), "cancelled"
         try:
-            response = await self.transport.send(self._with_token(request), timeout)
+            response = await self._answered(op, self._with_token(request), timeout)
             code = str(response.status) if response.status in STATUSES else "other"
-        except (OutcomeUnknown, UnexpectedAnswer) as error:
-            meaning = errors.unanswered(op, error)
-            code = meaning.code
-            raise meaning from error
         except StoreError as error:
             code = error.code
             raise
         finally:
             self._record(op, code, start)
         failure = errors.problem(op, response, request.path.partition(_KV)[2])
-        if failure is not None:
+        if failure is None:
+            return response
+        try:
             raise failure
-        return response
+        finally:
+            del failure  # its traceback refers to this frame: only the collector of cycles would free both
+
+    async def _answered(self, op: Op, request: Request, timeout: float) -> Response:
+        try:
+            return await self.transport.send(request, timeout)
+        except (OutcomeUnknown, UnexpectedAnswer) as error:
+            raise errors.unanswered(op, error) from error
 
     def _with_token(self, request: Request) -> Request:
         token = self._token() if self._token is not None else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from aiohttp import web
@@ -26,6 +26,7 @@ from store.errors import (
     TransactionRejected,
     UnexpectedAnswer,
 )
+from tests.garbage import garbage
 from tests.scripted_consul import Answer, Scripted, Seen, json_answer, text_answer
 from tests.virtual import VirtualClock
 
@@ -308,3 +309,14 @@ async def test_a_read_that_is_not_answered_in_time_is_unavailable() -> None:
             await client.renew_session("s")
         assert type(caught.value) is StoreUnavailable
         release.set()
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("status", [0, 403, 500])
+async def test_errors_are_freed_without_the_collector(call: Call, status: int) -> None:
+    """They refer to requests, answers and operations. Status 0: the server hangs up."""
+    answer = always(lambda: text_answer("refused", status) if status else None)
+    async with client_of(answer) as (client, _):
+        with garbage() as left, suppress(StoreError):
+            await call(client)
+    assert [each for each in left if isinstance(each, StoreError)] == []

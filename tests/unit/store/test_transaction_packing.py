@@ -23,6 +23,7 @@ from store.errors import (
 )
 from store.operations import MAX_BODY_BYTES, MAX_OPERATIONS, Operation
 from store.transaction import ATTEMPTS, ROUTINE_BYTES, Batch, Group, Result, commit, pack, submit
+from tests.garbage import garbage
 from tests.virtual import VirtualClock
 
 FENCE = [operations.check_session("lock", "s"), operations.check_index("lock", 1)]
@@ -200,6 +201,12 @@ async def test_r25_several_transactions_are_in_flight_and_results_come_in_order(
     assert client.most_in_flight == 4
     assert [result.batch for result in results] == batches
     assert sorted(r.batch.groups[0].subject for r in told) == list(range(20))
+
+
+async def test_what_was_submitted_is_freed_without_the_collector() -> None:
+    with garbage() as left:
+        await submit(Client(), batches_of(20), clock=_running())  # type: ignore[arg-type]
+    assert [each for each in left if isinstance(each, Batch | Result | asyncio.Task)] == []
 
 
 async def test_one_rejection_stops_no_other_batch() -> None:
