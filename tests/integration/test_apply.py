@@ -115,7 +115,7 @@ async def test_people_change_what_the_files_leave_to_them_and_nothing_else(offic
 async def test_a_revision_that_fails_goes_back_and_exits_with_9(office: Office) -> None:
     assert (await office.apply()).code == 0
     office.edit("web.yaml", "command: [sh, -c", "command: [no-such-program, -c")
-    office.edit("web.yaml", "wave: 1", "wave: 1\nrollout: {progress_deadline: 3s}")
+    office.edit("web.yaml", "wave: 1", "wave: 1\nrollout: {progress_deadline: 10s}")
     failed = await office.apply()
     assert failed.code == 9, failed
     assert "revision 2 failed: rc/hello-web:" in failed.err
