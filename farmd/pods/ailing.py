@@ -55,7 +55,7 @@ async def told(client: ConsulClient, keys: Keys, place: Place, pods: Mapping[Pla
     seen = state.reality
     differs = seen is not None and seen.manifest != state.pod.record.manifest
     if _rank(state) > len(_SEVERITY) and not differs:
-        return f"{text}: not yet"
+        return f"{text}: it is still starting"
     entry = await client.read(keys.reality(*place))
     try:
         said = None if entry is None else codec.decode(Reality, entry.value, entry.key)

@@ -41,7 +41,7 @@ async def test_the_worst_pods_exit_is_in_the_status_and_a_crash_loop_is_one_aler
 
         await eventually(so, what=f"status {state} {reason!r}")
 
-    await says("progressing", "2 of 2 pods are not healthy; node1/hello: not yet")
+    await says("progressing", "2 of 2 pods are not healthy; node1/hello: it is still starting")
     entries = await cluster.entries(cluster.keys.tree("intent"))
     for node in ("node1", "node2"):
         index = entries[cluster.keys.intent(node, "hello")].modify_index

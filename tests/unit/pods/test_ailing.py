@@ -57,7 +57,7 @@ def test_the_worst_pod_is_the_one_that_fails_most_surely(
         (OTHER, Reality(manifest=NEWER), f"it runs {NEWER[:12]}, and should run {SHA[:12]}"),
         (OTHER, Reality(manifest=NEWER, reason="cannot act on intent 5: x"), "cannot act on intent 5: x"),
         (pod(absent=True), None, "its node's agent is absent"),
-        (pod(reality=False), None, "not yet"),
+        (pod(reality=False), None, "it is still starting"),
     ],
 )
 async def test_its_exit_is_read_from_what_its_node_said(
