@@ -90,12 +90,12 @@ async def _steps_told(invocation: Invocation) -> AsyncIterator[Step]:
 
 async def _outside(invocation: Invocation, place: Place) -> Report:
     """What is found in the cluster that a person means, where farms work in one."""
-    working = any(farm.clusters for farm in await overview.farms(invocation.client, invocation.keys))
-    if not (working or place.named):
-        return Report()
-    if not place.configured(os.environ):
-        return Report({"Kubernetes": "not examined: no kubeconfig (--kubeconfig, or KUBECONFIG)"})
     try:
+        working = any(farm.clusters for farm in await overview.farms(invocation.client, invocation.keys))
+        if not (working or place.named):
+            return Report()
+        if not place.configured(os.environ):
+            return Report({"Kubernetes": "not examined: no kubeconfig (--kubeconfig, or KUBECONFIG)"})
         async with connected(place) as cluster:
             return await outside.examine(invocation.call, cluster.transport)
     except StoreError as error:

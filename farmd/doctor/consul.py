@@ -13,6 +13,7 @@ from store.manifests import MAX_MANIFEST_BYTES
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
+NO_LEADER = "no-leader"
 OLDEST = (1, 8)
 # A farm parks up to 64 queries and needs further connections to write.
 CONNECTIONS = 100
@@ -43,7 +44,7 @@ async def check(client: ConsulClient, own: AgentSelf) -> Report:
     if not leader:
         findings.append(
             Finding(
-                "no-leader",
+                NO_LEADER,
                 "consul",
                 "Consul has no leader: nothing can be written, and farms freeze",
                 "look at consul operator raft list-peers and the servers' logs",

@@ -40,15 +40,17 @@ PATIENCE_SECONDS = 3.0
 
 
 async def examine(client: ConsulClient, keys: Keys, clock: Clock, step: Step = lambda _: None) -> Report:
-    """All findings, and a few facts; ``step`` gets what is read next.
+    """All findings, and a few facts; ``step`` gets what is read next. Without a leader nothing can be read.
 
     Raises:
         StoreError: Consul cannot be reached, or the token may not read.
     """
     step("Consul's agent and leader")
     own = await consul.told(client)
-    servers = await consul.check(client, own)
     room = disk.check(own.debug_config.data_directory, own.config.node_id)
+    servers = room.beside(await consul.check(client, own))
+    if any(finding.code == consul.NO_LEADER for finding in servers.findings):
+        return servers
     seen = await survey(client, keys, clock, step)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
     findings += [*clusters.check(seen), *health.check(seen)]
@@ -61,8 +63,8 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock, step: Step = l
         again = await survey(client, keys, clock, lambda what: step(f"once more: {what}"))
         still = {(each.code, each.object) for each in (*_lost(again), *health.passing(again))}
         lost = [finding for finding in (*passing, *lost) if (finding.code, finding.object) in still]
-    facts = {**servers.facts, **room.facts, **_facts(seen), **presence.facts(seen)}
-    return Report(facts, _unique((*servers.findings, *room.findings, *findings, *lost)))
+    facts = {**servers.facts, **_facts(seen), **presence.facts(seen)}
+    return Report(facts, _unique((*servers.findings, *findings, *lost)))
 
 
 def _lost(seen: Survey) -> list[Finding]:

@@ -11,9 +11,11 @@ import pytest
 
 from farmd.doctor.disk import check, judge
 from store.certificates import ends_of
+from store.consul.client import ConsulClient
+from store.errors import StoreError
 from store.times import rfc3339
 from tests.farmctl import Farmctl, Result
-from tests.fleet import cluster_on, start_farm
+from tests.fleet import client_of, cluster_on, start_farm
 from tests.kubernetes_certificates import certificates
 from tests.ports import free_ports
 from tests.servers import ConsulServer
@@ -40,6 +42,31 @@ async def test_a_session_that_ends_before_an_election_does_is_a_finding() -> Non
             finally:
                 await farm.close()
     assert "leader of Consul may take 6 s (heartbeat 3s)" in codes(found)["ttl-short"]
+
+
+async def test_servers_without_a_leader_are_the_finding_where_nothing_can_be_read() -> None:
+    server = ConsulServer(dev=False, peers=("127.0.0.1:1", "127.0.0.1:2"))
+    try:
+        server.launch()
+        client = client_of(server.address)
+        while await _silent(client):
+            await asyncio.sleep(0.1)
+        assert await client.leader() == ""
+        await client.close()
+        found = await diagnosed(server.address, "alone/")
+    finally:
+        server.close()
+    assert found.code == 1, found
+    assert "nothing can be written" in codes(found)["no-leader"]
+    assert found.json["facts"]["consul leader"] == "none"
+
+
+async def _silent(client: ConsulClient) -> bool:
+    try:
+        await client.leader()
+    except StoreError:
+        return True
+    return False
 
 
 async def test_the_disk_of_a_consul_on_this_machine_is_looked_at(tmp_path: Path) -> None:
