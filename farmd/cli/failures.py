@@ -47,7 +47,11 @@ _CODES: list[tuple[type[Exception], int]] = [
 _HINTS: list[tuple[type[Exception], str]] = [
     (errors.AccessDenied, "the token may not do this: check CONSUL_HTTP_TOKEN_FILE or --token-file"),
     (errors.NoLeader, "Consul answers, but has no leader; look at consul operator raft list-peers"),
-    (errors.Throttled, "Consul refuses more connections from here (http_max_conns_per_client); try again"),
+    (
+        errors.Throttled,
+        "Consul refuses more connections from here (http_max_conns_per_client), or a proxy reaches no Consul; "
+        "try again",
+    ),
     (errors.CredentialInvalid, "mend that file, or name another one (farmctl --help)"),
     (errors.StoreUnavailable, "is Consul running there? check CONSUL_HTTP_ADDR or --http-addr"),
     (errors.UnexpectedAnswer, "what answers there is not Consul: check CONSUL_HTTP_ADDR or --http-addr"),
