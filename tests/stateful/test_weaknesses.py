@@ -26,15 +26,15 @@ THEIRS = Intent("f" * 64, "feedfeedfeedfeed")
 
 
 def requests_of(scene: Scene, name: str) -> list[Request]:
-    """Everything that a farm sends from now on, but its parked queries, renewals and looks at statuses."""
+    """All that a farm sends from now on, but parked queries, renewals and looks at leader and statuses."""
     sent: list[Request] = []
+    regular = ("/session/renew/", "/status/leader", KEYS.tree("status"))
     line = scene.farms[name].line
     send = line.send
 
     async def noted(request: Request, timeout: float) -> Response:
         params = dict(request.params)
-        regular = "/session/renew/" in request.path or KEYS.tree("status") in request.path
-        if int(params.get("index", "0")) == 0 and not regular:
+        if int(params.get("index", "0")) == 0 and not any(path in request.path for path in regular):
             sent.append(request)
         return await send(request, timeout)
 
