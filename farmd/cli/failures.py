@@ -49,7 +49,7 @@ _HINTS: list[tuple[type[Exception], str]] = [
     (errors.NoLeader, "Consul answers, but has no leader; look at consul operator raft list-peers"),
     (
         errors.Throttled,
-        "Consul refuses more connections from here (http_max_conns_per_client), or a proxy reaches no Consul; "
+        "Consul refuses more connections from here (http_max_conns_per_client), or a proxy reaches none; "
         "try again",
     ),
     (errors.CredentialInvalid, "mend that file, or name another one (farmctl --help)"),

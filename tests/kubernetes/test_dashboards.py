@@ -81,3 +81,4 @@ async def told(seen: Hour) -> None:
     """Wait until Prometheus evaluated what happened."""
     for alert in sorted(RAISED):
         await seen.seen(f'count_over_time(ALERTS{{alertname="{alert}"}}[10m])')
+    await seen.seen("sum(increase(farmd_deployment_duration_seconds_count[10m])) > 0")  # ends last of all
