@@ -20,6 +20,7 @@ from farmd.cli.names import findings
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, render
 from farmd.doctor import certificates, fixes, outside
+from farmd.doctor.consul import NO_LEADER
 from farmd.doctor.examine import examine
 from farmd.doctor.model import Finding, Report
 from farmd.doctor.survey import Step
@@ -58,7 +59,8 @@ async def doctor(invocation: Invocation, targets: tuple[str, ...], kubeconfig: s
         return
     consul = Address.from_environment(os.environ, address(invocation.settings, os.environ))
     report = report.beside(await certificates.check(consul, os.environ, clock))
-    report = (await _outside(invocation, Place(kubeconfig, context))).beside(report)
+    if not report.has(NO_LEADER):
+        report = (await _outside(invocation, Place(kubeconfig, context))).beside(report)
     _show(invocation, report)
     if report.findings:
         raise click.exceptions.Exit(FINDINGS)
@@ -90,12 +92,12 @@ async def _steps_told(invocation: Invocation) -> AsyncIterator[Step]:
 
 async def _outside(invocation: Invocation, place: Place) -> Report:
     """What is found in the cluster that a person means, where farms work in one."""
+    working = any(farm.clusters for farm in await overview.farms(invocation.client, invocation.keys))
+    if not (working or place.named):
+        return Report()
+    if not place.configured(os.environ):
+        return Report({"Kubernetes": "not examined: no kubeconfig (--kubeconfig, or KUBECONFIG)"})
     try:
-        working = any(farm.clusters for farm in await overview.farms(invocation.client, invocation.keys))
-        if not (working or place.named):
-            return Report()
-        if not place.configured(os.environ):
-            return Report({"Kubernetes": "not examined: no kubeconfig (--kubeconfig, or KUBECONFIG)"})
         async with connected(place) as cluster:
             return await outside.examine(invocation.call, cluster.transport)
     except StoreError as error:

@@ -49,7 +49,7 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock, step: Step = l
     own = await consul.told(client)
     room = disk.check(own.debug_config.data_directory, own.config.node_id)
     servers = room.beside(await consul.check(client, own))
-    if any(finding.code == consul.NO_LEADER for finding in servers.findings):
+    if servers.has(consul.NO_LEADER):
         return servers
     seen = await survey(client, keys, clock, step)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]

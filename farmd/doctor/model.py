@@ -78,6 +78,10 @@ class Report:
     facts: dict[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
 
+    def has(self, code: str) -> bool:
+        """Whether one of the findings has this code."""
+        return any(finding.code == code for finding in self.findings)
+
     def beside(self, other: Report) -> Report:
         """Both reports as one, the other first."""
         return Report({**other.facts, **self.facts}, (*other.findings, *self.findings))

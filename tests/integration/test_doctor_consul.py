@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import ssl
 import subprocess
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from farmd.doctor.disk import check, judge
 from store.certificates import ends_of
-from store.consul.client import ConsulClient
 from store.errors import StoreError
 from store.times import rfc3339
 from tests.farmctl import Farmctl, Result
-from tests.fleet import client_of, cluster_on, start_farm
+from tests.fleet import client_of, cluster_on, eventually, start_farm
 from tests.kubernetes_certificates import certificates
 from tests.ports import free_ports
 from tests.servers import ConsulServer
@@ -24,9 +24,10 @@ from tests.small_disk import SmallDisk
 GIB = 1 << 30
 
 
-async def diagnosed(address: str, prefix: str, **variables: str) -> Result:
+async def diagnosed(address: str, prefix: str, *words: str, **variables: str) -> Result:
     """The doctor's report, beside a farm in this loop."""
-    return await asyncio.to_thread(Farmctl(address, prefix, variables=variables), "doctor", "-o", "json")
+    farmctl = Farmctl(address, prefix, variables=variables)
+    return await asyncio.to_thread(farmctl, "doctor", "-o", "json", *words)
 
 
 def codes(found: Result) -> dict[str, str]:
@@ -45,28 +46,21 @@ async def test_a_session_that_ends_before_an_election_does_is_a_finding() -> Non
 
 
 async def test_servers_without_a_leader_are_the_finding_where_nothing_can_be_read() -> None:
-    server = ConsulServer(dev=False, peers=("127.0.0.1:1", "127.0.0.1:2"))
-    try:
+    with closing(ConsulServer(dev=False, peers=("127.0.0.1:1", "127.0.0.1:2"))) as server:
         server.launch()
         client = client_of(server.address)
-        while await _silent(client):
-            await asyncio.sleep(0.1)
-        assert await client.leader() == ""
+
+        async def answers() -> bool:
+            with suppress(StoreError):
+                return await client.leader() == ""
+            return False
+
+        await eventually(answers, what="an answer")
         await client.close()
-        found = await diagnosed(server.address, "alone/")
-    finally:
-        server.close()
+        found = await diagnosed(server.address, "alone/", "--kubeconfig", "unread.yaml")
     assert found.code == 1, found
     assert "nothing can be written" in codes(found)["no-leader"]
     assert found.json["facts"]["consul leader"] == "none"
-
-
-async def _silent(client: ConsulClient) -> bool:
-    try:
-        await client.leader()
-    except StoreError:
-        return True
-    return False
 
 
 async def test_the_disk_of_a_consul_on_this_machine_is_looked_at(tmp_path: Path) -> None:
