@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from tests.farmctl import ROOT, Farmctl
 from tests.ports import free_ports, pod_ports
 from tests.processes import Program
 from tests.server_process import ServerProcess
+from tests.servers import leader_of
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 SERVERS = tuple(name for name in SERVICES if name.startswith("consul-"))
@@ -55,20 +55,12 @@ class Member(ServerProcess):
 
     def ready(self) -> bool:
         """Whether it names a leader."""
-        return self.leader() != ""
-
-    def leader(self) -> str:
-        """The leader that it knows, as ``host:port`` between servers; empty: none, or it does not answer."""
-        try:
-            with urllib.request.urlopen(f"http://{self.address}/v1/status/leader", timeout=2) as answer:
-                return str(answer.read().decode().strip().strip('"'))
-        except OSError:
-            return ""
+        return leader_of(self.address) != ""
 
     @property
     def leads(self) -> bool:
         """Whether it is the leader."""
-        return self.leader() == f"127.0.0.1:{self._ports['server']}"
+        return leader_of(self.address) == f"127.0.0.1:{self._ports['server']}"
 
 
 class Fleet:

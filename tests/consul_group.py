@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import itertools
 import subprocess
-import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Self
 
 from tests.proxy import Proxy
-from tests.servers import ConsulServer
+from tests.servers import ConsulServer, leader_of
 
 
 class ConsulGroup:
@@ -55,7 +54,7 @@ class ConsulGroup:
     @property
     def leader(self) -> ConsulServer | None:
         """Whom a majority of those that run names as the leader."""
-        named = [said for server in self.up if (said := leader_of(server))]
+        named = [said for server in self.up if (said := leader_of(server.address))]
         for server in self.servers:
             if 2 * named.count(f"{server.host}:{server.server_port}") > len(self.servers):
                 return server
@@ -128,12 +127,3 @@ class Balancer(Proxy):
     @upstream.setter
     def upstream(self, _: str) -> None:
         """The servers say it."""
-
-
-def leader_of(server: ConsulServer) -> str:
-    """The leader that a server names, as ``host:port``; empty: none, or it does not answer."""
-    try:
-        with urllib.request.urlopen(f"{server.url}/v1/status/leader", timeout=1) as answer:
-            return str(answer.read().decode().strip().strip('"'))
-    except OSError:
-        return ""

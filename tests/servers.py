@@ -88,10 +88,9 @@ class ConsulServer(ServerProcess):
 
     def ready(self) -> bool:
         """Whether the server names a leader and has registered itself, without which it opens no session."""
+        if not leader_of(self.address):
+            return False
         try:
-            with urllib.request.urlopen(f"{self.url}/v1/status/leader", timeout=2) as answer:
-                if len(answer.read()) <= 4:
-                    return False
             token = self._config.get("acl", {}).get("tokens", {}).get("master", "")
             nodes = urllib.request.Request(f"{self.url}/v1/catalog/nodes", headers={"X-Consul-Token": token})
             with urllib.request.urlopen(nodes, timeout=2) as answer:
@@ -134,3 +133,12 @@ class ConsulServer(ServerProcess):
         where = ["-bind", self.host, "-client", self.host, "-node", self._node]
         configuration = ["-config-file", str(self.folder / "config.json")]
         return [str(binary("consul")), "agent", *mode, *data, *where, *listed, *configuration]
+
+
+def leader_of(address: str) -> str:
+    """The leader that a server names, as ``host:port`` of servers; empty: none, or it does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/v1/status/leader", timeout=2) as answer:
+            return str(json.loads(answer.read()))
+    except OSError:
+        return ""

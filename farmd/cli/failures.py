@@ -49,8 +49,7 @@ _HINTS: list[tuple[type[Exception], str]] = [
     (errors.NoLeader, "Consul answers, but has no leader; look at consul operator raft list-peers"),
     (
         errors.Throttled,
-        "Consul refuses more connections from here (http_max_conns_per_client), or a proxy reaches none; "
-        "try again",
+        "Consul has too many connections from here (http_max_conns_per_client), or a proxy hangs up",
     ),
     (errors.CredentialInvalid, "mend that file, or name another one (farmctl --help)"),
     (errors.StoreUnavailable, "is Consul running there? check CONSUL_HTTP_ADDR or --http-addr"),

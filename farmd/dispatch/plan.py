@@ -181,7 +181,8 @@ def _collect(shot: Snapshot, kept: Applied) -> Plan:
 
 def _ending(shot: Snapshot) -> Plan:
     """Nothing is wanted any more. Before its end the app says that it waits for nothing, so that no other app
-    hands something over to it in the meantime."""
+    hands something over to it in the meantime.
+    """
     found = sweep(shot, back=False)
     if found.over and (shot.state.waits or shot.state.behind):
         note = replace(shot.state, waits=[], behind=[])

@@ -33,11 +33,14 @@ async def absent(
         if len(some) < MANY:
             continue
         try:
-            resource = await resource_of(some[0])
-            unseen = [ref for ref in some if resource is not None and not watching.version(resource, ref)]
-            if resource is not None and len(unseen) >= MANY:
-                names = await watching.names(resource, some[0].namespace, CROWD * len(unseen))
-                found |= {str(ref) for ref in unseen if names is not None and ref.name not in names}
+            if (resource := await resource_of(some[0])) is None:
+                continue
+            unseen = [ref for ref in some if not watching.version(resource, ref)]
+            if len(unseen) < MANY:
+                continue
+            names = await watching.names(resource, some[0].namespace, CROWD * len(unseen))
+            if names is not None:
+                found |= {str(ref) for ref in unseen if ref.name not in names}
         except KubernetesError:
             continue  # the read of each tells what is wrong
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,35 +46,27 @@ def test_a_write_that_the_disk_does_not_answer_is_logged_with_its_place(
     assert fields["where"].startswith("write_state (test_blocked.py:")
 
 
+def told_of(ages: Iterable[float], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each line, where looks find a loop that old one after the other."""
+    left, seen, log = iter(ages), threading.Event(), Log()
+
+    def age() -> float:
+        found = next(left, None)
+        if found is None:
+            seen.set()
+        return found or 0.0
+
+    monkeypatch.setattr(blocked, "log", log)
+    with blocked.told(age, look=0.01, limit=10.0):
+        assert seen.wait(60)
+    return [fields["seconds"] for _, fields in log.lines]
+
+
 def test_a_process_that_was_stopped_as_a_whole_is_not_said_to_be_blocked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ages, seen = iter([0.0, 60.0, 0.0, 60.0]), threading.Event()
-
-    def age() -> float:
-        found = next(ages, None)
-        if found is None:
-            seen.set()
-        return found or 0.0
-
-    log = Log()
-    monkeypatch.setattr(blocked, "log", log)
-    with blocked.told(age, look=0.01, limit=10.0):
-        assert seen.wait(60)
-    assert log.lines == []
+    assert told_of([0.0, 60.0, 0.0, 60.0], monkeypatch) == []
 
 
 def test_a_loop_that_stays_blocked_is_logged_once_until_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    ages, seen = iter([60.0, 65.0, 70.0, 0.0, 60.0, 65.0]), threading.Event()
-
-    def age() -> float:
-        found = next(ages, None)
-        if found is None:
-            seen.set()
-        return found or 0.0
-
-    log = Log()
-    monkeypatch.setattr(blocked, "log", log)
-    with blocked.told(age, look=0.01, limit=10.0):
-        assert seen.wait(60)
-    assert [fields["seconds"] for _, fields in log.lines] == [65.0, 65.0]
+    assert told_of([60.0, 65.0, 70.0, 0.0, 60.0, 65.0], monkeypatch) == [65.0, 65.0]
