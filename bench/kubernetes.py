@@ -47,12 +47,13 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE", "APPLY")
 
 @dataclass(frozen=True)
 class Call:
-    """One request of a bare client."""
+    """One request of a bare client; ``user``: for whom it speaks, if not for itself."""
 
     method: str
     path: str
     body: Any = None
     type: str = "application/json"
+    user: str = ""
 
 
 @dataclass
@@ -88,6 +89,8 @@ class Setting:
         """
         data = None if call.body is None else json.dumps(call.body).encode()
         headers = {"Content-Type": call.type} if data else {}
+        if call.user:
+            headers["Impersonate-User"] = call.user
         url = self.api.url + call.path
         async with self.session.request(call.method, url, data=data, headers=headers) as answer:
             text = await answer.read()
