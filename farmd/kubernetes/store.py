@@ -1,4 +1,4 @@
-"""The objects of one resource as a watch knows them, indexed by their owner.
+"""The objects of one resource as a watch knows them, indexed by whose they are.
 
 What must never break: an object leaves only by an event, or by a list that lacks it; an event or a response
 that is older than what is known changes nothing; each change is told once, as one object added, updated or
@@ -7,7 +7,7 @@ deleted. Versions compare as integers; all objects of one resource share one ord
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 Key = tuple[str, str]
@@ -65,11 +65,20 @@ class Listener(Protocol[Object_contra]):
         """The server went back to an earlier state: what was written since then may never have been."""
 
 
-class ObjectStore(Generic[ObjectT]):
-    """Objects by namespace and name; ``version`` is the one up to which the server told everything."""
+def controller_of(obj: Object) -> str:
+    """The uid of an object's controller; empty: it has none."""
+    controller = obj.metadata.controller
+    return controller.uid if controller is not None else ""
 
-    def __init__(self) -> None:
+
+class ObjectStore(Generic[ObjectT]):
+    """Objects by namespace and name, and by ``owner``; ``version`` is the one up to which the server told
+    everything.
+    """
+
+    def __init__(self, owner: Callable[[ObjectT], str] = controller_of) -> None:
         self.version = 0
+        self._owner = owner
         self._own = 0
         self.broken: dict[Key, str] = {}
         self._objects: dict[Key, ObjectT] = {}
@@ -90,12 +99,12 @@ class ObjectStore(Generic[ObjectT]):
     def __len__(self) -> int:
         return len(self._objects)
 
-    def owned_by(self, uid: str) -> Iterable[ObjectT]:
-        """The objects whose controller has this uid."""
-        return list(self._by_owner.get(uid, {}).values())
+    def owned_by(self, owner: str) -> Iterable[ObjectT]:
+        """The objects of an owner: of the controller with this uid, if nothing else was said."""
+        return list(self._by_owner.get(owner, {}).values())
 
     def orphans(self, namespace: str, labels: Mapping[str, str]) -> Iterable[ObjectT]:
-        """The objects of a namespace without a controller that bear all of these labels."""
+        """The objects of a namespace without an owner that bear all of these labels."""
         return [
             each
             for (space, _), each in self._by_owner.get("", {}).items()
@@ -183,7 +192,7 @@ class ObjectStore(Generic[ObjectT]):
                 self._remove(old)
                 old = None
         self._objects[key] = new
-        self._by_owner.setdefault(_owner(new), {})[key] = new
+        self._by_owner.setdefault(self._owner(new), {})[key] = new
         for listener in self._listeners:
             if old is None:
                 listener.added(new)
@@ -197,10 +206,10 @@ class ObjectStore(Generic[ObjectT]):
             listener.deleted(known)
 
     def _unindex(self, known: ObjectT) -> None:
-        owned = self._by_owner[_owner(known)]
-        del owned[key_of(known)]
-        if not owned:
-            del self._by_owner[_owner(known)]
+        owner = self._owner(known)
+        del self._by_owner[owner][key_of(known)]
+        if not self._by_owner[owner]:
+            del self._by_owner[owner]
 
 
 def key_of(obj: Object) -> Key:
@@ -212,8 +221,3 @@ def version_of(obj: Object) -> int:
     """The object's version; 0 if it is no number."""
     text = obj.metadata.resource_version
     return int(text) if text.isdecimal() else 0
-
-
-def _owner(obj: Object) -> str:
-    controller = obj.metadata.controller
-    return controller.uid if controller is not None else ""

@@ -58,7 +58,7 @@ class Sight:
     ) -> None:
         self._api, self._app, self._cluster, self._clock = api, app, cluster, clock
         self._watching = watching
-        self._resources: set[Resource] = set()
+        self._resources: dict[tuple[str, str], Resource] = {}
         self._known: dict[Ref, _Known] = {}
         self._answers: dict[Ref, Object] = {}
         self._gate = asyncio.Semaphore(MOST_IN_FLIGHT)
@@ -69,16 +69,15 @@ class Sight:
         Raises:
             StoreUnavailable: the API server does not answer.
         """
-        missing: set[Ref] = set()
+        found = {ref: live for ref, entry in entries.items() if (live := self._same(ref, entry)) is not None}
+        done = set(found)
         if self._watching is not None:
-            unknown = entries.keys() - self._known.keys() - self._answers.keys()
-            missing = await absent((entries[ref].ref for ref in unknown), self._watched, self._watching)
-        looks = await asyncio.gather(
-            *(self.look(entry) for ref, entry in entries.items() if ref not in missing)
-        )
+            unknown = entries.keys() - done - self._known.keys() - self._answers.keys()
+            done |= await absent((entries[ref].ref for ref in unknown), self._watched, self._watching)
+        looks = await asyncio.gather(*(self.look(entry) for ref, entry in entries.items() if ref not in done))
+        found |= {str(live.ref): live for live in looks if live is not None}
         self._known = {ref: known for ref, known in self._known.items() if ref in entries}
         self._answers = {ref: answer for ref, answer in self._answers.items() if ref in entries}
-        found = {str(live.ref): live for live in looks if live is not None}
         return {**self._others(found.values()), **found}
 
     def _others(self, found: Iterable[Live]) -> dict[Ref, Live]:
@@ -89,7 +88,7 @@ class Sight:
             return {}
         known = {(live.ref.kind, live.ref.namespace, live.ref.name, live.version) for live in found}
         others = {}
-        for resource, meta in self._watching.marked(self._resources, self._app):
+        for resource, meta in self._watching.marked(self._resources.values(), self._app):
             if (resource.kind, meta.namespace, meta.name, meta.resource_version) in known:
                 continue
             mark = mark_in(meta.annotations)
@@ -131,14 +130,20 @@ class Sight:
         """
         if self._watching is None or (resource := await self._watched(entry.ref)) is None:
             return None
+        ref = str(entry.ref)
+        answer = self._answers.pop(ref, None)
         version = self._watching.version(resource, entry.ref)
-        answer = self._answers.pop(str(entry.ref), None)
         if answer is not None and answer["metadata"]["resourceVersion"] == version:
             return await self._live(entry, answer)
-        known = self._known.get(str(entry.ref))
-        if known is None or known.entry != entry or known.live.version != version:
+        return self._same(ref, entry)
+
+    def _same(self, ref: Ref, entry: Entry) -> Live | None:
+        """What was found of an object, if nothing was written since and a watch shows that version still."""
+        known = self._known.get(ref)
+        resource = self._resources.get((entry.ref.api_version, entry.ref.kind))
+        if known is None or resource is None or self._watching is None or known.entry != entry:
             return None
-        return known.live
+        return known.live if self._watching.version(resource, entry.ref) == known.live.version else None
 
     async def _watched(self, ref: TypedReference) -> Resource | None:
         """The resource of an object, which is watched from now on; None: the server has no such kind, or
@@ -146,7 +151,7 @@ class Sight:
         """
         if self._watching is None or (resource := await self._api.resource(ref)) is None:
             return None
-        self._resources.add(resource)
+        self._resources[ref.api_version, ref.kind] = resource
         self._watching.watch(resource)
         return resource
 

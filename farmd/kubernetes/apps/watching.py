@@ -66,7 +66,7 @@ class Watching:
         for namespace in self._namespaces if resource.namespaced else ("",):
             if (resource, namespace) in self._watches:
                 continue
-            store: ObjectStore[Marked] = ObjectStore()
+            store = ObjectStore(owner=_app_of)
             store.listen(self)
             source = Source(resource, namespace, LABEL)
             made = Informer(self._transport, source, Marked, store, clock=self._clock, rng=self._rng)
@@ -103,13 +103,12 @@ class Watching:
         objects = Objects[Any](self._transport, resource, dict, "other", lambda: math.inf)
         return await objects.names(namespace, most)
 
-    def marked(self, resources: Collection[Resource], app: str) -> Iterable[tuple[Resource, ObjectMeta]]:
+    def marked(self, resources: Iterable[Resource], app: str) -> Iterable[tuple[Resource, ObjectMeta]]:
         """The objects of these resources that bear an app's label."""
         for resource in resources:
             for informer in self._of(resource):
-                for each in informer.store:
-                    if each.metadata.labels.get(LABEL) == app:
-                        yield resource, each.metadata
+                for each in informer.store.owned_by(app):
+                    yield resource, each.metadata
 
     def _of(self, resource: Resource) -> Iterable[Informer[Marked]]:
         return (informer for (each, _), informer in self._watches.items() if each == resource)
@@ -134,6 +133,11 @@ class Watching:
             wake.set()
 
     def _tell(self, found: Marked) -> None:
-        wake = self._wakes.get(found.metadata.labels.get(LABEL, ""))
+        wake = self._wakes.get(_app_of(found))
         if wake is not None:
             wake.set()
+
+
+def _app_of(found: Marked) -> str:
+    """The app that an object's label names; empty: it has none."""
+    return found.metadata.labels.get(LABEL, "")

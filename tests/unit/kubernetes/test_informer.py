@@ -255,3 +255,12 @@ async def test_an_own_write_s_late_response_brings_nothing_back():
         await world.clock.advance(1)
         world.store.own(response)
         assert world.known() == {}
+
+
+def test_an_object_whose_owner_changes_is_found_under_the_new_one_alone():
+    store = ObjectStore(owner=lambda each: each.metadata.labels.get("app", ""))
+    for version, app in enumerate(("shop", "till", ""), start=1):
+        meta = {"name": "a", "namespace": "x", "uid": "1", "resourceVersion": str(version)}
+        store.seen(msgspec.convert({"metadata": {**meta, "labels": {"app": app}}}, Service))
+        owned = {owner: len(list(store.owned_by(owner))) for owner in ("shop", "till", "")}
+        assert owned == {owner: int(owner == app) for owner in owned}
