@@ -101,6 +101,8 @@ class _View:
                     continue
                 *whole, rest = (rest + piece).split(b"\n")
                 yield b"".join(log_lines.stamped(self.clock.now(), line + b"\n") for line in whole)
+            if rest:
+                yield log_lines.stamped(self.clock.now(), rest)
         finally:
             await found.aclose()
 

@@ -61,6 +61,8 @@ async def follow(
                 continue
             yield b""
             await clock.sleep(LOOK_SECONDS)
+        while file is not None and (data := file.read(CHUNK)):
+            yield data  # the last words of a pod that was removed between two looks
     finally:
         if file is not None:
             file.close()

@@ -53,7 +53,8 @@ async def test_pods_and_logs_over_http(rig: Agents) -> None:
 
 async def test_output_is_told_by_start_and_time_over_http(rig: Agents) -> None:
     running = await rig.agent()
-    twice = shell("if [ -e again ]; then echo second; exec sleep 1000; fi; touch again; echo first; exit 1")
+    waits = "trap 'printf bye; exit' TERM; echo second; while :; do sleep 0.05; done"
+    twice = shell(f"exec 2>/dev/null; if [ -e again ]; then {waits}; fi; touch again; echo first; exit 1")
     await rig.want(twice)
     async with served(running) as http:
 
@@ -77,6 +78,8 @@ async def test_output_is_told_by_start_and_time_over_http(rig: Agents) -> None:
         async with http.get("/v1/pods/web/logs?lines=1&follow=1&timestamps=1") as answer:
             assert answer.headers["Farmd-Log-Times"] == "1"
             assert (await answer.content.readline()).endswith(b"Z second\n")
+            await rig.unwant()
+            assert (await answer.content.read()).endswith(b"Z bye")
 
 
 async def test_the_output_of_a_removed_pod_is_told_for_a_while_also_by_the_next_agent(rig: Agents) -> None:

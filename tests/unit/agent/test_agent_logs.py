@@ -78,6 +78,8 @@ async def test_following_waits_for_a_first_log_and_ends_with_the_pod(tmp_path: P
     assert await read(pieces) == ""
     (folder / "current.log").write_text("hello\n")
     assert await read(pieces) == "hello\n"
+    with (folder / "current.log").open("a") as file:
+        file.write("last words")
     (folder / "current.log").unlink()
     folder.rmdir()
-    assert [piece async for piece in pieces] == []
+    assert [piece async for piece in pieces] == [b"last words"]
