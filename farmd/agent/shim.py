@@ -63,7 +63,7 @@ class Log:
     def write(self, data: bytes) -> None:
         """Append; output that needs several files is split at line ends if possible."""
         if self.fd >= 0 and os.fstat(self.fd).st_nlink == 0:
-            self._close()  # somebody removed the file: its output could not be read any more
+            self.close()  # somebody removed the file: its output could not be read any more
         while data:
             if self.fd < 0 and not self._open():
                 self.lost += len(data)
@@ -129,15 +129,16 @@ class Log:
 
     def _lose(self, error: OSError) -> None:
         self.why = trouble(error)
-        self._close()
+        self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Let go of the file; the next output opens it again."""
         if self.fd >= 0:
             os.close(self.fd)
         self.fd = -1
 
     def _rotate(self) -> None:
-        self._close()
+        self.close()
         try:
             if self.keep == 0:
                 os.unlink(self.path)

@@ -76,6 +76,12 @@ class ContainerLogs:
         output = Log(str(folder), sizes[0], sizes[1], start)
         if not position.at:
             output.begin()
+        try:
+            await self._copy_to_its_end(container, position, output, place)
+        finally:
+            output.close()
+
+    async def _copy_to_its_end(self, container: str, position: Position, output: Log, place: Path) -> None:
         ended, said = False, ""
         while not ended:
             ended = not self._alive(container)
