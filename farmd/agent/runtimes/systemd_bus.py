@@ -58,6 +58,7 @@ class Systemd:
     def __init__(self, address: str) -> None:
         self._address = address
         self._bus: MessageBus | None = None
+        self._connecting = asyncio.Lock()
 
     def require_owner(self) -> None:
         """Refuse a systemd that runs no units for this user.
@@ -107,12 +108,22 @@ class Systemd:
         raise SystemdRefused(text or name, name)
 
     async def _connected(self) -> MessageBus:
-        if self._bus is None or not self._bus.connected:
-            from dbus_fast.aio import MessageBus
+        """The connection, which all who ask at the same time share."""
+        async with self._connecting:
+            if self._bus is None or not self._bus.connected:
+                self._bus = await self._connect()
+            return self._bus
 
-            self._bus = MessageBus(bus_address=self._address, negotiate_unix_fd=True)
-            await self._bus.connect()
-        return self._bus
+    async def _connect(self) -> MessageBus:
+        from dbus_fast.aio import MessageBus
+
+        bus = MessageBus(bus_address=self._address, negotiate_unix_fd=True)
+        try:
+            await bus.connect()
+        except BaseException:
+            bus.disconnect()
+            raise
+        return bus
 
     def close(self) -> None:
         """Drop the connection."""
