@@ -1,6 +1,6 @@
 """The last output of removed pods, kept for an hour: many a failed pod is removed before people read why.
 
-It is bounded in number and size. A disk without room keeps none, and no removal waits for it.
+It is bounded in number and size. A disk that is full or cannot be read keeps none; no removal waits for it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ class Gone:
         """Keep the end of an instance's log, in place of what an earlier pod of that name left."""
         folder, now = self._folder / instance, self._clock.now()
         shutil.rmtree(folder, ignore_errors=True)
-        lines = _last(self._state.logs(instance))
         try:
-            if lines:
+            if lines := _last(self._state.logs(instance)):
                 self._state.require_room()
                 self._folder.mkdir(mode=0o700, exist_ok=True)
                 _write(folder, lines)

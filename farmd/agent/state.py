@@ -110,10 +110,10 @@ class StateDirectory:
         self._files.put(self.root / "agent.json", codec.encode(identity), sync=True)
 
     def saved_contact(self) -> float | None:
-        """Wall-clock time of the last saved contact with the store."""
+        """Wall-clock time of the last saved contact with the store; None: nothing that can be read."""
         try:
             return float((self.root / "contact").read_text(encoding="ascii"))
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return None
 
     def save_contact(self, at: float) -> None:
@@ -283,8 +283,13 @@ class StateDirectory:
         return self._read(self.directory(instance) / "health.json", SavedHealth, hold=True)
 
     def identity(self, instance: str) -> Identity | None:
-        """The process that the instance's shim recorded last."""
-        return self._read(self.directory(instance) / shim.IDENTITY, Identity)
+        """The process that the instance's shim recorded last; None where the record is lost."""
+        try:
+            return self._read(self.directory(instance) / shim.IDENTITY, Identity)
+        except OSError as error:
+            # The kernel's table of processes still tells of a workload that lives (``strays``).
+            log.warning("state.record_invalid", instance=instance, error=shim.trouble(error))
+            return None
 
     def hold_identity(self, identity: Identity) -> None:
         """Keep the record of a live process on disk: without it no agent could find the process again."""

@@ -63,6 +63,7 @@ class Supervisor:
     wake: asyncio.Event
     reports: Callable[[Mapping[str, Reality]], None]
     _clearing: set[str] = field(default_factory=set, init=False)
+    _unreadable: set[str] = field(default_factory=set, init=False)
     _halting: bool = field(default=False, init=False)
     _restore_at: float = field(default=0.0, init=False)
     _tidy_at: float = field(default=-math.inf, init=False)
@@ -80,14 +81,21 @@ class Supervisor:
             if runtime.lives(stray)
         }
         for instance in sorted({*known, *lost}):
-            try:
-                self._adopt(instance, lost.get(instance))
-            except OSError as error:
-                # An unreadable instance may live: leave it alone; its shim's lock prevents a second start.
-                log.warning("pod.unreadable", instance=instance, error=trouble(error))
+            self._adopt(instance, lost.get(instance))
 
     def _adopt(self, instance: str, lost: Identity | None) -> None:
-        """Take over one instance; its workload may be adopted later, once its runtime can tell what runs."""
+        """Take over one instance; one that cannot be read may live, so it is left alone and never removed."""
+        try:
+            self._take_over(instance, lost)
+        except OSError as error:
+            if instance not in self._unreadable:
+                log.warning("pod.unreadable", instance=instance, error=trouble(error))
+            self._unreadable.add(instance)
+        else:
+            self._unreadable.discard(instance)
+
+    def _take_over(self, instance: str, lost: Identity | None) -> None:
+        """Load the record, and adopt the workload now or later, once its runtime can tell what runs."""
         record = self.state.load(instance)
         if record is None and lost is None:
             found = (runtime.find(instance) for runtime in self.runtimes)

@@ -128,6 +128,13 @@ def test_without_room_nothing_is_kept_and_nothing_fails(
     assert kept(gone, "web") is None
 
 
+def test_a_log_that_cannot_be_read_keeps_no_pod_from_its_removal(state: StateDirectory, gone: Gone) -> None:
+    state.create("web")
+    (state.logs("web") / "current.log").mkdir()
+    gone.keep("web")
+    assert kept(gone, "web") is None
+
+
 @pytest.mark.parametrize("name", ["..", "../instances/web", "/etc", "a/b", ""])
 def test_no_name_leads_out_of_the_folder(state: StateDirectory, gone: Gone, name: str) -> None:
     wrote(state, "web", "x\n")

@@ -318,6 +318,25 @@ async def test_r26_a_workload_without_a_record_is_adopted_and_stopped_once_it_is
     assert bench.agent.reality() == {}
 
 
+@pytest.mark.parametrize("file", ["instance.json", "process.json"])
+async def test_r26_an_instance_that_cannot_be_read_is_left_alone_and_stops_no_other_pod(
+    tmp_path: Path, file: str
+) -> None:
+    world: dict[str, Identity] = {}
+    async with Bench(tmp_path, world) as former:
+        former.want(7, OLD)
+        await former.settle()
+    unreadable = tmp_path / "instances" / "web" / file
+    unreadable.unlink(missing_ok=True)
+    unreadable.mkdir()
+    async with Bench(tmp_path, world) as after:
+        await after.settle()
+        after.agent.pods.obey({name: Wanted(name, 7, sha_of(OLD), "rc", OLD) for name in ("web", "other")})
+        await after.settle()
+        assert after.agent.reality()["other"].phase == "running"
+        assert (sorted(world), after.toy.said) == (["other", "web"], ["prepare old", "start old"])
+
+
 def test_records_of_older_agents_are_those_of_processes() -> None:
     assert Record(instance="web").runtime == "process"
     fields: dict[str, Any] = {"instance": "web", "manifest": "m", "start": "s", "started": 1.0}
