@@ -110,7 +110,7 @@ class Snapshot:
     has it. ``live`` has no object that does not exist. ``others``: objects that other apps wait for, with
     those apps by name; ``*``: apps that wait for more of its objects than are known. ``behind``: of each app
     that waits, the apps whose objects it waits for. ``frozen``: the evidence that freezes removals, unless
-    people changed the app since.
+    people changed the app since. ``tried``: why changes could not be made that were tried last.
     """
 
     name: str
@@ -123,6 +123,7 @@ class Snapshot:
     others: Mapping[Ref, Sequence[str]] = field(default_factory=dict)
     behind: Mapping[str, Collection[str]] = field(default_factory=dict)
     frozen: str | None = None
+    tried: Mapping[Ref, str] = field(default_factory=dict)
     now: float = 0.0
 
 

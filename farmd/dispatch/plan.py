@@ -115,14 +115,15 @@ def _go_on(shot: Snapshot) -> Plan:
         note = replace(shot.state, wave=shot.state.wave + 1, since=shot.now)
         return Plan(note=note, action="app.wave", phase="applying")
     if now.failed or overdue <= 0:
-        return _fail(shot, now, now.failed or f"not ready in time: {_named(now)}")
+        return _fail(shot, now, now.failed or f"not ready in time: {_named(shot, now)}")
     acts = [] if now.refused else now.acts
     return _repaired(shot, kept, acts, now, overdue, "applying")
 
 
-def _named(found: Applied) -> str:
+def _named(shot: Snapshot, found: Applied) -> str:
     """What a step waits for, as text."""
-    why = {**found.refused, **found.waiting}
+    tried = {str(act.ref): shot.tried[str(act.ref)] for act in found.acts if str(act.ref) in shot.tried}
+    why = {**tried, **found.refused, **found.waiting}
     return listed([f"{ref} ({text})" for ref, text in sorted(why.items())]) or "its changes"
 
 

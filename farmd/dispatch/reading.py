@@ -36,8 +36,8 @@ class Reader:
         """The app's state, as it was read."""
         return self._context.caches.work.get(self._context.keys.work(KIND, self._app))
 
-    async def read(self, app: App, frozen: str | None) -> Snapshot:
-        """All that a plan rests on.
+    async def read(self, app: App, frozen: str | None, tried: Mapping[Ref, str]) -> Snapshot:
+        """All that a plan rests on. ``tried``: changes that could not be made last time, with the reasons.
 
         Raises:
             StoreError: a revision or an object cannot be read, so nothing may be planned.
@@ -63,6 +63,7 @@ class Reader:
             others=self._index.others(concerned, self._app),
             behind=self._index.behind,
             frozen=frozen,
+            tried=tried,
             now=self._context.clock.now(),
         )
 

@@ -34,6 +34,9 @@ from store.sessions import Session
 from store.transaction import Group
 from store.words import listed
 
+# What the API server refuses may be allowed later, which wakes nobody; each trial has an audit record.
+TRY_AGAIN_LIMIT = 60.0
+
 
 def _validity(session: Session) -> float:
     """Seconds that a write outside of Consul may take (R16).
@@ -48,7 +51,7 @@ def _validity(session: Session) -> float:
 class AppWorker(NamedWorker[Snapshot, Plan]):
     """Keeps one app as people ask, while its claim lasts."""
 
-    __slots__ = ("_alarms", "_index", "_phases", "_places", "_reader", "_writing")
+    __slots__ = ("_alarms", "_index", "_pause", "_phases", "_places", "_reader", "_tried", "_writing")
 
     def __init__(
         self,
@@ -69,6 +72,8 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         self._reader = Reader(context, index, name, self._places)
         self._alarms = report.Alarms(self.status.incidents, context.clock, context.farm)
         self._writing: Writing | None = None
+        self._tried: Mapping[Ref, str] = {}
+        self._pause = LOOK_AGAIN_SECONDS
 
     # -- the frame's hooks -----------------------------------------------------------------------
     def attach(self) -> None:
@@ -94,7 +99,7 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         broken = self.context.caches.work.broken.get(self.context.keys.work(KIND, self.claim.item))
         if broken is not None:
             return await self.unreadable(broken, "its state")
-        return await self._reader.read(stored.record, self.frozen())
+        return await self._reader.read(stored.record, self.frozen(), self._tried)
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """Pure (``plan.py``)."""
@@ -128,11 +133,14 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
             await self.reread()  # of what was handed over before that note this farm may not have heard yet
         self._writing = None
         self._measure(snapshot, plan)
+        before, self._tried = self._tried, waiting
         if not waiting:
             return Outcome("after", 0.0)
+        again = waiting == before and any(str(act.ref) in waiting and not act.ref.own for act in plan.acts)
+        self._pause = min(2 * self._pause, TRY_AGAIN_LIMIT) if again else LOOK_AGAIN_SECONDS
         text = listed([f"{ref}: {why}" for ref, why in sorted(waiting.items())])
         await self.block(text)
-        return Outcome("blocked", LOOK_AGAIN_SECONDS, text)
+        return Outcome("blocked", self._pause, text)
 
     async def _carry(self, writing: Writing, seq: int, acts: Sequence[Act]) -> Mapping[Ref, str]:
         """Do some changes: of records in their transactions, of other objects after one that tells of

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +12,15 @@ import msgspec
 import pytest
 
 from farmd.commands.mutation import Call, commit
-from farmd.dispatch import looking
+from farmd.dispatch import commands, looking
+from farmd.dispatch.bundle import AppSpec, parse
+from farmd.dispatch.model import Act, Live
 from farmd.kinds import bundled, load
 from farmd.nodes.commands import label
 from farmd.replication.commands import RC, set_replicas
 from store import codec
-from store.apps import AppStore
+from store.apps import AppStore, Entry
+from store.clusters import CLUSTERS
 from store.entry import Stored
 from store.errors import Conflict, StoreUnavailable
 from store.failsafe import Failsafe
@@ -249,6 +254,45 @@ async def test_after_a_refusal_a_repair_reads_all_at_once_and_writes_nothing_whi
         await fleet.call.client.delete(lock)
         await fleet.clock.advance(10.0)
         assert (await fleet.records())["web"].replicas_desired == 1
+
+
+class _Refusing:
+    """A cluster that refuses all changes, with the trials."""
+
+    def __init__(self) -> None:
+        self.why, self.trials = "forbidden", 0
+
+    async def read(self, entries: Mapping[str, Entry], steady: bool) -> Mapping[str, Live]:
+        return {}
+
+    async def act(self, acts: Sequence[Act], seq: int) -> Mapping[str, str]:
+        self.trials += 1
+        return {str(act.ref): self.why for act in acts}
+
+    def follow(self, refs: object) -> None: ...
+
+    def unfollow(self) -> None: ...
+
+
+async def test_what_the_api_server_refuses_is_tried_ever_more_seldom_until_it_says_something_else() -> None:
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    cluster = _Refusing()
+    async with app_fleet(farms=0) as fleet:
+        farm = await fleet.farm("f0", sections={"apps": lambda *_: cluster})
+        farm.farm.features.add(f"{CLUSTERS}prod")
+        await fleet.clock.advance(1.0)
+        said = AppSpec(name="shop", namespace="x", deadline=900)
+        bundle = parse([(json.dumps(document), "app.json")], said)
+        await commit(fleet.call, (await commands.apply(fleet.call, bundle)).mutation)
+        await fleet.told("forbidden")
+        await fleet.clock.advance(600.0)
+        assert 10 <= cluster.trials <= 15
+        cluster.why = "another reason"
+        before = cluster.trials
+        await fleet.told("another reason")
+        await fleet.clock.advance(30.0)
+        assert cluster.trials >= before + 3
+        await fleet.told("not ready in time: configmap.core/x/settings (another reason)", within=900.0)
 
 
 def _read_by_commands(stored: Stored[ReplicationController]) -> tuple[str, ...]:
