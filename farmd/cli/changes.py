@@ -10,11 +10,10 @@ from typing import Any
 
 import click
 
-from farmd import kinds
 from farmd.cli.invocation import Invocation
 from farmd.cli.output import document, emit
 from farmd.cli.signing import settled
-from farmd.commands.mutation import Change, Mutation, commit
+from farmd.commands.mutation import Change, Mutation, commit, title
 from farmd.commands.outlook import Outlook
 from farmd.runtime.errors import Declined, Unconfirmed
 from farmd.tables.model import clean
@@ -56,11 +55,6 @@ _DONE = {
     "accept": "accepted",
     "sign": "signed",
 }
-
-
-def title(change: Change) -> str:
-    """``rc/hello``."""
-    return change.object or kinds.title(change.kind, change.name)
 
 
 def _verb(change: Change) -> str:

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from farmd.cli.changes import described, title
+from farmd.cli.changes import described
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import FILES, specs_of
 from farmd.cli.options import command
 from farmd.cli.output import document, emit
 from farmd.commands.comparing import compare
-from farmd.commands.mutation import Change
+from farmd.commands.mutation import Change, title
 from farmd.commands.noun import Noun
 
 CHANGES_DUE = 3

@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from farmd.cli.changes import apply, title
+from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target, targets
 from farmd.cli.options import command
 from farmd.cli.progress import progress
 from farmd.commands import waiting
-from farmd.commands.mutation import Call, Mutation
+from farmd.commands.mutation import Call, Mutation, title
 from farmd.commands.noun import Noun
 from farmd.kinds import KINDS, load
 from store.errors import InputInvalid

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from farmd import kinds
 from farmd.commands.outlook import Foretold
 from store import operations
 from store.audit import Audit, AuditLogStore
@@ -194,6 +195,11 @@ def audited(call: Call, change: Change) -> Operation:
     )
 
 
+def title(change: Change) -> str:
+    """What is changed as people write it: ``rc/hello``."""
+    return change.object or kinds.title(change.kind, change.name)
+
+
 async def commit(call: Call, mutation: Mutation) -> None:
     """Write a prepared mutation with its audit record, all or nothing; nothing if it is not needed.
 
@@ -210,7 +216,7 @@ async def commit(call: Call, mutation: Mutation) -> None:
     except TransactionRejected as error:
         await _explain(call, change)
         raise Conflict(
-            f"{change.kind}/{change.name} changed since it was read; nothing was written",
+            f"{title(change)} changed since it was read; nothing was written",
             id=change.id,
             hint="look at it again and repeat the command",
         ) from error
@@ -225,4 +231,4 @@ async def _explain(call: Call, change: Change) -> None:
     key = call.keys.mutation_lock(change.kind, change.id)
     entry = await call.client.read(key)
     if entry is not None:
-        raise _locked(f"{change.kind}/{change.name}", key, Holder.parse(entry.value))
+        raise _locked(title(change), key, Holder.parse(entry.value))

@@ -126,7 +126,7 @@ def test_r13_what_somebody_else_changed_meanwhile_is_not_overwritten(
     editor(f"""{other} > /dev/null 2>&1 ; sed -i 's/replicas: 3/replicas: 4/' "$1" """)
     refused = farmctl("rc", "edit", "hello", "-y")
     assert refused.code == 5
-    assert "changed since it was read; nothing was written" in refused.err
+    assert "farmctl: rc/hello changed since it was read; nothing was written" in refused.err
     assert record(farmctl)["replicas_desired"] == 7
     (kept,) = edits(tmp_path)
     assert "replicas: 4" in kept.read_text()
