@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -112,17 +113,20 @@ async def _write(
     write: Callable[[Mutation], Awaitable[Any]] | None,
 ) -> None:
     """Commit one after the other and report each at once; an interruption reports how far it came."""
-    written = 0
+    written, sent = 0, ""
     try:
         for mutation in mutations:
             if mutation.needed:
+                sent = title(mutation.change)
                 await (write(mutation) if write is not None else commit(invocation.call, mutation))
-                written += 1
+                written, sent = written + 1, ""
             _result(invocation, mutation)
-    except BaseException:
+    except BaseException as error:
         needed = sum(mutation.needed for mutation in mutations)
-        if needed > 1:
-            click.echo(f"farmctl: {written} of {needed} changes were written before this:", err=True)
+        told = [f"{written} of {needed} changes were written before this"] if needed > 1 else []
+        told += [f"{sent} may or may not be written"] if sent and isinstance(error, CancelledError) else []
+        if told:
+            click.echo(f"farmctl: {', '.join(told)}:", err=True)
         raise
 
 

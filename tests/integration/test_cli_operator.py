@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import yaml
 from aiohttp import web
 
 from tests.farmctl import ROOT, Farmctl, in_cluster, put
+from tests.fleet import LIMIT
 from tests.people import hello
 from tests.scripted_consul import Scripted, Seen, json_answer, text_answer
 
@@ -103,6 +105,40 @@ async def test_what_stops_in_the_middle_has_told_what_it_wrote_and_says_how_far_
     assert ended.code == 6
     assert [line.split()[0] for line in ended.out.splitlines()] == ["rc/a", "rc/b"]
     assert "farmctl: 2 of 4 changes were written before this:" in ended.err
+
+
+async def test_interrupted_changes_say_which_of_them_may_or_may_not_be_written(tmp_path: Path) -> None:
+    written, held, over = 0, asyncio.Event(), asyncio.Event()
+
+    async def registered(seen: Seen) -> web.StreamResponse | None:
+        nonlocal written
+        if seen.target.startswith("/v1/kv/farmd/meta/cluster"):
+            entry = {"Key": "farmd/meta/cluster", "Value": "ImEi", "Flags": 0, "LockIndex": 0}
+            return json_answer(json.dumps([entry | {"CreateIndex": 3, "ModifyIndex": 3}]))
+        if not seen.target.startswith("/v1/txn"):
+            return json_answer("[]", status=404)
+        written += 1
+        if written == 3:
+            held.set()
+            await over.wait()
+        return json_answer('{"Results": [], "Errors": null}')
+
+    file = tmp_path / "many.yaml"
+    file.write_text(many("a", "b", "c", "d"))
+    async with Scripted(registered) as consul:
+        with Farmctl(consul.address).start("rc", "create", "-f", str(file)) as creating:
+            try:
+                await asyncio.wait_for(held.wait(), LIMIT)
+                creating.send_signal(signal.SIGINT)
+                _, err = await asyncio.to_thread(creating.communicate, timeout=LIMIT)
+            finally:
+                creating.kill()
+                over.set()
+    assert creating.returncode == 130
+    assert err.splitlines()[-2:] == [
+        "farmctl: 2 of 4 changes were written before this, rc/c may or may not be written:",
+        "farmctl: interrupted",
+    ]
 
 
 @pytest.mark.parametrize(
