@@ -11,6 +11,14 @@ from store.consul.authorities import aiohttp
 
 KEEP_ALIVE_SECONDS = 55.0
 READ_BUFFER = 1024 * 1024
+_NO_TLS = {
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "UNKNOWN_PROTOCOL",
+    "RECORD_LAYER_FAILURE",
+    "PACKET_LENGTH_TOO_LONG",
+}
+"""What OpenSSL says where a plain HTTP server answers, by version."""
 NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 
 
@@ -55,6 +63,8 @@ def reason(error: BaseException) -> str:
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno)
+    if isinstance(cause, ssl.SSLError):
+        return "it does not speak TLS" if cause.reason in _NO_TLS else f"TLS fails: {cause.reason or cause}"
     if isinstance(cause, socket.gaierror) and cause.strerror:
         return cause.strerror
     if isinstance(error, TimeoutError):

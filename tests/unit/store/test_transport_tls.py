@@ -84,6 +84,14 @@ async def test_an_unknown_authority_is_refused_before_anything_is_sent(pki: Path
         assert consul.seen == []
 
 
+async def test_a_server_without_tls_is_told_in_words() -> None:
+    async with Scripted() as consul:
+        address = consul.address.removeprefix("http://")
+        with pytest.raises(StoreUnavailable) as error:
+            await ask(f"https://{address}", {})
+        assert error.value.message == f"https://{address}: cannot connect: it does not speak TLS"
+
+
 async def test_an_unknown_authority_is_accepted_only_when_checking_is_switched_off(pki: Path) -> None:
     async with Scripted(tls=server_context(pki)) as consul:
         assert (await ask(consul.address, {"CONSUL_HTTP_SSL_VERIFY": "false"})).status == 200
