@@ -123,7 +123,9 @@ def _check_size(text: str, most: int) -> None:
         anchor, size = None, 0
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchors:
-                raise refuse(f"the alias *{event.anchor}", "an anchor that ends before it")
+                line = f"line {event.start_mark.line + 1}: " if event.start_mark is not None else ""
+                marked = f"a value above it in the same document, marked &{event.anchor}"
+                raise InputInvalid(f"{line}found the alias *{event.anchor}, expected {marked}")
             size = anchors[event.anchor]
         elif isinstance(event, yaml.ScalarEvent):
             anchor, size = event.anchor, 1

@@ -139,7 +139,7 @@ def test_an_explanation_says_first_that_the_owner_is_blocked_and_why(farmctl: Fa
         (named("a", pod_env={"DEBUG": True}), "pod.env.DEBUG: found true, expected text: put it in quotes"),
         (named("a", pod_command="sleep 9"), "pod.command: found 'sleep 9', expected a list"),
         (named("a", node_selector={"rack": "a"}), "node_selector: found a mapping, expected text"),
-        ("&a [*a]", "found the alias *a, expected an anchor that ends before it"),
+        ("&a [*a]", "line 1: found the alias *a, expected a value above it in the same document, marked &a"),
     ],
     ids=lambda text: text[:20],
 )

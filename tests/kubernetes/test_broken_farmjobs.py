@@ -39,7 +39,10 @@ BROKEN = {
     "a tab": ("kind: FarmJob\nspec:\n\treplicaSpecs: {}", "not YAML: found a tab, expected spaces"),
     "a key twice": (GOOD + "kind: FarmJob\n", "kind"),
     "an unknown anchor": (GOOD.replace("image: none", "image: *none"), "found the alias *none, expected"),
-    "aliases without end": ("kind: &a [*a]", "found the alias *a, expected an anchor that ends before it"),
+    "aliases without end": (
+        "kind: &a [*a]",
+        "line 1: found the alias *a, expected a value above it in the same document, marked &a",
+    ),
     "wrong version": (
         GOOD.replace("farmd.io/v1", "farmd.io/v2"),
         "apiVersion: found 'farmd.io/v2', expected 'farmd.io/v1' for a FarmJob",

@@ -81,6 +81,10 @@ def test_json_is_read_as_json_and_as_yaml() -> None:
         ("a: !secret x", "could not determine a constructor"),
         ("a: &x [*x]", "*x"),
         ("a: *nowhere", "*nowhere"),
+        (
+            "a: &x 1\n---\nb: 2\nc: *x",
+            "line 4: found the alias *x, expected a value above it in the same document",
+        ),
         ("a: \x00", "not YAML"),
         ("? [1, 2]\n: x\n? {a: b}\n: y", "unhashable"),
         ("a: !!int x", "not YAML"),
