@@ -162,12 +162,27 @@ def _of_fields(info: inspect.StructType, data: dict[Any, Any], path: str) -> Ite
     fields = {field.encode_name: field for field in info.fields}
     for name in data:
         if name not in fields:
-            yield _joined(path, name), f"{_UNKNOWN}{nearest(str(name), sorted(fields))}"
+            yield _joined(path, name), f"{_UNKNOWN}{_meant(str(name), info)}"
     for name, field in fields.items():
         if name in data:
             yield from _mistakes(field.type, data[name], _joined(path, name))
         elif field.required:
             yield _joined(path, name), f"missing, expected {_expected(_options(field.type), None)}"
+
+
+def _meant(name: str, info: inspect.StructType) -> str:
+    """The end of a message about an unknown key: a key of nearly the same name, or the field that has such a
+    key inside.
+    """
+    known = sorted(field.encode_name for field in info.fields)
+    if not difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+        for field in info.fields:
+            for option, _ in _options(field.type):
+                if isinstance(option, inspect.StructType) and name in {
+                    each.encode_name for each in option.fields
+                }:
+                    return f", did you mean '{field.encode_name}.{name}'?"
+    return nearest(name, known)
 
 
 def _joined(path: str, name: object) -> str:

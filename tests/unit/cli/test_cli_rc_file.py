@@ -22,6 +22,10 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
     ("fields", "named"),
     [
         ({"replica": 3}, "replica: unknown key, did you mean 'replicas'"),
+        ({"image": "nginx"}, "image: unknown key, expected one of disabled"),
+        ({"pod_image": "nginx"}, "pod.image: unknown key, did you mean 'container.image'?"),
+        ({"command": ["a"]}, "command: unknown key, did you mean 'pod.command'?"),
+        ({"pod_port": 80}, "pod.port: unknown key, did you mean 'ports'?"),
         ({"pod_comand": []}, "pod.comand: unknown key, did you mean 'command'"),
         ({"replicas": -1}, "replicas: found -1"),
         ({"replicas": "3"}, "replicas: found '3', expected a whole number"),
