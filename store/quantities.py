@@ -100,7 +100,8 @@ Share = Annotated[
 
 
 def plain(kind: Any, data: Any, path: str = "") -> Any:
-    """A person's input for a type, with each text in a field of the types above turned into its number.
+    """A person's input for a type, with each text in a field of the types above turned into its number,
+    and ``3.0`` and ``1e3`` in a field of whole numbers into whole ones.
 
     Raises:
         InputInvalid: naming the field, what was found and what was expected.
@@ -118,6 +119,8 @@ def plain(kind: Any, data: Any, path: str = "") -> Any:
             except InputInvalid as error:
                 raise InputInvalid(f"{path}: {error.message}", field=path) from error
         return plain(info.type, data, path)
+    elif isinstance(info, msgspec.inspect.IntType) and isinstance(data, float) and data.is_integer():
+        return int(data)
     elif isinstance(info, msgspec.inspect.StructType) and isinstance(data, Mapping):
         types = {field.encode_name: field.type for field in info.fields}
         return {key: plain(types.get(key), each, f"{path}.{key}".lstrip(".")) for key, each in data.items()}

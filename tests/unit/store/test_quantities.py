@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from store import quantities
+from store import codec, quantities
 from store.errors import InputInvalid
 
 
@@ -41,6 +42,16 @@ def test_a_time_is_a_sum_of_units_or_a_number_of_seconds(text: str, seconds: flo
 )
 def test_an_amount_has_a_decimal_or_binary_suffix(text: str, amount: float) -> None:
     assert quantities.amount(text) == amount
+
+
+class Counted(msgspec.Struct):
+    count: int | str | None = None
+
+
+@pytest.mark.parametrize(("found", "count"), [(3.0, 3), (1e9, 10**9), (5, 5), ("5%", "5%")])
+def test_a_whole_number_may_be_written_with_a_point_or_an_exponent(found: object, count: int | str) -> None:
+    told = codec.parse_input(Counted, {"count": found}, "a.yaml").count
+    assert (told, type(told)) == (count, type(count))
 
 
 def test_a_whole_number_keeps_all_its_digits() -> None:
