@@ -73,6 +73,19 @@ def whole(text: str) -> int:
     return int(found)
 
 
+def check_bytes(amounts: Mapping[str, float], where: str) -> None:
+    """Refuse a part of a byte of memory: who writes ``64m`` means ``64Mi``. ``where`` begins the message.
+
+    Raises:
+        InputInvalid: the amount of ``memory`` is no whole number.
+    """
+    if not (memory := amounts.get("memory", 0.0)).is_integer():
+        raise InputInvalid(
+            f"{where}.memory: found {shown(memory)}, expected whole bytes, such as 64Mi",
+            field=f"{where}.memory",
+        )
+
+
 def percent(value: int | str) -> int:
     """The number before the percent sign, 1 to 100; 0 for what is a number and no share.
 

@@ -204,6 +204,7 @@ def check_pod(pod: Manifest, source: str, field: str = "pod", also: Collection[s
     """
     manifest_check.check(pod, source, f"{field}.")
     variables.check(pod, f"{source}: {field}.", also)
+    quantities.check_bytes(pod.resources, f"{source}: {field}.resources")
     check_placement_of(pod, source, field)
 
 

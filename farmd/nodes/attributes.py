@@ -13,6 +13,7 @@ import msgspec
 
 from farmd.commands.mutation import Call, Mutation
 from farmd.nodes.commands import edit, view_of
+from store import quantities
 from store.errors import InputInvalid
 from store.keys import valid_segment
 from store.nodes import Effect, Taint
@@ -78,6 +79,7 @@ async def capacity(
     """
     for resource in (*amounts, *remove):
         valid_segment(resource, "capacity")
+    quantities.check_bytes(amounts, "capacity")
     if both := sorted(amounts.keys() & set(remove)):
         raise InputInvalid(
             f"capacity: found {both[0]!r} both set and removed, expected one of both", field="capacity"

@@ -16,7 +16,7 @@ from farmd.commands.bundled import Found, Verdict, Wish, Written
 from farmd.commands.mutation import Call, Mutation, Scalar
 from farmd.commands.waiting import Spells
 from farmd.nodes.commands import KIND, difference, edit
-from store import codec, registration
+from store import codec, quantities, registration
 from store.entry import Stored
 from store.errors import Conflict, NotFound
 from store.keys import valid_segment
@@ -51,6 +51,7 @@ class BundledNode:
             valid_value(taint.value, f"{where}: taints.{taint.key}")
         for resource in spec.capacity:
             valid_segment(resource, f"{where}: capacity")
+        quantities.check_bytes(spec.capacity, f"{where}: capacity")
         return spec
 
     def wish(self, document: Mapping[str, Any], ignore: Collection[str] = ()) -> Wish:

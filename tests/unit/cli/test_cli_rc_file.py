@@ -26,6 +26,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
         ({"pod_image": "nginx"}, "pod.image: unknown key, did you mean 'container.image'?"),
         ({"command": ["a"]}, "command: unknown key, did you mean 'pod.command'?"),
         ({"pod_port": 80}, "pod.port: unknown key, did you mean 'ports'?"),
+        ({"pod_resources": {"memory": "64m"}}, "pod.resources.memory: found 0.064, expected whole bytes"),
         ({"pod_comand": []}, "pod.comand: unknown key, did you mean 'command'"),
         ({"replicas": -1}, "replicas: found -1"),
         ({"replicas": "3"}, "replicas: found '3', expected a whole number"),

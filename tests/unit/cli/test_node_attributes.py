@@ -131,5 +131,7 @@ async def test_capacity_that_people_set_wins_until_it_is_removed() -> None:
         for bad in ({"a b": 1.0}, {"": 1.0}):
             with pytest.raises(InputInvalid, match="capacity: found"):
                 await capacity(call, "web1", bad)
+        with pytest.raises(InputInvalid, match=r"memory: found 0.048, expected whole bytes, such as 64Mi"):
+            await capacity(call, "web1", {"memory": 0.048})
         with pytest.raises(InputInvalid, match="'cpu' both set and removed"):
             await capacity(call, "web1", {"cpu": 1.0}, ["cpu"])

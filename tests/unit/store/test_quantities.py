@@ -54,6 +54,13 @@ def test_a_whole_number_may_be_written_with_a_point_or_an_exponent(found: object
     assert (told, type(told)) == (count, type(count))
 
 
+def test_a_part_of_a_byte_of_memory_is_refused() -> None:
+    with pytest.raises(InputInvalid, match=r"^pod.memory: found 0.064, expected whole bytes, such as 64Mi$"):
+        quantities.check_bytes({"cpu": 0.5, "memory": quantities.amount("64m")}, "pod")
+    quantities.check_bytes({"cpu": 0.5, "memory": quantities.amount("64Mi")}, "pod")
+    quantities.check_bytes({"cpu": 0.5}, "pod")
+
+
 def test_a_whole_number_keeps_all_its_digits() -> None:
     assert quantities.whole(str(2**63 - 1)) == 2**63 - 1
     assert quantities.whole("1.5Ki") == 1536
