@@ -28,6 +28,8 @@ from store import codec, manifests, operations, registration
 from store.audit import Audit
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
+from store.consul.environment import Address
+from store.consul.transport import AiohttpTransport
 from store.entry import Entry
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
@@ -41,6 +43,7 @@ from store.sessions import Session
 from store.status import Status
 from store.version import VERSION
 from tests.fault.invariants import Dump
+from tests.patient import Patient
 
 T = TypeVar("T")
 KEYS = Keys()
@@ -54,6 +57,12 @@ HELLO = Manifest(id="hello", command=["sleep", "1000"])
 def client_of(address: str, token: str = "") -> ConsulClient:
     """A client of one server, whatever the environment says."""
     return connect({"CONSUL_HTTP_TOKEN": token} if token else {}, CLOCK, address=address)
+
+
+def patient_client(address: str) -> ConsulClient:
+    """A client of the test itself, whose loop may be busy for longer than farmd waits."""
+    transport = AiohttpTransport(Address.from_environment({}, address))
+    return ConsulClient(Patient(transport, CLOCK, LIMIT), clock=CLOCK)
 
 
 async def long_log(client: ConsulClient, transactions: int = 1500) -> None:
@@ -350,7 +359,7 @@ async def farm_on(
 @asynccontextmanager
 async def cluster_on(address: str) -> AsyncIterator[Cluster]:
     """A registered cluster under a prefix of its own on a server that tests share."""
-    client = client_of(address)
+    client = patient_client(address)
     try:
         cluster = Cluster(client, Keys(f"test-{SystemIds().new()}/"))
         await cluster.register()

@@ -28,7 +28,7 @@ from store.rcs import ReplicationController
 from store.status import Status
 from tests.fault.farm_process import FarmProcess, Nursery
 from tests.fault.invariants import Dump, unfinished, violations
-from tests.fleet import CLOCK, LIMIT, Cluster, RunningFarm, client_of, eventually, start_farm
+from tests.fleet import CLOCK, LIMIT, Cluster, RunningFarm, client_of, eventually, patient_client, start_farm
 from tests.proxy import Hold, Seen
 
 ASKING = Manifest(id="app", command=["sleep", "1000"], resources={"cpu": 1.0})
@@ -317,7 +317,7 @@ class Rig:
 @contextlib.asynccontextmanager
 async def rig_on(address: str, nursery: Nursery | None = None, nodes: int = 0) -> AsyncIterator[Rig]:
     """A rig for the length of a ``with`` block."""
-    client = client_of(address)
+    client = patient_client(address)
     keys = Keys(f"t{secrets.token_hex(4)}/")
     rig = Rig(address, client, keys, Cluster(client, keys), nursery)
     try:

@@ -109,7 +109,9 @@ async def test_r14_while_a_freeze_holds_a_move_that_is_under_way_a_deployment_ch
     town: Town,
 ) -> None:
     cluster, keys = town.cluster, town.cluster.keys
-    async with farm_on(cluster.client, "farm-1", keys=keys, kinds=("rcs", KIND)) as farm:
+    # Only the test ends the freeze.
+    alone = {"kinds": ("rcs", KIND), "thaw_after": 3600.0}
+    async with farm_on(cluster.client, "farm-1", keys=keys, **alone) as farm:
         assert await town.over(await town.deploy(spec(1))) == "deployment.done"
         owner = await town.owner()
         standing = await cluster.pods(owner.id)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 import pytest
 
 from farmd.rollout import commands
 from store import codec
 from store.status import Status
-from tests.fleet import eventually, farm_on
+from tests.fleet import eventually, farm_on, in_time
 from tests.mortal import bury, mortal_farm
 from tests.obedient import Obedient
 from tests.rolling import FIRST, IMPATIENT, KINDS, SECOND, STAGED, Rolling, digest
@@ -25,7 +23,7 @@ async def test_the_alert_of_a_revert_outlives_the_farm_that_made_it(
     dies = mortal_farm(rolling.cluster, rolling.address, "rollout.reverted", answered=answered, kinds=KINDS)
     async with dies as mortal:
         ident = await rolling.begin(2, IMPATIENT)
-        await asyncio.wait_for(mortal.stop.cut.wait(), 40)  # type: ignore[attr-defined]
+        await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
         await bury(rolling.cluster)
     assert (await rolling.ended(ident)).outcome == "reverted"
     async with farm_on(rolling.cluster.client, "heir", keys=rolling.cluster.keys, kinds=KINDS) as heir:
@@ -66,7 +64,7 @@ async def test_an_alert_that_is_over_with_the_end_outlives_no_farm_that_dies_the
             await rolling.status(await rolling.begin(2, paused), "halted")
             await rolling.say(await commands.abort(rolling.call, "web"))
         assert "rollout_web" in mortal.alerts.firing
-        await asyncio.wait_for(mortal.stop.cut.wait(), 40)  # type: ignore[attr-defined]
+        await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
         await bury(rolling.cluster)
     async with farm_on(rolling.cluster.client, "heir", keys=rolling.cluster.keys, kinds=KINDS) as heir:
 
