@@ -130,7 +130,7 @@ def _install(name: str, source: Path) -> None:
     shutil.copyfile(source, part)
     part.chmod(0o755)
     try:
-        subprocess.run([part, PACKAGED[name].proof], check=True, capture_output=True, timeout=60)
+        subprocess.run([part, PACKAGED[name].proof], check=True, capture_output=True, timeout=180)
     except (OSError, subprocess.SubprocessError) as error:
         part.unlink()
         raise debian.CannotFetch(f"the fetched {name} does not run: {error}") from error

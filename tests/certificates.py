@@ -12,7 +12,7 @@ EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
 def openssl(*args: str) -> None:
     """Run openssl; it must succeed."""
-    subprocess.run(["openssl", *args], check=True, capture_output=True, timeout=30)
+    subprocess.run(["openssl", *args], check=True, capture_output=True, timeout=180)
 
 
 def authority(folder: Path, name: str = "ca") -> None:

@@ -141,7 +141,7 @@ class Composed:
         for name in self.engine.names():
             done = subprocess.run(
                 self.engine.command("logs", "--tail", "8", name), env=self.engine.environment,
-                capture_output=True, text=True, timeout=60, check=False,
+                capture_output=True, text=True, timeout=180, check=False,
             )  # fmt: skip
             tails.append(f"--- {name}\n{done.stdout}{done.stderr}")
         return "".join(tails)
@@ -155,7 +155,7 @@ class Composed:
                     self.engine.command("healthcheck", "run", name),
                     env=self.engine.environment,
                     capture_output=True,
-                    timeout=60,
+                    timeout=180,
                     check=False,
                 )
 

@@ -73,7 +73,7 @@ def answers(host: str | None = None) -> str | None:
     kind, _, where = host.partition("://")
     try:
         with socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET) as asking:
-            asking.settimeout(5)
+            asking.settimeout(60)
             name, _, port = where.rpartition(":")
             asking.connect(where if kind == "unix" else (name, int(port)))
             asking.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
@@ -126,7 +126,7 @@ def _podman(tree: Path) -> Iterator[Api]:
     finally:
         subprocess.run(
             [*command, "rm", "--all", "--force", "--time", "2"], env=environment, check=False,
-            capture_output=True, timeout=60,
+            capture_output=True, timeout=180,
         )  # fmt: skip
         # It holds no state, and a polite end would wait for idle connections.
         service.kill()
@@ -191,7 +191,7 @@ def image_of(api: Api, binary: Path, name: str) -> str:
 
 
 def _libraries(binary: Path) -> list[str]:
-    listed = subprocess.run(["ldd", binary], check=False, capture_output=True, text=True, timeout=30).stdout
+    listed = subprocess.run(["ldd", binary], check=False, capture_output=True, text=True, timeout=180).stdout
     return [word for line in listed.splitlines() for word in line.split() if word.startswith("/")]
 
 

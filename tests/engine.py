@@ -195,7 +195,7 @@ class PodmanEngine:
     def run(self, *words: str, given: bytes = b"") -> str:
         """Run a podman command; its output."""
         done = subprocess.run(
-            self.command(*words), input=given, env=self.environment, capture_output=True, timeout=60,
+            self.command(*words), input=given, env=self.environment, capture_output=True, timeout=180,
             check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr.decode()

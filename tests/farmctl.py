@@ -24,15 +24,15 @@ from unittest.mock import patch
 import structlog
 
 from farmd.cli.main import run
-from farmd.runtime.clock import SystemClock, SystemIds
-from store.consul.connect import connect
+from farmd.runtime.clock import SystemIds
 from store.keys import Keys
 from store.registration import register_cluster, register_node
 from tests import earlier_calls
+from tests.fleet import patient_client
 from tests.forked import Forked, forked_module, piped_module
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 120.0
+PATIENCE = 180.0
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def in_cluster(address: str, *nodes: str) -> Farmctl:
     prefix = f"test{next(_numbers)}/"
 
     async def register() -> None:
-        client = connect({}, SystemClock(), address=address)
+        client = patient_client(address)
         await register_cluster(client, Keys(prefix), SystemIds())
         for node in nodes:
             await register_node(client, Keys(prefix), node)
@@ -216,5 +216,5 @@ def delete(farmctl: Farmctl, key: str) -> None:
 
 def _request(farmctl: Farmctl, key: str, method: str, body: bytes | None) -> None:
     url = f"http://{farmctl.address.removeprefix('http://')}/v1/kv/{farmctl.prefix}{key}"
-    with urllib.request.urlopen(urllib.request.Request(url, body, method=method), timeout=10) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, body, method=method), timeout=PATIENCE) as answer:
         assert answer.read() == b"true"

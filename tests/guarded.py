@@ -87,7 +87,7 @@ class Guarded:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         assert done.returncode == 0, done

@@ -120,7 +120,7 @@ class Api(ABC):
         data = None if body is None else json.dumps(body).encode()
         headers = {**self.headers, **({"Content-Type": content_type} if data else {})}
         request = urllib.request.Request(self.url + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=30, context=self.login()) as answer:
+        with urllib.request.urlopen(request, timeout=180, context=self.login()) as answer:
             text: bytes = answer.read()
         return text
 

@@ -132,7 +132,7 @@ class Registry:
     def _ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection(self.host, timeout=30)
+        connection = http.client.HTTPConnection(self.host, timeout=180)
         try:
             connection.request(method, path, body, dict(headers or {}))
             answer = connection.getresponse()

@@ -24,7 +24,7 @@ PORTS = {"http": Port()}
 FIRST = Manifest(id="web", command=["first"], ports=PORTS)
 SECOND = Manifest(id="web", command=["second"], ports=PORTS)
 KINDS = ("rcs", "rollouts")
-QUICK = Policy(stages=["100%"], progress_deadline=60.0, min_healthy_time=0.0)
+QUICK = Policy(stages=["100%"], progress_deadline=600.0, min_healthy_time=0.0)
 IMPATIENT = msgspec.structs.replace(QUICK, progress_deadline=1.0)
 """For versions that fail: on a busy machine a good one may take longer, too."""
 STAGED = msgspec.structs.replace(QUICK, stages=[Stage(to=1), Stage(to="100%", approve=True)])

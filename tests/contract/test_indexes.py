@@ -209,7 +209,7 @@ async def test_many_watches_of_one_prefix_all_wake(face: Face) -> None:
     index = (await face.client.list(face.prefix)).index
     watches = [await parked(face, face.client.list(face.prefix, index=index, wait=LONG)) for _ in range(5)]
     await face.client.put(face.key("b"), b"1")
-    pages = await asyncio.wait_for(asyncio.gather(*watches), 5)
+    pages = await in_time(asyncio.gather(*watches))
     assert all(len(page.items) == 2 for page in pages)  # type: ignore[attr-defined]
 
 

@@ -22,7 +22,7 @@ def project() -> Iterator[Composed]:
 
 
 def asked(project: Composed, service: str, path: str) -> object:
-    with urllib.request.urlopen(project.url(service) + path, timeout=30) as answer:
+    with urllib.request.urlopen(project.url(service) + path, timeout=180) as answer:
         return json.load(answer)
 
 

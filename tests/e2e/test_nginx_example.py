@@ -59,7 +59,7 @@ class Visitors:
     def _ask(self) -> None:
         while not self._over.is_set():
             try:
-                with urllib.request.urlopen(self._url, timeout=20) as answer:
+                with urllib.request.urlopen(self._url, timeout=LIMIT) as answer:
                     self.answers[answer.read().decode().partition(" from")[0]] += 1
             except (OSError, HTTPException) as error:
                 self.failures.append(f"{time.monotonic():.1f}: {error!r}")
@@ -158,7 +158,7 @@ class Scene:
         return (self.folder / "error.log").read_text()[-2000:]
 
     def endpoints(self, farm: str) -> dict[str, object]:
-        with urllib.request.urlopen(f"{farm}/v1/services/hello/endpoints", timeout=20) as answer:
+        with urllib.request.urlopen(f"{farm}/v1/services/hello/endpoints", timeout=LIMIT) as answer:
             return dict(json.load(answer))
 
 
@@ -191,7 +191,7 @@ def test_no_request_fails_while_a_version_comes_step_by_step_and_by_a_switch(sce
         visitors.only("hello again")
         until(lambda: scene.endpoints(one) == scene.endpoints(two), "the same endpoints from both farms")
         first.signal(signal.SIGTERM)  # the one that the follower asks
-        green = {"strategy": "blue-green", "keep_old": "2s", "progress_deadline": "30s"}
+        green = {"strategy": "blue-green", "keep_old": "2s", "progress_deadline": "300s"}
         scene.farmctl.ok("rc", "update", "-f", "-", "--wait", stdin=example("hello.yaml", rollout=green))
         visitors.only("hello")
         assert visitors.failures == [], (visitors.failures[:5], scene.errors())

@@ -72,7 +72,7 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **dict(extra), "SYSTEMD_COLORS": "0"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 
@@ -153,7 +153,7 @@ def test_sysusers_and_tmpfiles_do_what_they_say(tmp_path):
 def made(target: str, folder: Path, **variables: str) -> set[str]:
     """The files below a folder after a target of the Makefile."""
     given = [f"{name}={value}" for name, value in {"DESTDIR": str(folder), **variables}.items()]
-    subprocess.run(["make", "-s", target, *given], cwd=ROOT, check=True, timeout=60)
+    subprocess.run(["make", "-s", target, *given], cwd=ROOT, check=True, timeout=180)
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 

@@ -152,7 +152,7 @@ async def deletions(fleet: Fleet) -> asyncio.Future[list[Any]]:
         for name, item in ids.items():
             other = fleet.new if owners[item] == "old" else fleet.old
             if other.name not in waits:
-                command = ("rc", "delete", name, "--cascade", "-y", "--timeout", "110s")
+                command = ("rc", "delete", name, "--cascade", "-y", "--timeout", "150s")
                 waits[other.name] = asyncio.create_task(other.ctl(*command))
         if len(waits) == 2:
             return asyncio.gather(*waits.values())

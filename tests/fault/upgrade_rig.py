@@ -27,7 +27,7 @@ from store.process import start_ticks
 from tests import earlier
 from tests.farmctl import Farmctl, Result
 from tests.fault.invariants import Dump, violations
-from tests.fleet import client_of, eventually
+from tests.fleet import eventually, patient_client
 from tests.ports import pod_ports
 from tests.processes import Program
 
@@ -230,7 +230,7 @@ class Fleet:
 @contextlib.asynccontextmanager
 async def fleet_on(address: str, folder: Path, **fields: Any) -> AsyncIterator[Fleet]:
     """A fleet for the length of a ``with`` block; nothing of it runs on afterwards."""
-    client = client_of(address)
+    client = patient_client(address)
     fleet = Fleet(address, folder, client, **fields)
     try:
         yield fleet

@@ -26,7 +26,7 @@ from tests.processes import Program, eventually, get, stopped_at_the_end, term
 pytestmark = pytest.mark.xdist_group("access")
 
 KEYS = Keys()
-WAIT = ("--wait", "--timeout", "60s")
+WAIT = ("--wait", "--timeout", "150s")
 HELLO = (
     "{name: hello, replicas: 2, min_healthy_time: 0,"
     " pod: {id: hello, command: [sleep, '1000'], stop: {grace: 1}}}"
@@ -134,12 +134,12 @@ def test_a_whole_life_each_under_its_own_token(guarded: Guarded, start: Start) -
     operator.ok("rc", "update", "-f", "-", "--now", "-y", *WAIT, stdin=changed)
     operator.ok("pod", "restart", f"{moved['node']}/{moved['instance']}", *WAIT)
     operator.ok("rc", "restart", "hello", *WAIT)
-    operator.ok("job", "delete", "election", "-y", "--timeout", "60s")
+    operator.ok("job", "delete", "election", "-y", "--timeout", "150s")
     operator.ok("rc", "disable", "hello")
     operator.ok("rc", "enable", "hello")
     operator.ok("doctor")
-    operator.ok("rc", "delete", "hello", "--cascade", "-y", "--timeout", "60s")
-    operator.ok("daemonset", "delete", "uptime", "--cascade", "-y", "--timeout", "60s")
+    operator.ok("rc", "delete", "hello", "--cascade", "-y", "--timeout", "150s")
+    operator.ok("daemonset", "delete", "uptime", "--cascade", "-y", "--timeout", "150s")
     actions = {item["action"] for item in operator.ok("audit", "list", "-o", "json").json["items"]}
     assert {"rc.create", "rc.set-replicas", "node.drain", "rc.delete", "daemonset.delete"} <= actions
 
@@ -169,7 +169,7 @@ def test_a_farm_keeps_an_app_whole_and_hands_an_object_of_it_over(guarded: Guard
     operator = guarded.farmctl("operator")
 
     def apply(app: str, bundle: str, *more: str) -> str:
-        words = ("apply", "-f", "-", "--app", app, "-y", "--timeout", "60s", *more)
+        words = ("apply", "-f", "-", "--app", app, "-y", "--timeout", "150s", *more)
         return operator.ok(*words, stdin=bundle).out
 
     def parts() -> dict[str, str]:
@@ -189,7 +189,7 @@ def test_a_farm_keeps_an_app_whole_and_hands_an_object_of_it_over(guarded: Guard
     reader.ok("app", "list")
     reader.ok("app", "describe", "next")
     for app in ("next", "shop"):
-        operator.ok("app", "delete", app, "-y", "--timeout", "60s")
+        operator.ok("app", "delete", app, "-y", "--timeout", "150s")
     assert parts() == {}
     assert not [key for key in world(guarded) if key.startswith(tuple(map(KEYS.trackers, ("shop", "next"))))]
     for program in (agent, farm):

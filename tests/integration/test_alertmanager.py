@@ -19,7 +19,7 @@ from farmd.process import alerts as process
 from farmd.process.alerts import Alerting
 from farmd.runtime.clock import SystemClock
 from tests.alertmanager import Alertmanager
-from tests.fleet import eventually
+from tests.fleet import LIMIT, eventually
 from tests.recorders import CountingRecorder
 
 pytestmark = pytest.mark.slow
@@ -104,7 +104,7 @@ async def test_it_gets_the_state_of_now_after_it_was_away(
         manager.kill()
         await alerter.fire(HIGH)
         await alerter.resolve("rc1")
-        await asyncio.wait_for(failed.seen.wait(), 60)
+        await asyncio.wait_for(failed.seen.wait(), LIMIT)
         await asyncio.to_thread(manager.start)
         await has(manager, "freeze critical")
 

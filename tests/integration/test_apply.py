@@ -15,7 +15,7 @@ from tests.fleet import RunningFarm, start_farm
 
 EXAMPLE = ROOT / "examples" / "apps" / "hello"
 KINDS = ("rcs", "rollouts", "daemonsets", "nodes", "jobs", "apps")
-WITHIN = "100"
+WITHIN = "150"
 """Seconds, fewer than ``Farmctl`` waits for a command: one that waits in vain says for what."""
 
 

@@ -293,7 +293,7 @@ def test_no_secret_of_any_input_is_told_anywhere(guarded: Guarded, tmp_path: Pat
         ports = [each.wait_for("web.listening")["port"] for each in running]
         for each in running:
             each.wait_for("process.ready")
-        operator.ok("rc", "create", "-f", "-", "--wait", "--timeout", "60s", stdin=HELLO)
+        operator.ok("rc", "create", "-f", "-", "--wait", "--timeout", "150s", stdin=HELLO)
         operator.ok("job", "run", "-f", "-", "--param", f"key={PARAMETER}", stdin=BERT)
         asked(guarded, shop, "operator")
         eventually("the job's pod", lambda: "bert" in operator.ok("pod", "list").out)

@@ -15,7 +15,7 @@ from farmd.runtime.clock import SystemIds
 from store.registration import register_cluster
 from tests.credentials import BAD, spoil
 from tests.farmctl import Farmctl, embedded
-from tests.fleet import KEYS, client_of
+from tests.fleet import KEYS, patient_client
 from tests.people import hello
 from tests.proxy import Proxy
 from tests.scripted_consul import Scripted, Seen, json_answer, text_answer
@@ -97,7 +97,7 @@ def test_a_credential_that_is_not_good_is_one_line_a_hint_and_exits_2(
 
 async def test_r12_a_lost_answer_is_looked_up_before_anything_is_said() -> None:
     with embedded() as address:
-        client = client_of(address)
+        client = patient_client(address)
         await register_cluster(client, KEYS, SystemIds())
         async with Proxy(address) as proxy:
             person = Farmctl(proxy.address)

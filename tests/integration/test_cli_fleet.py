@@ -17,7 +17,7 @@ from store.pods import Pod
 from store.reality import Reality
 from store.registration import register_cluster
 from tests.farmctl import Farmctl, Result, embedded
-from tests.fleet import KEYS, Cluster, client_of, farm_on
+from tests.fleet import KEYS, Cluster, farm_on, patient_client
 from tests.people import hello
 from tests.scripted_consul import Scripted, Seen, text_answer
 
@@ -41,7 +41,7 @@ class Person:
 async def fleet() -> AsyncIterator[tuple[Person, Cluster]]:
     """Four nodes that obey, three of them in rack a, and a farm."""
     with embedded() as address:
-        client = client_of(address)
+        client = patient_client(address)
         stop = asyncio.Event()
         try:
             await register_cluster(client, KEYS, SystemIds())
@@ -59,7 +59,7 @@ async def fleet() -> AsyncIterator[tuple[Person, Cluster]]:
 @pytest.mark.slow
 async def test_the_whole_way_with_a_farm_at_work() -> None:
     async with fleet() as (person, cluster):
-        made = await person.ok("rc", "create", "-f", "-", "--wait", "--timeout", "30s", stdin=HELLO)
+        made = await person.ok("rc", "create", "-f", "-", "--wait", "--timeout", "150s", stdin=HELLO)
         assert "rc/hello: 3 of 3 placed, 3 healthy; " in made.err
         (row,) = (await person.ok("rc", "list", "-o", "json")).json["items"]
         assert (row["owner"], row["status"]["placed"]) == ("farm-one", 3)
@@ -91,19 +91,19 @@ async def test_the_whole_way_with_a_farm_at_work() -> None:
             "farms 1  nodes 4/4  rcs 1  pods 3 desired, 3 placed, 3 healthy" in (await person.ok("top")).out
         )
 
-        fewer = await person.ok("rc", "set-replicas", "hello", "1", "-y", "--wait", "--timeout", "30s")
+        fewer = await person.ok("rc", "set-replicas", "hello", "1", "-y", "--wait", "--timeout", "150s")
         assert "1 of 1 placed" in fewer.err
         assert len(await cluster.pods(row["id"])) == 1
 
         changed = HELLO.replace("'9'", "'8'").replace("replicas: 3", "replicas: 2")
         updated = await person.ok(
-            "rc", "update", "-f", "-", "--now", "-y", "--wait", "--timeout", "30s", stdin=changed
+            "rc", "update", "-f", "-", "--now", "-y", "--wait", "--timeout", "150s", stdin=changed
         )
         assert "2 of 2 placed, 2 healthy; " in updated.err
         shas = {intent.manifest for intent in (await cluster.intents()).values()}
         assert shas == {(await person.ok("rc", "get", "hello", "-o", "json")).json["manifest"]}
 
-        gone = await person.ok("rc", "delete", "hello", "--cascade", "-y", "--timeout", "30s")
+        gone = await person.ok("rc", "delete", "hello", "--cascade", "-y", "--timeout", "150s")
         assert "rc/hello deleted (" in gone.out
         assert await cluster.intents() == {}
         assert await cluster.entries(KEYS.tree("rcs")) == {}
@@ -140,7 +140,7 @@ async def test_logs_come_from_the_agent_of_the_node() -> None:
         return text_answer("no such pod\n", 404)
 
     with embedded() as address:
-        client = client_of(address)
+        client = patient_client(address)
         person = Person(address)
         async with Scripted(answer) as http:
             await register_cluster(client, KEYS, SystemIds())
@@ -185,7 +185,7 @@ async def test_logs_of_a_pod_that_never_started_say_so() -> None:
         return text_answer("" if seen.target.startswith("/v1/pods/hello/") else "old\n", 200)
 
     with embedded() as address:
-        client = client_of(address)
+        client = patient_client(address)
         person = Person(address)
         async with Scripted(answer) as http:
             await register_cluster(client, KEYS, SystemIds())
@@ -230,7 +230,7 @@ async def test_logs_of_an_owner_are_those_of_its_pods_and_a_silent_agent_hides_n
         return text_answer("one\ntwo\nthree" if seen.target == "/v1/pods/hello/logs?lines=100" else "", 200)
 
     with embedded() as address:
-        client = client_of(address)
+        client = patient_client(address)
         person = Person(address)
         async with Scripted(answer) as http:
             await register_cluster(client, KEYS, SystemIds())

@@ -47,7 +47,7 @@ def test_ctrl_c_at_a_question_ends_it_at_once_and_writes_nothing(farmctl: Farmct
 def test_an_output_that_cannot_be_written_is_one_line(farmctl: Farmctl) -> None:
     farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
     with Path("/dev/full").open("w") as full, farmctl.start("rc", "list", stdout=full) as process:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=180)
     assert process.returncode == 1
     assert err == "farmctl: the output cannot be written: No space left on device\n"
 
@@ -57,7 +57,7 @@ def test_a_closed_stream_keeps_nothing_from_being_done(farmctl: Farmctl, closed:
     farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
     script = f"exec {sys.executable} -m farmd.cli rc set-replicas hello 4 {closed}"
     ended = subprocess.run(
-        ["sh", "-c", script], env=farmctl.env, cwd=ROOT, timeout=60, check=False, capture_output=True
+        ["sh", "-c", script], env=farmctl.env, cwd=ROOT, timeout=180, check=False, capture_output=True
     )
     assert ended.returncode == 0
     assert farmctl.ok("rc", "get", "hello", "-o", "json").json["replicas_desired"] == 4
@@ -209,7 +209,7 @@ def test_completion_offers_no_name_twice_and_knows_items_of_the_audit(farmctl: F
         env = {"_FARMCTL_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(word)}
         found = subprocess.run(
             [sys.executable, "-c", "from farmd.cli.main import farmctl; farmctl(prog_name='farmctl')"],
-            env={**farmctl.env, **env}, cwd=ROOT, text=True, capture_output=True, timeout=60, check=False,
+            env={**farmctl.env, **env}, cwd=ROOT, text=True, capture_output=True, timeout=180, check=False,
         )  # fmt: skip
         return [text.removeprefix("plain,") for text in found.stdout.split()]
 

@@ -292,7 +292,7 @@ def test_completion_knows_the_names_of_objects(farmctl: Farmctl) -> None:
         }
         env["COMP_CWORD"] = str(len(words))
         code = [sys.executable, "-m", "farmd.cli"]
-        done = subprocess.run(code, env=env, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(code, env=env, capture_output=True, text=True, timeout=180, check=True)
         return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
     assert complete("rc", "get", "he") == ["hello"]

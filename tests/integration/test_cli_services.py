@@ -16,7 +16,7 @@ from store import codec
 from store.farms import Member
 from store.keys import Keys
 from tests.farmctl import Farmctl, embedded, in_cluster, put
-from tests.fleet import CLOCK, client_of
+from tests.fleet import CLOCK, patient_client
 from tests.people import hello
 from tests.services import agent, controller, pod, service
 from tests.web_servers import serving
@@ -61,7 +61,7 @@ def test_a_service_is_created_shown_and_deleted(farmctl: Farmctl) -> None:
 
 
 async def test_a_watch_prints_one_document_a_change(farmctl: Farmctl) -> None:
-    client = client_of(farmctl.address)
+    client = patient_client(farmctl.address)
     call = Call(client, Keys(farmctl.prefix), CLOCK, SystemIds(), "user/ada@desk")
     rc = await controller(call, "cart")
     for node in ("n1", "n2"):
@@ -86,7 +86,7 @@ async def test_a_watch_prints_one_document_a_change(farmctl: Farmctl) -> None:
 
 async def test_a_watch_waits_for_a_farm_and_reads_no_pods_of_the_store_meanwhile(farmctl: Farmctl) -> None:
     """A farm that is gone is asked no more: the store tells of the next change."""
-    client, keys = client_of(farmctl.address), Keys(farmctl.prefix)
+    client, keys = patient_client(farmctl.address), Keys(farmctl.prefix)
     call = Call(client, keys, CLOCK, SystemIds(), "user/ada@desk")
     rc = await controller(call, "wish")
     await agent(call, "n1")

@@ -54,7 +54,7 @@ async def cluster(consul_dev: str) -> AsyncIterator[Cluster]:
 @pytest.mark.slow
 async def test_a_daemon_sets_life_in_commands(consul_dev: str, cluster: Cluster, tmp_path: Path) -> None:
     farmctl = People(consul_dev, cluster)
-    made = await farmctl.ok("daemonset", "create", "-f", "-", "--wait", "--timeout", "30s")
+    made = await farmctl.ok("daemonset", "create", "-f", "-", "--wait", "--timeout", "150s")
     assert made.out.startswith("daemonset/logs created (")
     assert "2 of 2 placed, 2 healthy; converged" in made.err
     listed = await farmctl.ok("daemonset", "list")

@@ -62,7 +62,7 @@ async def office(consul_dev: str, tmp_path: Path) -> AsyncIterator[Office]:
 
 async def test_the_array_of_the_examples_runs_each_slot_and_counts_its_retry_once(office: Office) -> None:
     await office.staffed("n1", "n2")
-    ran = await office.run("job", "run", "-f", str(EXAMPLES / "array.yaml"), "--wait", "--timeout", "120")
+    ran = await office.run("job", "run", "-f", str(EXAMPLES / "array.yaml"), "--wait", "--timeout", "150")
     assert ran.code == 0, ran
     assert "succeeded, 1 restart" in ran.err
     listed = await office.run("job", "list")
@@ -78,14 +78,14 @@ async def test_the_array_of_the_examples_runs_each_slot_and_counts_its_retry_onc
     assert other.code == 5
     assert "job 'squares' exists and differs" in other.err
     assert logs.code in (0, 7)  # the agents of this test serve no HTTP
-    gone = await office.run("job", "delete", "squares", "-y", "--timeout", "60")
+    gone = await office.run("job", "delete", "squares", "-y", "--timeout", "150")
     assert gone.code == 0, gone
     assert (await office.run("job", "get", "squares")).code == 4
 
 
 async def test_the_gang_of_the_examples_elects_rank_0_on_five_agents(office: Office) -> None:
     await office.staffed("n1", "n2", "n3", "n4", "n5")
-    ran = await office.run("job", "run", "-f", str(EXAMPLES / "gang.yaml"), "--wait", "--timeout", "120")
+    ran = await office.run("job", "run", "-f", str(EXAMPLES / "gang.yaml"), "--wait", "--timeout", "150")
     assert ran.code == 0, ran
     assert await office.results("election") == ["leads 5", *["rank 0 leads"] * 4]
 
@@ -100,13 +100,13 @@ async def test_a_wait_for_a_job_that_fails_exits_with_9_and_one_that_takes_long_
         + pod % "echo no data > $FARMD_RESULT; exit 3"
         + "}]"
     )
-    failed = await office.run("job", "run", "-f", office.file(bad), "--wait", "--timeout", "60")
+    failed = await office.run("job", "run", "-f", office.file(bad), "--wait", "--timeout", "150")
     assert failed.code == 9, failed
     assert "worker/0 ended with exit code 3: no data" in failed.err
     slow = "name: slow\ntypes: [{name: worker, " + pod % "sleep 60" + "}]"
     late = await office.run("job", "run", "-f", office.file(slow), "--wait", "--timeout", "3")
     assert late.code == 8, late
-    stopped = await office.run("job", "stop", "slow", "-y", "--wait", "--timeout", "60")
+    stopped = await office.run("job", "stop", "slow", "-y", "--wait", "--timeout", "150")
     assert stopped.code == 0, stopped
     told = (await office.run("job", "get", "slow", "-o", "json")).json
     assert (told["state"], told["status"]["placed"]) == ("suspended", 0)
@@ -129,7 +129,7 @@ async def test_logs_are_those_of_the_attempt_that_ran_last_also_of_a_slot_that_i
 ) -> None:
     async with serving(_what_was_asked) as address:
         await office.agents.agent("n1", address=address)
-        ran = await office.run("job", "run", "-f", str(EXAMPLES / "array.yaml"), "--wait", "--timeout", "120")
+        ran = await office.run("job", "run", "-f", str(EXAMPLES / "array.yaml"), "--wait", "--timeout", "150")
         assert ran.code == 0, ran
 
         assert (await office.run("job", "logs", "squares/worker/5")).out == "squares-worker-5~1\n"

@@ -113,7 +113,7 @@ async def test_a_drain_moves_all_pods_the_systems_last(fleet: Fleet) -> None:
         [item] = (await fleet.ok("node", "drain", node, "--dry-run", "-o", "json")).json["items"]
         [foretold] = [move["to"] for move in item["outlook"]["moves"] if move["from"]["instance"] == "hello"]
 
-        done = await fleet.ok("node", "drain", node, "--deadline", "5m", "--wait", "--timeout", "60s")
+        done = await fleet.ok("node", "drain", node, "--deadline", "5m", "--wait", "--timeout", "150s")
         assert f"node/{node} draining" in done.out
         lines = [line for line in done.err.splitlines() if line.startswith(f"node/{node}: ")]
         assert lines[-1] == f"node/{node}: drained"

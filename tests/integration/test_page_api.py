@@ -33,7 +33,7 @@ from store.families import DEPLOYMENTS
 from store.jobs import Run, SlotRun
 from store.named import NamedRecords
 from store.services import Hook, Revision, Service, ServiceStore, Version
-from tests.fleet import RunningFarm, client_of, cluster_on, eventually, farm_on, in_time
+from tests.fleet import LIMIT, RunningFarm, client_of, cluster_on, eventually, farm_on, in_time
 from tests.obedient import obedient
 from tests.rolling import SECOND, STAGED, Rolling
 from tests.web_servers import serving_app
@@ -368,7 +368,7 @@ async def test_nothing_is_followed_once_nobody_looks(rig: Rig, monkeypatch: pyte
 
     await rig.get("/v1/controllers")
     assert followed()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT):
         while followed():
             await asyncio.sleep(0.02)
     assert (await rig.get("/v1/controllers"))["total"] == 1

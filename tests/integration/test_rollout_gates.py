@@ -30,7 +30,7 @@ ERRORS = Gate(name="errors", prometheus="errors", max=0.5, **QUICK)
 def gated(gate: Gate, **fields: Any) -> Policy:
     """One pod first, then the rest behind the gate."""
     stages = [Stage(to=1, gates=[gate.name]), Stage(to="100%")]
-    told = {"progress_deadline": 60.0, "min_healthy_time": 0.0, "stages": stages} | fields
+    told = {"progress_deadline": 600.0, "min_healthy_time": 0.0, "stages": stages} | fields
     return Policy(gates=[gate], **told)
 
 
@@ -105,8 +105,8 @@ async def test_a_gate_without_data_halts_it_with_an_alert_and_turns_nothing_back
 ) -> None:
     scraped.kill()
     async with farm_that_asks(rolling, scraped.url) as farm:
-        ident = await rolling.begin(3, gated(ERRORS, progress_deadline=3.0))
-        halted = await rolling.status(ident, "halted gate errors has had no data for 3 s")
+        ident = await rolling.begin(3, gated(ERRORS, progress_deadline=10.0))
+        halted = await rolling.status(ident, "halted gate errors has had no data for 10 s")
         assert (halted.new.desired, halted.old.desired) == (1, 2)
         assert "rollout_web" in farm.alerts.firing
         await asyncio.to_thread(scraped.start)
@@ -137,8 +137,8 @@ async def test_a_server_that_flaps_neither_passes_nor_fails(rolling: Rolling, ag
     server = Flapping()
     server.statuses = [200, 500]
     async with serving(server.answer) as url, farm_that_asks(rolling):
-        ident = await rolling.begin(3, gated(smoke(url), progress_deadline=4.0))
-        halted = await rolling.status(ident, "halted gate smoke has not passed 2 times in a row within 4 s")
+        ident = await rolling.begin(3, gated(smoke(url), progress_deadline=10.0))
+        halted = await rolling.status(ident, "halted gate smoke has not passed 2 times in a row within 10 s")
         assert (halted.new.desired, halted.old.desired) == (1, 2)
         server.statuses = [200]
         await rolling.say(await commands.resume(rolling.call, "web"))

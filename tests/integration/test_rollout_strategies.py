@@ -18,8 +18,8 @@ from tests.fleet import cluster_on, eventually, farm_on
 from tests.obedient import obedient
 from tests.rolling import FIRST, KINDS, SECOND, Rolling
 
-AVAILABLE = Policy(strategy="availability", ratio=50, progress_deadline=60.0, min_healthy_time=0.0)
-GREEN = Policy(strategy="blue-green", progress_deadline=60.0, min_healthy_time=0.0, keep_old=0.5)
+AVAILABLE = Policy(strategy="availability", ratio=50, progress_deadline=600.0, min_healthy_time=0.0)
+GREEN = Policy(strategy="blue-green", progress_deadline=600.0, min_healthy_time=0.0, keep_old=0.5)
 SPARING = msgspec.structs.replace(AVAILABLE, strategy="resourceutil")
 
 

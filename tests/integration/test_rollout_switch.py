@@ -17,7 +17,7 @@ from tests.mortal import bury, mortal_farm
 from tests.obedient import obedient
 from tests.rolling import FIRST, KINDS, SECOND, STAGED, Rolling
 
-GREEN = Policy(strategy="blue-green", progress_deadline=60.0, min_healthy_time=0.0, keep_old=0.5)
+GREEN = Policy(strategy="blue-green", progress_deadline=600.0, min_healthy_time=0.0, keep_old=0.5)
 KEPT = msgspec.structs.replace(GREEN, keep_old=600.0)
 
 

@@ -26,7 +26,7 @@ from store.families import FAMILIES
 from store.keys import Keys
 from store.status import ItemStatus
 from tests.farmctl import Farmctl, Result
-from tests.fleet import CLOCK, Cluster, RunningFarm, client_of, cluster_on, eventually, start_farm
+from tests.fleet import CLOCK, Cluster, RunningFarm, client_of, cluster_on, eventually, in_time, start_farm
 from tests.mortal import bury, mortal_farm
 from tests.proxy import Proxy, Seen
 from tests.sample.kind import ENTRY
@@ -152,7 +152,7 @@ async def test_r12_a_farm_that_dies_right_after_a_write_leaves_its_notes_to_anot
     items = [await notes.write(f"note-{number}", "draft") for number in range(3)]
     settings = {"kinds": ("notes",)}
     async with mortal_farm(notes.cluster, notes.address, "note.copy", answered=answered, **settings) as dead:
-        await asyncio.wait_for(dead.stop.cut.wait(), 15)  # type: ignore[attr-defined]
+        await in_time(dead.stop.cut.wait())  # type: ignore[attr-defined]
         await bury(notes.cluster)
         b = await notes.start("b")
         await notes.copied(dict.fromkeys(items, "draft"))
@@ -173,7 +173,7 @@ async def test_r12_the_fence_refuses_the_late_write_of_a_worker_that_lost_its_no
         hold = proxy.hold(copies)
         a = await notes.start("a", proxy.address)
         item = await notes.write("memo", "draft")
-        await asyncio.wait_for(hold.reached.wait(), 15)
+        await in_time(hold.reached.wait())
         (claim,) = [claim for loop in a.farm.loops for claim in loop.supervisor.owned.values()]
         await notes.cluster.client.destroy_session(claim.session)
         b = await notes.start("b")

@@ -43,7 +43,7 @@ class Fleet:
         return replace(pod, reason="", refused=0)
 
     async def signed(self, *words: str, stdin: str) -> None:
-        await self.person.ok(*words, "-f", "-", "--wait", "--sign", self.key, "--timeout", "60", stdin=stdin)
+        await self.person.ok(*words, "-f", "-", "--wait", "--sign", self.key, "--timeout", "150", stdin=stdin)
 
 
 @pytest.fixture

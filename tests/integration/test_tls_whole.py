@@ -174,7 +174,7 @@ def test_whoever_calls_our_http_does_so_over_mutual_tls(
     for each in (farm, agent):
         each.wait_for("process.ready")
     for line, text in (
-        ("rc create -f - --wait --timeout 60s", HELLO),
+        ("rc create -f - --wait --timeout 150s", HELLO),
         ("service create front --port http rc/hello", ""),
     ):
         done = farmctl(*line.split(), stdin=text)

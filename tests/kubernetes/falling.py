@@ -82,13 +82,17 @@ class Front(ABC):
         start = partial(self.nursery.farm, kinds=self.kinds, kubernetes=section)
         return await asyncio.to_thread(start, self.consul.address, name, keys)
 
-    async def present(self, name: str) -> None:
+    async def present(self, name: str, farm: FarmProcess) -> None:
         """Return when a farm is a member, and no session of a former one of its name is left."""
 
         async def so() -> bool:
             return await self.cluster.client.read(self.cluster.keys.farm(name)) is not None
 
-        await eventually(so, what=f"farm {name}")
+        try:
+            await eventually(so, what=f"farm {name}")
+        except AssertionError as error:
+            error.add_note(farm.tail())
+            raise
 
     def passed(self) -> dict[Point, int]:
         """How many packets of each sort the farms have sent."""
@@ -141,7 +145,7 @@ async def tried(front: Front, fall: Fall) -> dict[Point, int]:
     """
     early = fall.hold(front) if fall.point == "reads" else None
     victim = await front.farm("mortal")
-    await front.present("mortal")
+    await front.present("mortal", victim)
     before = front.passed() | {"reads": 0}
     hold = early or fall.hold(front)
     await front.begin()
@@ -181,6 +185,6 @@ async def _fallen(front: Front, fall: Fall, hold: Hold, victim: FarmProcess) -> 
         victim.resume()
         hold.release()
         await in_time(hold.finished.wait())
-        await front.present("mortal")
+        await front.present("mortal", victim)
         await front.ended()
     await heir.end()

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
-from farmd.kubernetes.errors import Conflict, KubernetesError, NotFound
+from farmd.kubernetes.errors import Conflict, KubernetesError, NotFound, Unavailable, UnknownOutcome
 from farmd.kubernetes.progressive.objects import (
     AUTOSCALERS,
     CONFIGURATION_LABEL,
@@ -35,6 +35,7 @@ from farmd.kubernetes.progressive.objects import (
 from farmd.kubernetes.resources import CRDS, PODS, Resource
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.rollout.revisions import REVISION_LABEL, SERVICE_LABEL
+from tests.fleet import LIMIT
 from tests.kubernetes import knative_rules as rules
 from tests.kubernetes.knative_world import (
     CLOCK,
@@ -69,13 +70,20 @@ class Knative(World):
                 self._kubelet,
             ]
             self.rng.shuffle(parts)
-            await self._collect()
-            for part in parts:
-                if self.rng.random() < self.lag:
-                    asyncio.get_running_loop().call_later(0.02, self.changed.set)
+            for part in (self._collect, *parts):
+                if part in parts and self.rng.random() < self.lag:
+                    self._again()
                     continue
-                with suppress(NotFound, Conflict):
+                try:
                     await part()
+                except (NotFound, Conflict):
+                    pass  # what changed it wakes the loop
+                except (Unavailable, UnknownOutcome):
+                    self._again()
+
+    def _again(self) -> None:
+        """Run all parts soon, whether anything changes or not."""
+        asyncio.get_running_loop().call_later(0.02, self.changed.set)
 
     # -- the controllers -------------------------------------------------------------------------
     async def _service(self) -> None:
@@ -288,7 +296,7 @@ async def define(transport: KubernetesTransport, version: str) -> None:
             Request("PATCH", path, params, body=body, content_type="application/apply-patch+yaml")
         )
     for kind in (*rules.KINDS, ORCHESTRATORS, STAGE_AUTOSCALERS):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT):
             while not await _serving(transport, kind):
                 await CLOCK.sleep(0.05)
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from farmd.kubernetes.client import MERGE_PATCH
-from farmd.kubernetes.errors import KubernetesError
+from farmd.kubernetes.errors import NotFound, Unavailable, UnknownOutcome
 from farmd.kubernetes.resources import PODS, SERVICES
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from tests.fleet import LIMIT
@@ -39,20 +39,25 @@ class Kubelet:
     jobs: dict[str, Objects] = field(default_factory=dict)
     started: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)
+    _told: set[str] = field(default_factory=set)
     _looked: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def run(self) -> None:
         """Look, tell and wait, for ever."""
         while True:
-            found = await self._list(PODS.path(), CHOSEN)
-            new = [pod for pod in found if pod["metadata"]["uid"] not in self._known]
-            await asyncio.gather(*map(self._end, new))
-            self.pods = _sorted(pod for pod in found if "deletionTimestamp" not in pod["metadata"])
-            self.services = _sorted(await self._list(SERVICES.path(), CHOSEN))
-            self.jobs = _sorted(await self._list(JOBS.path(), ()))
-            async with self._looked:
-                self._looked.notify_all()
+            with contextlib.suppress(Unavailable, UnknownOutcome):  # it looks again, and tells again
+                await self._look()
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        found = await self._list(PODS.path(), CHOSEN)
+        new = [pod for pod in found if pod["metadata"]["uid"] not in self._told]
+        await asyncio.gather(*map(self._end, new))
+        self.pods = _sorted(pod for pod in found if "deletionTimestamp" not in pod["metadata"])
+        self.services = _sorted(await self._list(SERVICES.path(), CHOSEN))
+        self.jobs = _sorted(await self._list(JOBS.path(), ()))
+        async with self._looked:
+            self._looked.notify_all()
 
     async def until(self, so: Callable[[], bool], told: Callable[[], object]) -> None:
         """Return when something is so of what was seen; fails with what is ``told`` then."""
@@ -70,12 +75,14 @@ class Kubelet:
     async def _end(self, pod: dict[str, Any]) -> None:
         meta = pod["metadata"]
         name, attempt = meta["name"], int(meta["annotations"]["farmd.io/attempt"])
-        self._known.add(meta["uid"])
-        self.started.setdefault(meta["namespace"], []).append((name, attempt))
+        if meta["uid"] not in self._known:
+            self._known.add(meta["uid"])
+            self.started.setdefault(meta["namespace"], []).append((name, attempt))
         body = msgspec.json.encode({"status": self.tell(name, attempt)})
         path = PODS.path(meta["namespace"], name, "status")
-        with contextlib.suppress(KubernetesError):  # it may be gone again
+        with contextlib.suppress(NotFound):  # it may be gone again
             await self.transport.send(Request("PATCH", path, body=body, content_type=MERGE_PATCH), LIMIT)
+        self._told.add(meta["uid"])
 
 
 @asynccontextmanager

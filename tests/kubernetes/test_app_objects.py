@@ -22,7 +22,7 @@ from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock, system_rng
 from store.apps import Entry, TypedReference
 from store.errors import OutcomeUnknown
-from tests.fleet import eventually
+from tests.fleet import LIMIT, eventually
 from tests.kubernetes_server import ApiServer
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
@@ -522,7 +522,7 @@ async def test_as_many_objects_are_written_at_once_as_may_be_in_flight_and_no_mo
             return await send(request, timeout)
         flying += 1
         most = max(most, flying)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT):
             while most < MOST_IN_FLIGHT:
                 await asyncio.sleep(0.01)
         try:

@@ -222,7 +222,7 @@ async def test_farmctl_previews_with_a_persons_own_login_and_waits_for_the_farm(
     person = Farmctl(apps.consul, apps.cluster.keys.prefix, variables={"KUBECONFIG": str(kubeconfig)})
     bundle = tmp_path / "shop.yaml"
     bundle.write_text(json.dumps(config("a", x="1")))
-    apply = ("apply", "-f", str(bundle), "--app", "shop", "-n", apps.namespace, "-y", "--timeout", "60")
+    apply = ("apply", "-f", str(bundle), "--app", "shop", "-n", apps.namespace, "-y", "--timeout", "150")
 
     async def run(*words: str) -> Result:
         return await asyncio.to_thread(person, *words)

@@ -213,7 +213,7 @@ async def over(knative, spec: dict[str, Any], notes: dict[str, str]) -> None:
 async def test_a_wait_exits_with_0_where_the_rollout_came_to_its_end(knative, farmctl):
     name = f"ksvc/{knative.namespace}/web"
     await over(knative, {}, {FOLLOW: "latest"})
-    ended = await farmctl("resume", name, "--wait", "--timeout", "60")
+    ended = await farmctl("resume", name, "--wait", "--timeout", "150")
     assert ended.code == 0, ended
 
 
@@ -221,7 +221,7 @@ async def test_a_wait_exits_with_9_where_the_rollout_went_back(knative, farmctl)
     name = f"ksvc/{knative.namespace}/web"
     back = {"targetRevisions": [{"revisionName": OLD, "percent": 100, "minScale": 2}]}
     await over(knative, back, {REFUSED: NEW, FOLLOW: "latest", CAUSE: "NEW has a fault"})
-    otherwise = await farmctl("resume", name, "--wait", "--timeout", "60")
+    otherwise = await farmctl("resume", name, "--wait", "--timeout", "150")
     assert (otherwise.code, "went back: NEW has a fault" in otherwise.err) == (9, True), otherwise
 
 

@@ -16,7 +16,7 @@ from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.resources import PODS, Resource
 from farmd.kubernetes.store import ObjectStore
 from farmd.runtime.clock import SystemClock
-from tests.fleet import eventually
+from tests.fleet import eventually, in_time
 from tests.kubernetes_server import ApiServer, Etcd, pod
 from tests.mirror import Mirror
 
@@ -35,7 +35,7 @@ async def informed(
     informer = Informer(transport, source, kind, store, clock=SystemClock(), rng=random.Random(1))
     task = asyncio.create_task(informer.run())
     try:
-        await asyncio.wait_for(informer.until_synced(), 30)
+        await in_time(informer.until_synced())
         yield informer, mirror
         assert not task.done(), task.exception()
     finally:

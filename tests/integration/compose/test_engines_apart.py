@@ -73,7 +73,10 @@ def test_a_port_that_an_engine_had_published_when_it_lost_its_power_leads_to_thi
     with PodmanEngine() as engine:
         engine.run("run", "--detach", "--publish", f"{port}:{port}", IMAGE, "sleep", "1d")
         engine.lose_power()
-    with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port), timeout=30):
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        socket.create_connection(("127.0.0.1", port), timeout=180),
+    ):
         pass
 
 
@@ -94,5 +97,8 @@ def test_what_an_engine_left_whose_process_was_killed_is_removed_by_the_next_one
     assert container in system("iptables-save", "-t", "nat")
     with PodmanEngine():
         assert container not in system("iptables-save", "-t", "nat")
-    with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port), timeout=30):
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        socket.create_connection(("127.0.0.1", port), timeout=180),
+    ):
         pass

@@ -62,7 +62,7 @@ class UnitsHere:
         async def forgotten() -> bool:
             return not self.names()
 
-        done = subprocess.run(["systemctl", "stop", "farmd..*"], check=False, timeout=60)
+        done = subprocess.run(["systemctl", "stop", "farmd..*"], check=False, timeout=180)
         assert done.returncode in {0, 5}  # 5: one ended by itself before systemd came to it
         await eventually(forgotten, what="the end of all units")
 

@@ -53,7 +53,7 @@ HELLO = (
 
 def make(*words: str) -> None:
     """Run make in this checkout."""
-    subprocess.run(["make", "-s", *words], cwd=ROOT, check=True, timeout=60)
+    subprocess.run(["make", "-s", *words], cwd=ROOT, check=True, timeout=180)
 
 
 def read(consul: str, what: Callable[[ConsulClient], Awaitable[T]]) -> T:
@@ -173,7 +173,7 @@ def test_the_units_run_are_upgraded_in_place_and_leave_the_workload_alone(host: 
     host.run("systemctl", "start", "farmd", "farmd-agent")  # returns once both are ready
     old = {_of(host, KEYS.farm("unit"), Member), _of(host, KEYS.agent("n1"), Agent)}
     assert len(old) == 1
-    host.farmctl.ok("rc", "create", "-f", "-", "--wait", "--timeout", "100s", stdin=HELLO)
+    host.farmctl.ok("rc", "create", "-f", "-", "--wait", "--timeout", "150s", stdin=HELLO)
     workload = host.workload()
 
     _upgraded(host, old.pop(), workload)
@@ -197,7 +197,7 @@ def _upgraded(host: Host, old: str, workload: tuple[int, float]) -> None:
     host.run("systemctl", "restart", "farmd-agent")
     eventually("an agent of this version", lambda: _of(host, KEYS.agent("n1"), Agent) != old)
     assert _of(host, KEYS.farm("unit"), Member) == old
-    host.farmctl.ok("rc", "set-replicas", "hello", "1", "-y", "--wait", "--timeout", "100s")
+    host.farmctl.ok("rc", "set-replicas", "hello", "1", "-y", "--wait", "--timeout", "150s")
     assert host.workload() == workload
     host.run("systemctl", "restart", "farmd")
     eventually("a farm of this version", lambda: _of(host, KEYS.farm("unit"), Member) != old)

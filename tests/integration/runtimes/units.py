@@ -40,7 +40,7 @@ def unit(script: str = WAITS, /, **fields: Any) -> Manifest:
 
 
 def systemctl(*words: str) -> str:
-    done = subprocess.run(["systemctl", *words], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["systemctl", *words], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -131,7 +131,7 @@ async def test_who_stops_the_unit_asks_the_workload(rig: Agents) -> None:
 
 async def test_anothers_unit_of_that_name_is_refused_and_left_alone(rig: Agents) -> None:
     await rig.agent()
-    subprocess.run(["systemd-run", "--quiet", f"--unit={UNIT}", "sleep", "1000"], check=True, timeout=60)
+    subprocess.run(["systemd-run", "--quiet", f"--unit={UNIT}", "sleep", "1000"], check=True, timeout=180)
     try:
         await rig.want(unit())
         told = await rig.until(lambda r: r.phase == "failed")
