@@ -12,6 +12,7 @@ from farmd.dispatch.looking import noun_of, speaking
 from farmd.dispatch.model import Act, Ref, owner_of
 from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview
+from farmd.runtime.tasks import several
 from store.apps import Entry
 from store.errors import Conflict, InputInvalid
 from store.operations import MAX_OPERATIONS, Operation
@@ -63,17 +64,25 @@ async def prepared(call: Call, app: str, preview: Preview, places: Mapping[Ref, 
     Raises:
         InputInvalid: a document lacks what a new record needs; names its place.
     """
-    found: dict[Ref, Mutation] = {}
-    for _, act in list(preview.acts):
-        ref = str(act.ref)
-        if not act.ref.own or ref in found:
-            continue
+    own: dict[Ref, Act] = {}
+    for _, act in preview.acts:
+        if act.ref.own:
+            own.setdefault(str(act.ref), act)
+
+    async def one(act: Act) -> Mutation | Conflict | InputInvalid:
         try:
-            found[ref] = await _foreseen(call, app, act)
-        except Conflict as error:
-            preview.refused[ref] = error.message
-        except InputInvalid as error:
-            raise InputInvalid(f"{places.get(ref, ref)}: {error.message}", **error.fields) from error
+            return await _foreseen(call, app, act)
+        except (Conflict, InputInvalid) as error:
+            return error
+
+    found: dict[Ref, Mutation] = {}
+    for ref, made in zip(own, await several(one, own.values()), strict=True):
+        if isinstance(made, InputInvalid):
+            raise InputInvalid(f"{places.get(ref, ref)}: {made.message}", **made.fields) from made
+        if isinstance(made, Conflict):
+            preview.refused[ref] = made.message
+        else:
+            found[ref] = made
     return found
 
 

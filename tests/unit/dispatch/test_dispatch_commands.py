@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from farmd.commands.mutation import Call, commit
-from farmd.dispatch import commands, words
+from farmd.dispatch import changes, commands, words
 from farmd.dispatch.bundle import AppSpec, Bundle, parse
 from farmd.dispatch.commands import Application
 from farmd.dispatch.looking import noun_of, speaking
 from farmd.dispatch.model import Act, Live, Rehearsal
+from farmd.dispatch.preview import Preview
 from farmd.dispatch.revision import wanted
 from farmd.dispatch.standing import standing
 from farmd.replication.commands import RC
@@ -65,6 +67,26 @@ async def reach(call: Call, *entries: Any) -> None:
 
 def verbs(found: Application) -> list[tuple[int, str, str]]:
     return [(step, act.verb, str(act.ref)) for step, act in found.preview.acts]
+
+
+async def test_the_changes_of_many_records_are_prepared_side_by_side() -> None:
+    async with person() as call:
+        entries = bundle(document("web"), document("db")).entries
+        names, asked = {KEYS.name("rcs", entry.ref.name) for entry in entries}, set[str]()
+        read = call.client.read
+
+        async def together(key: str) -> Any:
+            """Answer for no name before all are asked for."""
+            asked.update({key} & names)
+            while key in names and asked != names:
+                await asyncio.sleep(0)
+            return await read(key)
+
+        call.client.read = together  # type: ignore[method-assign]
+        preview = Preview(acts=[(1, Act("create", entry.ref, entry)) for entry in entries])
+        async with asyncio.timeout(30):
+            found = await changes.prepared(call, "shop", preview, {})
+        assert found.keys() == {"rc/web", "rc/db"}
 
 
 async def test_d1_a_revision_is_recorded_with_its_tracker_before_any_object_is_touched() -> None:
