@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from farmd.commands import waiting
 from farmd.commands.mutation import Call, Mutation, title
 from farmd.commands.noun import Noun
 from farmd.kinds import KINDS, load
+from farmd.runtime.tasks import several
 from store.errors import InputInvalid
 
 FILES = click.option(
@@ -37,13 +39,13 @@ def creating(noun: Noun[Any, Any]) -> click.Command:
     """``create``."""
 
     async def run(invocation: Invocation, paths: tuple[str, ...]) -> None:
-        prepared = [(await noun.create(invocation.call, spec), spec) for spec in specs_of(noun, paths)]
-        by_id = {mutation.change.id: spec for mutation, spec in prepared}
+        specs = specs_of(noun, paths)
+        mutations = await several(partial(noun.create, invocation.call), specs)
+        by_id = {mutation.change.id: spec for mutation, spec in zip(mutations, specs, strict=True)}
 
         async def write(mutation: Mutation) -> None:
             await noun.commit_create(invocation.call, mutation, by_id[mutation.change.id])
 
-        mutations = [mutation for mutation, _ in prepared]
         await apply(invocation, mutations, write)
         await converge(invocation, noun, mutations)
 
@@ -61,8 +63,8 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
     async def run(
         invocation: Invocation, paths: tuple[str, ...], now: bool = True, retry: bool = False
     ) -> None:
-        specs = specs_of(noun, paths)
-        mutations = [await noun.update(invocation.call, spec, now=now, retry=retry) for spec in specs]
+        prepare = partial(noun.update, invocation.call, now=now, retry=retry)
+        mutations = await several(prepare, specs_of(noun, paths))
         await apply(invocation, mutations)
         await converge(invocation, noun, mutations)
 
@@ -129,7 +131,7 @@ def deleting(noun: Noun[Any, Any]) -> click.Command:
     """``delete``."""
 
     async def run(invocation: Invocation, names: tuple[str, ...], cascade: bool = True) -> None:
-        prepared = [await noun.delete(invocation.call, name, cascade=cascade) for name in names]
+        prepared = await several(partial(noun.delete, invocation.call, cascade=cascade), names)
         # A name and an id may mean the same record.
         mutations = list({mutation.change.id: mutation for mutation in prepared}.values())
         await apply(invocation, mutations)

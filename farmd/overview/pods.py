@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from farmd import kinds
 from farmd.overview.owners import records_of
 from farmd.overview.pod_row import PodRow, gone_row, pod_row
 from farmd.pods.state import PodState
+from farmd.runtime.tasks import several
 from store import families
 from store.entry import Stored
 from store.intent import Intent
@@ -194,8 +196,7 @@ async def _records(
     client: ConsulClient, prefixes: Sequence[str], kind: type[T], broken: list[str]
 ) -> list[Stored[T]]:
     found = list[Stored[T]]()
-    for prefix in prefixes:
-        listing = await records(client, prefix, kind)
+    for listing in await several(partial(records, client, kind=kind), prefixes):
         found += listing.items
         broken += listing.mistakes
     return found
