@@ -27,7 +27,7 @@ from store.selectors import parse as parse_selector
 
 FARM_PORT = 7520
 AGENT_PORT = 7521
-_SELECTABLE = " and ".join(kind.many for kind in KINDS.values() if kind.selectable)
+*_FIRST, _LAST = (kind.many for kind in KINDS.values() if kind.selectable)
 
 
 def _kinds(value: list[str]) -> None:
@@ -74,7 +74,8 @@ class FarmSection(Section, frozen=True):
     selector: Annotated[
         str,
         key(
-            f"Claim only {_SELECTABLE} whose labels match (Kubernetes grammar); other work has no labels.",
+            f"Claim only {', '.join(_FIRST)} and {_LAST} whose labels match (Kubernetes grammar);"
+            " other work has no labels.",
             form="a selector, such as team=web,tier!=test",
             check=_selector,
         ),
