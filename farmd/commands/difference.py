@@ -29,7 +29,7 @@ def scalar(value: Any) -> Scalar:
         env = getattr(value, "env", {})  # of a hook: names are told, values never
         told = msgspec.structs.replace(value, env=dict.fromkeys(env, "…")) if env else value
         return msgspec.json.encode(told).decode()
-    return str(value)
+    return "none" if value is None else str(value)
 
 
 def word(value: object) -> str:

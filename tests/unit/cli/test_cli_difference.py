@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from farmd.commands.difference import manifest_lines
+from farmd.commands.difference import fields, lines, manifest_lines
 from store.manifests import Manifest
+from store.policies import Policy
+from store.rcs import ReplicationController
 
 POD = Manifest(id="hello", command=["sleep"])
 
@@ -28,6 +31,12 @@ def test_each_field_of_the_pod_is_one_line(
     before: Manifest | None, after: Manifest, lines: list[str]
 ) -> None:
     assert manifest_lines(before, after) == lines
+
+
+def test_a_field_that_had_no_value_is_told_in_peoples_words() -> None:
+    made = ReplicationController(id="a1", name="web", manifest="0" * 64, replicas_desired=3)
+    before, after = fields(made, msgspec.structs.replace(made, rollout=Policy(minimum=2)), {})
+    assert lines(before, after) == ['rollout none -> {"minimum":2}']
 
 
 def test_long_texts_are_shown_where_they_begin_to_differ() -> None:
