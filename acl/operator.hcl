@@ -33,4 +33,6 @@ key_prefix "farmd/pods/" { policy = "write" }
 key_prefix "farmd/intent/" { policy = "write" }
 key_prefix "farmd/reserved/" { policy = "write" }
 
+# What the doctor tells of Consul's agent and servers.
 agent_prefix "" { policy = "read" }
+operator = "read"

@@ -5,3 +5,6 @@ key_prefix "farmd/" { policy = "list" }
 
 # The doctor compares the limits of the Consul agent that answers with what farmd needs.
 agent_prefix "" { policy = "read" }
+
+# The doctor tells which of Consul's servers is gone.
+operator = "read"

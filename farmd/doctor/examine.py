@@ -19,6 +19,7 @@ from farmd.doctor import (
     presence,
     records,
     reservations,
+    servers,
     signed,
     work,
 )
@@ -48,23 +49,26 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock, step: Step = l
     step("Consul's agent and leader")
     own = await consul.told(client)
     room = disk.check(own.debug_config.data_directory, own.config.node_id)
-    servers = room.beside(await consul.check(client, own))
-    if servers.has(consul.NO_LEADER):
-        return servers
+    store = room.beside(await consul.check(client, own))
+    if store.has(consul.NO_LEADER):
+        return store
+    found = await servers.told(client)
+    store = servers.check(found).beside(store)
     seen = await survey(client, keys, clock, step)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
     findings += [*clusters.check(seen), *health.check(seen)]
     findings += signed.check(seen)
     findings += elections.check(seen, own.debug_config.raft_heartbeat)
-    lost, passing = _lost(seen), health.passing(seen)
+    lost, passing = _lost(seen), [*servers.late(found), *health.passing(seen)]
     if passing:
         await clock.sleep(PATIENCE_SECONDS)
     if lost or passing:
         again = await survey(client, keys, clock, lambda what: step(f"once more: {what}"))
-        still = {(each.code, each.object) for each in (*_lost(again), *health.passing(again))}
+        late = servers.late(await servers.told(client))
+        still = {(each.code, each.object) for each in (*late, *_lost(again), *health.passing(again))}
         lost = [finding for finding in (*passing, *lost) if (finding.code, finding.object) in still]
-    facts = {**servers.facts, **_facts(seen), **presence.facts(seen)}
-    return Report(facts, _unique((*servers.findings, *findings, *lost)))
+    facts = {**store.facts, **_facts(seen), **presence.facts(seen)}
+    return Report(facts, _unique((*store.findings, *findings, *lost)))
 
 
 def _lost(seen: Survey) -> list[Finding]:

@@ -66,6 +66,29 @@ class AgentSelf(msgspec.Struct, rename="pascal"):
     debug_config: AgentLimits = AgentLimits()
 
 
+class Server(msgspec.Struct, rename="pascal", frozen=True):
+    """One of Consul's servers, as the leader sees it.
+
+    ``serf_status`` is ``alive`` where the others reach it. ``healthy``: it also hears the leader in time and
+    is not far behind.
+    """
+
+    name: str
+    address: str
+    serf_status: str
+    healthy: bool
+
+
+class ServersHealth(msgspec.Struct, rename="pascal", frozen=True):
+    """Answer of ``/v1/operator/autopilot/health``; a leader that was just elected tells no server yet.
+
+    ``failure_tolerance``: how many more servers may be lost before nothing can be written.
+    """
+
+    failure_tolerance: int = 0
+    servers: list[Server] | None = None
+
+
 class _Result(msgspec.Struct):
     entry: RawEntry | None = msgspec.field(name="KV", default=None)
 
@@ -79,6 +102,7 @@ KEYS = msgspec.json.Decoder(list[str])
 BOOLEAN = msgspec.json.Decoder(bool)
 TEXT = msgspec.json.Decoder(str)
 SESSIONS = msgspec.json.Decoder(list[SessionInfo])
+SERVERS = msgspec.json.Decoder(ServersHealth)
 CREATED = msgspec.json.Decoder(SessionCreated)
 _RESULTS = msgspec.json.Decoder(_Results)
 

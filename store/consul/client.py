@@ -16,7 +16,7 @@ import msgspec
 
 from store import operations
 from store.consul import answers
-from store.consul.answers import AgentSelf, SessionInfo
+from store.consul.answers import AgentSelf, ServersHealth, SessionInfo
 from store.consul.errors import Op, denied_operations, failed_operations
 from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange, blocking_limit
 from store.entry import Entry, Page, RawEntry
@@ -209,10 +209,19 @@ class ConsulClient:
         return answers.converted(found, SessionInfo, Op.SESSION_INFO)
 
     # -- the server ----------------------------------------------------------------------------
-    async def leader(self) -> str:
-        """Address of the raft leader; empty when there is none."""
-        response = await self._send(Op.STATUS, Request("GET", "/v1/status/leader"), SHORT_SECONDS)
+    async def leader(self, limit: float = SHORT_SECONDS) -> str:
+        """Address of the raft leader, told within ``limit`` seconds; empty when there is none."""
+        response = await self._send(Op.STATUS, Request("GET", "/v1/status/leader"), limit)
         return answers.decode(answers.TEXT, Op.STATUS, response)
+
+    async def servers(self) -> ServersHealth:
+        """How the leader finds the servers; without a leader ``NoLeader``.
+
+        Raises:
+            AccessDenied: the token lacks ``operator:read``.
+        """
+        response = await self._send(Op.SERVERS, Request("GET", "/v1/operator/autopilot/health"))
+        return answers.decode(answers.SERVERS, Op.SERVERS, response)
 
     async def agent(self) -> AgentSelf:
         """What the agent that answers tells of itself: its version, node and limits."""
@@ -264,4 +273,6 @@ class ConsulClient:
                 finally:
                     self._parked.discard(query)
         except TimeoutError as error:
-            raise StoreUnavailable("watch: dropped, because Consul's leader changed") from error
+            raise StoreUnavailable(
+                "watch: dropped, because Consul's leader changed, or Consul was silent"
+            ) from error

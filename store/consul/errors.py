@@ -46,6 +46,7 @@ class Op(enum.StrEnum):
     SESSION_INFO = "session_info"
     STATUS = "status"
     AGENT = "agent"
+    SERVERS = "servers"
 
     @property
     def writes(self) -> bool:
@@ -82,6 +83,8 @@ def problem(op: Op, response: Response, target: str = "") -> StoreError | None:
     text = first_words(response.body)
     low = text.lower()
     where = f"{op}: {status} {text}".rstrip()
+    if status == 429 and op is Op.SERVERS and response.body.startswith(b"{"):
+        return None  # this is how Consul tells that a server is not healthy
     if status == 429:
         return Throttled(where, status=status)
     if _is_page(response):

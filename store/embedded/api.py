@@ -40,6 +40,7 @@ ROUTES = (
     Route("/v1/session/list", ("GET",), session_api.every),
     Route("/v1/status/leader", ("GET",), agent_api.leader),
     Route("/v1/status/peers", ("GET",), agent_api.peers),
+    Route("/v1/operator/autopilot/health", ("GET",), agent_api.servers),
     Route("/v1/agent/self", ("GET",), agent_api.this),
     Route("/v1/catalog/nodes", ("GET",), agent_api.nodes),
     Route("/v1/catalog/datacenters", ("GET",), agent_api.datacenters),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from store.consul.answers import ServersHealth
 from tests.contract.faces import REAL, Face, json_of
+from tests.fleet import eventually
 
 
 @pytest.mark.parametrize(
@@ -120,3 +122,14 @@ async def test_the_server_says_who_it_is(face: Face) -> None:
     checks = json_of(await face.raw("GET", f"/v1/health/node/{node}"))
     assert [(each["CheckID"], each["Status"]) for each in checks] == [("serfHealth", "passing")]
     assert json_of(await face.raw("GET", "/v1/catalog/datacenters")) == ["dc1"]
+
+
+async def test_a_server_that_is_alone_is_healthy_and_none_may_be_lost(face: Face) -> None:
+    async def told() -> ServersHealth | None:
+        found = await face.client.servers()
+        return found if found.servers else None
+
+    found = await eventually(told, what="a leader that has looked at its servers")
+    own = (await face.client.agent()).config.node_name
+    assert found.failure_tolerance == 0
+    assert [(each.name, each.serf_status, each.healthy) for each in found.servers] == [(own, "alive", True)]

@@ -1,0 +1,80 @@
+"""Checks that all servers of Consul are there, as their leader sees them.
+
+A server that the others reach, and that lags or hears the leader late, may be well in a moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from farmd.doctor.model import Finding, Report
+from store.consul.answers import Server, ServersHealth
+from store.errors import AccessDenied
+from store.words import count_of
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+FACT, CODE = "consul servers", "consul-server"
+
+
+async def told(client: ConsulClient) -> ServersHealth | None:
+    """What the leader tells of the servers; None if the token may not read it.
+
+    Raises:
+        StoreError: it cannot be reached.
+    """
+    try:
+        return await client.servers()
+    except AccessDenied:
+        return None
+
+
+def check(found: ServersHealth | None) -> Report:
+    """How many servers there are, with findings of those that the others do not reach.
+
+    Consul takes a server that went away out of their number after some seconds. An even number tells of that.
+    """
+    if found is None:
+        return Report({FACT: "unknown: the token may not read them, which needs operator:read"})
+    servers = found.servers or ()
+    if not servers:
+        return Report({FACT: "unknown: the leader tells nothing of them yet"})
+    well = sum(server.healthy for server in servers)
+    gone = [server for server in servers if server.serf_status != "alive"]
+    findings = [_gone(found, server) for server in gone]
+    if len(servers) % 2 == 0 and not gone:
+        findings.append(_even(found, len(servers)))
+    return Report(
+        {FACT: f"{well} of {len(servers)} are healthy, {found.failure_tolerance} may be lost"},
+        tuple(findings),
+    )
+
+
+def late(found: ServersHealth | None) -> list[Finding]:
+    """Findings of servers that the others reach and that are not healthy, perhaps only for a moment."""
+    return [
+        _finding(found, server, "lags behind its leader", "look at its log, its load and its network")
+        for server in (found and found.servers) or ()
+        if found and server.serf_status == "alive" and not server.healthy
+    ]
+
+
+def _gone(found: ServersHealth, server: Server) -> Finding:
+    what = f"is not reached by the others ({server.serf_status})"
+    return _finding(found, server, what, "start it again, or another one in its place")
+
+
+def _even(found: ServersHealth, count: int) -> Finding:
+    text = f"Consul has {count} servers, one less than it should have: {_left(found)}"
+    return Finding(CODE, "consul", text, "consul members: start what is missing again, or add a server")
+
+
+def _finding(found: ServersHealth, server: Server, what: str, fix: str) -> Finding:
+    text = f"Consul's server {server.name} ({server.address}) {what}: {_left(found)}"
+    return Finding(CODE, f"consul/{server.name}", text, fix)
+
+
+def _left(found: ServersHealth) -> str:
+    more = found.failure_tolerance
+    return f"{count_of(more, 'more server')} may be lost" if more else "with one more, nothing can be written"
