@@ -14,6 +14,7 @@ import click
 from farmd.cli.invocation import Invocation
 from farmd.cli.output import document, emit
 from farmd.cli.signing import settled
+from farmd.commands.fleet import read
 from farmd.commands.mutation import Change, Mutation, commit, title
 from farmd.commands.outlook import Outlook
 from farmd.runtime.errors import Declined, Unconfirmed
@@ -89,7 +90,8 @@ async def apply(
 async def _rehearse(invocation: Invocation, mutations: Sequence[Mutation]) -> None:
     """Show what would change and what would become of pods: the result of a dry run."""
     looks = [m.outlook if m.needed else None for m in mutations]
-    outlooks = [await look() if look is not None else None for look in looks]
+    fleet = await read(invocation.client, invocation.keys) if any(looks) else None
+    outlooks = [await look(fleet) if fleet is not None and look is not None else None for look in looks]
     output = invocation.settings.output
     if output in {"json", "yaml"}:
         items = [

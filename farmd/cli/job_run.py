@@ -68,7 +68,7 @@ async def run(
             else:
                 await runs.write(invocation, mutation)
 
-        mutations = [forecast(invocation.call, mutation, spec) for mutation, spec in created]
+        mutations = [forecast(mutation, spec) for mutation, spec in created]
         await apply(invocation, [*mutations, *(runs.mutations if runs is not None else ())], write)
         await converge(invocation, JOB, mutations)
         if runs is not None:

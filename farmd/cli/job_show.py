@@ -138,7 +138,7 @@ async def explain(invocation: Invocation, name: str) -> None:
     job, state = row.record, f"{row.state}: {row.reason}" if row.reason else row.state
     if output not in {"json", "yaml", "name"}:
         click.echo(clean(f"{job.name} is {state}"))
-    view, _ = await fleet.read(client, keys, {job.id})
+    view = (await fleet.read(client, keys)).view({job.id})
     documents = {}
     for kind in job.types:
         found = explanation(request_of(job, kind, await manifests.read(client, keys, kind.manifest)), view)

@@ -21,7 +21,7 @@ from farmd.commands import waiting
 from farmd.commands.mutation import Call, Mutation, title
 from farmd.commands.noun import Noun
 from farmd.kinds import KINDS, load
-from farmd.runtime.tasks import several
+from farmd.runtime.several import several
 from store.errors import InputInvalid
 
 FILES = click.option(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from farmd import overview
 from farmd.commands import bodies, difference
 from farmd.commands.endings import Ending, audited
+from farmd.commands.fleet import Fleet
 from farmd.commands.forecast import forecast
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, guard
 from farmd.commands.outlook import Outlook
@@ -166,7 +167,9 @@ class Edits(Generic[S, T]):
         outlook = self.outlook(call, wanted, pod)
         return Mutation(change, (*held.operations, *extra, replacement), outlook)
 
-    def outlook(self, call: Call, wanted: T, pod: Manifest | None) -> Callable[[], Awaitable[Outlook]] | None:
+    def outlook(
+        self, call: Call, wanted: T, pod: Manifest | None
+    ) -> Callable[[Fleet], Awaitable[Outlook]] | None:
         return partial(forecast, call, self.pods, wanted, pod) if self.pods is not None else None
 
     async def removal(self, call: Call, stored: Stored[T], held: Guard) -> Mutation:

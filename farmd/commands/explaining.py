@@ -32,5 +32,5 @@ async def explain(client: ConsulClient, keys: Keys, noun: Noun[S, T], record: T)
     assert noun.pods is not None
     manifest = await manifests.read(client, keys, manifest_of(record))
     request = noun.pods.request(record, manifest)
-    view, _ = await fleet.read(client, keys, {request.owner, *request.replaces})
-    return explanation(request, view)
+    found = await fleet.read(client, keys)
+    return explanation(request, found.view({request.owner, *request.replaces}))

@@ -30,6 +30,7 @@ from store.ports import Clock, Ids
 from store.times import rfc3339
 
 if TYPE_CHECKING:
+    from farmd.commands.fleet import Fleet
     from store.consul.client import ConsulClient
 
 Scalar = int | str | bool
@@ -84,12 +85,12 @@ class Change:
 class Mutation:
     """A change and the operations that make it; without operations there is nothing to change.
 
-    ``outlook`` tells what it will do to pods; it reads the fleet, so only ``--dry-run`` asks.
+    ``outlook`` tells what it will do to pods of a fleet that was read, which only ``--dry-run`` does.
     """
 
     change: Change
     operations: tuple[Operation, ...] = ()
-    outlook: Callable[[], Awaitable[Foretold]] | None = field(default=None, compare=False)
+    outlook: Callable[[Fleet], Awaitable[Foretold]] | None = field(default=None, compare=False)
 
     @property
     def needed(self) -> bool:

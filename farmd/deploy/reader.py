@@ -20,7 +20,7 @@ from store.deployments import KIND, Deployment, DeploymentState, DeploymentStatu
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
 from store.manifests import Manifest
-from store.nodes import NodeStore, NodeVolume
+from store.nodes import NodeVolume
 from store.services import Service, ServiceStore, Version
 from store.status import StatusStore
 from store.work import Work
@@ -79,10 +79,9 @@ class Scene:
 async def read(call: Call, names: Collection[str], project: str = "") -> Scene:
     """All machines, the services of these names, and those of the project."""
     records = await services(call, names, project)
-    listing = await NodeStore(call.client, call.keys).list()
-    view, rows = await fleet.seen(call.client, call.keys, listing)
+    seen = await fleet.read(call.client, call.keys)
     pods: dict[str, list[PodRow]] = {}
-    for row in rows:
+    for row in seen.pods:
         pods.setdefault(row.owner, []).append(row)
     deployed = {name: stored.record for name, stored in records.items() if stored.record.mode}
     own = {name: pods.get(owner_of(record), []) for name, record in deployed.items()}
@@ -96,8 +95,8 @@ async def read(call: Call, names: Collection[str], project: str = "") -> Scene:
         if record.version is not None and record.version.manifest in known
     }
     return Scene(
-        view=view,
-        volumes={name: node.record.volumes for name, node in listing.items.items() if node.record.volumes},
+        view=seen.view(),
+        volumes={name: node.record.volumes for name, node in seen.nodes.items.items() if node.record.volumes},
         records=records,
         services={
             name: _standing(record, own[name], known)

@@ -14,7 +14,7 @@ from farmd.dispatch.plan import revisions
 from farmd.dispatch.ports import Outside
 from farmd.overview.members import why_unowned
 from farmd.overview.owners import holders
-from farmd.runtime.tasks import several
+from farmd.runtime.several import several
 from store import codec
 from store.apps import KIND, TRACKERS, App, AppStatus, AppStore, DispatchState, Entry, ResourceTracker
 from store.apps import entries as entries_of

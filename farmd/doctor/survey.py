@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from farmd.runtime.tasks import several
+from farmd.runtime.several import several
 from store import codec, families, manifests
 from store.entry import Entry
 from store.errors import RecordInvalid

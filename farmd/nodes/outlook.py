@@ -10,7 +10,7 @@ from collections import defaultdict
 import msgspec
 
 from farmd import kinds
-from farmd.commands import fleet
+from farmd.commands.fleet import Fleet
 from farmd.commands.mutation import Call
 from farmd.commands.outlook import Outlook
 from farmd.nodes import leftovers
@@ -24,13 +24,13 @@ from store.errors import NotFound, RecordInvalid
 from store.pods import Place
 
 
-async def outlook(call: Call, node: str) -> Outlook:
+async def outlook(call: Call, node: str, fleet: Fleet) -> Outlook:
     """The outlook for a node that is drained."""
-    view, rows = await fleet.read(call.client, call.keys)
+    view = fleet.view()
     if node in view:
         view = {**view, node: msgspec.structs.replace(view[node], drain="pods", cordoned=True)}
     by_owner: dict[str, list[PodRow]] = defaultdict(list)
-    for row in rows:
+    for row in fleet.pods:
         if row.node == node:
             by_owner[row.owner].append(row)
     removes: list[Place] = []

@@ -13,7 +13,7 @@ from farmd import kinds
 from farmd.overview.owners import records_of
 from farmd.overview.pod_row import PodRow, gone_row, pod_row
 from farmd.pods.state import PodState
-from farmd.runtime.tasks import several
+from farmd.runtime.several import several
 from store import families
 from store.entry import Stored
 from store.intent import Intent

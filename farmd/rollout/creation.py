@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from farmd.commands import fleet
+from farmd.commands.fleet import Fleet
 from farmd.commands.mutation import Call, Change, Guard, Mutation, registered
 from farmd.commands.parts import refuse_part
 from farmd.commands.specs import check_count
@@ -135,7 +135,7 @@ async def toward(
     taken = [records.replace(each, managed(each.record, ident)) for each in (before, after)]
     guards = (*held.operations, *held_too.operations, *services)
     own = await _own(call, rollout)
-    course = partial(_course, call, rollout, before.record, after.record)
+    course = partial(_course, call, rollout, before.record, after.record, None)
     return Mutation(_begun(rollout), (await registered(call), *guards, *own, *taken), course)
 
 
@@ -185,14 +185,15 @@ async def _course(
     rollout: Rollout,
     old: ReplicationController,
     new: ReplicationController,
-    pod: Manifest | None = None,
+    pod: Manifest | None,
+    fleet: Fleet,
 ) -> Course:
     """What it will do, as far as the nodes of this moment tell where the new pods may stand."""
-    view, rows = await fleet.read(call.client, call.keys, {old.id, new.id})
+    view = fleet.view({old.id, new.id})
     pods = controller().pods
     assert pods is not None
     manifest = pod or await manifests.read(call.client, call.keys, new.manifest)
-    places = [(row.node, row.instance) for row in rows if row.owner == old.id]
+    places = [(row.node, row.instance) for row in fleet.pods if row.owner == old.id]
     request = pods.request(new, manifest)
     asked = fitting.question(request, old.id, places)
     unfit = set(places) - fitting.places(asked, eligibility(asked, view), view)

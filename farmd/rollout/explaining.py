@@ -102,7 +102,7 @@ async def _missing(call: Call, shot: Snapshot, going: list[PodRow]) -> list[PodR
     source, target = shot.sides
     pods = noun.controller().pods
     assert pods is not None
-    view, _ = await fleet.read(call.client, call.keys, {source.rc.id, target.rc.id})
+    view = (await fleet.read(call.client, call.keys)).view({source.rc.id, target.rc.id})
     manifest = await manifests.read(call.client, call.keys, target.rc.manifest)
     request = pods.request(target.rc, manifest)
     rolling = shot.rollout.policy.strategy == "rolling"  # else no pod takes the place of another

@@ -7,15 +7,12 @@ task that had ended before is not logged; the caller raises it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import structlog
 
 log = structlog.get_logger()
-
-S = TypeVar("S")
-T = TypeVar("T")
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
@@ -41,20 +38,6 @@ async def until_one_fails(work: Sequence[Coroutine[Any, Any, None]]) -> None:
             task.result()
     finally:
         await end(*running)
-
-
-async def several(one: Callable[[S], Awaitable[T]], items: Iterable[S], at_once: int = 16) -> list[T]:
-    """The results of ``one`` for all items, in their order; at most ``at_once`` run at a time.
-
-    The first error is raised.
-    """
-    gate = asyncio.Semaphore(at_once)
-
-    async def gated(item: S) -> T:
-        async with gate:
-            return await one(item)
-
-    return await asyncio.gather(*map(gated, items))
 
 
 def cancelled() -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from farmd.commands import fleet
-from farmd.commands.mutation import Call, Mutation
+from farmd.commands.fleet import Fleet
+from farmd.commands.mutation import Mutation
 from farmd.commands.outlook import Outlook
 from farmd.jobs.commands import JOB
 from farmd.jobs.model import Slot
@@ -18,18 +18,18 @@ from store.jobs import Job, Run
 from store.manifests import canonical, digest
 
 
-def forecast(call: Call, mutation: Mutation, spec: JobSpec) -> Mutation:
+def forecast(mutation: Mutation, spec: JobSpec) -> Mutation:
     """The creation of a job with an outlook; one that is not needed as it is."""
     if not mutation.needed:
         return mutation
     job = JOB.file.build(spec, mutation.change.id)
     manifests = {digest(canonical(pod)): pod for pod in spec.pods}
 
-    async def outlook() -> Outlook:
-        view, _ = await fleet.read(call.client, call.keys, {job.id})
+    async def outlook(fleet: Fleet) -> Outlook:
+        desk = Desk.over(fleet.view({job.id}))
         scheduler = LabelSelectorScheduler()
         try:
-            found = await places_for(job, Run(), _first(job), manifests, Desk.over(view), scheduler)
+            found = await places_for(job, Run(), _first(job), manifests, desk, scheduler)
         except PlacementInvalid as error:
             return Outlook(unplaced=(error.message,))
         if job.gang and found.why:

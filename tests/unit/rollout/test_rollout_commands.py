@@ -11,6 +11,7 @@ import pytest
 
 from farmd import overview
 from farmd.cli.changes import described
+from farmd.commands.fleet import read
 from farmd.commands.mutation import Call, Change, commit
 from farmd.commands.waiting import describe
 from farmd.replication.commands import RC
@@ -150,7 +151,7 @@ async def test_a_dry_run_tells_both_counts_stage_by_stage_and_who_must_leave_its
             '  pod.command: ["first"] -> ["second"]',
         ]
         assert mutation.outlook is not None
-        course = await mutation.outlook()
+        course = await mutation.outlook(await read(call.client, call.keys))
         assert course.lines()[: len(stages)] == stages
         assert course.document()["elsewhere"] == elsewhere
         assert course.document()["short"].startswith(short)

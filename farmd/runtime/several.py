@@ -1,0 +1,24 @@
+"""Asks for many things side by side, and for not too many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+async def several(one: Callable[[S], Awaitable[T]], items: Iterable[S], at_once: int = 16) -> list[T]:
+    """The results of ``one`` for all items, in their order; at most ``at_once`` run at a time.
+
+    The first error is raised.
+    """
+    gate = asyncio.Semaphore(at_once)
+
+    async def gated(item: S) -> T:
+        async with gate:
+            return await one(item)
+
+    return await asyncio.gather(*map(gated, items))
