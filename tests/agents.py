@@ -60,7 +60,9 @@ def web(**fields: Any) -> Manifest:
         "id": "web",
         "command": ["python3", "-c", SERVER],
         "ports": {"http": Port()},
-        "health": HealthCheck(type="http", port="http", interval=0.1, timeout=1, failures=2, start_period=10),
+        "health": HealthCheck(
+            type="http", port="http", interval=0.1, timeout=30, failures=2, start_period=10
+        ),
         "restart": FAST,
     }
     return Manifest(**(given | fields))

@@ -35,7 +35,7 @@ async def test_a_pod_starts_is_healthy_answers_and_stops_when_unwanted(rig: Agen
 
 async def test_health_turns_critical_and_back(rig: Agents) -> None:
     running = await rig.agent()
-    await rig.want(web(health=HealthCheck(type="http", port="http", interval=0.1, failures=20)))
+    await rig.want(web(health=HealthCheck(type="http", port="http", interval=0.1, timeout=30, failures=60)))
     first = await rig.until(lambda r: r.health.state == "passing")
     (running.state.work("web") / "sick").touch()
     sick = await rig.until(lambda r: r.health.state == "critical")

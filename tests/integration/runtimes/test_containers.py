@@ -81,7 +81,7 @@ async def test_containers_of_one_network_find_one_another_by_name(rig: Agents) -
     await rig.want(serve, instance="db")
     await rig.until_running(serve, instance="db")
     address = "wget -qO- http://db/passwd || wget -qO- http://farmd..n1..db/passwd"
-    check = HealthCheck(type="command", command=["/bin/sh", "-c", address], interval=0.2, timeout=5)
+    check = HealthCheck(type="command", command=["/bin/sh", "-c", address], interval=0.2, timeout=60)
     await rig.want(container(options={"networks": {"farmd-test-shop": []}}, health=check))
     told = await rig.until(lambda r: r.health.state != "unknown")
     assert told.phase == "running"
@@ -164,7 +164,7 @@ async def test_r26_a_check_that_the_engine_does_not_run_tells_nothing_of_the_pod
 ) -> None:
     monkeypatch.setattr("farmd.agent.runtimes.engine.ANSWER_SECONDS", 1.0)
     await rig.agent()
-    check = HealthCheck(type="command", command=["/bin/true"], interval=0.1, timeout=2, failures=1)
+    check = HealthCheck(type="command", command=["/bin/true"], interval=0.1, timeout=10, failures=1)
     manifest = container(health=check)
     await rig.want(manifest)
     before = await rig.until(lambda r: r.health.state == "passing")

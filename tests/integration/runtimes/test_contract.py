@@ -223,7 +223,7 @@ async def test_a_stubborn_one_is_killed_after_its_grace(rig: Agents, make: Make)
 async def test_a_check_runs_beside_it(rig: Agents, make: Make) -> None:
     await rig.agent()
     inside = ["/bin/sh", "-c", "test -e /tmp/well-$FARMD_PORT_HTTP"]
-    check = HealthCheck(type="command", command=inside, interval=0.1, timeout=5, failures=1)
+    check = HealthCheck(type="command", command=inside, interval=0.1, timeout=60, failures=1)
     script = f"trap 'rm /tmp/well-$FARMD_PORT_HTTP' USR1; touch /tmp/well-$FARMD_PORT_HTTP; {WAITS}"
     await rig.want(make(script, health=check, ports={"http": Port()}))
     well = await rig.until(lambda r: r.health.state == "passing")

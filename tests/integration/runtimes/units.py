@@ -76,7 +76,7 @@ async def test_cpu_is_limited(rig: Agents) -> None:
 async def test_a_volume_and_a_check_are_the_users(rig: Agents) -> None:
     await rig.agent()
     inside = ["/bin/sh", "-c", "test -e /srv/data/up && test $(id -u) = 65534 && test $(pwd) = /srv/data"]
-    check = HealthCheck(type="command", command=inside, interval=0.1, timeout=5)
+    check = HealthCheck(type="command", command=inside, interval=0.1, timeout=60)
     mounts = [Mount(source="of-nobody", target="/srv/data")]
     fields = {"user": "nobody", "working_directory": "/srv/data", "health": check, "mounts": mounts}
     await rig.want(unit(f"touch up; {WAITS}", **fields))
