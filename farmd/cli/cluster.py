@@ -23,7 +23,7 @@ from farmd.cli.options import Command
 from farmd.kinds import load
 from farmd.runtime.clock import SystemClock, system_rng
 from farmd.runtime.errors import FarmdError
-from store.errors import StoreError
+from store.errors import InputInvalid, StoreError
 
 if TYPE_CHECKING:
     from farmd.kubernetes.transport import KubernetesTransport
@@ -169,6 +169,9 @@ async def connected(place: Place) -> AsyncIterator[Cluster]:
     from farmd.kubernetes.transport import KubernetesTransport
 
     kubeconfig = place.kubeconfig or os.environ.get("KUBECONFIG") or _home()
+    if not (kubeconfig or os.environ.get("KUBERNETES_SERVICE_HOST")):
+        hint = "pass --kubeconfig FILE or set KUBECONFIG; else ~/.kube/config is read, which does not exist"
+        raise InputInvalid("no cluster of Kubernetes is named", hint=hint)
     clock = SystemClock()
     found = access(os.environ, clock, kubeconfig=kubeconfig, context=place.context)
     async with KubernetesTransport(found, clock=clock, rng=system_rng()) as transport:

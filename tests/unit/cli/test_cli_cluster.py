@@ -17,6 +17,17 @@ from farmd.kubernetes.people.refusals import refusal
 from store.errors import AccessDenied, Conflict, InputInvalid, OutcomeUnknown, StoreError, StoreUnavailable
 
 
+async def test_without_any_kubeconfig_people_are_told_how_to_name_a_cluster(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputInvalid) as error:
+        async with clusters.connected(Place()):
+            pass
+    assert error.value.message == "no cluster of Kubernetes is named"
+    assert "--kubeconfig" in error.value.fields["hint"]
+
+
 @pytest.fixture
 def called(monkeypatch) -> list[tuple[Any, ...]]:
     """What a command with items in both worlds called, with the names that each got."""
