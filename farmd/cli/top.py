@@ -129,9 +129,15 @@ def _some(shown: list[str], what: str) -> list[str]:
 
 
 def _pods(fleet: Fleet) -> str:
-    rows = [row for found in fleet.owners.values() for row in found]
-    told = [row.status for row in rows if row.status is not None]
-    desired = sum(row.desired for row in rows)
+    """All pods in numbers. Of an item that ends by itself, whose slots may be over or wait, those are desired
+    that stand.
+    """
+    told = [row.status for found in fleet.owners.values() for row in found if row.status is not None]
+    desired = sum(
+        row.desired if not KINDS[family].ended else row.status.placed if row.status is not None else 0
+        for family, found in fleet.owners.items()
+        for row in found
+    )
     placed, healthy = sum(status.placed for status in told), sum(status.healthy for status in told)
     return f"pods {desired} desired, {placed} placed, {healthy} healthy"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from farmd.cli.top import Fleet, lines
 from farmd.overview import Row
+from store.jobs import Job, JobStatus
 from store.rcs import ReplicationController
 from store.status import Status
 
@@ -25,3 +26,12 @@ def test_what_manages_several_owners_is_told_once_and_whole_on_a_terminal_of_80_
     assert len(shown[at + 1]) <= 80
     unmanaged = {"rcs": [Row(record=row("web", 2).record, index=7, owner="farm-1")]}
     assert "UNDER WAY" not in lines(fleet._replace(owners=unmanaged))
+
+
+def test_the_slots_of_a_job_that_are_over_or_wait_are_no_pods_that_are_missing() -> None:
+    jobs = [
+        Row(record=Job(id="a", name="array", types=[]), index=7, status=JobStatus(state="running", **counts))
+        for counts in ({"desired": 12, "done": 12}, {"desired": 900, "placed": 4, "healthy": 3})
+    ]
+    fleet = Fleet(0.0, [], [], {"rcs": [row("web", 2)], "jobs": jobs}, {}, (), [])
+    assert "pods 6 desired, 6 placed, 5 healthy" in lines(fleet)[0]
