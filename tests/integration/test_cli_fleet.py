@@ -116,7 +116,7 @@ async def test_the_whole_way_with_a_farm_at_work() -> None:
 async def test_what_does_not_fit_times_out_with_the_owners_reason() -> None:
     async with fleet() as (person, _):
         wanted = HELLO.replace("replicas: 3", "replicas: 4")
-        late = await person.run("rc", "create", "-f", "-", "--wait", "--timeout", "4s", stdin=wanted)
+        late = await person.run("rc", "create", "-f", "-", "--wait", "--timeout", "12s", stdin=wanted)
         assert late.code == 8
         assert "3 of 4 placed, 3 healthy" in late.err
         assert "1 of 1 pod found no place" in late.err

@@ -107,7 +107,7 @@ async def test_disable_keeps_pods_and_a_wait_that_cannot_end_says_why(
 ) -> None:
     farmctl = People(consul_dev, cluster)
     stuck = await farmctl(
-        "daemonset", "create", "-f", "-", "--wait", "--timeout", "3s", node_selector="role=wbe"
+        "daemonset", "create", "-f", "-", "--wait", "--timeout", "10s", node_selector="role=wbe"
     )
     assert stuck.code == 8
     assert "no node is eligible (3 nodes: selector 3)" in stuck.err

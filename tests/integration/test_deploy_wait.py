@@ -180,8 +180,8 @@ async def test_a_version_that_fails_and_pauses_ends_the_wait_with_the_reason(sho
 async def test_a_deploy_that_lasts_too_long_exits_8_and_goes_on(shop: Shop) -> None:
     shop.agents.deaf = {"m1", "m2"}
     shop.web("1")
-    result = await shop.deploy("--timeout", "2s")
-    assert (result.code, "is not over after 2 s: web 0/2 healthy" in result.err) == (8, True), result
+    result = await shop.deploy("--timeout", "8s")
+    assert (result.code, "is not over after 8 s: web 0/2 healthy" in result.err) == (8, True), result
     shop.agents.deaf = set()
 
     async def over() -> bool:

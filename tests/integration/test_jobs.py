@@ -115,7 +115,7 @@ async def test_a_wait_for_a_job_that_fails_exits_with_9_and_one_that_takes_long_
 async def test_people_are_told_why_a_member_does_not_start(office: Office) -> None:
     await office.staffed("n1")
     lost = "name: lost\ntypes: [{name: worker, pod: {id: lost, command: [/no/such/program]}}]"
-    ran = await office.run("job", "run", "-f", office.file(lost), "--wait", "--timeout", "5")
+    ran = await office.run("job", "run", "-f", office.file(lost), "--wait", "--timeout", "12")
     why = "worker/0: command /no/such/program: No such file or directory"
     assert (ran.code, why in ran.err) == (8, True), ran
     for words in (("job", "list"), ("job", "describe", "lost"), ("job", "explain", "lost")):

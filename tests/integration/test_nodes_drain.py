@@ -136,9 +136,9 @@ async def test_farmctl_shows_a_drain_and_what_keeps_it_and_gives_up_with_8(fleet
     async with farm_on(cluster.client, "one", keys=cluster.keys, kinds=("nodes",)):
         rc = await cluster.create_rc("web", 1, manifest=HELLO, disabled=True)
         await cluster.put(cluster.keys.intent("n1", "hello"), {"manifest": rc.manifest, "owner": rc.id})
-        late = await fleet.run("node", "drain", "n1", "--deadline", "1s", "--wait", "--timeout", "4s")
+        late = await fleet.run("node", "drain", "n1", "--deadline", "1s", "--wait", "--timeout", "12s")
         assert late.code == 8
-        assert "is not drained after 4 s: 1 pod left" in late.err
+        assert "is not drained after 12 s: 1 pod left" in late.err
         assert "past its deadline" in late.err
         assert "rc/web: disabled, so its pods stay" in late.err
         assert "farmctl node undrain n1 ends it" in late.err

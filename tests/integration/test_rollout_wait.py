@@ -14,7 +14,7 @@ import yaml
 from farmd.rollout.noun import live
 from store.policies import Policy
 from tests.farmctl import Farmctl, Result
-from tests.fleet import RunningFarm, cluster_on, start_farm
+from tests.fleet import RunningFarm, cluster_on, eventually, start_farm
 from tests.obedient import Obedient, obedient
 from tests.rolling import IMPATIENT, KINDS, QUICK, SECOND, STAGED, Rolling, digest
 
@@ -75,8 +75,12 @@ async def test_a_wait_that_lasts_too_long_exits_8_and_the_rollout_goes_on(
     person = Person(rolling, tmp_path, STAGED)
     result = await person.begin("--timeout", "3s")
     assert (result.code, "rollout 'web' is not over after 3 s: " in result.err) == (8, True), result
-    status = await person.run("rollout", "status", "web", "-o", "json")
-    assert status.json["status"]["asks"] == 2
+
+    async def asks() -> bool:
+        status = await person.run("rollout", "status", "web", "-o", "json")
+        return bool(status.json["status"] and status.json["status"]["asks"] == 2)
+
+    await eventually(asks, what="the question of the second stage")
     approved: Any = await person.run("rollout", "approve", "web", "--wait")
     assert approved.code == 0, approved
 
