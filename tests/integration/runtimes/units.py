@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from farmd.agent import shim
+from farmd.agent.runtimes import systemd_bus
 from store.containers import Limits, Mount, Secret
 from store.manifests import HealthCheck, Manifest, Restart, Stop
 from store.process import start_ticks
@@ -181,11 +182,11 @@ def bus_pid() -> Iterator[int]:
 async def test_r26_a_systemd_that_hangs_starts_and_ends_nothing(
     rig: Agents, bus_pid: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farmd.agent.runtimes.systemd_bus.ANSWER_SECONDS", 0.5)
     first = await rig.agent()
     await rig.want(unit(restart=HOUR))
     before = await rig.until(lambda r: r.phase == "running")
     await first.close()
+    monkeypatch.setattr("farmd.agent.runtimes.systemd_bus.ANSWER_SECONDS", 0.5)
     os.kill(bus_pid, signal.SIGSTOP)
     second = await rig.agent()
     told = await rig.until(lambda r: "does not answer" in r.reason)
@@ -199,14 +200,16 @@ async def test_r26_a_systemd_that_hangs_starts_and_ends_nothing(
 async def test_r26_a_start_that_was_not_answered_never_begins(
     rig: Agents, bus_pid: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("farmd.agent.runtimes.systemd_bus.ANSWER_SECONDS", 0.5)
     await rig.agent()
+    usual = systemd_bus.ANSWER_SECONDS
+    monkeypatch.setattr("farmd.agent.runtimes.systemd_bus.ANSWER_SECONDS", 0.5)
     os.kill(bus_pid, signal.SIGSTOP)
     began = tmp_path / "began"
     index = await rig.want(unit(f"echo $$ >> {began}; {WAITS}"))
     await rig.until(lambda r: "does not answer" in r.reason)
     await rig.unwant()
     await rig.until_gone()
+    monkeypatch.setattr("farmd.agent.runtimes.systemd_bus.ANSWER_SECONDS", usual)
     os.kill(bus_pid, signal.SIGCONT)
     await rig.want(unit(f"echo $$ >> {began}; {WAITS}", env={"V": "2"}))
     told = await rig.until(lambda r: r.phase == "running" and r.intent > index)
