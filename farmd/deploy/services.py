@@ -12,7 +12,7 @@ from farmd.deploy.deployment import Deployment
 from farmd.deploy.manifest import spec_of
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.project import Wanted
-from farmd.kinds import title
+from farmd.overview import titled_or_not
 from store import manifests
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, NotFound
@@ -85,7 +85,9 @@ async def deployed(call: Call, target: str, word: str, instead: str) -> Stored[S
             id=record.id,
             hint="farmctl deployment list shows what is under way",
         )
-    owners = ", ".join(title(*ref.split("/", 1)) for ref in record.active) or "no owner"
+    owners = (
+        ", ".join([await titled_or_not(call.client, call.keys, ref) for ref in record.active]) or "no owner"
+    )
     raise Conflict(
         f"{NOUN} {record.name!r} is a name for the pods of {owners}, which no deployment made: it cannot be"
         f" {word}",

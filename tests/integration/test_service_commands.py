@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from farmd.deploy.manifest import compiled
@@ -17,6 +18,7 @@ from store.keys import Keys
 from store.services import Revision, Service
 from tests.deploying import kept, machines, stands, write
 from tests.farmctl import Farmctl, put
+from tests.people import hello
 
 DIGEST = "3" * 64
 
@@ -123,6 +125,14 @@ def test_what_no_deployment_made_is_told_apart(farmctl: Farmctl, words: tuple[st
     found = farmctl("service", *words, "-y")
     assert found.code == 5
     assert "service 'web' is a name for the pods of no owner, which no deployment made" in found.err
+
+
+def test_what_no_deployment_made_names_its_owners_as_people_do(farmctl: Farmctl) -> None:
+    farmctl.ok("rc", "create", "-f", "-", stdin=yaml.safe_dump(hello(pod_ports={"http": {}})))
+    farmctl.ok("service", "create", "web", "--port", "http", "rc/hello")
+    found = farmctl("service", "rollback", "web", "-y")
+    assert found.code == 5
+    assert "service 'web' is a name for the pods of rc/hello, which no deployment made" in found.err
 
 
 def test_run_deploys_an_image_with_its_command(farmctl: Farmctl) -> None:
