@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from store.consul.client import ConsulClient
+from store.consul.exchange import RENEW_SECONDS
 from store.embedded.inprocess import InProcessTransport
 from store.entry import Page, RawEntry
 from store.errors import StoreUnavailable
@@ -25,17 +26,21 @@ SOON = LOOK_SECONDS + 1.0
 class Servers:
     """A server that passes queries on to ``leader``, and what it does with those that are parked.
 
-    ``silent``: a query that is parked meanwhile is never answered. ``stopped``: it is answered at once, and
-    tells nothing new.
+    ``silent``: a query that is parked meanwhile is never answered. ``mute``: nothing is answered in time.
+    ``stopped``: a parked query is answered at once, and tells nothing new.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
         self._inner = InProcessTransport(embedded_server(clock))
+        self._clock = clock
         self.leader: str | None = OLD
-        self.silent = False
+        self.silent = self.mute = False
         self.stopped = asyncio.Event()
 
     async def send(self, request: Request, timeout: float) -> Response:
+        if self.mute and request.lane is not Lane.WATCH:
+            await self._clock.sleep(timeout)
+            raise StoreUnavailable("it took too long")
         if request.path == "/v1/status/leader":
             if self.leader is None:
                 raise StoreUnavailable("refused")
@@ -118,6 +123,21 @@ async def test_r23_queries_that_wait_for_a_leader_that_went_silently_are_sent_ag
         world.servers.leader, world.servers.silent = NEW, False
         await world.clock.advance(SOON)
         assert world.told == [b"1", b"2"]
+
+
+async def test_r23_queries_that_were_parked_before_a_silence_are_sent_again(world: World) -> None:
+    """As behind an agent of Consul that turns to another server, because its own went silently."""
+    world.servers.silent = True
+    with world.following():
+        await world.clock.advance(SOON)
+        await world.client.put("a/1", b"2")
+        world.servers.mute = True
+        await world.clock.advance(SOON + RENEW_SECONDS)
+        world.servers.mute = world.servers.silent = False
+        await world.clock.advance(SOON)
+        assert world.told == [b"1", b"2"]
+        await world.clock.advance(2 * SOON)
+        assert world.reads == 2
 
 
 async def test_queries_stay_parked_while_the_leader_is_the_same_or_nobody_tells(world: World) -> None:
