@@ -18,8 +18,10 @@ FAILING_SHARE = 0.5
 FAILING_AT_LEAST = 20
 
 
-def evidence(caches: Caches, keys: Keys, kind: str) -> list[Callable[[], str | None]]:
-    """The checks whose findings freeze removals of a kind (R19).
+def evidence(
+    caches: Caches, keys: Keys, kind: str, *, renewed: Callable[[], bool]
+) -> list[Callable[[], str | None]]:
+    """The checks whose findings freeze removals of a kind (R19). ``renewed``: its session is in force.
 
     Of a kind whose items lie outside of Consul, only Consul itself is checked here; the kind adds the rest.
     """
@@ -33,7 +35,9 @@ def evidence(caches: Caches, keys: Keys, kind: str) -> list[Callable[[], str | N
         return next((tree.doubt for tree in trees if tree.ready.is_set() and tree.doubt), None)
 
     def leaderless() -> str | None:
-        return "store: no leader" if any(isinstance(tree.error, NoLeader) for tree in records) else None
+        # A leader renewed the session: only the server that was asked heard none, or for less than the TTL.
+        refused = any(isinstance(tree.error, NoLeader) for tree in records)
+        return "store: no leader" if refused and not renewed() else None
 
     def broken() -> str | None:
         return next((text for tree in records if (text := undecodable(tree))), None)

@@ -82,11 +82,17 @@ async def build_farm(
     def unseen() -> str | None:
         return caches.reality.doubt if caches.reality.ready.is_set() else None
 
+    def renewed() -> bool:
+        return not farm.lacks()
+
     def guard_of(kind: KindOfWork) -> FailsafeGuard:
         return FailsafeGuard(
             kind.family,
             settings.name,
-            [*evidence(caches, keys, kind.family), *([unseen, failing] if kind.health_matters else [])],
+            [
+                *evidence(caches, keys, kind.family, renewed=renewed),
+                *([unseen, failing] if kind.health_matters else []),
+            ],
             caches.failsafe,
             client,
             keys,
@@ -137,7 +143,7 @@ async def build_farm(
         **presence.this_process(),
     )
     working: list[Kind] = [load(KINDS[kind].runs)(context) for kind in kinds]
-    return Farm(
+    farm = Farm(
         settings=settings,
         features=features,
         member=member,
@@ -153,3 +159,4 @@ async def build_farm(
         recorder=recorder,
         progress=progress,
     )
+    return farm
