@@ -100,6 +100,12 @@ class File(Generic[S, T]):
         Raises:
             InputInvalid: naming the file, the field, what was found and what was expected.
         """
+        if isinstance(data, Mapping) and "apiVersion" in data:
+            raise InputInvalid(
+                f"{source}: apiVersion: unknown key: documents with it are those of apps",
+                field="apiVersion",
+                hint="farmctl apply -f FILE --app NAME",
+            )
         spec = codec.parse_input(self.spec, data, source)
         _check_common(_fields(spec), source)
         self.check(spec, source)
