@@ -261,7 +261,13 @@ class PrefixCache(TreeCopy[T]):
             # An unknown prefix means that the tree was divided after the call.
             whole = not prefixes <= {shard.prefix for shard in self._shards} or not self.ready.is_set()
             shards = [shard for shard in self._shards if whole or shard.prefix in prefixes]
-            await asyncio.gather(*(self._read(shard) for shard in shards))
+            reads = [asyncio.create_task(self._read(shard)) for shard in shards]
+            try:
+                await asyncio.gather(*reads)
+            finally:  # who has the lock next may replace the shards, and no answer for these may come then
+                for read in reads:
+                    read.cancel()
+                await asyncio.gather(*reads, return_exceptions=True)
 
     async def _read(self, shard: Shard) -> None:
         async with self._reading:

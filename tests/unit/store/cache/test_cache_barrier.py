@@ -131,3 +131,25 @@ async def test_r15_a_barrier_reads_only_the_shards_that_it_needs() -> None:
         before = len(world.client.lists)
         await world.cache.barrier([key(whole[0])])
         assert world.client.lists[before:] == [(KEYS.tree("rcs") + whole[0][0], 0)]
+
+
+async def test_r15_no_read_of_a_barrier_that_failed_brings_an_answer_afterwards() -> None:
+    world, _ = await filled(SPLIT_ABOVE + 50, sharded=True)
+    async with world.running():
+        first, second = world.client.keep_next(), world.client.keep_next()
+        barrier = asyncio.create_task(world.cache.barrier())
+        await first.taken.wait()
+        await second.taken.wait()
+        world.client.error = StoreUnavailable("no")
+        second.arrive.set()
+        with pytest.raises(StoreUnavailable):
+            await barrier
+        world.client.error = None
+        gone = next(name for name in world.seen if name.startswith("0"))
+        await world.client.real.delete(key(gone))
+        await world.cache.begin_anew()
+        await world.cache.ready.wait()
+        assert gone not in world.seen
+        first.arrive.set()
+        await world.clock.settle()
+        assert gone not in world.seen, "an answer of before brings back what was deleted"
