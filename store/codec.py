@@ -36,7 +36,7 @@ def decode(kind: type[T], value: bytes, key: str) -> T:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     try:
         record: T = decoder.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordInvalid(f"{key}: {_mistake(kind, value) or error}", key=key) from error
     return record
 
@@ -45,7 +45,7 @@ def _mistake(kind: Any, value: bytes) -> str:
     """What is wrong with a record, in people's words; empty if only msgspec can tell."""
     try:
         found = mistakes.first(kind, msgspec.json.decode(value), unknown=False)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     return f"{found[0] or 'record'}: {found[1]}" if found is not None else ""
 

@@ -38,7 +38,7 @@ def value(status: int, body: bytes) -> float:
     """
     try:
         reply = msgspec.json.decode(body, type=_Reply)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NoData(f"Prometheus: HTTP {status}, not its JSON") from error
     if status != 200 or reply.status != "success":
         raise NoData(f"Prometheus: {reply.error or f'HTTP {status}'}")
@@ -55,7 +55,7 @@ def _number(result: Any) -> float:
     try:
         _, text = result[0]["value"] if isinstance(result[0], dict) else result
         found = float(text)
-    except (TypeError, ValueError, KeyError, IndexError) as error:
+    except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
         raise NoData("Prometheus: its answer has no number") from error
     if math.isnan(found):
         raise NoData("Prometheus: found NaN, expected a number")

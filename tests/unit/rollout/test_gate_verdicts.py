@@ -97,7 +97,13 @@ def test_one_number_is_data() -> None:
             b'{"status":"success","data":{"resultType":"scalar","result":null}}',
             "Prometheus: its answer has no number",
         ),
+        (
+            200,
+            b'{"status":"success","data":{"resultType":"scalar","result":[1,' + b"9" * 400 + b"]}}",
+            "Prometheus: its answer has no number",
+        ),
         (200, b"\xff", "Prometheus: HTTP 200, not its JSON"),
+        (200, b'{"data":{"result":' + b"[" * 5000, "Prometheus: HTTP 200, not its JSON"),
     ],
 )
 def test_all_else_is_no_data(status: int, body: bytes, told: str) -> None:

@@ -113,8 +113,13 @@ async def test_r15_before_the_first_answer_it_is_not_ready(world: World) -> None
         assert world.cache.error is world.client.error
 
 
+DEEP = b'{"count": 1, "another": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+
+
 # -- W6: one bad record ----------------------------------------------------------------------------
-@pytest.mark.parametrize("value", [b"", b"{", b"{}", b'{"count": "x"}', b"\xff\xfe", b"[1]"])
+@pytest.mark.parametrize(
+    "value", [b"", b"{", b"{}", b'{"count": "x"}', b"\xff\xfe", b"[1]", b"[" * 5000, DEEP]
+)
 async def test_w6_a_corrupt_record_is_kept_aside_and_poisons_nothing(world: World, value: bytes) -> None:
     await world.put("a1", 1)
     await world.raw("b2", value)
