@@ -146,19 +146,13 @@ async def submit(
     """
     submission = _Submission(client, clock, may_write, committed, in_flight, iter(enumerate(batches)))
     submission.begin()
-    tasks = submission.tasks
+    refusal = await submission.over()
+    if refusal is None:
+        return [submission.results[position] for position in sorted(submission.results)]
     try:
-        # Also after an error the requests in flight are awaited: cancelled, their outcome would be unknown.
-        while pending := [task for task in tasks if not task.done()]:
-            await asyncio.wait(pending)
+        raise refusal
     finally:
-        for task in tasks:
-            task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    for error in ended:
-        if error is not None:
-            raise error
-    return [submission.results[position] for position in sorted(submission.results)]
+        del refusal  # its traceback refers to this frame
 
 
 @dataclass(slots=True)
@@ -181,6 +175,20 @@ class _Submission(Generic[T]):
     def begin(self) -> None:
         """Start one more task that takes batches from the queue."""
         self.tasks.append(asyncio.create_task(self._drain()))
+
+    async def over(self) -> BaseException | None:
+        """Return when no request is under way; the first error."""
+        tasks = self.tasks
+        try:
+            # Requests in flight are awaited also after an error: cancelled, their outcome would be unknown.
+            while pending := [task for task in tasks if not task.done()]:
+                await asyncio.wait(pending)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        tasks.clear()  # a task refers to its error, whose traceback refers to this submission
+        return next((error for error in ended if error is not None), None)
 
     async def _drain(self) -> None:
         while not self.stopped and (following := next(self.queue, None)) is not None:

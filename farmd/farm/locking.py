@@ -74,9 +74,14 @@ class Locks:
         self._failed = bool(errors)
         if errors:
             self.doubt()
-        for error in errors:
-            if isinstance(error, NotRegistered) or not isinstance(error, StoreError):
-                raise error
+        fatal = [
+            each for each in errors if isinstance(each, NotRegistered) or not isinstance(each, StoreError)
+        ]
+        if fatal:
+            try:
+                raise fatal[0]
+            finally:
+                del results, errors, fatal  # its traceback refers to this frame
         if errors:
             log.warning("claims.batches_failed", kind=self.kind, failed=len(errors), error=str(errors[0]))
         return claims
@@ -135,9 +140,13 @@ class Locks:
             self.recorder.count("farmd_lock_events_total", len(batch), event="released")
 
         results = await asyncio.gather(*(one(batch) for batch in batches), return_exceptions=True)
-        for error in (result for result in results if result is not None):
+        errors = [result for result in results if result is not None]
+        if errors:
             self.doubt()
-            raise error
+            try:
+                raise errors[0]
+            finally:
+                del results, errors  # its traceback refers to this frame
 
     async def hand_over(self, claims: Sequence[Claim], receiver: Peer) -> None:
         """Move locks to a peer in one transaction, which fails if the peer's session is dead (R9).

@@ -241,13 +241,15 @@ class KubernetesTransport:
     async def _check(self, request: Request, answer: aiohttp.ClientResponse) -> None:
         """Learn the time from an answer; raise the error of one that is no success."""
         self._learn_time(answer.headers)
-        if 200 <= answer.status < 300:
-            return
+        if not 200 <= answer.status < 300:
+            raise await self._refusal(request, answer)  # not by a name: it would refer to itself
+
+    async def _refusal(self, request: Request, answer: aiohttp.ClientResponse) -> KubernetesError:
         error = error_of(answer.status, await answer.read(), str(request), write=request.write)
         if answer.status == 403:
             self.denials.note(error)
         error.fields["retry_after"] = answer.headers.get("Retry-After", "")
-        raise error
+        return error
 
     def _learn_time(self, headers: Mapping[str, str]) -> None:
         """Set the server's clock by the first answer of each of its seconds."""
@@ -263,7 +265,7 @@ class KubernetesTransport:
 def retry_after(error: KubernetesError) -> float | None:
     """Seconds for which the server asked to be left alone; None: it did not."""
     told = str(error.fields.get("retry_after", ""))
-    return min(float(told), MAX_RETRY_AFTER_SECONDS) if told.isdigit() else None
+    return min(float(told), MAX_RETRY_AFTER_SECONDS) if told.isdecimal() else None
 
 
 def _code(status: int) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from farmd.kubernetes.access import access
 from farmd.kubernetes.pace import Pace, Priority
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock
+from tests.garbage import garbage
 from tests.kubeconfigs import kubeconfig
 from tests.recorders import CountingRecorder
 from tests.still_clock import StillClock
@@ -85,6 +86,18 @@ async def test_a_refusal_has_the_type_of_its_status_with_reason_and_message(
     assert type(refused.value) is kind
     assert (refused.value.status, refused.value.reason) == (code, reason)
     assert refused.value.message == f"{request_}: {code}: said the server"
+
+
+async def test_a_refusal_is_freed_without_the_collector(tmp_path):
+    async def refuses(_: web.Request) -> web.Response:
+        return status(404, "NotFound")
+
+    async with asking(tmp_path, refuses) as api:
+        with garbage() as left:
+            with suppress(errors.NotFound):
+                await api.send(GET)
+            await asyncio.sleep(0)  # until then the loop holds the answer that it just gave
+    assert [each for each in left if isinstance(each, errors.KubernetesError)] == []
 
 
 async def test_a_refusal_of_something_that_is_no_api_server_is_told_in_one_line(tmp_path):
