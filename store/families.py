@@ -22,11 +22,11 @@ from store.farms import Member
 from store.history import Ended
 from store.intent import Intent, shared
 from store.jobs import JOB_ID_LABEL, Job, JobStatus, Run
-from store.keys import HEX_DIGITS, Keys
+from store.keys import HEX_DIGITS, Keys, is_sentinel
 from store.labels import RC_ID_LABEL, RESERVED_LABELS
 from store.named import decode_named
 from store.nodes import Agent, Node, NodeStatus, Reserved
-from store.pods import Pod, SharedLabels
+from store.pods import Place, Pod, SharedLabels
 from store.rcs import ReplicationController, small
 from store.reality import Glance, Reality, dated, glance
 from store.rollouts import Rollout, RolloutStatus
@@ -258,6 +258,12 @@ def well_formed(keys: Keys, name: str, key: str) -> bool:
     if below.count("/") != family.parts or "//" in below or below[-1] == "/":
         return False
     return not family.sharded or below[1] in HEX_DIGITS
+
+
+def intent_places(keys: Keys, listed: Iterable[str]) -> list[Place]:
+    """The places of the intents among these keys of their tree."""
+    known = (key for key in listed if not is_sentinel(key) and well_formed(keys, "intent", key))
+    return [keys.intent_parts(key) for key in known]
 
 
 def decode(keys: Keys, name: str, entry: Entry) -> Any:

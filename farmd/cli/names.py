@@ -77,10 +77,10 @@ def pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Pods as ``node/instance``."""
 
     async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
-        from store.keys import is_sentinel
+        from store import families
 
         page = await client.keys(keys.tree("intent"))
-        return ["/".join(keys.intent_parts(key)) for key in page.items if not is_sentinel(key)]
+        return ["/".join(place) for place in families.intent_places(keys, page.items)]
 
     return _complete(ctx, names, incomplete)
 

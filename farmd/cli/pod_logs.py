@@ -10,8 +10,9 @@ from farmd.cli import log_stream
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import pods
 from farmd.cli.options import command
+from store import families
 from store.errors import Ambiguous, NotFound
-from store.keys import is_sentinel, valid_instance, valid_segment
+from store.keys import valid_instance, valid_segment
 
 
 @command("logs")
@@ -40,8 +41,7 @@ async def locate(invocation: Invocation, text: str) -> tuple[str, str]:
     valid_instance(instance)
     keys = invocation.keys
     page = await invocation.client.keys(keys.tree("intent"))
-    places = [keys.intent_parts(key) for key in page.items if not is_sentinel(key)]
-    found = [place for place in places if place[1] == instance]
+    found = [place for place in families.intent_places(keys, page.items) if place[1] == instance]
     if not found:
         hint = "farmctl pod list shows them as NODE/INSTANCE"
         raise NotFound(f"pod {instance!r} does not exist", kind="pods", id=instance, hint=hint)

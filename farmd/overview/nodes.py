@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from farmd.overview.owners import OUTDATED
-from store.keys import Keys, is_sentinel
+from store import families
+from store.keys import Keys
 from store.nodes import (
     Agent,
     Condition,
@@ -58,14 +60,10 @@ async def nodes(client: ConsulClient, keys: Keys) -> Nodes:
     """All nodes that have a record or an agent."""
     listing: NodeListing = await NodeStore(client, keys).list()
     page = await client.keys(keys.tree("intent"))
-    counts: dict[str, int] = {}
-    for key in page.items:
-        if not is_sentinel(key):
-            node, _ = keys.intent_parts(key)
-            counts[node] = counts.get(node, 0) + 1
+    counts = Counter(node for node, _ in families.intent_places(keys, page.items))
     said = await NodeStore(client, keys).conditions()
     views = listing.items.values()
-    rows = [node_row(view, said.get(view.name, Condition()), counts.get(view.name, 0)) for view in views]
+    rows = [node_row(view, said.get(view.name, Condition()), counts[view.name]) for view in views]
     return Nodes(rows, [error.message for error in listing.broken])
 
 

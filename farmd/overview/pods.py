@@ -174,7 +174,8 @@ async def _realities(
 ) -> dict[Place, Stored[Reality]]:
     """The realities of the nodes, of all for None."""
     prefixes = _prefixes(wanted, keys.realities, keys.tree("reality"))
-    return {keys.reality_parts(one.key): one for one in await _records(client, prefixes, Reality, broken)}
+    found = await _records(client, keys, "reality", prefixes, Reality, broken)
+    return {keys.reality_parts(one.key): one for one in found}
 
 
 async def _intents(
@@ -182,7 +183,8 @@ async def _intents(
 ) -> dict[Place, Stored[Intent]]:
     """The intents of the nodes, of all for None."""
     prefixes = _prefixes(wanted, keys.intents, keys.tree("intent"))
-    return {keys.intent_parts(one.key): one for one in await _records(client, prefixes, Intent, broken)}
+    found = await _records(client, keys, "intent", prefixes, Intent, broken)
+    return {keys.intent_parts(one.key): one for one in found}
 
 
 def _prefixes(wanted: set[str] | None, of_node: Callable[[str], str], whole: str) -> list[str]:
@@ -193,12 +195,16 @@ def _prefixes(wanted: set[str] | None, of_node: Callable[[str], str], whole: str
 
 
 async def _records(
-    client: ConsulClient, prefixes: Sequence[str], kind: type[T], broken: list[str]
+    client: ConsulClient, keys: Keys, family: str, prefixes: Sequence[str], kind: type[T], broken: list[str]
 ) -> list[Stored[T]]:
     found = list[Stored[T]]()
     for listing in await several(partial(records, client, kind=kind), prefixes):
-        found += listing.items
         broken += listing.mistakes
+        for stored in listing.items:
+            if families.well_formed(keys, family, stored.key):
+                found.append(stored)
+            else:
+                broken.append(f"{stored.key}: no record of {family} has such a key")
     return found
 
 

@@ -6,6 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from farmd import overview
+from farmd.cli.invocation import Invocation
+from farmd.cli.pod_logs import locate
+from farmd.cli.settings import Settings
 from farmd.commands.explaining import explain
 from farmd.commands.mutation import Call, commit
 from farmd.commands.waiting import Spells, convergence, look
@@ -210,3 +213,24 @@ async def test_a_nodes_status_of_an_earlier_record_is_shown_as_outdated() -> Non
         assert overview.node_row(view, await nodes.condition("n1"), 1).reason == "past its deadline"
         await call.client.put(KEYS.node("n1"), codec.encode(Node(drain=Drain(since=2.0))))
         assert overview.node_row(await nodes.get("n1"), await nodes.condition("n1"), 1).reason == OUTDATED
+
+
+async def test_w6_a_key_that_no_record_can_have_hides_nothing() -> None:
+    """Anybody may write keys, for example with the consul CLI."""
+    async with person() as call:
+        rc_id = await created(call, replicas=1)
+        await running(call, rc_id)
+        await call.client.put(KEYS.node("n1"), codec.encode(Node()))
+        strays = {
+            "intent": Intent("m", rc_id),
+            "reality": Reality(manifest="m", owner=rc_id),
+            "pods": Pod("m"),
+        }
+        for family, record in strays.items():
+            for below in ("stray", "a/b/c/d/e"):
+                await call.client.put(f"{KEYS.tree(family)}{below}", codec.encode(record))
+        found = await overview.pods(call.client, KEYS)
+        assert [(row.node, row.instance) for row in found.rows] == [("n1", "hello")]
+        assert len(found.broken) == 6
+        assert [(row.name, row.pods) for row in (await overview.nodes(call.client, KEYS)).rows] == [("n1", 1)]
+        assert await locate(Invocation(Settings(), call), "hello") == ("n1", "hello")
