@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,18 @@ def _editor() -> str:
     return editor or "vi"
 
 
+@contextmanager
+def _left_to_the_editor() -> Iterator[None]:
+    """Leave ^C to the editor while it runs. By asyncio's handler the first one would end farmctl afterwards,
+    and the second one would kill the editor with what a person wrote."""
+    # The editor does not inherit a handler, as it would SIG_IGN.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _open(path: Path) -> None:
     """Run the editor to its end.
 
@@ -134,7 +147,8 @@ def _open(path: Path) -> None:
     """
     editor = _editor()
     try:
-        code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
+        with _left_to_the_editor():
+            code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
     except (OSError, ValueError) as error:
         raise InputInvalid(f"editor {editor!r} cannot be run: {error}", hint="set EDITOR") from error
     if code:
