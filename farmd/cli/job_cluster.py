@@ -21,6 +21,7 @@ from farmd.jobs.commands import JOB
 from farmd.kubernetes.kind import KIND
 from farmd.kubernetes.people import changes, files, running, view, waiting
 from farmd.kubernetes.people.found import Found, Jobs, told
+from farmd.kubernetes.people.refusals import refusals
 from farmd.kubernetes.people.view import JobRow
 from farmd.tables import nouns as noun_tables
 from farmd.tables.model import Column, Table, clean
@@ -95,7 +96,8 @@ async def get(invocation: Invocation, place: Place, name: str, as_file: bool) ->
             return
 
         async def read() -> Table:
-            _, row = await _row(invocation, cluster, name)
+            with refusals():  # of one look: the next one may be answered
+                _, row = await _row(invocation, cluster, name)
             return noun_tables.table(JOB, [row], invocation.call.clock.now())
 
         if output in {"json", "yaml"} and not invocation.settings.watch:
@@ -151,8 +153,9 @@ async def pods(invocation: Invocation, place: Place, name: str) -> None:
     async with connected(place) as cluster:
 
         async def read() -> Table:
-            found, _ = await _row(invocation, cluster, name)
-            slots = view.slots(found, await Jobs(cluster.transport).pods_of(found))
+            with refusals():  # of one look: the next one may be answered
+                found, _ = await _row(invocation, cluster, name)
+                slots = view.slots(found, await Jobs(cluster.transport).pods_of(found))
             return _slots(slots, invocation.call.clock.now())
 
         await show(invocation, read)

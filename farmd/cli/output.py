@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TextIO
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, TextIO, TypeVar
 
 import click
 import msgspec
@@ -22,6 +22,8 @@ from farmd.commands.mutation import registered
 from farmd.tables.environments import without_values
 from farmd.tables.model import Table, clean
 from store.errors import StoreUnavailable
+
+T = TypeVar("T")
 
 API_VERSION = "farmd/v1"
 _PAUSE = 1.0
@@ -110,21 +112,31 @@ async def show(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> 
 
 
 async def _printed(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> None:
-    """Print a list whenever it changed; it goes on while the store is away for a moment."""
-    table, last, trouble = await read(), None, ""
-    while True:
+    """Print a list whenever it changed."""
+    last = None
+    async for table in looks(invocation, read):
         now = [table.plain(row) for row in table.rows]
         if now != last:
             render(invocation, table, compact=True)
             sys.stdout.flush()
             last = now
+
+
+async def looks(invocation: Invocation, read: Callable[[], Awaitable[T]]) -> AsyncIterator[T]:
+    """What is read each second, until an error ends it; it goes on while the store is away for a moment."""
+    yield await read()
+    away = False
+    while True:
         await invocation.call.clock.sleep(_PAUSE)
         try:
-            table, trouble = await read(), ""
+            found = await read()
         except StoreUnavailable as error:
-            if not trouble:
+            if not away:
                 invocation.say(f"farmctl: {clean(error.message)}; trying again")
-            trouble = error.message
+            away = True
+        else:
+            away = False
+            yield found
 
 
 async def live(invocation: Invocation, draw: Callable[[], Awaitable[list[str]]]) -> None:

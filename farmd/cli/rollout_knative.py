@@ -20,6 +20,7 @@ from farmd.cli.rollout_show import changes
 from farmd.cli.tables import drawable
 from farmd.commands import documents
 from farmd.kubernetes.people.farms import knative_namespace, workers
+from farmd.kubernetes.people.refusals import refusals
 from farmd.kubernetes.progressive.people import planning, view, waiting, words
 from farmd.kubernetes.progressive.people.found import Seen, Services
 from farmd.kubernetes.progressive.people.view import RolloutRow
@@ -60,7 +61,8 @@ async def listed(invocation: Invocation, place: Place, *, everywhere: bool, sele
     async with _there(invocation, place) as there:
 
         async def read() -> Table:
-            found = await there.services.list("" if everywhere else there.cluster.namespace)
+            with refusals():  # of one look: the next one may be answered
+                found = await there.services.list("" if everywhere else there.cluster.namespace)
             for line in dict.fromkeys(there.services.misfits):
                 invocation.say(f"farmctl: {clean(line)}")
             client, keys = invocation.client, invocation.keys
@@ -115,7 +117,8 @@ async def status(invocation: Invocation, place: Place, name: str) -> None:
     async with _there(invocation, place) as there:
 
         async def read() -> list[str]:
-            seen = await there.seen(invocation, name)
+            with refusals():  # of one look: the next one may be answered
+                seen = await there.seen(invocation, name)
             output = invocation.settings.output
             if output in {"json", "yaml"}:
                 content = {

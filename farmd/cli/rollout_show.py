@@ -11,7 +11,7 @@ from farmd.cli.cluster import beside, is_ksvc
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.output import as_json, as_yaml, document, emit, live, on_terminal, show, width_of
+from farmd.cli.output import as_json, as_yaml, document, emit, live, looks, on_terminal, show, width_of
 from farmd.cli.tables import drawable
 from farmd.rollout import commands, explaining, view
 from farmd.tables import rollouts as rollout_tables
@@ -52,13 +52,12 @@ async def status(invocation: Invocation, name: str) -> None:
 async def changes(invocation: Invocation, told: Callable[[], Awaitable[list[str]]]) -> None:
     """Print the lines of a status again whenever they say something else, until what is told ends it."""
     last: list[str] = []
-    while True:
+    async for now in looks(invocation, told):
         # Times run by themselves and are no change: they stand in the first line.
-        if (now := await told())[1:] != last[1:]:
+        if now[1:] != last[1:]:
             click.echo("\n".join(now))
             sys.stdout.flush()
             last = now
-        await invocation.call.clock.sleep(1.0)
 
 
 async def _status(invocation: Invocation, name: str, width: int) -> list[str]:
