@@ -114,7 +114,8 @@ class RemoteScheduler:
                 self._recovered()
                 return found
         if self._fallback is None:
-            raise failure
+            # Anew each time: an error that is raised again keeps the frames of all who raised it.
+            raise type(failure)(failure.message, **failure.fields)
         return await local(self._fallback)
 
     async def _post(self, what: str, body: bytes) -> bytes:

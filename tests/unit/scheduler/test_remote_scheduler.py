@@ -236,6 +236,18 @@ async def test_a_dead_remote_is_left_alone_for_a_while_and_then_tried_again() ->
     assert [line["event"] for line in lines] == ["scheduler.remote_recovered"]
 
 
+async def test_a_dead_remote_is_told_to_each_worker_by_an_error_of_its_own() -> None:
+    """One that is raised again and again would keep the frames of all workers that it was raised in."""
+    depths = []
+    async with remote(Server({}, 500)) as scheduler:
+        for _ in range(4):
+            with pytest.raises(RemoteUnavailable) as refused:
+                await scheduler.allocate_nodes(request(), 1, VIEW)
+            assert refused.value.fields == {"status": 500}
+            depths.append(len(refused.traceback))
+    assert depths[1] == depths[3]
+
+
 async def test_a_manifest_that_cannot_work_is_no_fault_of_the_remote() -> None:
     asked = request(spread=[Spread("")])
     async with remote(
