@@ -13,7 +13,7 @@ T = TypeVar("T")
 async def several(one: Callable[[S], Awaitable[T]], items: Iterable[S], at_once: int = 16) -> list[T]:
     """The results of ``one`` for all items, in their order; at most ``at_once`` run at a time.
 
-    The first error is raised.
+    The first error is raised once the others were cancelled and have ended.
     """
     gate = asyncio.Semaphore(at_once)
 
@@ -21,4 +21,11 @@ async def several(one: Callable[[S], Awaitable[T]], items: Iterable[S], at_once:
         async with gate:
             return await one(item)
 
-    return await asyncio.gather(*map(gated, items))
+    running = [asyncio.create_task(gated(item)) for item in items]
+    try:
+        return await asyncio.gather(*running)
+    except BaseException:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        raise

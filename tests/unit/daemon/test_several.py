@@ -1,0 +1,29 @@
+"""Tasks that run together: an error of one leaves none of them behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from farmd.runtime.several import several
+
+
+async def test_after_the_first_error_nothing_goes_on_and_nothing_more_is_begun() -> None:
+    begun, ended = list[int](), list[int]()
+
+    async def one(number: int) -> None:
+        begun.append(number)
+        try:
+            await asyncio.sleep(0)
+            if number == 1:
+                raise LookupError
+            await asyncio.Event().wait()
+        finally:
+            ended.append(number)
+
+    with pytest.raises(LookupError):
+        await several(one, range(100), at_once=3)
+    assert len(begun) <= 6
+    assert sorted(ended) == begun
+    assert asyncio.all_tasks() == {asyncio.current_task()}
