@@ -288,7 +288,7 @@ class AppStore:
         """The numbers of the revisions that are kept, in order."""
         page = await self._client.keys(self._keys.trackers(name))
         last = (self._keys.last_part(key) for key in page.items)
-        return sorted(int(number) for number in last if number.isdigit())
+        return sorted(int(number) for number in last if number.isdecimal())
 
     def record(self, name: str, found: ResourceTracker) -> Operation:
         """Write a revision, which must not be there yet."""

@@ -94,7 +94,7 @@ def _older(directory: Path) -> list[Path]:
     numbered = {}
     for path in directory.glob(f"{LOG}.*"):
         suffix = path.name[len(LOG) + 1 :]
-        if suffix.isdigit():
+        if suffix.isdecimal():
             numbered[int(suffix)] = path
     return [numbered[number] for number in sorted(numbered)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
 import click
 
@@ -25,9 +24,6 @@ from farmd.deploy.waiting import Stale
 from farmd.runtime.errors import EndedOtherwise, FarmdError
 from farmd.tables.model import clean
 from store.errors import Conflict, Locked, StoreError
-
-if TYPE_CHECKING:
-    pass
 
 TRIES = 3
 CHANGES_ARE_DUE = 3

@@ -154,7 +154,7 @@ async def lock_told(call: Call, kind: str, item: str) -> str:
 def _since(holder: Holder) -> str:
     """When a mutation lock was taken; its nonce ends in ``@<unix seconds>``."""
     _, found, at = holder.nonce.rpartition("@")
-    if not found or not at.isdigit() or len(at) > 11:
+    if not found or not at.isdecimal() or len(at) > 11:
         return ""
     return rfc3339(int(at))
 

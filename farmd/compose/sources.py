@@ -99,7 +99,7 @@ def _step(path: str, node: yaml.Node | None) -> tuple[int, int, yaml.Node] | Non
     """The longest key of a node with which a path begins: its length, its line and its value."""
     if isinstance(node, yaml.SequenceNode):
         number = path.removeprefix("[").partition("]")[0]
-        if not path.startswith("[") or not number.isdigit() or int(number) >= len(node.value):
+        if not path.startswith("[") or not number.isdecimal() or int(number) >= len(node.value):
             return None
         entry = node.value[int(number)]
         return len(number) + 2, entry.start_mark.line + 1, entry

@@ -134,7 +134,7 @@ def _app(survey: Survey, family: str, entry: Entry) -> WayOut:
     name = survey.keys.last_part(entry.key)
     tree = survey.keys.trackers(name)
     found = [each.key[len(tree) :] for each in survey.well_formed("trackers") if each.key.startswith(tree)]
-    numbers = [int(number) for number in found if number.isdigit()]
+    numbers = [int(number) for number in found if number.isdecimal()]
     if not numbers:
         return _removed(survey, family, entry, "removes it; no revision of it is left")
     new = f"a new one, paused, which wants revision {max(numbers)} and has the default settings"

@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Serve until a signal; 0 after a clean stop, 2 for bad arguments, 1 if the server cannot start."""
     options = _parser().parse_args(arguments)
     host, _, port = options.http_addr.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
+    if not port.isdecimal() or int(port) > 65535:
         sys.stderr.write(f"--http-addr: found {options.http_addr!r}, expected HOST:PORT\n")
         return 2
     try:

@@ -18,7 +18,7 @@ def slot_of(job: Job, instance: str) -> tuple[Slot, int] | None:
     """The slot and the attempt of an instance; None: no member of this job has such a name."""
     base, _, attempt = instance.removeprefix(f"{job.name}-").rpartition("~")
     kind, _, index = base.rpartition("-")
-    if not (index.isdigit() and attempt.isdigit()):
+    if not (index.isdecimal() and attempt.isdecimal()):
         return None
     slot = Slot(kind, int(index))
     return (slot, int(attempt)) if instance_of(job, slot, int(attempt)) == instance else None
