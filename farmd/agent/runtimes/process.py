@@ -49,7 +49,7 @@ class Processes(Shims):
                 found[stray.instance] = stray
             elif known.pid != stray.pid:
                 log.error("pod.second_process", instance=stray.instance, pid=stray.pid)
-                self.send(stray, signal.SIGKILL)
+                self.kill_leftovers(stray)
         self._lost = found
 
     async def _named(self, instance: str, begun: Set[str]) -> None:

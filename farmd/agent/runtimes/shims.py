@@ -134,22 +134,39 @@ class Shims:
         return ids.shim_lives(identity, self.boot)
 
     async def signal(self, identity: Identity, number: int) -> None:
-        """Send a signal to the workload's whole group."""
+        """Send a signal to the workload's whole group.
+
+        Raises:
+            StartFailed: this agent's user may not.
+        """
         self.send(identity, number)
 
     def send(self, identity: Identity, number: int) -> bool:
-        """The same at once; False if the workload is gone."""
+        """The same at once; False if the workload is gone.
+
+        Raises:
+            StartFailed: as ``signal``.
+        """
         if not ids.workload_lives(identity, self.boot):
             return False
         try:
             os.killpg(identity.pid, number)
         except ProcessLookupError:
             return False
+        except PermissionError as error:
+            # An agent that is not root, and a workload that became another user by itself.
+            me = os.geteuid()
+            raise StartFailed(
+                f"process {identity.pid} is another user's: uid {me} may not signal it"
+            ) from error
         return True
 
     def kill_leftovers(self, identity: Identity | None) -> bool:
-        """Kill a workload without a shim, because its exit and output would be lost."""
-        return identity is not None and self.send(identity, signal.SIGKILL)
+        """Kill a workload without a shim, because its end would be lost; whether it was killed."""
+        try:
+            return identity is not None and self.send(identity, signal.SIGKILL)
+        except StartFailed:
+            return False
 
     def reap(self, identity: Identity) -> int | None:
         """Reap the shim if it was a child of this agent; its exit code tells how the workload ended.
