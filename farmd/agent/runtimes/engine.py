@@ -65,15 +65,15 @@ class Engine:
             self._docker = aiodocker.Docker(url=self.url)
         return self._docker
 
-    async def ask(self, what: Awaitable[T], seconds: float = ANSWER_SECONDS) -> T:
-        """Await one answer.
+    async def ask(self, what: Awaitable[T], seconds: float | None = None) -> T:
+        """Await one answer, which takes at most ``seconds``; None: ``ANSWER_SECONDS``.
 
         Raises:
             EngineSilent: there was none in time, so the outcome is unknown.
             EngineRefused: the answer was an error.
         """
         with self._translated():
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(ANSWER_SECONDS if seconds is None else seconds):
                 return await what
 
     async def stream(
