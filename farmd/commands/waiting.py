@@ -20,12 +20,13 @@ from farmd.commands.mutation import Call
 from farmd.commands.noun import Noun
 from farmd.commands.placing import T
 from farmd.runtime.errors import WaitTimeout
-from store.errors import Conflict, NotFound
+from store.errors import Conflict, NotFound, StoreUnavailable
 from store.named import Owner
 from store.ports import Clock
 from store.words import count_of
 
 _PAUSE = 0.5
+_AWAY = 30.0
 _REPORT_LAG = 3.0
 _MANY_AILING = 3
 _SETTLED = {"converged", "disabled"}
@@ -171,12 +172,19 @@ async def until(
     """Look until ``done``, which is told whether the time is over; report each look that differs.
 
     Raises:
-        WaitTimeout: the time is over; ``late`` makes it.
+        WaitTimeout: the time is over; ``late`` makes it. StoreUnavailable: it is for long, or at the end.
     """
-    deadline = call.clock.mono() + timeout
+    deadline, heard = call.clock.mono() + timeout, call.clock.mono()
     last: object = None
     while True:
-        now = await look()
+        try:
+            now = await look()
+        except StoreUnavailable:  # what was asked for goes on after an election
+            if call.clock.mono() >= min(deadline, heard + _AWAY):
+                raise
+            await call.clock.sleep(_PAUSE)
+            continue
+        heard = call.clock.mono()
         if shown(now) != last:
             report(now)
             last = shown(now)
