@@ -66,8 +66,8 @@ class AuditLogStore:
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which audit records to read; an empty field matches all records. ``item`` is an id or a name, ``text``
-    are words in lower case that all must occur.
+    """Which audit records to read; an empty field matches all records. ``item`` is an id or a name,
+    ``action`` may be without its noun, ``text`` are words in lower case that all must occur.
 
     ``since`` and ``until`` are seconds since the epoch; hours outside of them are not read.
     """
@@ -86,7 +86,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             self.kind in {"", record.kind}
             and self.item in {"", record.id, record.name}
             and self.actor in {"", record.actor}
-            and self.action in {"", record.action}
+            and self.action in {"", record.action, record.action.partition(".")[2]}
             and self.since <= record.at <= self.until
             and (not self.text or self._says(record))
         )

@@ -38,6 +38,7 @@ async def test_filters_fit_all_their_fields() -> None:
         assert await names(Filter(item="one")) == ["one"]
         assert await names(Filter(actor="user/ada@desk")) == ["one"]
         assert await names(Filter(action="rc.delete")) == ["two"]
+        assert await names(Filter(action="delete")) == ["two"]
         assert await names(Filter(kind="nodes")) == []
         assert await names(Filter(since=start + HOUR)) == ["two"]
         assert await names(Filter(until=start + HOUR)) == ["one"]
