@@ -102,7 +102,7 @@ class File(Generic[S, T]):
         """
         if isinstance(data, Mapping) and "apiVersion" in data:
             raise InputInvalid(
-                f"{source}: apiVersion: unknown key: documents with it are those of apps",
+                f"{source}: apiVersion: unknown key: documents with it belong in bundles",
                 field="apiVersion",
                 hint="farmctl apply -f FILE --app NAME",
             )
