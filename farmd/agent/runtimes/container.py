@@ -228,7 +228,7 @@ class Containers:
         """Remove images that this agent pulled and that no pod has needed for long.
 
         Raises:
-            StartFailed: the engine did not answer.
+            StartFailed: the engine did not answer, or could not tell.
         """
         await self._images.tidy(needed, healthy)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from farmd.agent.runtimes.engine import Engine, EngineRefused
+from farmd.agent.runtimes.engine import Engine, EngineLacks, EngineRefused
 from farmd.agent.state import StateDirectory
 from store import codec, images
 from store.errors import RecordInvalid
@@ -125,7 +125,7 @@ class Images:
             log.info("image.kept", image=image, reason=error.message)
         try:
             await ask(docker.images.inspect(name))
-        except EngineRefused:
+        except EngineLacks:
             del self._known.images[image]
             self._save()
             self._recorder.count("farmd_images_removed_total", cause=cause)

@@ -9,7 +9,7 @@ from typing import Any
 from farmd.agent.errors import StartFailed
 from farmd.agent.runtimes import container_config
 from farmd.agent.runtimes.container_images import Images
-from farmd.agent.runtimes.engine import Engine, EngineRefused
+from farmd.agent.runtimes.engine import Engine, EngineLacks
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
 
@@ -69,7 +69,7 @@ class Parts:
         for name in manifest.container.networks:
             try:
                 await ask(docker.networks.get(name))
-            except EngineRefused:
+            except EngineLacks:
                 body = {"Name": name, "Driver": "bridge", "CheckDuplicate": True}
                 await ask(docker.networks.create(body))
 
@@ -81,7 +81,7 @@ class Parts:
         try:
             await self._engine.ask(docker.images.inspect(image))
             here = True
-        except EngineRefused:
+        except EngineLacks:
             here = False
         if container.pull == "never" and not here:
             raise StartFailed(f"container.image: {image} is not on this node, and container.pull is never")
@@ -113,7 +113,7 @@ class Parts:
         docker, ask = self._engine.docker, self._engine.ask
         try:
             await ask(docker.volumes.get(name))
-        except EngineRefused:
+        except EngineLacks:
             wanted = manifest.volumes.get(name)
             body: dict[str, Any] = {"Name": name}
             if wanted is not None:

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import aiohttp
@@ -39,6 +40,10 @@ class EngineRefused(StartFailed):
     """The engine answered that it did not do what it was asked."""
 
     code = "engine_refused"
+
+
+class EngineLacks(EngineRefused):
+    """What the engine was asked about is not there."""
 
 
 class Engine:
@@ -106,7 +111,8 @@ class Engine:
         except aiodocker.DockerError as error:
             if error.status >= NO_CONNECTION:
                 raise EngineSilent(f"the container engine at {self.told} does not answer") from error
-            raise EngineRefused(_one_line(error.message)) from error
+            kind = EngineLacks if error.status == HTTPStatus.NOT_FOUND else EngineRefused
+            raise kind(_one_line(error.message)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise EngineSilent(f"the container engine at {self.told} does not answer: {error}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.agent.runtimes.container_images import HOUR, LOOK_SECONDS, Images
-from farmd.agent.runtimes.engine import Engine, EngineRefused
+from farmd.agent.runtimes.engine import Engine, EngineLacks, EngineRefused
 from farmd.agent.state import StateDirectory
 from farmd.observe.recorder import Metrics
 from store.containers import Container
@@ -29,6 +29,7 @@ class Shelf(Engine):
         super().__init__("unix:///none")
         self.here: set[str] = set()
         self.used: set[str] = set()
+        self.trouble: EngineRefused | None = None
         self.folder = folder
 
     @property
@@ -43,7 +44,7 @@ class Shelf(Engine):
 
     async def inspect(self, name: str) -> None:
         if name not in self.here:
-            raise EngineRefused("no such image")
+            raise self.trouble or EngineLacks("no such image")
 
     async def delete(self, name: str) -> None:
         if name in self.used:
@@ -152,6 +153,17 @@ async def test_what_a_container_has_stays_until_that_is_gone(node: Node) -> None
     node.shelf.used = {"web:1"}
     assert await node.after(WEEK + HOUR) == {"web:1"}
     node.shelf.used = set()
+    assert await node.after(HOUR) == set()
+
+
+async def test_an_image_of_which_the_engine_cannot_tell_is_not_forgotten(node: Node) -> None:
+    node.pulls("web:1")
+    node.shelf.here.discard("web:1")
+    node.shelf.trouble = EngineRefused("the storage is locked")
+    with pytest.raises(EngineRefused):
+        await node.after(WEEK + HOUR)
+    node.shelf.here.add("web:1")
+    node.shelf.trouble = None
     assert await node.after(HOUR) == set()
 
 
