@@ -1,6 +1,6 @@
 """Checks that all servers of Consul are there, as their leader sees them.
 
-A server that the others reach, and that lags or hears the leader late, may be well in a moment.
+A server that the others reach, and that lags, hears the leader late or has no vote, may be well soon.
 """
 
 from __future__ import annotations
@@ -52,12 +52,24 @@ def check(found: ServersHealth | None) -> Report:
 
 
 def late(found: ServersHealth | None) -> list[Finding]:
-    """Findings of servers that the others reach and that are not healthy, perhaps only for a moment."""
-    return [
+    """Findings of servers that the others reach and that do not help yet, perhaps only for a moment.
+
+    A server without a vote may be meant so where others may be lost.
+    """
+    if found is None:
+        return []
+    there = [server for server in found.servers or () if server.serf_status == "alive"]
+    lagging = [
         _finding(found, server, "lags behind its leader", "look at its log, its load and its network")
-        for server in (found and found.servers) or ()
-        if found and server.serf_status == "alive" and not server.healthy
+        for server in there
+        if not server.healthy
     ]
+    silent = [
+        _finding(found, server, "has no vote", "look at the leader's log: Consul gives one after ten seconds")
+        for server in there
+        if server.healthy and not (server.voter or found.failure_tolerance)
+    ]
+    return lagging + silent
 
 
 def _gone(found: ServersHealth, server: Server) -> Finding:

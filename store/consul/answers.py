@@ -70,13 +70,14 @@ class Server(msgspec.Struct, rename="pascal", frozen=True):
     """One of Consul's servers, as the leader sees it.
 
     ``serf_status`` is ``alive`` where the others reach it. ``healthy``: it also hears the leader in time and
-    is not far behind.
+    is not far behind. ``voter``: it counts for a majority; one that came back does not for some seconds.
     """
 
     name: str
     address: str
     serf_status: str
     healthy: bool
+    voter: bool = True
 
 
 class ServersHealth(msgspec.Struct, rename="pascal", frozen=True):

@@ -20,10 +20,12 @@ from tests.virtual import SeededIds, VirtualClock, embedded_server
 DENIED = Response(403, {"content-type": "text/plain"}, b"Permission denied")
 
 
-def health(tolerance: int, *servers: tuple[str, bool]) -> Response:
-    """As Consul tells it; each server is what serf says of it, and whether it is healthy."""
+def health(tolerance: int, *servers: tuple[str, bool], silent: str = "") -> Response:
+    """As Consul tells it; each server is what serf says of it, and whether it is healthy. ``silent`` has no
+    vote.
+    """
     told = [
-        Server(f"s{number}", f"10.0.0.{number}:8300", serf, healthy)
+        Server(f"s{number}", f"10.0.0.{number}:8300", serf, healthy, f"s{number}" != silent)
         for number, (serf, healthy) in enumerate(servers, 1)
     ]
     body = msgspec.json.encode(ServersHealth(tolerance, told or None))
@@ -90,6 +92,15 @@ WELL, LATE, GONE = ("alive", True), ("alive", False), ("failed", False)
             },
         ),
         ([health(0, WELL)], {}),
+        ([health(0, WELL, WELL, WELL, silent="s3"), health(1, WELL, WELL, WELL)], {}),
+        ([health(1, WELL, WELL, WELL, WELL, WELL, silent="s3")], {}),
+        (
+            [health(0, WELL, WELL, WELL, silent="s3")],
+            {
+                "consul/s3": "Consul's server s3 (10.0.0.3:8300) has no vote:"
+                " with one more, nothing can be written"
+            },
+        ),
         ([health(0, WELL, LATE, WELL), health(1, WELL, WELL, WELL)], {}),
         (
             [health(0, WELL, LATE, WELL)],
