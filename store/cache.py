@@ -20,6 +20,7 @@ from store.errors import NotRegistered, StoreError
 from store.keys import Keys
 from store.leadership import Leadership
 from store.ports import Clock, Rng
+from store.several import several
 from store.shard import Shard
 from store.tree import SPLIT_ABOVE, TreeCopy
 from store.watch import WAIT_SECONDS, follow
@@ -261,13 +262,8 @@ class PrefixCache(TreeCopy[T]):
             # An unknown prefix means that the tree was divided after the call.
             whole = not prefixes <= {shard.prefix for shard in self._shards} or not self.ready.is_set()
             shards = [shard for shard in self._shards if whole or shard.prefix in prefixes]
-            reads = [asyncio.create_task(self._read(shard)) for shard in shards]
-            try:
-                await asyncio.gather(*reads)
-            finally:  # who has the lock next may replace the shards, and no answer for these may come then
-                for read in reads:
-                    read.cancel()
-                await asyncio.gather(*reads, return_exceptions=True)
+            # None goes on after an error: who has the lock next may replace the shards.
+            await several(self._read, shards)
 
     async def _read(self, shard: Shard) -> None:
         async with self._reading:

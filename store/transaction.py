@@ -146,13 +146,8 @@ async def submit(
     """
     submission = _Submission(client, clock, may_write, committed, in_flight, iter(enumerate(batches)))
     submission.begin()
-    refusal = await submission.over()
-    if refusal is None:
-        return [submission.results[position] for position in sorted(submission.results)]
-    try:
-        raise refusal
-    finally:
-        del refusal  # its traceback refers to this frame
+    await submission.over()
+    return [submission.results[position] for position in sorted(submission.results)]
 
 
 @dataclass(slots=True)
@@ -176,8 +171,8 @@ class _Submission(Generic[T]):
         """Start one more task that takes batches from the queue."""
         self.tasks.append(asyncio.create_task(self._drain()))
 
-    async def over(self) -> BaseException | None:
-        """Return when no request is under way; the first error."""
+    async def over(self) -> None:
+        """Return when no request is under way, or raise the first error then."""
         tasks = self.tasks
         try:
             # Requests in flight are awaited also after an error: cancelled, their outcome would be unknown.
@@ -188,7 +183,9 @@ class _Submission(Generic[T]):
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
         tasks.clear()  # a task refers to its error, whose traceback refers to this submission
-        return next((error for error in ended if error is not None), None)
+        errors, ended = [error for error in ended if error is not None], []
+        if errors:
+            raise errors.pop(0)  # not by a name: it would refer to itself
 
     async def _drain(self) -> None:
         while not self.stopped and (following := next(self.queue, None)) is not None:

@@ -21,8 +21,8 @@ from farmd.commands import waiting
 from farmd.commands.mutation import Call, Mutation, title
 from farmd.commands.noun import Noun
 from farmd.kinds import KINDS, load
-from farmd.runtime.several import several
 from store.errors import InputInvalid
+from store.several import several
 
 FILES = click.option(
     "-f",

@@ -19,9 +19,9 @@ from farmd.commands.noun import Noun
 from farmd.commands.placing import T
 from farmd.commands.specs import changed
 from farmd.commands.waiting import Spells
-from farmd.runtime.several import several
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
+from store.several import several
 
 State = Literal["ready", "progressing", "failed", "unknown"]
 

@@ -12,10 +12,10 @@ from farmd.dispatch.looking import noun_of, speaking
 from farmd.dispatch.model import Act, Ref, owner_of
 from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview
-from farmd.runtime.several import several
 from store.apps import Entry
 from store.errors import Conflict, InputInvalid
 from store.operations import MAX_OPERATIONS, Operation
+from store.several import several
 from store.transaction import ROUTINE_BYTES
 from store.words import count_of
 

@@ -14,7 +14,6 @@ from farmd.dispatch.plan import revisions
 from farmd.dispatch.ports import Outside
 from farmd.overview.members import why_unowned
 from farmd.overview.owners import holders
-from farmd.runtime.several import several
 from store import codec
 from store.apps import KIND, TRACKERS, App, AppStatus, AppStore, DispatchState, Entry, ResourceTracker
 from store.apps import entries as entries_of
@@ -22,6 +21,7 @@ from store.clusters import CLUSTERS
 from store.entry import Stored
 from store.errors import AccessDenied, NotFound, RecordInvalid
 from store.listing import records
+from store.several import several
 from store.status import StatusStore
 from store.work import Work
 

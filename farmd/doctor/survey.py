@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from farmd.runtime.several import several
 from store import codec, families, manifests
 from store.entry import Entry
 from store.errors import RecordInvalid
@@ -24,6 +23,7 @@ from store.peers import Peers
 from store.ports import Clock
 from store.reality import Reality
 from store.registration import Schema, sentinel_value
+from store.several import several
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient

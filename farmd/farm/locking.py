@@ -139,14 +139,11 @@ class Locks:
                 await self.locker.free(batch)
             self.recorder.count("farmd_lock_events_total", len(batch), event="released")
 
-        results = await asyncio.gather(*(one(batch) for batch in batches), return_exceptions=True)
-        errors = [result for result in results if result is not None]
+        ended = await asyncio.gather(*(one(batch) for batch in batches), return_exceptions=True)
+        errors, ended = [error for error in ended if error is not None], []
         if errors:
             self.doubt()
-            try:
-                raise errors[0]
-            finally:
-                del results, errors  # its traceback refers to this frame
+            raise errors.pop(0)  # not by a name: it would refer to itself
 
     async def hand_over(self, claims: Sequence[Claim], receiver: Peer) -> None:
         """Move locks to a peer in one transaction, which fails if the peer's session is dead (R9).

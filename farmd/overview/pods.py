@@ -13,7 +13,6 @@ from farmd import kinds
 from farmd.overview.owners import records_of
 from farmd.overview.pod_row import PodRow, gone_row, pod_row
 from farmd.pods.state import PodState
-from farmd.runtime.several import several
 from store import families
 from store.entry import Stored
 from store.intent import Intent
@@ -22,6 +21,7 @@ from store.listing import records
 from store.nodes import NodeStore
 from store.pods import Place, Pod
 from store.reality import Reality
+from store.several import several
 from store.work import Work
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from farmd.runtime.several import several
+from store.several import several
 
 
 async def test_after_the_first_error_nothing_goes_on_and_nothing_more_is_begun() -> None:
