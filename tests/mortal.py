@@ -8,6 +8,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from store import codec
@@ -18,14 +19,41 @@ from store.consul.transport import AiohttpTransport
 from store.errors import OutcomeUnknown, StoreUnavailable
 from store.farms import Member
 from store.ports import Request, Response
-from tests.fleet import CLOCK, Cluster, RunningFarm, start_farm
+from tests.fleet import CLOCK, Cluster, RunningFarm, in_time, start_farm
 from tests.toys import Faulty, is_transaction
+
+
+@dataclass
+class Mortal:
+    """A farm that is cut off once ``cut`` is set."""
+
+    cluster: Cluster
+    farm: RunningFarm
+    cut: asyncio.Event
+
+    async def falls(self) -> None:
+        """Return once it was cut off; if it goes on, fail with what its cycles came to and what stands."""
+        try:
+            await in_time(self.cut.wait())
+        except TimeoutError:
+            raise AssertionError(f"the farm was not cut off\n{await self._standing()}") from None
+
+    async def _standing(self) -> str:
+        cycles = [
+            f"{sample.labels} {sample.value:g}"
+            for metric in self.farm.registry.collect()
+            for sample in metric.samples
+            if sample.name == "farmd_cycles_total" and sample.value
+        ]
+        found = await self.cluster.entries(self.cluster.keys.prefix)
+        records = [f"{key} {entry.modify_index} {entry.value!r}" for key, entry in found.items()]
+        return "\n".join([*cycles, *records])
 
 
 @asynccontextmanager
 async def mortal_farm(
     cluster: Cluster, address: str, action: str, *, answered: bool, **settings: Any
-) -> AsyncIterator[RunningFarm]:
+) -> AsyncIterator[Mortal]:
     """A farm that is cut off right after its transaction of that action; with its answer, or without."""
     transport = Faulty(AiohttpTransport(Address.from_environment({}, address)))
     client = ConsulClient(transport, clock=CLOCK)
@@ -43,9 +71,8 @@ async def mortal_farm(
 
     transport.before, transport.after = before, after
     farm = await start_farm(client, "mortal", keys=cluster.keys, **settings)
-    farm.stop.cut = cut  # type: ignore[attr-defined]
     try:
-        yield farm
+        yield Mortal(cluster, farm, cut)
     finally:
         farm.task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -8,7 +8,7 @@ import pytest
 from farmd.rollout import commands
 from store import codec
 from store.status import Status
-from tests.fleet import eventually, farm_on, in_time
+from tests.fleet import eventually, farm_on
 from tests.mortal import bury, mortal_farm
 from tests.obedient import Obedient
 from tests.rolling import FIRST, IMPATIENT, KINDS, SECOND, STAGED, Rolling, digest
@@ -23,7 +23,7 @@ async def test_the_alert_of_a_revert_outlives_the_farm_that_made_it(
     dies = mortal_farm(rolling.cluster, rolling.address, "rollout.reverted", answered=answered, kinds=KINDS)
     async with dies as mortal:
         ident = await rolling.begin(2, IMPATIENT)
-        await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
+        await mortal.falls()
         await bury(rolling.cluster)
     assert (await rolling.ended(ident)).outcome == "reverted"
     async with farm_on(rolling.cluster.client, "heir", keys=rolling.cluster.keys, kinds=KINDS) as heir:
@@ -63,8 +63,8 @@ async def test_an_alert_that_is_over_with_the_end_outlives_no_farm_that_dies_the
             paused = msgspec.structs.replace(IMPATIENT, on_failure="pause")
             await rolling.status(await rolling.begin(2, paused), "halted")
             await rolling.say(await commands.abort(rolling.call, "web"))
-        assert "rollout_web" in mortal.alerts.firing
-        await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
+        assert "rollout_web" in mortal.farm.alerts.firing
+        await mortal.falls()
         await bury(rolling.cluster)
     async with farm_on(rolling.cluster.client, "heir", keys=rolling.cluster.keys, kinds=KINDS) as heir:
 

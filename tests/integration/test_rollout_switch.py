@@ -51,7 +51,7 @@ async def test_t5_a_farm_that_dies_with_the_switch_leaves_it_made_once(shop: Rol
     dying = mortal_farm(cluster, shop.address, "rollout.switch", answered=answered, kinds=KINDS)
     async with dying as mortal:
         ident = await shop.update(SECOND, GREEN)
-        await mortal.stop.cut.wait()  # type: ignore[attr-defined]
+        await mortal.falls()
         assert await serves(shop) == [f"web-{ident[:6]}"]
         await bury(cluster)
     async with farm_on(cluster.client, "heir", keys=cluster.keys, kinds=KINDS):
@@ -71,7 +71,7 @@ async def test_t5_a_farm_that_dies_with_the_switch_back_leaves_it_made_once(
     await shop.say(await commands.revert(shop.call, "web"))
     dying = mortal_farm(cluster, shop.address, "rollout.switch", answered=answered, kinds=KINDS)
     async with dying as mortal:
-        await mortal.stop.cut.wait()  # type: ignore[attr-defined]
+        await mortal.falls()
         assert await serves(shop) == ["web"]
         assert len(await cluster.intents()) == 6  # no pod of either version has left
         await bury(cluster)

@@ -13,7 +13,7 @@ from farmd.rollout import commands, scaling
 from farmd.services import commands as service_commands
 from store.errors import Conflict, NotFound
 from store.services import ServiceStore
-from tests.fleet import RunningFarm, eventually, farm_on, in_time, start_farm
+from tests.fleet import RunningFarm, eventually, farm_on, start_farm
 from tests.mortal import bury, mortal_farm
 from tests.obedient import Obedient
 from tests.rolling import FIRST, IMPATIENT, KINDS, PATIENT, SECOND, STAGED, Rolling, digest
@@ -177,7 +177,7 @@ async def test_w13_a_farm_that_dies_after_any_step_changes_nothing_about_the_end
 ) -> None:
     async with mortal_farm(rolling.cluster, rolling.address, step, answered=answered, kinds=KINDS) as mortal:
         ident = await rolling.begin(3, PATIENT)
-        await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
+        await mortal.falls()
         await bury(rolling.cluster)
     async with farm_on(rolling.cluster.client, "heir", keys=rolling.cluster.keys, kinds=KINDS):
         assert (await rolling.ended(ident)).outcome == "done"

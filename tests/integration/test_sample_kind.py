@@ -152,7 +152,7 @@ async def test_r12_a_farm_that_dies_right_after_a_write_leaves_its_notes_to_anot
     items = [await notes.write(f"note-{number}", "draft") for number in range(3)]
     settings = {"kinds": ("notes",)}
     async with mortal_farm(notes.cluster, notes.address, "note.copy", answered=answered, **settings) as dead:
-        await in_time(dead.stop.cut.wait())  # type: ignore[attr-defined]
+        await dead.falls()
         await bury(notes.cluster)
         b = await notes.start("b")
         await notes.copied(dict.fromkeys(items, "draft"))

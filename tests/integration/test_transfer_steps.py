@@ -20,7 +20,7 @@ from store.rcs import ReplicationController
 from store.sessions import Session
 from store.status import Status
 from store.work import Work
-from tests.fleet import CLOCK, Cluster, RunningFarm, cluster_on, eventually, farm_on, in_time
+from tests.fleet import CLOCK, Cluster, RunningFarm, cluster_on, eventually, farm_on
 from tests.mortal import bury, mortal_farm, said
 from tests.obedient import Obedient, obedient
 from tests.toys import Faulty, is_transaction
@@ -238,7 +238,7 @@ async def test_w16_another_farm_finishes_what_one_began(
         if action == "transfer.place":
             agents.deaf |= set(NODES) - set(await on(cluster, rc))
         await label(cluster, old, BAD)
-        await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
+        await mortal.falls()
         before = (await work(cluster, rc)).transfer
         await bury(cluster)
         agents.deaf.clear()
@@ -258,7 +258,7 @@ async def test_w16_another_farm_rolls_back_what_one_began(
         stand = await converged(cluster, rc)
         agents.deaf |= set(NODES) - set(stand)
         await label(cluster, stand[0], BAD)
-        await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
+        await mortal.falls()
         await bury(cluster)
         async with farm_on(cluster.client, "heir", keys=cluster.keys):
             await settled(cluster, rc)
@@ -280,7 +280,7 @@ async def test_w16_a_move_that_a_dead_farm_took_back_is_taken_back_once(
         if action == "transfer.cancel":
             await until(await under_way(cluster, rc), "the new pod beside the old")
             await label(cluster, stand[0], GOOD)
-        await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
+        await mortal.falls()
         await bury(cluster)
         async with farm_on(cluster.client, "heir", keys=cluster.keys):
             await settled(cluster, rc)
