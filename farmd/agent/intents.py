@@ -25,6 +25,7 @@ from farmd.agent.manifests import Manifests
 from farmd.agent.model import AgentConfig, Record, Wanted
 from farmd.agent.pods import Pods
 from farmd.observe.progress import Progress
+from farmd.runtime.tasks import until_one_fails
 from farmd.runtime.wake import wait
 from store import codec, variables
 from store.consul.client import ConsulClient
@@ -100,9 +101,7 @@ class Intents:
     async def run(self) -> None:
         """Follow and obey for ever; starts once this agent holds the node's presence."""
         await self.link.present.wait()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow())
-            group.create_task(self._apply())
+        await until_one_fails([self._follow(), self._apply()])
 
     async def _follow(self) -> None:
         with self.progress.loop("intent", self.config.watch_wait * 2 + 60) as loop:

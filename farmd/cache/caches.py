@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from farmd.observe.progress import Progress
+from farmd.runtime.tasks import until_one_fails
 from store import families
 from store.cache import READ_AT_ONCE, PrefixCache
 from store.consul.client import ConsulClient
@@ -97,10 +98,7 @@ class Caches:
 
     async def run(self) -> None:
         """Keep all trees fresh until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for tree in self.all():
-                tasks.create_task(tree.run(), name=f"cache-{tree.family}")
-            tasks.create_task(self.leadership.run(self._looked), name="leader")
+        await until_one_fails([*(tree.run() for tree in self.all()), self.leadership.run(self._looked)])
 
     def on_forget(self, callback: Callable[[], None]) -> None:
         """Call back when earlier commits prove nothing any more."""

@@ -29,13 +29,21 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
 async def until_one_fails(work: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Run all until the first fails; then cancel the others and await their ends (R2).
 
-    ``gather`` would pass a second cancellation on to tasks that are ending.
+    ``gather`` would pass a second cancellation on to tasks that are ending. A ``TaskGroup`` takes a part that
+    was cancelled for one that has ended, and the others would go on without it.
+
+    Raises:
+        RuntimeError: a part was cancelled, and not by its caller.
     """
     running = [asyncio.create_task(each) for each in work]
+    left = set(running)
     try:
-        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
+        while left:
+            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task.cancelled():
+                    raise RuntimeError(f"{task.get_coro()} was cancelled, and not by its caller")
+                task.result()
     finally:
         await end(*running)
 

@@ -5,7 +5,6 @@ Without Knative the kind is idle: it looks now and then whether Knative is there
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from farmd.kubernetes.progressive.watches import Watches
 from farmd.kubernetes.progressive.worker import ProgressiveWorker, Shared
 from farmd.kubernetes.settings import KubernetesSettings
 from farmd.rollout.metrics import PHASES
+from farmd.runtime.tasks import until_one_fails
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.phases import Phases
@@ -84,10 +84,7 @@ class Progressive(KubernetesKind):
 
     async def _watch(self) -> None:
         await self.shared.ground.found.wait()
-        async with asyncio.TaskGroup() as tasks:
-            for watches in self.shared.found.watches:
-                for work in watches.work():
-                    tasks.create_task(work)
+        await until_one_fails([work for watches in self.shared.found.watches for work in watches.work()])
 
     def _changed(self, namespace: str, name: str) -> None:
         """Something of a service changed: look which items there are, and wake their workers."""

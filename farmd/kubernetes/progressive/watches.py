@@ -7,7 +7,6 @@ A service whose record is not released is work, too, until its bounds are what p
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +29,7 @@ from farmd.kubernetes.progressive.objects import (
 from farmd.kubernetes.store import Key, Object, ObjectStore
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.rollout.revisions import SERVICE_LABEL
+from farmd.runtime.tasks import until_one_fails
 from store.ports import Clock, Rng
 
 T = TypeVar("T", bound=Object)
@@ -130,9 +130,7 @@ class Watches:
     async def _after(self) -> None:
         for each in self._members():
             await each.informer.until_synced()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.orchestrators.informer.run())
-            tasks.create_task(self.services.informer.run())
+        await until_one_fails([self.orchestrators.informer.run(), self.services.informer.run()])
 
     def _members(self) -> Sequence[Watched[Any]]:
         return self.spas, self.configurations, self.routes, self.revisions, self.autoscalers, self.pods

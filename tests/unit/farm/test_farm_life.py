@@ -398,3 +398,22 @@ async def test_r2_a_bug_in_the_renewal_of_the_session_ends_the_farm_with_that_er
     assert a.task.done(), "it neither goes on without renewal nor opens one session after the other"
     with pytest.raises(ZeroDivisionError):
         a.task.result()
+
+
+# -- parts that end --------------------------------------------------------------------------------
+async def test_a_farm_whose_copy_of_a_tree_is_cancelled_ends_and_does_not_go_on_with_an_old_copy(
+    farms: Farms,
+) -> None:
+    await farms.add(1)
+    a = await farms.start("a")
+
+    async def cancelled(request: Request) -> None:
+        if request.path == f"/v1/kv/{KEYS.tree('reality')}":
+            raise asyncio.CancelledError
+
+    farms.faults["a"].before = cancelled
+    await farms.clock.advance(60.0)
+    assert a.task is not None
+    assert a.task.done(), "nobody follows reality any more"
+    with pytest.raises(RuntimeError, match="was cancelled, and not by its caller"):
+        await a.task
