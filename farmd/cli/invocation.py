@@ -70,8 +70,14 @@ class Invocation:
             click.echo(text, err=True)
 
 
-def run(settings: Settings, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
-    """Connect, run one command, disconnect; a closed pipe and ^C end it quietly."""
+def run(
+    settings: Settings, function: Callable[..., Any], params: Mapping[str, Any], *, mutates: bool = False
+) -> None:
+    """Connect, run one command, disconnect; a closed pipe and ^C end it quietly.
+
+    Raises:
+        Exit: 130 at ^C. At a closed pipe 0, but 1 where it ``mutates``, because changes may be left undone.
+    """
     _quiet_logs(settings.verbose)
     collect_rarely()
     try:
@@ -80,7 +86,7 @@ def run(settings: Settings, function: Callable[..., Any], params: Mapping[str, A
     except BrokenPipeError as error:
         # The reader closed the pipe, which is no error. Python would report it once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise click.exceptions.Exit(0) from error
+        raise click.exceptions.Exit(1 if mutates and not settings.dry_run else 0) from error
     except KeyboardInterrupt as error:
         click.echo("farmctl: interrupted", err=True)
         raise click.exceptions.Exit(130) from error

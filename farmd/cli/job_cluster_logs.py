@@ -105,8 +105,10 @@ async def _all(
             return False
         return True
 
-    works = [one(*each) for each in members]
-    done = await asyncio.gather(*works) if wanted.follow else [await work for work in works]
+    if wanted.follow:
+        done = await asyncio.gather(*(one(*each) for each in members))
+    else:
+        done = [await one(*each) for each in members]
     if failed := done.count(False):
         text = f"the logs of {share(failed, len(done), 'pod')} could not be read"
         raise StoreUnavailable(text, hint=f"farmctl job explain {found.name}")

@@ -69,6 +69,8 @@ class Wanted(NamedTuple):
         )
 
 
+LONGEST_LINE = 64 * 1024
+"""The bytes after which a line without an end is written beside those of other pods."""
 _TRUST = "FARMCTL_CACERT names the authorities of agents' certificates, FARMCTL_CLIENT_CERT your own"
 
 
@@ -169,8 +171,10 @@ async def copy(chunks: AsyncIterator[bytes], prefix: bytes, write: Callable[[byt
         if not prefix:
             write(chunk)
             continue
-        # Lines of several pods alternate, and none is split.
+        # Lines of several pods alternate, and none is split that a terminal could show.
         *whole, rest = (rest + chunk).split(b"\n")
+        if len(rest) > LONGEST_LINE:
+            whole, rest = [*whole, rest], b""
         write(b"".join(prefix + line + b"\n" for line in whole))
     if rest:
         write(prefix + rest + b"\n")

@@ -114,17 +114,18 @@ class Command(click.Command):
         *args: Any,
         function: Callable[..., Any],
         common: Sequence[click.Option] = (),
+        mutates: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.callback, self.function = self._run, function
+        self.callback, self.function, self.mutates = self._run, function, mutates
         self._common = list(common)
         self.params = [*self.params, *self._common]
 
     def _run(self, /, **params: Any) -> None:
         from farmd.cli.invocation import run
 
-        run(Settings.of(click.get_current_context()), self.function, params)
+        run(Settings.of(click.get_current_context()), self.function, params, mutates=self.mutates)
 
     def add_own(self, params: Sequence[click.Parameter]) -> None:
         """Give it more parameters of its own, behind those that it has."""
@@ -181,6 +182,7 @@ def command(
         return Command(
             name,
             function=function,
+            mutates=mutates,
             params=params,
             help=inspect.cleandoc(function.__doc__ or "").partition("\n\nRaises:")[0],
             common=common,

@@ -7,10 +7,13 @@ nothing. rich is imported only where output is drawn repeatedly.
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from io import UnsupportedOperation
 from typing import Any, TextIO, TypeVar
 
 import click
@@ -123,11 +126,16 @@ async def _printed(invocation: Invocation, read: Callable[[], Awaitable[Table]])
 
 
 async def looks(invocation: Invocation, read: Callable[[], Awaitable[T]]) -> AsyncIterator[T]:
-    """What is read each second, until an error ends it; it goes on while the store is away for a moment."""
+    """What is read each second, until an error ends it; it goes on while the store is away for a moment.
+
+    Raises:
+        BrokenPipeError: nobody reads stdout any more, which else only the next change would tell.
+    """
     yield await read()
     away = False
     while True:
         await invocation.call.clock.sleep(_PAUSE)
+        _refuse_closed(sys.stdout)
         try:
             found = await read()
         except StoreUnavailable as error:
@@ -137,6 +145,18 @@ async def looks(invocation: Invocation, read: Callable[[], Awaitable[T]]) -> Asy
         else:
             away = False
             yield found
+
+
+def _refuse_closed(stream: TextIO) -> None:
+    """Raise BrokenPipeError if the reader of a pipe is gone."""
+    try:
+        descriptor = stream.fileno()
+    except UnsupportedOperation:  # no file of the system's
+        return
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 async def live(invocation: Invocation, draw: Callable[[], Awaitable[list[str]]]) -> None:

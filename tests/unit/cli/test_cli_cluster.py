@@ -33,7 +33,7 @@ def called(monkeypatch) -> list[tuple[Any, ...]]:
     """What a command with items in both worlds called, with the names that each got."""
     calls: list[tuple[Any, ...]] = []
 
-    def run(_settings, function, params) -> None:
+    def run(_settings, function, params, **_) -> None:
         with pytest.raises(StopIteration):
             function(None, **params).send(None)
 
@@ -101,6 +101,18 @@ def test_a_person_s_own_kubeconfig_counts(monkeypatch, tmp_path, given, environ,
         (tmp_path / ".kube").mkdir()
         (tmp_path / ".kube" / "config").touch()
     assert Place(**given).configured(environ) is expected
+
+
+@pytest.mark.parametrize("home", [None, "/" + "x" * 300], ids=["none", "not to be looked at"])
+def test_a_home_that_is_not_there_or_not_a_persons_own_has_no_kubeconfig(monkeypatch, home):
+    def nobody(_):
+        raise KeyError
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.delenv("HOME", raising=False)
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+    assert not Place().configured({})
 
 
 REFUSALS = [

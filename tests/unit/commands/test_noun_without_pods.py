@@ -158,7 +158,7 @@ async def test_a_wait_goes_by_what_its_worker_says_of_this_very_record() -> None
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the command line would run, in place of running it."""
     found: list[Any] = []
-    monkeypatch.setattr(invocation, "run", lambda *what: found.append(what))
+    monkeypatch.setattr(invocation, "run", lambda *what, **_: found.append(what))
     return found
 
 
