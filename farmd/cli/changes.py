@@ -151,15 +151,17 @@ def ask(invocation: Invocation, question: str, why: str) -> None:
         raise Unconfirmed(
             f"{why}, and nobody can be asked here", hint="pass -y to go on, or --dry-run to look"
         )
-    with _interruptible():
+    with interruptible():
         agreed = click.confirm(question, err=True)
     if not agreed:
         raise Declined("declined; nothing was written")
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let ^C end a question: asyncio's own handler acts when the loop runs on, and here it waits."""
+def interruptible() -> Iterator[None]:
+    """Let ^C end what waits for a person: asyncio's own handler acts when the loop runs on, and here the loop
+    waits, too.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
-from farmd.cli.changes import apply
+from farmd.cli.changes import apply, interruptible
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target, targets
 from farmd.cli.options import command
@@ -218,7 +218,7 @@ def text_of(path: str) -> str:
     from farmd.commands.documents import MAX_BYTES
 
     try:
-        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+        with _opened(path) as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
@@ -228,6 +228,17 @@ def text_of(path: str) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputInvalid(f"{path}: found bytes that are no UTF-8, expected text", source=path) from error
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    """A file, or stdin, at which a person may sit."""
+    if path == "-":
+        with interruptible():
+            yield sys.stdin.buffer
+        return
+    with Path(path).open("rb") as file:
+        yield file
 
 
 async def _finish_deletions(

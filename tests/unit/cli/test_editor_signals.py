@@ -1,12 +1,17 @@
-"""^C in a person's editor is the editor's."""
+"""^C in a person's editor is the editor's, and at a text that a person types it is farmctl's at once."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from farmd.cli.noun_edit import text_of
 from farmd.cli.noun_editor import _written
 
 
@@ -24,3 +29,20 @@ def test_c_in_the_editor_neither_kills_it_nor_ends_the_command_afterwards(
         return written
 
     assert asyncio.run(edit()) == "text\nby a person\n"
+
+
+def test_c_while_farmctl_reads_what_a_person_types_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Typed:
+        def read(self, _: int) -> bytes:
+            os.kill(os.getpid(), signal.SIGINT)
+            return b"more"
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Typed()))
+
+    async def read() -> str:
+        try:
+            return text_of("-")
+        except KeyboardInterrupt:
+            return "ended"
+
+    assert asyncio.run(read()) == "ended"
