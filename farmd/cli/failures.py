@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from farmd.runtime import errors as ours
+from scheduler.errors import SchedulerError
 from store import errors
 
 FAILURE, USAGE, NOT_FOUND, CONFLICT, DENIED, UNAVAILABLE, TIMEOUT, OTHERWISE, DECLINED = (
@@ -40,6 +41,7 @@ _CODES: list[tuple[type[Exception], int]] = [
     (ours.WaitTimeout, TIMEOUT),
     (ours.EndedOtherwise, OTHERWISE),
     (ours.Declined, DECLINED),
+    (SchedulerError, FAILURE),
     (errors.StoreError, FAILURE),
     (ours.FarmdError, FAILURE),
 ]

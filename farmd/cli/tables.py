@@ -50,7 +50,7 @@ def lines(
             _styled(text.ljust(size), column.title, colour=colour, title=number == 0)
             for text, size, column in zip(first, widths, columns, strict=False)
         )
-        beside, rest = _folded(last, room, width)
+        beside, rest = _folded(last.strip(), room, width)
         tail = _styled(beside, columns[-1].title, colour=colour, title=number == 0)
         shown += [(f"{head}{_GAP}{tail}" if first else tail).rstrip(), *rest]
     return shown

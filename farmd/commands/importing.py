@@ -15,7 +15,7 @@ from farmd import kinds
 from farmd.commands.bundled import Bundled, Wish
 from farmd.commands.difference import lines
 from farmd.commands.mutation import Call, Mutation
-from store.errors import Conflict, InputInvalid, NotFound
+from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ async def prepared(
         whole = wish._replace(stated=frozenset(wish.spec.__struct_fields__) - {"name"})
         try:
             await _object(call, part, ref, whole, found, overwrite=overwrite)
-        except (Conflict, InputInvalid, NotFound) as error:
+        except (Conflict, InputInvalid, NotFound, RecordInvalid) as error:
             found.refused[ref] = error.message
     return found
 
@@ -55,7 +55,7 @@ async def _object(call: Call, part: Bundled, ref: str, wish: Wish, to: Import, *
     """Add what is to be done for one object.
 
     Raises:
-        Conflict: it cannot be changed so now.
+        Conflict: it cannot be changed so now. RecordInvalid: the record that is there does not decode.
     """
     there = await part.find(call, wish.name)
     if there is None:

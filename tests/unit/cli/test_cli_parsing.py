@@ -15,6 +15,7 @@ from farmd.cli.main import farmctl, run
 from farmd.cli.options import Duration, command
 from farmd.cli.settings import Settings
 from farmd.runtime import errors as ours
+from scheduler.errors import SchedulerError
 from store import errors
 
 ROOT = Path(__file__).parents[3]
@@ -224,7 +225,7 @@ def test_errors_have_the_exit_codes_of_the_guide(kind: type[Exception], code: in
 
 
 def test_every_error_of_ours_has_a_code_and_nothing_else_has() -> None:
-    for root in (errors.StoreError, ours.FarmdError):
+    for root in (errors.StoreError, ours.FarmdError, SchedulerError):
         for kind in every_error(root):
             assert exit_code(kind.__new__(kind)) is not None, kind
     assert exit_code(RuntimeError("bug")) is None

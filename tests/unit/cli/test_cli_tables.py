@@ -45,6 +45,10 @@ def test_where_nothing_is_left_for_the_last_column_lines_stay_whole(width: int) 
     assert len(lines(table(), width=width)) == 2
 
 
+def test_a_last_column_of_nothing_but_blanks_is_empty() -> None:
+    assert lines(table([("a", "1", "ready", "\n" * 90)]), width=60)[1] == "a     1   ready"
+
+
 def test_colours_are_those_of_states_and_change_no_text() -> None:
     rows = [("ready", "0", "blocked", "lost")]
     shown = lines(table(rows), colour=True)[1]

@@ -223,3 +223,14 @@ async def test_r20_where_a_tree_may_not_be_read_nothing_is_exported(family: str)
         await call.client.delete(sentinel)
         with pytest.raises(NotRegistered, match=f"^{sentinel}: missing, or this token may not read it"):
             await exporting.written(call)
+
+
+async def test_a_record_that_does_not_decode_is_refused_and_the_rest_of_the_files_goes_on() -> None:
+    async with person() as call:
+        await make(call, "rc")
+        stored = await RC.find(call, "hello")
+        await call.client.put(stored.key, b'{"replicas": "of a later version"}')
+        files = {"rc/hello": ("rc", DOCUMENTS["rc"]), "job/hello": ("job", DOCUMENTS["job"])}
+        found = await importing.prepared(call, files, overwrite=False)
+    assert list(found.refused) == ["rc/hello"]
+    assert [mutation.change.action for mutation in found.mutations] == ["job.create"]
