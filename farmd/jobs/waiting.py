@@ -44,17 +44,16 @@ async def over(
     """Wait until a job succeeded and its status says so; after a stop, until its members are gone.
 
     Raises:
-        EndedOtherwise: it failed. WaitTimeout: it is not over; it goes on. NotFound: it was deleted.
+        EndedOtherwise: it failed, or was over before it was stopped. WaitTimeout: it is not over; it goes on.
+        NotFound: it was deleted.
     """
     seen: list[float] = []
 
     def settled(now: Sight, late: bool) -> bool:
         status = now.row.status
         stopped = now.row.record.suspend and status is not None and now.row.reported and not status.placed
-        if change.action == STOP:
-            return stopped and status.state == "suspended"
         if not now.run.outcome:
-            return False
+            return change.action == STOP and stopped and status.state == "suspended"
         # The status gets a moment to agree, so that the next command shows the same.
         seen.append(call.clock.mono())
         agrees = status is not None and status.state == now.run.outcome
@@ -74,7 +73,12 @@ async def over(
         found = await waiting.until(call, look, settled, late, timeout, show, told)
     except NotFound as error:
         raise NotFound(f"job {change.name!r} was deleted meanwhile", kind="jobs", id=change.id) from error
-    if found.run.outcome == "failed" and change.action != STOP:
+    if found.run.outcome and change.action == STOP:
+        raise EndedOtherwise(
+            f"job {change.name!r} was over before it was stopped: {told(found)}",
+            hint=f"farmctl job describe {change.name}",
+        )
+    if found.run.outcome == "failed":
         raise EndedOtherwise(
             f"job {change.name!r} failed: {why(found.run)}",
             hint=f"farmctl job describe {change.name}; farmctl job logs {change.name}/TYPE/INDEX",

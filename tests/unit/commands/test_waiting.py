@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
+from farmd.commands.mutation import Change
 from farmd.commands.waiting import until
-from farmd.runtime.errors import WaitTimeout
+from farmd.jobs.waiting import STOP, Sight, over
+from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.errors import NoLeader
+from store.jobs import JobStatus, Run
 from tests.people import person
 
 
@@ -45,3 +51,20 @@ async def test_a_wait_ends_with_the_trouble_that_lasts_or_outlasts_its_time(
 ) -> None:
     with pytest.raises(NoLeader):
         await waited(outage, timeout)
+
+
+async def test_a_wait_for_the_stop_of_a_job_ends_where_the_job_was_over_before() -> None:
+    row = SimpleNamespace(
+        record=SimpleNamespace(suspend=True),
+        status=JobStatus(state="succeeded"),
+        state="succeeded",
+        reason="",
+        reported=True,
+    )
+
+    async def look() -> Sight:
+        return Sight(cast(Any, row), Run(outcome="succeeded"))
+
+    async with person() as call:
+        with pytest.raises(EndedOtherwise, match="'bert' was over before it was stopped: succeeded"):
+            await over(call, Change("jobs", "1", "bert", STOP), look, 300.0, lambda _: None)
