@@ -59,11 +59,15 @@ class ControllerExpectations:
         self.set(key, 0, count)
 
     def raise_by(self, key: str, add: int, delete: int) -> None:
-        """Expect more; the time begins anew, because this is a later write."""
-        known = self._open.setdefault(key, Expectation(0, 0, 0.0))
-        known.add += add
-        known.delete += delete
-        known.since = self._clock.mono()
+        """Expect more; the time begins anew, because this is a later write.
+
+        What counted as met, or was seen and not expected, is forgotten: else an event that was lost once
+        would delay the job after each later write, and a foreign deletion would hide one of our own.
+        """
+        before = self._open.get(key)
+        if before is None or self.satisfied(key):
+            before = Expectation(0, 0, 0.0)
+        self.set(key, max(0, before.add) + add, max(0, before.delete) + delete)
 
     def lower(self, key: str, add: int, delete: int) -> None:
         """Expect less; nothing where nothing was expected."""

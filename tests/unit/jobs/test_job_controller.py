@@ -81,6 +81,25 @@ async def test_expectations_are_met_by_as_many_events() -> None:
     assert expected.satisfied("key")
 
 
+async def test_an_event_that_was_lost_delays_no_write_after_its_time() -> None:
+    clock = VirtualClock()
+    expected = ControllerExpectations(clock, expire=30.0)
+    expected.raise_by("key", 1, 1)
+    await clock.advance(31.0)
+    expected.raise_by("key", 1, 0)
+    expected.creation_observed("key")
+    assert expected.satisfied("key")
+
+
+def test_an_end_that_nobody_expected_hides_no_end_that_somebody_does() -> None:
+    expected = ControllerExpectations(VirtualClock())
+    expected.raise_by("key", 1, 0)
+    expected.deletion_observed("key")
+    expected.raise_by("key", 0, 1)
+    expected.creation_observed("key")
+    assert not expected.satisfied("key")
+
+
 def test_expecting_one_thing_forgets_the_other_and_raising_adds() -> None:
     expected = ControllerExpectations(VirtualClock())
     expected.expect_creations("key", 2)
