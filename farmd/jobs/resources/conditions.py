@@ -191,12 +191,17 @@ def _moment(at: float) -> str | None:
 
 
 def run_of(status: ResourceStatus, stored: Run) -> Run:
-    """The run of a job in Kubernetes: counts from the store, start and end from the job's own status."""
+    """The run of a job in Kubernetes: counts from the store, start and end from the job's own status.
+
+    A status of another controller may lack the time of completion: then the job ended with its condition.
+    """
     outcome = "succeeded" if is_succeeded(status) else "failed" if is_failed(status) else ""
+    over = (each for each in status.conditions if each.type in _TERMINAL and each.status == "True")
+    ended = next((each.last_transition_time for each in over), "")
     return msgspec.structs.replace(
         stored,
         started=seconds_since_epoch(status.start_time),
-        finished=seconds_since_epoch(status.completion_time),
+        finished=seconds_since_epoch(status.completion_time or ended),
         outcome=outcome,
     )
 

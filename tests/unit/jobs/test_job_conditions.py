@@ -173,3 +173,10 @@ def test_a_job_never_both_succeeds_and_fails_and_its_first_end_stays(added: list
     assert [each for each in shown(found) if each in ("Succeeded", "Failed")] == ends[:1]
     assert not (ends and {"Running", "Restarting"} & set(shown(found)))
     assert len({each.type for each in found}) == len(found)
+
+
+def test_a_status_without_a_time_of_completion_ended_with_its_condition() -> None:
+    end = Condition(type="Failed", last_transition_time="1970-01-01T00:01:40Z")
+    running = Condition(type="Running", status="False", last_transition_time="1970-01-01T00:02:00Z")
+    found = run_of(ResourceStatus(conditions=(running, end)), Run())
+    assert (found.outcome, found.finished) == ("failed", 100.0)
