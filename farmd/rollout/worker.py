@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import structlog
+
 from farmd.pods.placement import Subject
 from farmd.rollout import actions, membership, position, report, serving
 from farmd.rollout import plan as planning
@@ -21,6 +23,8 @@ from store.history import History
 from store.locks import Claim
 from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
 from store.sessions import Session
+
+log = structlog.get_logger()
 
 
 class RolloutWorker(ManagingWorker[Reading, Plan]):
@@ -148,6 +152,7 @@ class RolloutWorker(ManagingWorker[Reading, Plan]):
         audit = self.audit(f"rollout.{turn.action}", turn.reason, name=rollout.name, after=told)
         writes = actions.turn(reading, turn, context, self.claim, services)
         await self.writer.commit(*self.stands(), *writes, audit)
+        log.info("rollout.turned", item=rollout.id, name=rollout.name, action=turn.action, reason=turn.reason)
         self._time(reading.snapshot, turn, plan)
         if plan.fault:
             await self.status.incidents.tell(self._alarms.failed(rollout, plan.fault))
@@ -197,6 +202,9 @@ class RolloutWorker(ManagingWorker[Reading, Plan]):
         services = await self._fitting(rollout, services)
         writes = actions.end(reading, turn, self.context, known, services, over)
         await self.writer.commit(*self.stands(), *writes, audit)
+        log.info(
+            "rollout.ended", item=rollout.id, name=rollout.name, outcome=turn.outcome, reason=turn.reason
+        )
         for key in self.status.incidents.open() if stay else ():
             self.status.incidents.pass_on(key)  # the controller that stays tells of them, and of their ends
         self._time(reading.snapshot, turn, plan)

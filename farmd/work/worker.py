@@ -45,6 +45,8 @@ P = TypeVar("P", bound=Plan)
 
 BACKOFF_START = 0.5
 BACKOFF_LIMIT = 60.0
+# Others are faster now and then; four times in a row is worth a warning.
+REJECTED_TOLD = 4.0
 # Deadlines are times of the wall clock, waits are of the monotonic one.
 TIMER_SLACK = 0.05
 # A rest in the CPU time of the turn before: an item takes a fifth of a core at most.
@@ -181,7 +183,10 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
             self._backoff = self.BACKOFF[0]
         elif outcome.after is None:
             # Somebody else was faster: read again after a jittered wait, which grows each time in a row.
-            delay = self.context.rng.uniform(0.0, self._grown())
+            pause = self._grown()
+            delay = self.context.rng.uniform(0.0, pause)
+            tell = log.warning if pause >= REJECTED_TOLD else log.debug
+            tell("cycle.rejected", **self._named(), reason=outcome.reason, after_s=delay)
             return Outcome("rejected", delay, outcome.reason)
         return outcome
 
@@ -219,18 +224,14 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
         delay = self._grown() * self.context.rng.uniform(0.75, 1.25)
         if isinstance(error, SessionSuspended):
             delay = min(delay, 1.0)
-        log.warning(
-            "cycle.failed",
-            kind=self.kind.name,
-            item=self.claim.item,
-            error_code=error.code,
-            error=str(error),
-            after_s=delay,
-        )
+        log.warning("cycle.failed", **self._named(), error_code=error.code, error=str(error), after_s=delay)
         if not isinstance(error, self.TOLD):
             return Outcome("backoff", delay, error.code)
         await self.block(f"{error.code}: {error}")
         return Outcome("blocked", delay, error.code)
+
+    def _named(self) -> dict[str, str]:
+        return {"kind": self.kind.name, "item": self.claim.item}
 
     def _grown(self) -> float:
         """The present pause; the next one is twice as long."""
