@@ -161,8 +161,8 @@ class FleetIndex:
         for owners in self._attached.values():
             owners.discard(owner)
         self._unschedulable.discard(owner)
-        self.processes.forget(owner)
         self.interests.forget(owner)
+        self._forget_processes(owner)
 
     def follow(self, owner: str, follower: str, wake: Wake) -> None:
         """Set ``wake``, too, when something of an owner's changed whose pods the follower changes (R14)."""
@@ -171,6 +171,12 @@ class FleetIndex:
     def unfollow(self, owner: str, follower: str) -> None:
         """The follower's worker ended."""
         _drop(self._followers, owner, follower)
+        self._forget_processes(owner)
+
+    def _forget_processes(self, owner: str) -> None:
+        """Follow its processes no more, unless its own worker or a follower still waits for their end."""
+        if owner not in self._wakers and owner not in self._followers:
+            self.processes.forget(owner)
 
     def unschedulable(self, owner: str, unschedulable: bool) -> None:
         """Note whether the owner waits for places, so that anything that may make room wakes it."""

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
-from farmd.work.following import Following
 from farmd.work.named import EndingPlan, NamedKind, NamedWorker
 from farmd.work.phases import Phases
 from store.cache import PrefixCache
@@ -21,12 +20,19 @@ P = TypeVar("P", bound=EndingPlan)
 
 
 class ManagingKind(NamedKind):
-    """A kind that manages owners of pods, which ``trees`` hold; ``phases`` counts where its items are."""
+    """A kind that manages owners of pods, which ``trees`` hold; ``phases`` counts where its items are.
+
+    A change of an owner's record wakes whoever follows the owner.
+    """
 
     def __init__(self, context: Context, trees: Sequence[PrefixCache[Any]], phases: Phases) -> None:
         super().__init__(context)
-        self.following = Following(context.fleet, trees)
         self.phases = phases
+        for tree in trees:
+            tree.subscribe(self._owners_changed)
+
+    def _owners_changed(self, changed: set[str]) -> None:
+        self.context.fleet.wake(map(self.context.keys.last_part, changed))
 
     @abstractmethod
     def pod_owners(self, record: Any) -> Sequence[str]:
@@ -61,18 +67,20 @@ class ManagingWorker(NamedWorker[S, P]):
     def detach(self) -> None:
         """Hear of nothing any more."""
         self.context.fleet.detach(self.claim.item)
-        self.kind.following.unfollow(self.followed, self.claim.item)
         for owner in self.followed:
-            self.context.fleet.processes.forget(owner)
+            self.context.fleet.unfollow(owner, self.claim.item)
         self.kind.phases.see(self.claim.item, "")
 
     def follow(self, record: Any) -> None:
         """Hear of the owners that the record names now, and of no others."""
-        owners, following = self.kind.pod_owners(record), self.kind.following
-        if owners != self.followed:
-            following.unfollow(self.followed, self.claim.item)
-            following.follow(owners, self.claim.item, self.wake)
-            self.followed = owners
+        owners, item = self.kind.pod_owners(record), self.claim.item
+        if owners == self.followed:
+            return
+        for owner in owners:
+            self.context.fleet.follow(owner, item, self.wake)
+        for owner in set(self.followed).difference(owners):
+            self.context.fleet.unfollow(owner, item)
+        self.followed = owners
 
     def illegible(self) -> tuple[RecordInvalid, str] | None:
         """The error of its state or of a pod that does not decode, and which of them it is."""
