@@ -51,7 +51,8 @@ class Reader:
     """Reads for one rollout under one claim of ``session``.
 
     ``_steady``: since this claim took the controllers, no worker of theirs had a move to end, and their pods
-    were read after that.
+    were read after that. ``_refreshed``: the last cycle read how the pods are, for this one; ``_refreshes``:
+    this one did, for the next.
     """
 
     def __init__(self, item: str, session: str, context: Context, guards: Sequence[FailsafeGuard]) -> None:
@@ -60,6 +61,7 @@ class Reader:
         self._context = context
         self._guards = guards
         self._steady = False
+        self._refreshed = self._refreshes = False
         self._frozen_since: float | None = None
         self._best: tuple[RolloutState | None, int] = (None, -1)
         self._rests = False
@@ -67,6 +69,7 @@ class Reader:
 
     async def read(self, stored: Stored[Rollout]) -> Reading:
         """The rollout and its world, without what only sometimes matters."""
+        self._refreshed, self._refreshes = self._refreshes, False
         context, rollout = self._context, stored.record
         work = context.caches.work.get(context.keys.work(KIND, self._item))
         state = work.record.rollout if work is not None else None
@@ -151,10 +154,16 @@ class Reader:
         }
 
     async def refresh(self, shot: Snapshot) -> bool:
-        """Read how the pods of both sides are where that may be old; whether anything was read (R15)."""
+        """Read how the pods of both sides are where that may be old; whether anything was read (R15).
+
+        What was read for this very cycle counts, however slow the cycle is: else it would be read for ever.
+        """
+        if self._refreshed:
+            return False
         places = [place for side in shot.sides for place in side.pods]
         keys = [self._context.keys.reality(*place) for place in places]
-        return await self._context.caches.reality.fresh(keys, REALITY_SECONDS)
+        self._refreshes = await self._context.caches.reality.fresh(keys, REALITY_SECONDS)
+        return self._refreshes
 
     def _frozen(self, index: int, back: bool) -> str | None:
         """Why nothing may move. To revert the version that fails is the cure of mass ill health (R19)."""

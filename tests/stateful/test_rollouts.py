@@ -28,6 +28,16 @@ def test_it_comes_to_its_end(rolling: Rolling) -> None:
     rolling.whole("done")
 
 
+def test_r15_it_goes_on_where_a_cycle_takes_longer_than_what_was_read_counts_as_fresh(
+    rolling: Rolling,
+) -> None:
+    """Consul is slow: how pods are was read for this very cycle, and is not read again and again."""
+    for name in ("ash", "birch"):
+        rolling.scene.farms[name].line.slow_reads = "/rcs/", 3.0
+    rolling.begin(progress_deadline=120)
+    rolling.whole("done")
+
+
 def test_r21_an_agent_that_is_away_for_a_moment_in_a_long_rest_is_no_fault(rolling: Rolling) -> None:
     """The deadline of the stage was over long ago; the time without progress begins now."""
     rollout = rolling.begin(stages=[{"to": 1, "bake": 300}, "100%"])
