@@ -34,7 +34,7 @@ def goal(shot: Snapshot) -> Goal:
     return raised(shot.rollout, wanted, shot.new.desired, floor(shot)) if shot.new is not None else wanted
 
 
-def stages(shot: Snapshot) -> list[Goal]:
+def stages(shot: Snapshot) -> tuple[Goal, ...]:
     """The goals of all stages."""
     return goals(shot.rollout, floor(shot))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 
 import msgspec
 
 from farmd.rollout.progressive import paced
+from store import codec
 from store.gates import Gate
 from store.policies import Policy, Stage, at_least, at_most, staged
 from store.rollouts import Rollout
@@ -81,12 +84,28 @@ def steps(rollout: Rollout) -> dict[int, Stage]:
     return {new: found[new] for new in found if rollout.started_to < new < total} | {total: last}
 
 
-def goals(rollout: Rollout, floor: int) -> list[Goal]:
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A rollout, equal to all that have the same stages."""
+
+    told: bytes
+    rollout: Rollout = field(compare=False)
+
+
+def goals(rollout: Rollout, floor: int) -> tuple[Goal, ...]:
     """The goals of all stages; the last one is the end. Stages with equal goals are one.
 
     No goal lies below the floor: the old side keeps what the new one cannot replace yet. A rollout that
     switches a service keeps the whole old side until then.
     """
+    counts = rollout.replicas, rollout.started_from, rollout.started_to
+    return _goals(_Way(codec.encode((rollout.policy, *counts)), rollout), floor)
+
+
+@lru_cache(maxsize=256)
+def _goals(way: _Way, floor: int) -> tuple[Goal, ...]:
+    """A decision asks for them some twenty times, and there may be a hundred."""
+    rollout = way.rollout
     total, began, policy = rollout.replicas, rollout.started_from, rollout.policy
     kept = max(0, began - (total - rollout.started_to)) if policy.leave_old else 0
     switch, found = policy.strategy == "blue-green", list[Goal]()
@@ -97,7 +116,7 @@ def goals(rollout: Rollout, floor: int) -> list[Goal]:
         found.append(Goal(new, old, stage.bake, approve, gates=gates))
     if switch:
         found.append(Goal(total, kept, approve=stage.approve, switch=True))
-    return found
+    return tuple(found)
 
 
 def _held(policy: Policy, stage: Stage) -> tuple[Gate, ...]:
@@ -106,7 +125,7 @@ def _held(policy: Policy, stage: Stage) -> tuple[Gate, ...]:
     return tuple(gate for gate in policy.gates if gate.name in stage.gates or gate.name not in named)
 
 
-def ceiling(rollout: Rollout, wanted: list[Goal]) -> int:
+def ceiling(rollout: Rollout, wanted: Sequence[Goal]) -> int:
     """The most pods of both sides together, by their counts."""
     most = max(rollout.replicas, rollout.started_from + rollout.started_to)
     if not rollout.policy.beside:
