@@ -82,8 +82,8 @@ def _held(shot: Snapshot, plan: Plan, *, asked: bool) -> Plan:
 
 
 def _to_live(shot: Snapshot) -> float | None:
-    """Seconds until a finished job is deleted; None: never."""
-    if shot.job.ttl is None:
+    """Seconds until a finished job is deleted; None: never, or nobody knows when it ended."""
+    if shot.job.ttl is None or not shot.run.finished:
         return None
     return shot.run.finished + shot.job.ttl - shot.now
 

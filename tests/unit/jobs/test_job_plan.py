@@ -7,7 +7,7 @@ import base64
 import msgspec
 import pytest
 
-from farmd.jobs.model import Member, Plan, ReplicaType, Room, Slot, Wanted
+from farmd.jobs.model import CONSUL, JobSpec, Member, Plan, ReplicaType, Room, Slot, Snapshot, Wanted
 from farmd.jobs.plan import PACED_SLOTS, decide
 from farmd.work.model import Ask, Blocked
 from store import codec
@@ -644,3 +644,18 @@ def test_a_job_fails_before_its_run_is_too_large_for_a_transaction() -> None:
     fine = Run(started=NOW, slots=few)
     assert len(base64.b64encode(codec.encode(fine))) < MAX_BODY_BYTES
     assert not plan(spec(*types, backoff_limit=100_000), run=fine).status.reason
+
+
+def test_a_job_of_which_nobody_knows_when_it_ended_outlives_its_time_to_live() -> None:
+    kinds = (ReplicaType(name="worker"),)
+    for traits in (CONSUL, KUBERNETES):
+        plan = decide(
+            Snapshot(
+                job=JobSpec(id="1", name="bert", types=kinds, ttl=60.0),
+                traits=traits,
+                run=Run(outcome="succeeded"),
+                now=1e9,
+            )
+        )
+        assert isinstance(plan, Plan)
+        assert not plan.delete_job
