@@ -134,12 +134,14 @@ def some(world: World, number: int) -> list[Slot]:
 ONE_OF_TWO = spec(
     ReplicaType(name="master", replicas=2, parallelism=1, restart="never"), success=Success(operator="any")
 )
+LOST_FAILS = replace(ONE_OF_TWO, rules=(Rule(action="fail-job"),))
 
 
 @given(
     jobs, st.lists(events, max_size=20), st.sampled_from((CONSUL, KUBERNETES)), st.booleans(), st.randoms()
 )
 @example(ONE_OF_TWO, [("run", 0), ("evict", 0), ("succeed", 0)], CONSUL, False, random.Random(1))
+@example(LOST_FAILS, [("run", 0), ("lose", 0)], CONSUL, False, random.Random(1))
 def test_the_invariants_hold_after_every_event(
     job: Any, history: list[tuple[str, int]], traits: Any, lingers: bool, chance: Any
 ) -> None:
@@ -206,7 +208,9 @@ def parallelism(shot: Snapshot, plan: Plan, live: list[Member]) -> None:
         if kind.parallelism and any(slot.type == kind.name for slot in plan.create):
             present = {each.slot for each in live if each.slot.type == kind.name and not each.over}
             there = {slot for slot in present if 0 <= slot.index < kind.replicas}
-            closed = Indexes((plan.run or shot.run).done.get(kind.name, ""))
+            run = plan.run or shot.run
+            # What ran in a slot that is given up has ended, or was on a lost node long enough (R27).
+            closed = Indexes(run.done.get(kind.name, ""), run.given_up.get(kind.name, ""))
             there = {slot for slot in there if slot.index not in closed}
             assert len(there | {slot for slot in plan.create if slot.type == kind.name}) <= kind.parallelism
 
