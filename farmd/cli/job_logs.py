@@ -23,6 +23,7 @@ from store.jobs import KIND, Job
 from store.mistakes import shown
 
 _RECORDS = 1000
+_MOST_DIGITS = 9  # int() refuses thousands of them
 
 
 def _in_kubernetes(slot: str) -> bool:
@@ -69,7 +70,7 @@ def _slot(job: Job, text: str) -> Slot:
     if kind is None:
         known = ", ".join(each.name for each in job.types)
         raise InputInvalid(f"slot: found {shown(text)}, expected TYPE/INDEX, of type {known}", field="slot")
-    if not index.isdecimal() or int(index) >= kind.replicas:
+    if not index.isdecimal() or len(index) > _MOST_DIGITS or int(index) >= kind.replicas:
         expected = f"0 to {kind.replicas - 1}" if kind.replicas else "none, because the type has no slots"
         raise InputInvalid(f"slot: found index {shown(index)}, expected {expected}", field="slot")
     return Slot(name, int(index))

@@ -101,16 +101,25 @@ def _file(prefix: str) -> Iterator[Path]:
     try:
         yield Path(name)
     except BaseException:
-        click.echo(f"farmctl: what you wrote is in {name}", err=True)
+        if Path(name).exists():
+            click.echo(f"farmctl: what you wrote is in {name}", err=True)
         raise
     Path(name).unlink()
 
 
 def _written(path: Path, text: str) -> str:
-    """What a person makes of a text, without farmctl's own comments."""
+    """What a person makes of a text, without farmctl's own comments.
+
+    Raises:
+        InputInvalid: the editor cannot be run, fails, or leaves no file.
+    """
     path.write_text(text, encoding="utf-8")
     _open(path)
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    except FileNotFoundError as error:
+        text = f"editor {_editor()!r}: found no file after it, expected {path}; nothing was written"
+        raise InputInvalid(text) from error
     return "".join(line for line in lines if not line.startswith(_COMMENT))
 
 

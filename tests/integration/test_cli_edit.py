@@ -83,6 +83,19 @@ def test_an_edit_that_saves_nothing_changes_nothing(
     assert edits(tmp_path) == []
 
 
+def test_an_editor_that_takes_its_file_away_writes_nothing(
+    farmctl: Farmctl, editor: Editor, tmp_path: Path
+) -> None:
+    editor('rm "$1"')
+    before = record(farmctl)
+    done = farmctl("rc", "edit", "hello")
+    assert (done.code, done.out) == (2, "")
+    assert "found no file after it, expected" in done.err
+    assert "what you wrote" not in done.err
+    assert record(farmctl) == before
+    assert edits(tmp_path) == []
+
+
 def test_what_does_not_fit_opens_the_editor_again_with_the_error(farmctl: Farmctl, editor: Editor) -> None:
     seen = editor(
         """if grep -q 'replicas: many' "$1"; then sed -i 's/replicas: many/replicas: 5/' "$1"
