@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -162,6 +163,9 @@ def interruptible() -> Iterator[None]:
     """Let ^C end what waits for a person: asyncio's own handler acts when the loop runs on, and here the loop
     waits, too.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread alone
+        return
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
