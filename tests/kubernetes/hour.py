@@ -189,6 +189,8 @@ class Hour:
             update = {"deploy": {"update_config": {"monitor": "1s"}}}
             file.write_text(yaml.safe_dump({"name": name, "services": {name: service | update}}))
             await self.run("deploy", "-f", str(file), "-y", "--wait" if name == "web" else "--no-wait")
+        # The farm that ended the first one is perhaps the one that is killed later.
+        await self.seen("sum(farmd_deployment_duration_seconds_count) > 0")
         await self.seen('sum(farmd_image_pull_duration_seconds_count{result="failed"}) > 0')
         (held,) = json.loads(await self.run("deployment", "list", "-o", "json"))["items"]
         await self.run("deployment", "pause", held["id"])
