@@ -1,7 +1,8 @@
 """A2: a farm with 1,000 apps of 20 controllers each at rest, and how fast another one takes them over.
 
-Counted are the requests beside parked queries and renewals, for longer than a parked query waits; an idle app
-adds none to the reads of statuses that a farm makes of each kind. A takeover reads one revision an app.
+Counted are the requests that not every farm makes, for longer than a parked query waits; an idle app
+adds none to the reads of statuses that a farm makes of each kind. A takeover reads one revision an app: first
+that of half of them, by a farm that has the other half, then that of all by one that has none.
 The apps and their controllers are written before, as a farm writes them, in a twentieth of the time.
 """
 
@@ -32,7 +33,7 @@ from tests.fleet import CLOCK, KEYS, eventually
 
 APPS, OBJECTS = 1000, 20
 SETTLE_SECONDS, IDLE_SECONDS, TAKEOVER_SECONDS, CORE = 30, 75, 2.0, 0.02
-OF_EVERY_FARM = {"watch", "session_renew"}
+OF_EVERY_FARM = {"watch", "session_renew", "status"}
 
 
 async def run() -> bool:
@@ -50,9 +51,13 @@ async def run() -> bool:
         await heir.heard("farm.ready", 60.0)
         await shared(client, [first, heir], KIND, APPS // 2)
         await asyncio.sleep(SETTLE_SECONDS)
-        taken = await _taken(client, first, heir)
-        await heir.end()
-    return idle and taken
+        half = await _taken(client, first, heir)
+        # The heir has them all now, and gives none to a farm that has just come.
+        last = FarmProcess(server.address, "last", kinds=(KIND,))
+        await last.heard("farm.ready", 60.0)
+        whole = await _taken(client, heir, last)
+        await last.end()
+    return idle and half and whole
 
 
 async def _seeded(client: ConsulClient) -> None:
