@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import click
 
+from farmd.cli.interrupts import interruptible
 from farmd.cli.invocation import Invocation
 from farmd.cli.output import document, emit
 from farmd.cli.signing import settled
@@ -156,21 +154,6 @@ def ask(invocation: Invocation, question: str, why: str) -> None:
         agreed = click.confirm(question, err=True)
     if not agreed:
         raise Declined("declined; nothing was written")
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let ^C end what waits for a person: asyncio's own handler acts when the loop runs on, and here the loop
-    waits, too.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread alone
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _lines(mutation: Mutation) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 import click
 
 from farmd.cli.changes import apply
+from farmd.cli.interrupts import left_to_the_editor
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import converge
@@ -136,18 +136,6 @@ def _editor() -> str:
     return editor or "vi"
 
 
-@contextmanager
-def _left_to_the_editor() -> Iterator[None]:
-    """Leave ^C to the editor while it runs. By asyncio's handler the first one would end farmctl afterwards,
-    and the second one would kill the editor with what a person wrote."""
-    # The editor does not inherit a handler, as it would SIG_IGN.
-    before = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _open(path: Path) -> None:
     """Run the editor to its end.
 
@@ -156,7 +144,7 @@ def _open(path: Path) -> None:
     """
     editor = _editor()
     try:
-        with _left_to_the_editor():
+        with left_to_the_editor():
             code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
     except (OSError, ValueError) as error:
         raise InputInvalid(f"editor {editor!r} cannot be run: {error}", hint="set EDITOR") from error
