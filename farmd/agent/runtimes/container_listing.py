@@ -18,6 +18,7 @@ from farmd.agent.model import Identity
 from farmd.agent.runtimes.container_config import NODE
 from farmd.agent.runtimes.container_seen import LIVE, Seen, described
 from farmd.agent.runtimes.engine import Engine, EngineRefused, EngineSilent
+from farmd.runtime.tasks import until_one_fails
 from farmd.runtime.wake import wait
 from store.ports import Clock
 
@@ -46,12 +47,13 @@ class Listing:
     async def run(self, wake: Callable[[], None]) -> None:
         """Look again and again, sooner after an event; ``wake`` is called after each change."""
         self._wake = wake
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_events())
-            while True:
-                await wait(self._again, self._clock, LOOK_OFTEN_SECONDS if self.doubt else LOOK_SECONDS)
-                self._again.clear()
-                await self.look()
+        await until_one_fails([self._follow_events(), self._look_on()])
+
+    async def _look_on(self) -> None:
+        while True:
+            await wait(self._again, self._clock, LOOK_OFTEN_SECONDS if self.doubt else LOOK_SECONDS)
+            self._again.clear()
+            await self.look()
 
     async def _follow_events(self) -> None:
         """Look again after each event; without events the looks go on at their own pace."""
