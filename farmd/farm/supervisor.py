@@ -46,11 +46,6 @@ def due_in(work: Work, now: float) -> float:
     return seconds if 0 < seconds <= 2 * BACKOFF_LIMIT else 0.0
 
 
-def _named(claim: Claim) -> dict[str, str]:
-    """The item as log entries name it. Bound to its task's context, it would cost 200 bytes an idle item."""
-    return {"kind": claim.kind, "item": claim.item}
-
-
 @dataclass(slots=True)
 class _Running:
     claim: Claim
@@ -175,7 +170,7 @@ class Supervisor:
         if not work.blocked:
             await self.clock.sleep(due_in(work, self.clock.now()))
             return
-        log.error("worker.blocked", **_named(running.claim), reason=work.blocked)
+        log.error("worker.blocked", **running.claim.named(), reason=work.blocked)
         while True:
             running.changed.clear()
             if self._version(running.claim) != work.record:
@@ -189,7 +184,7 @@ class Supervisor:
             try:
                 await self.kind.barrier([claim.item])
             except StoreError as error:
-                log.warning("worker.barrier_failed", **_named(claim), code=error.code)
+                log.warning("worker.barrier_failed", **claim.named(), code=error.code)
                 await self.clock.sleep(self.rng.uniform(0.5, 1.5))
             else:
                 return
@@ -208,7 +203,7 @@ class Supervisor:
         self.recorder.count("farmd_cycles_total", kind=running.claim.kind, result="crashed")
         log.error(
             "worker.crashed",
-            **_named(running.claim),
+            **running.claim.named(),
             crashes=running.crashes,
             delay_s=round(delay, 1),
             exc_info=error,
@@ -225,9 +220,9 @@ class Supervisor:
                 writes.append(await self._blocked(claim, crashed))
             await writer.commit(*writes)
         except StoreError as error:
-            log.warning("worker.state_not_recorded", **_named(claim), code=error.code, error=error.message)
+            log.warning("worker.state_not_recorded", **claim.named(), code=error.code, error=error.message)
         except Exception:
-            log.exception("worker.state_not_recorded", **_named(claim))
+            log.exception("worker.state_not_recorded", **claim.named())
 
     async def _blocked(self, claim: Claim, crashed: Work) -> Write:
         """The status of a blocked item; open alerts stay listed."""

@@ -127,7 +127,7 @@ class ClaimedItem:
         try:
             return await self.status.write(told, self.index, self.stands())
         except StoreError as error:
-            log.debug("status.not_written", kind=self.kind.name, item=self.claim.item, code=error.code)
+            log.debug("status.not_written", **self.claim.named(), code=error.code)
             return STATUS_RETRY
 
     def look_at_status(self, entry: Entry | None) -> None:

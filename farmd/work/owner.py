@@ -275,8 +275,7 @@ class OwnerWorker(NamedWorker[R, P]):
         blocked = plan.blocked.text if plan.blocked is not None else ""
         log.info(
             "cycle.done",
-            kind=self.kind.name,
-            item=self.claim.item,
+            **self.claim.named(),
             **plan.counts(),
             committed=report.committed,
             reason=report.reason or blocked,

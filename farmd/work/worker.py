@@ -186,7 +186,7 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
             pause = self._grown()
             delay = self.context.rng.uniform(0.0, pause)
             tell = log.warning if pause >= REJECTED_TOLD else log.debug
-            tell("cycle.rejected", **self._named(), reason=outcome.reason, after_s=delay)
+            tell("cycle.rejected", **self.claim.named(), reason=outcome.reason, after_s=delay)
             return Outcome("rejected", delay, outcome.reason)
         return outcome
 
@@ -224,14 +224,12 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
         delay = self._grown() * self.context.rng.uniform(0.75, 1.25)
         if isinstance(error, SessionSuspended):
             delay = min(delay, 1.0)
-        log.warning("cycle.failed", **self._named(), error_code=error.code, error=str(error), after_s=delay)
+        named = self.claim.named()
+        log.warning("cycle.failed", **named, error_code=error.code, error=str(error), after_s=delay)
         if not isinstance(error, self.TOLD):
             return Outcome("backoff", delay, error.code)
         await self.block(f"{error.code}: {error}")
         return Outcome("blocked", delay, error.code)
-
-    def _named(self) -> dict[str, str]:
-        return {"kind": self.kind.name, "item": self.claim.item}
 
     def _grown(self) -> float:
         """The present pause; the next one is twice as long."""
