@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 
 from bench.apps import controller
-from bench.farm_process import FarmProcess
+from bench.farm_process import OF_EVERY_FARM, FarmProcess
 from bench.rig import held, note, report, rig, shared, write_all
 from farmd.commands.mutation import Call
 from farmd.dispatch.changes import mutation
@@ -33,7 +33,6 @@ from tests.fleet import CLOCK, KEYS, eventually
 
 APPS, OBJECTS = 1000, 20
 SETTLE_SECONDS, IDLE_SECONDS, TAKEOVER_SECONDS, CORE = 30, 75, 2.0, 0.02
-OF_EVERY_FARM = {"watch", "session_renew", "status"}
 
 
 async def run() -> bool:

@@ -36,6 +36,8 @@ from store.consul.transport import AiohttpTransport
 from store.ports import Request, Response
 
 TELLING_SECONDS = 0.1
+OF_EVERY_FARM = {"watch", "session_renew", "status"}
+"""Requests that a farm makes whatever it owns: parked queries, renewals, looks at who leads Consul."""
 
 CONFIG = """
 [farm]

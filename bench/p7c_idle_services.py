@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from bench.farm_process import OF_EVERY_FARM
 from bench.fleet import CHORES, fleet
 from bench.p7b_deploy import deploy
 from bench.rig import note, report
@@ -18,7 +19,6 @@ from farmd.work.sweep import SWEEP_PARTS, SWEEP_SECONDS
 
 SERVICES, OF_A_SET, NODES = 1000, 50, 500
 SETTLE_SECONDS, IDLE_SECONDS = 70, 75
-OF_EVERY_FARM = {"watch", "session_renew", "status"}
 
 
 async def run() -> bool:
