@@ -110,7 +110,8 @@ async def read_by_both(fleet: Fleet) -> None:
 
     async def alike() -> dict[str, tuple[str, str]]:
         old, new = await accounts()
-        at_rest = new["logs"][0] == "converged"  # its pods are on the very nodes whose agents were replaced
+        # Their pods may be on the very nodes whose agents were replaced.
+        at_rest = all(new[name][0] == "converged" for name in ("web", "logs"))
         return new if old == new and at_rest else {}
 
     account = await fleet.until(alike, "one account of all owners by both versions")
