@@ -15,7 +15,7 @@ from store import codec, operations
 from store.entry import Entry
 from store.intent import Intent
 from store.reality import Health, HealthState, Reality
-from tests.fleet import CLOCK, Cluster
+from tests.fleet import CLOCK, LIMIT, Cluster
 
 Place = tuple[str, str]
 
@@ -37,9 +37,14 @@ class Obedient:
         self.sick_since = 0.0
 
     async def run(self) -> None:
-        """Act until cancelled, a few times a second."""
+        """Act until cancelled, a few times a second.
+
+        Raises:
+            TimeoutError: a round took half as long as a test waits; its traceback says where it hangs.
+        """
         while True:
-            await self._round()
+            async with asyncio.timeout(LIMIT / 2):
+                await self._round()
             await asyncio.sleep(0.05)
 
     async def _round(self) -> None:
