@@ -102,8 +102,6 @@ def load(path: Path | None, env: Mapping[str, str], flags: Values | None = None)
             for key, value in values.items():
                 merged.setdefault(section, {})[key] = value
                 origins[f"{section}.{key}"] = layer.name_of(section, key)
-    if mistakes:
-        raise ConfigInvalid(mistakes)
     made = dict[str, Any]()
     for name, model in sections().items():
         wrong = list[Mistake]()

@@ -236,6 +236,8 @@ def test_mistakes_of_the_environment_name_the_variable(env, line):
 def test_all_mistakes_come_at_once(tmp_path):
     assert len(mistakes(written(tmp_path, "[farm]\nttl = 1\n[web]\nfarm_port = -1\n"))) == 2
     assert len(mistakes(written(tmp_path, "[farm]\nx = 1\n[webb]\n"))) == 2
+    unknown_and_wrong = written(tmp_path, "[farm]\nx = 1\nttl = 1\n[web]\nfarm_port = -1\n")
+    assert len(mistakes(unknown_and_wrong, {"FARMD_AGENT__LABELS": "zone"})) == 4
 
 
 @pytest.mark.parametrize(
