@@ -186,7 +186,7 @@ async def _drawn(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -
     found = await read()
     if not found.rows:
         return [found.empty]
-    return _lines(invocation, found, cropped=shutil.get_terminal_size().columns)
+    return cropped_table(invocation, found)
 
 
 def render(invocation: Invocation, table: Table, *, compact: bool = False) -> None:
@@ -211,6 +211,11 @@ def text_table(invocation: Invocation, table: Table, indent: int = 0) -> list[st
     """The lines of a table, as wide as the terminal, if any, less the indentation."""
     width = shutil.get_terminal_size().columns - indent if sys.stdout.isatty() else 0
     return _lines(invocation, table, width=width)
+
+
+def cropped_table(invocation: Invocation, table: Table) -> list[str]:
+    """The lines of a table for a terminal that crops them: states stay in sight."""
+    return _lines(invocation, table, cropped=shutil.get_terminal_size().columns)
 
 
 def _lines(invocation: Invocation, table: Table, *, width: int = 0, cropped: int = 0) -> list[str]:

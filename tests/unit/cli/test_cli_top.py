@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from farmd.cli import tables
 from farmd.cli.top import Fleet, lines
 from farmd.overview import Row
 from store.jobs import Job, JobStatus
@@ -20,12 +23,12 @@ def row(name: str, count: int) -> Row[ReplicationController]:
 
 def test_what_manages_several_owners_is_told_once_and_whole_on_a_terminal_of_80_columns() -> None:
     fleet = Fleet(0.0, [], [], {"rcs": [row("web", 2), row("web-5d01c2", 3)]}, {}, (), [])
-    shown = lines(fleet)
+    shown = lines(fleet, tables.lines)
     at = shown.index("UNDER WAY")
     assert shown[at + 1 : at + 3] == ["rollout/web: baking, stage 2 of 3, old 2/2, new 3/3", ""]
     assert len(shown[at + 1]) <= 80
     unmanaged = {"rcs": [Row(record=row("web", 2).record, index=7, owner="farm-1")]}
-    assert "UNDER WAY" not in lines(fleet._replace(owners=unmanaged))
+    assert "UNDER WAY" not in lines(fleet._replace(owners=unmanaged), tables.lines)
 
 
 def test_the_slots_of_a_job_that_are_over_or_wait_are_no_pods_that_are_missing() -> None:
@@ -34,4 +37,19 @@ def test_the_slots_of_a_job_that_are_over_or_wait_are_no_pods_that_are_missing()
         for counts in ({"desired": 12, "done": 12}, {"desired": 900, "placed": 4, "healthy": 3})
     ]
     fleet = Fleet(0.0, [], [], {"rcs": [row("web", 2)], "jobs": jobs}, {}, (), [])
-    assert "pods 6 desired, 6 placed, 5 healthy" in lines(fleet)[0]
+    assert "pods 6 desired, 6 placed, 5 healthy" in lines(fleet, tables.lines)[0]
+
+
+def test_states_stay_in_sight_on_a_narrow_terminal_and_long_names_shift_no_column() -> None:
+    rows = [row("web", 2), row("a-name-that-is-longer-than-most-terminals-give-to-one", 3)]
+    fleet = Fleet(0.0, [], [], {"rcs": rows}, {}, (), [])
+    whole, narrow = (
+        [
+            line
+            for line in lines(fleet, partial(tables.lines, cropped=width))
+            if line.startswith(("RC", "web", "a-"))
+        ]
+        for width in (0, 40)
+    )
+    assert len({line.index(word) for line, word in zip(whole, ("STATE", "conv", "conv"), strict=True)}) == 1
+    assert [line[:40].split()[-1] for line in narrow] == ["STATE", "converged", "converged"]
