@@ -28,7 +28,7 @@ from store.times import moment, plain, rfc3339
 
 _RECENT = 8
 _MANY = 20
-_WELL = frozenset({"converged", "disabled", "ready"})
+_WELL = frozenset({"converged", "disabled", "ready", "succeeded"})
 
 
 class Fleet(NamedTuple):

@@ -40,6 +40,20 @@ def test_the_slots_of_a_job_that_are_over_or_wait_are_no_pods_that_are_missing()
     assert "pods 6 desired, 6 placed, 5 healthy" in lines(fleet, tables.lines)[0]
 
 
+def test_what_is_in_trouble_comes_before_what_is_well_or_has_succeeded() -> None:
+    jobs = [
+        Row(
+            record=Job(id=name, name=name, types=[]),
+            index=7,
+            owner="farm-1",
+            status=JobStatus(state=state, record=7),
+        )
+        for name, state in (("a", "succeeded"), ("b", "running"), ("c", "failed"))
+    ]
+    shown = lines(Fleet(0.0, [], [], {"jobs": jobs}, {}, (), []), tables.lines)
+    assert [line[0] for line in shown if line[:2] in {"a ", "b ", "c "}] == ["b", "c", "a"]
+
+
 def test_states_stay_in_sight_on_a_narrow_terminal_and_long_names_shift_no_column() -> None:
     rows = [row("web", 2), row("a-name-that-is-longer-than-most-terminals-give-to-one", 3)]
     fleet = Fleet(0.0, [], [], {"rcs": rows}, {}, (), [])
