@@ -158,7 +158,7 @@ class PodmanEngine:
         A rule that stays leads a port of this machine to an address where nobody is: whoever gets that port
         later listens on it, and is never reached.
         """
-        self.run("rm", "--all", "--force", "--time", "0")
+        self.remove("--all")
         self._traces.forget_rules("nat", "--dport")
 
     def lose_power(self) -> None:
@@ -200,6 +200,18 @@ class PodmanEngine:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode().strip()
+
+    def remove(self, *which: str) -> None:
+        """Remove containers, by name or all; podman refuses one that ends while podman kills it, and is asked
+        once more.
+        """
+        words = ("rm", "--force", "--ignore", "--time", "0", *which)
+        try:
+            self.run(*words)
+        except AssertionError as refusal:
+            if "container state improper" not in str(refusal):
+                raise
+            self.run(*words)
 
     def holds(self, image: str) -> bool:
         """Whether it has an image; a list of all fails while one of them is being removed."""

@@ -228,7 +228,7 @@ async def test_a_container_that_somebody_removed_is_started_again(rig: Agents, e
     await rig.agent()
     await rig.want(container())
     before = await rig.until(lambda r: r.phase == "running")
-    engine.run("rm", "--force", "--time", "0", "farmd..n1..web")
+    engine.remove("farmd..n1..web")
     after = await rig.until(lambda r: r.restarts == 1 and r.phase == "running")
     assert after.pid != before.pid
     assert [end.code for end in after.exits] == [-9]

@@ -86,7 +86,7 @@ async def test_r29_one_whose_end_nobody_saw_is_lost_and_runs_no_second_time(
     before = await rig.until(lambda r: r.phase == "running")
     await first.crash()
     if manifest.runtime == "container":
-        engine.run("rm", "--force", "--time", "0", *engine.names())
+        engine.remove(*engine.names())
     else:
         for identity in rig.identities():
             os.kill(identity.shim, signal.SIGKILL)
