@@ -202,8 +202,8 @@ def test_history_describe_and_explain_tell_who_wants_what(farmctl: Farmctl, shop
     shown = farmctl.ok("top").out.splitlines()
     assert "  apps 1  " in shown[0]
     assert "apps  unowned 1" in shown
-    at = shown.index("APP                       REVISION  REACHED  READY  STATE")
-    assert shown[at + 1].split() == ["shop", "2", "-", "-", "unowned:", "no", "farm", "is", "alive"]
+    at = shown.index("APP   STATE    REVISION  REACHED  READY  LEFT  REASON")
+    assert shown[at + 1].split() == ["shop", "unowned", "2", "-", "-", "-", "no", "farm", "is", "alive"]
     (app,) = farmctl.ok("top", "-o", "json").json["apps"]
     assert (app["name"], app["state"]) == ("shop", "unowned")
 
