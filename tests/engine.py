@@ -205,13 +205,13 @@ class PodmanEngine:
         """Remove containers, by name or all; podman refuses one that ends while podman kills it, and is asked
         once more.
         """
-        words = ("rm", "--force", "--ignore", "--time", "0", *which)
+        words = ("rm", "--force", "--time", "0", *which)
         try:
             self.run(*words)
         except AssertionError as refusal:
             if "container state improper" not in str(refusal):
                 raise
-            self.run(*words)
+            self.run(*words, "--ignore")  # the others are gone
 
     def holds(self, image: str) -> bool:
         """Whether it has an image; a list of all fails while one of them is being removed."""
