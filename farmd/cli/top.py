@@ -97,8 +97,9 @@ def lines(fleet: Fleet, draw: Callable[[Table], list[str]]) -> list[str]:
     for family, rows in owners.items():
         shown += _states(f"{_label(family)}s", [row.state for row in rows])
     shown += _states("apps", list(map(apps.state, fleet.apps)))
-    managers = dict.fromkeys(row.managed for rows in owners.values() for row in rows if row.managed)
-    shown += ["", "UNDER WAY", *_some(list(managers), "under way")] if managers else []
+    managers = list(dict.fromkeys(row.managed for rows in owners.values() for row in rows if row.managed))
+    if managers:
+        shown += ["", "UNDER WAY", *managers[:_MANY], *_more(len(managers), "under way")]
     tables = [line for title, table in _tables(fleet, owners) for line in ["", *_first(title, table, draw)]]
     changes = [
         f"{ago(fleet.now, r.at):>4}  {r.actor}  {r.action}  {r.name or r.id}  {summary(r)}"
@@ -113,7 +114,8 @@ def _label(family: str) -> str:
 
 def _tables(fleet: Fleet, owners: dict[str, list[Row[Any]]]) -> Iterator[tuple[str, Table]]:
     """What ``list`` shows of farms, owners, apps and nodes, those in trouble first."""
-    yield "farm", farms.table(fleet.farms, fleet.now)
+    processes = sorted(fleet.farms, key=lambda row: (farms.state(row.member) in _WELL, row.member.id))
+    yield "farm", farms.table(processes, fleet.now)
     for family, rows in owners.items():
         owned = sorted(rows, key=lambda row: (row.state in _WELL, row.record.name))
         yield _label(family), nouns.table(load(KINDS[family].asked), owned, fleet.now)
@@ -128,14 +130,13 @@ def _first(title: str, table: Table, draw: Callable[[Table], list[str]]) -> list
     """The first rows under the name of what they are, and how many more there are."""
     name, *others = table.columns
     columns = [name._replace(title=title.upper()), *others]
-    shown, more = draw(table._replace(rows=table.rows[:_MANY], columns=columns)), len(table.rows) - _MANY
-    return [*shown, f"... and {more} more"] if more > 0 else shown
+    shown = draw(table._replace(rows=table.rows[:_MANY], columns=columns))
+    return [*shown, *_more(len(table.rows), f"{title}s")]
 
 
-def _some(shown: list[str], what: str) -> list[str]:
-    """The first lines, and how many more there are."""
-    more = len(shown) - _MANY
-    return [*shown[:_MANY], f"... and {more} more {what}"] if more > 0 else shown
+def _more(count: int, what: str) -> list[str]:
+    """How many more there are than are shown."""
+    return [f"... and {count - _MANY} more {what}"] if count > _MANY else []
 
 
 def _pods(fleet: Fleet) -> str:

@@ -6,7 +6,8 @@ from functools import partial
 
 from farmd.cli import tables
 from farmd.cli.top import Fleet, lines
-from farmd.overview import Row
+from farmd.overview import FarmRow, Row
+from store.farms import Member
 from store.jobs import Job, JobStatus
 from store.rcs import ReplicationController
 from store.status import Status
@@ -52,6 +53,18 @@ def test_what_is_in_trouble_comes_before_what_is_well_or_has_succeeded() -> None
     ]
     shown = lines(Fleet(0.0, [], [], {"jobs": jobs}, {}, (), []), tables.lines)
     assert [line[0] for line in shown if line[:2] in {"a ", "b ", "c "}] == ["b", "c", "a"]
+
+
+def test_of_many_the_first_twenty_are_shown_and_how_many_more_there_are_those_in_trouble_first() -> None:
+    farms = [FarmRow(member=Member(id=f"farm-{number:02}", version="1")) for number in range(25)]
+    farms[24] = FarmRow(member=Member(id="farm-24", version="1", draining=True))
+    rows = [row(f"web-{number:02}", 2) for number in range(23)]
+    shown = lines(Fleet(0.0, farms, [], {"rcs": rows}, {}, (), []), tables.lines)
+    assert [line.split()[0] for line in shown if line.startswith("farm-")][:2] == ["farm-24", "farm-00"]
+    assert [line for line in shown if line.startswith("...")] == [
+        "... and 5 more farms",
+        "... and 3 more rcs",
+    ]
 
 
 def test_states_stay_in_sight_on_a_narrow_terminal_and_long_names_shift_no_column() -> None:
