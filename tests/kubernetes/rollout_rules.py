@@ -22,12 +22,14 @@ from farmd.kubernetes.progressive.objects import (
     REVISIONS,
     ROUTES,
     SERVICES,
+    STAGE_AUTOSCALERS,
 )
 from tests.kubernetes.knative_rules import bounds
 from tests.kubernetes.knative_world import Thing, says
 from tests.kubernetes.recording import Recording, Version, World, ours, pods_of, shares_of
 
 BEARERS = (REVISIONS, AUTOSCALERS)
+Bounds = tuple[float, float]
 
 
 def mistakes(recorded: Recording) -> list[str]:
@@ -61,9 +63,13 @@ def k1_traffic_is_whole_and_goes_to_ready_revisions(version: Version) -> Iterato
 
 
 def k2_capacity_falls_after_the_traffic(version: Version) -> Iterator[str]:
-    """Availability: what shrinks does so once the route shows less, and the newcomer has its pods."""
+    """Availability: what shrinks does so once the route shows less, and the newcomer has its pods.
+
+    The StagePodAutoscaler falls first. Bounds that came back above it, as another version of Knative brings
+    them, may return to it at any time: they give nothing that the traffic has not left already.
+    """
     record = _record(version.world, "availability")
-    if record is None or version.kind not in BEARERS or not _fell(version):
+    if record is None or not (_fell_on_record(version) or _fell_below_the_record(version)):
         return
     stage = {each["revisionName"]: each for each in record.spec.get("stageTargetRevisions") or ()}
     entry = stage.get(version.name, {})
@@ -165,6 +171,30 @@ def _least(entry: Mapping[str, Any]) -> int:
     return min(entry.get("targetReplicas", entry.get("minScale", 0)), entry.get("minScale", 0))
 
 
+def _fell_on_record(version: Version) -> bool:
+    """Whether the bounds of a stage fell on the StagePodAutoscaler, which has none before the first stage."""
+    if version.kind != STAGE_AUTOSCALERS or version.after is None:
+        return False
+    return any(_lower(_staged(version, version.after), _staged(version, version.before)))
+
+
+def _fell_below_the_record(version: Version) -> bool:
+    """Whether farmd let bounds fall where they are read to less than the StagePodAutoscaler says."""
+    if version.kind not in BEARERS or version.after is None or not _fell(version):
+        return False
+    record = version.world.get((STAGE_AUTOSCALERS, version.name))
+    return any(_lower(_bounds(version.after), _staged(version, record)))
+
+
+def _staged(version: Version, record: Thing | None) -> Bounds:
+    """The bounds that a StagePodAutoscaler leaves of the final ones."""
+    least, most = version.finals[version.name]
+    spec = record.spec if record is not None else {}
+    stage_least: int = spec.get("stageMinScale", least)
+    stage_most: int = spec.get("stageMaxScale", 0)
+    return min(least, stage_least), min(most or math.inf, stage_most or math.inf)
+
+
 def _bounds(thing: Thing) -> tuple[int, int]:
     return bounds(thing.metadata.annotations, reachable=True)
 
@@ -173,9 +203,13 @@ def _fell(version: Version) -> bool:
     """Whether farmd let the least or the most pods fall."""
     if version.before is None or version.after is None:
         return False
-    old, new = _bounds(version.before), _bounds(version.after)
-    least, most = new[0] < old[0], (new[1] or math.inf) < (old[1] or math.inf)
+    least, most = _lower(_bounds(version.after), _bounds(version.before))
     return (least and _wrote(version.after, MIN_SCALE)) or (most and _wrote(version.after, MAX_SCALE))
+
+
+def _lower(new: Bounds, old: Bounds) -> tuple[bool, bool]:
+    """Whether the least pods fell, and whether the most did; a most of 0 is no bound."""
+    return new[0] < old[0], (new[1] or math.inf) < (old[1] or math.inf)
 
 
 def _wrote(bearer: Thing, key: str) -> bool:
