@@ -13,8 +13,9 @@ from farmd.kubernetes.errors import KubernetesError
 from farmd.kubernetes.resources import Resource
 from store.apps import TypedReference
 
-# So many objects of a kind in a namespace are worth a list, which has at most so many times their number.
-MANY, CROWD = 16, 4
+# So many objects of a kind in a namespace are worth a list, which has at most so many times their number:
+# the API server lists 16 names in the time in which it answers one read.
+MANY, CROWD = 16, 16
 
 
 async def absent(
