@@ -143,13 +143,12 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         return Outcome("blocked", self._pause, text)
 
     async def _carry(self, writing: Writing, seq: int, acts: Sequence[Act]) -> Mapping[Ref, str]:
-        """Do some changes: of records in their transactions, of other objects after one that tells of
-        them."""
+        """Do changes: of records in their transactions, of other objects after one that tells of them."""
         own = [act for act in acts if act.ref.own]
         waiting = dict(await self._places[True].act(own, seq)) if own else {}
-        await writing.note()
-        if others := [act for act in acts if not act.ref.own]:
-            await self.writer.commit(*self.stands(), writing.told(others))
+        others = [act for act in acts if not act.ref.own]
+        await writing.note(outside=others)
+        if others:
             refused = await self._places[False].act(others, seq)
             writing.done(str(act.ref) for act in others if str(act.ref) not in refused)
             waiting |= refused

@@ -70,18 +70,23 @@ class Writing:
         """These objects were changed, or the changes are prepared: what the state says of them holds."""
         self._done.update(refs)
 
-    async def note(self, groups: Sequence[Group[Act]] = (), *beside: Operation) -> None:
+    async def note(
+        self, groups: Sequence[Group[Act]] = (), *beside: Operation, outside: Sequence[Act] = ()
+    ) -> None:
         """Write the app's next state, as far as it is not written, with the changes that share its
-        transaction.
+        transaction; and tell of changes ``outside`` of Consul, which may be made afterwards (R16).
         """
         context, shot, note = self._item.context, self._shot, self._next()
         if note == self._state:
+            if outside:
+                await self._item.writer.commit(*self._item.stands(), self._told(outside))
             return
         record = replace(self._work.record if self._work is not None else Work(), dispatch=note)
         key = context.keys.work(KIND, shot.name)
         state = Write.over(key, record, self._work, context.caches.work)
         changes = [self._made(operation) for group in groups for operation in group.operations]
-        told = self.told([group.subject for group in groups], report.noted(self._state, note))
+        acts = [*(group.subject for group in groups), *outside]
+        told = self._told(acts, report.noted(self._state, note))
         trimmed = await self._trimmed() if note.reached != self._state.reached else []
         await self._item.writer.commit(*self._item.stands(), *beside, state, *trimmed, *changes, told)
         self._state, self._work = note, context.caches.work.get(key)
@@ -135,7 +140,7 @@ class Writing:
             groups,
             checks,
             clock=self._item.context.clock,
-            trailer=lambda batch: [self.told([group.subject for group in batch])],
+            trailer=lambda batch: [self._told([group.subject for group in batch])],
             trailer_bytes=lambda group: 64 + len(str(group.subject.ref)),
             committed=self._learn,
         )
@@ -167,7 +172,7 @@ class Writing:
             if each.tree is not None:
                 each.tree.notify({each.key})
 
-    def told(self, acts: Sequence[Act], noted: Fields | None = None) -> Operation:
+    def _told(self, acts: Sequence[Act], noted: Fields | None = None) -> Operation:
         """The audit record of some changes."""
         after = {**report.acts(acts), **(noted or {})}
         why = self._plan.why or revision_name(

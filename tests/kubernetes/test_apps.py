@@ -93,11 +93,11 @@ async def test_an_object_that_moves_to_another_namespace_is_made_there_before_th
     assert (found["data"], found["metadata"]["labels"]) == ({"x": "1"}, {LABEL: "shop"})
     told = await AuditReader(apps.call.client, apps.call.keys).read(Filter(kind=KIND), 50)
     done = [
-        each.action
+        (each.action, each.after.get("effective"))
         for each in sorted(told, key=lambda each: each.at)
         if {"create", "remove"} & each.after.keys()
     ]
-    assert done == ["app.begin", "app.begin", "app.sweep"]
+    assert done == [("app.begin", 1), ("app.begin", 2), ("app.sweep", None)]
 
 
 async def test_a_volume_claim_that_its_first_pod_binds_does_not_hold_up_the_wave_of_that_pod(
