@@ -31,7 +31,8 @@ def decide(knative: Knative) -> Plan:
     """Plan one cycle."""
     if (wrong := bounds.misspelt(knative)) and knative.service.enabled:
         return Plan(blocked=Blocked("invalid", wrong))
-    if knative.orchestrator is not None and (held := target.holds(knative)):
+    holds = knative.orchestrator is not None and not record.leaves(knative)
+    if holds and (held := target.holds(knative)):
         return Plan(writes=held)
     found = sync.sync(knative)
     if found.action == "blocked":

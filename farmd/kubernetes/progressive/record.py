@@ -47,6 +47,11 @@ def paused(knative: Knative) -> bool:
     return knative.record.metadata.annotations.get(PAUSED, "false") not in ("", "false")
 
 
+def leaves(knative: Knative) -> bool:
+    """Whether the record is to go, or the service is opted in no more: people get back what they gave."""
+    return knative.record.metadata.terminating or not knative.service.enabled
+
+
 def said_at(record: Orchestrator, service: Service | None = None) -> float:
     """When a person last said something (seconds since the epoch; 0: never): by an annotation of the record,
     or by traffic that they wrote, which is on record once farmd has taken it back. Traffic that is written

@@ -39,7 +39,7 @@ def sync(knative: Knative) -> Sync:
     if there is None:
         return _created(knative) if knative.service.enabled else Sync()
     annotations = there.metadata.annotations
-    if there.metadata.terminating or not knative.service.enabled:
+    if record.leaves(knative):
         return (
             Sync() if RELEASED in annotations else Sync(action="release", reason="it is not enabled any more")
         )

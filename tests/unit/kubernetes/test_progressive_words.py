@@ -272,6 +272,23 @@ def test_a_release_leaves_the_traffic_and_gives_all_final_bounds_back(world: Wor
     assert world.shares in ({NEW: 100}, {OLD: 100})
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_release_gives_a_newcomer_that_no_record_names_its_bounds_back_once(
+    world: World, paused: bool
+) -> None:
+    pushed(world, {OLD: 80, NEW: 20})
+    if paused:
+        world.say(PAUSED, "true")
+    world.push(Bounds(10, 30))
+    if paused:
+        blocked(world)
+        assert world.revisions[NEWER].bounds == Bounds(1, 30)
+    world.enabled = False
+    world.settle()
+    assert world.revisions[NEWER].bounds == Bounds(10, 30)
+    assert turns(world)[-1] == "release"
+
+
 def test_a_deleted_record_is_made_anew_and_starts_no_rollout(world: World) -> None:
     pushed(world, {NEW: 100})
     world.settle()
