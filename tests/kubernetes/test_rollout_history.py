@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from farmd.kubernetes.install import documents
-from farmd.kubernetes.progressive.objects import AUTOSCALERS, REVISIONS, SERVICES, UNREACHABLE
+from farmd.kubernetes.progressive.objects import AUTOSCALERS, REVISIONS, ROUTES, SERVICES, UNREACHABLE
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from store import codec
 from store.failsafe import Failsafe
 from tests.fleet import CLOCK
+from tests.kubernetes.recording import pods_of, shares_of
 from tests.kubernetes.rollout_rules import k7_mistakes, mistakes
 from tests.kubernetes.rollouts import Rollouts
 
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.xdist_group("kubernetes rollouts")
 OLD, NEW, THIRD = "web-00001", "web-00002", "web-00003"
 RATIO = "rollout.knative.dev/over-consumption-ratio"
 STRATEGY = "rollout.knative.dev/progressive-rollout-strategy"
+STAGED = "rollout.knative.dev/progressive-rollout-enabled"
 
 
 async def pushed(rollouts: Rollouts, number: int, pods: int, ratio: int = 10, **more: str) -> None:
@@ -180,6 +182,20 @@ async def test_a_farm_rolls_with_the_rights_of_its_cluster_role_alone(idle: Roll
 
 async def test_resourceutil_takes_no_more_pods_than_there_were(rollouts: Rollouts) -> None:
     await rolled(rollouts, 4, 4, 25, **{STRATEGY: "resourceutil"})
+    kept(rollouts)
+
+
+async def test_without_stages_a_revision_has_all_of_its_pods_before_it_gets_traffic(
+    rollouts: Rollouts,
+) -> None:
+    await rolled(rollouts, 4, 4, 10, **{STAGED: "false"})
+    began = rollouts.recorded.last()
+    rollouts.say("revert")
+    await rollouts.until("the first revision again", lambda: rollouts.rests(OLD, 4))
+    assert rollouts.recorded.stages("web") == ["100/nil"]
+    history = (each for each in rollouts.recorded.history() if each.at > began)
+    served = next(each for each in history if shares_of(each.world.get((ROUTES, "web"))).get(OLD))
+    assert len(pods_of(served.world, OLD)) == 4
     kept(rollouts)
 
 

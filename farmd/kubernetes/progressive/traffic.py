@@ -67,28 +67,26 @@ def _shares(knative: Knative) -> tuple[TargetRevision, ...]:
 
 
 def _held(knative: Knative) -> tuple[TargetRevision, ...]:
-    """The shares before this stage, while the newcomer does not have its pods yet; empty: nothing holds.
+    """The shares before this stage, while a newcomer does not have its pods yet; empty: nothing holds.
 
-    The newcomer has a share of 0 meanwhile, because Knative ends pods of what no route reaches.
+    It has a share of 0 meanwhile, because Knative ends pods of what no route reaches. The original holds no
+    jump, whose newcomers Knative lets get ready with all of their pods; farmd lets them have one.
     """
-    record, settings = knative.record, knative.settings
+    record = knative.record
     before = record.status.stage_revision_status or record.spec.initial_revisions
-    if len(record.spec.target_revisions) != 1 or not settings.enabled or not before:
+    if record.spec.rollout_strategy == RESOURCE_UTIL_STRATEGY or knative.settings.duration != NO_DURATION:
         return ()
-    if record.spec.rollout_strategy == RESOURCE_UTIL_STRATEGY or settings.duration != NO_DURATION:
+    targets, stage = record.spec.target_revisions, record.spec.stage_target_revisions
+    if not stage or not before or not any(_behind(knative, each) for each in targets):
         return ()
-    target, stage = record.spec.target_revisions[0], record.spec.stage_target_revisions
-    name = target.revision_name
-    if not stage or not _behind(knative, target):
-        return ()
+    grow = {each.revision_name for each in targets}
     held = tuple(
-        replace(each, latest_revision=each.latest_revision if each.revision_name == name else False)
+        replace(each, latest_revision=each.latest_revision if each.revision_name in grow else False)
         for each in before
         if each.percent is not None
     )
-    if name in {each.revision_name for each in held}:
-        return held
-    return (*held, replace(stage[-1], percent=0))
+    grow -= {each.revision_name for each in held}
+    return (*held, *(replace(each, percent=0) for each in stage if each.revision_name in grow))
 
 
 def _behind(knative: Knative, target: TargetRevision) -> bool:

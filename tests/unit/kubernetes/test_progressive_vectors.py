@@ -345,7 +345,7 @@ def test_update_initial_final_target_rev() -> None:
 def test_mended() -> None:
     """The original ignores a stage's most where the revision has none, and reads a most of 0 as none at all;
     its marker 0/0 would be unlimited; an entry for a tag alone becomes 100 %; traffic of a first stage goes
-    to a revision without pods where a service was opted in together with it.
+    to a revision without pods where a service was opted in together with it. It holds no jump, either.
     """
     assert merge(Bounds(), Bounds(None, 6)) == (None, 6)
     assert merge(Bounds(2, 0), Bounds(1, 3)) == (1, 3)
@@ -361,3 +361,4 @@ def test_mended() -> None:
         autoscalers=first.autoscalers,
     )
     assert _transformed(first) == HELD
+    assert _transformed(_stage(1, Settings(enabled=False))) == HELD

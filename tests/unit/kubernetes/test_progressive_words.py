@@ -205,6 +205,27 @@ def test_traffic_that_a_person_splits_is_reached_in_one_jump(world: World) -> No
     assert world.traffic[1].revision_name == NEW
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_a_jump_moves_traffic_once_the_newcomer_has_all_of_its_pods(world: World, split: bool) -> None:
+    name, before = NEW, {OLD: 100}
+    if split:
+        pushed(world, {NEW: 100})
+        world.settle()
+        world.pin(entry(OLD, 30), entry("", 70, newest=True))
+        world.settle()
+        name, before = NEWER, {OLD: 30, NEW: 70}
+    else:
+        world.settings = Settings(enabled=False)
+    world.push(Bounds(10, 30))
+    while not world.shares.get(name):
+        assert {each: share for each, share in world.shares.items() if share} == before
+        world.step()
+        world.cycle()
+    assert world.revisions[name].pods == 10
+    world.settle()
+    assert world.shares == ({OLD: 30, NEWER: 70} if split else {NEW: 100})
+
+
 def test_entries_for_a_tag_alone_are_carried_through(world: World) -> None:
     world.pin(entry("", 100, newest=True), entry(OLD, None, tag="stable"))
     world.settle()
