@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,10 +24,12 @@ from farmd.kubernetes.progressive.conditions import (
 from farmd.kubernetes.progressive.model import Knative
 from farmd.kubernetes.progressive.objects import RESUMED, OrchestratorStatus
 from farmd.rollout import steps
-from farmd.rollout.revisions import RolloutOrchestrator
+from farmd.rollout.revisions import RolloutOrchestrator, TargetRevision
 
 # What people had said of resuming when a fault stopped the rollout: another value resumes it.
 HALTED = "farmd.io/halted"
+# The shares with which the rollout began whose stage was observed last.
+BEGAN = "farmd.io/began"
 
 
 def _status(knative: Knative, marks: dict[str, Mark], **changes: Any) -> OrchestratorStatus:
@@ -40,10 +43,21 @@ def _status(knative: Knative, marks: dict[str, Mark], **changes: Any) -> Orchest
 
 
 def under_way(knative: Knative) -> OrchestratorStatus:
-    """A stage that begins, or goes on."""
+    """A stage that begins, or goes on. What an earlier rollout finished is nothing that a stage of another
+    one may hold: its pods are gone.
+    """
     start, rolling = Mark(None, START), Mark(None, ROLLING)
     marks = {STAGE_UP_READY: start, STAGE_DOWN_READY: start, STAGE_READY: start, LAST_STAGE_READY: rolling}
-    return _status(knative, marks)
+    before, initial = knative.record.status, knative.record.spec.initial_revisions
+    finished, began = before.stage_revision_status, _spelt(initial)
+    if before.annotations.get(BEGAN, began if finished else "") != began:
+        finished = initial
+    annotations = {**before.annotations, BEGAN: began}
+    return _status(knative, marks, stage_revision_status=finished, annotations=annotations)
+
+
+def _spelt(revisions: Iterable[TargetRevision]) -> str:
+    return ",".join(f"{each.revision_name}={each.percent}" for each in revisions)
 
 
 def concluded(knative: Knative, rollout: RolloutOrchestrator) -> OrchestratorStatus:

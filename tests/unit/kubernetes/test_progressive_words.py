@@ -144,6 +144,45 @@ def test_a_push_in_mid_rollout_goes_on_from_where_it_stands(world: World) -> Non
     assert [each.revision_name for each in spec.initial_revisions] == [OLD, NEW]
 
 
+@pytest.mark.parametrize("word", ["push", REVERT, PROMOTE])
+def test_no_traffic_flows_back_to_pods_that_are_gone_where_people_turn_a_stage_under_way(
+    world: World, word: str
+) -> None:
+    pushed(world, {OLD: 60, NEW: 40})
+    while world.revisions[OLD].pods > 6:
+        world.step()
+        world.cycle()
+    if word == "push":
+        world.push(Bounds(10, 30))
+    else:
+        world.say(word, "1")
+    for _ in range(300):
+        world.step()
+        world.cycle()
+        assert world.shares.get(OLD, 0) <= 10 * world.revisions[OLD].pods, world.seen()
+    world.settle()
+    assert world.shares == {{"push": NEWER, REVERT: OLD, PROMOTE: NEW}[word]: 100}
+
+
+def test_a_service_that_is_opted_in_again_keeps_its_traffic_until_the_newcomer_has_its_pods(
+    world: World,
+) -> None:
+    pushed(world, {OLD: 60, NEW: 40})
+    world.enabled = False
+    world.settle()
+    world.pin(entry(NEW, 100))
+    for _ in range(200):
+        world.step()
+    world.push(Bounds(10, 30))
+    world.pin(*LATEST)
+    world.enabled = True
+    for _ in range(10):
+        world.cycle()
+    assert [(each.revision_name, each.percent) for each in world.traffic] == [(NEW, 100)]
+    world.settle()
+    assert world.shares == {NEWER: 100}
+
+
 def test_traffic_that_a_person_pins_goes_there_in_stages(world: World) -> None:
     pushed(world, {NEW: 100})
     world.settle()
