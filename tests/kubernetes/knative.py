@@ -192,9 +192,9 @@ class Knative(World):
             revision = self.stores[REVISIONS].get(self.namespace, found.name)
             if revision is None:
                 continue
-            fresh = says(revision, "Ready") != "True"
+            kept = says(revision, "Ready") != "True" or rules.never_empty(found.metadata.annotations)
             least, most = _bounds(found)
-            wanted = rules.desired(self._share(revision), least, most, fresh=fresh)
+            wanted = rules.desired(self._share(revision), least, most, kept=kept)
             known = "desiredScale" in found.status
             status = {"desiredScale": wanted if known else -1, "actualScale": len(self.ready(found.name))}
             await self.say(AUTOSCALERS, found, status)

@@ -109,9 +109,14 @@ def bounds(annotations: Mapping[str, str], *, reachable: bool) -> tuple[int, int
     return (read("min-scale", "minScale") if reachable else 0), read("max-scale", "maxScale")
 
 
-def desired(load: float, least: int, most: int, *, fresh: bool) -> int:
-    """How many pods an autoscaler wants; a revision that was never ready has one at least."""
-    wanted = max(math.ceil(load), least, int(fresh))
+def never_empty(annotations: Mapping[str, str]) -> bool:
+    """Whether an autoscaler is of the class HPA, which keeps one pod at least, reached or not."""
+    return annotations.get(f"{SCALING}/class", "").startswith("hpa.")
+
+
+def desired(load: float, least: int, most: int, *, kept: bool) -> int:
+    """How many pods an autoscaler wants; ``kept``: one at least, as of a revision that was never ready."""
+    wanted = max(math.ceil(load), least, int(kept))
     return min(wanted, most) if most else wanted
 
 

@@ -199,6 +199,19 @@ async def test_without_stages_a_revision_has_all_of_its_pods_before_it_gets_traf
     kept(rollouts)
 
 
+async def test_the_class_hpa_keeps_one_pod_of_the_old_revision_and_the_rollout_ends(
+    rollouts: Rollouts,
+) -> None:
+    hpa = {"autoscaling.knative.dev/class": "hpa.autoscaling.knative.dev"}
+    await pushed(rollouts, 1, 2, 50, **hpa)
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 2))
+    await pushed(rollouts, 2, 2, 50, **hpa)
+    await rollouts.until("the second revision", lambda: rollouts.rests(NEW, 2))
+    assert rollouts.bounds(OLD) == rollouts.bounds(NEW) == ("2", "2")
+    assert rollouts.pods(OLD) == 1
+    kept(rollouts)
+
+
 async def test_a_third_revision_replaces_the_second_first(rollouts: Rollouts) -> None:
     await pushed(rollouts, 1, 5)
     await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 5))

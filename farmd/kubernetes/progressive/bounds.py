@@ -76,12 +76,20 @@ def standing(knative: Knative, name: str) -> Bounds:
 
 
 def wanted(knative: Knative, name: str, stage: Bounds) -> Bounds:
-    """The bounds that a revision is to have in a stage. An autoscaler of the class HPA knows no 0."""
-    found = merge(final(knative, name), stage)
+    """The bounds that a revision is to have in a stage. An autoscaler of the class HPA knows no 0; one that
+    people gave stays.
+    """
+    at_rest = final(knative, name)
+    found = merge(at_rest, stage)
+    return (
+        Bounds(1, found.most) if found.least == 0 and at_rest.least and never_empty(knative, name) else found
+    )
+
+
+def never_empty(knative: Knative, name: str) -> bool:
+    """Whether a revision keeps one pod when nothing needs it: an autoscaler of the class HPA ends none."""
     revision = knative.revisions.get(name)
-    if revision is not None and revision.metadata.annotations.get(CLASS) == HPA and found.least == 0:
-        return Bounds(1, found.most)
-    return found
+    return revision is not None and revision.metadata.annotations.get(CLASS) == HPA
 
 
 def final(knative: Knative, name: str) -> Bounds:

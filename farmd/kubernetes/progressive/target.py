@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from farmd.kubernetes.progressive import bounds, reading, record, traffic
 from farmd.kubernetes.progressive.bounds import DRAINED, MARKER, written
 from farmd.kubernetes.progressive.model import (
@@ -48,10 +50,17 @@ class KnativeTarget:
     planned: list[Write] = field(default_factory=list)
 
     def autoscaler(self, revision: str) -> StagePodAutoscaler | None:
-        """Its bounds and scale; None where there are none yet, or a planned change makes them uncertain."""
+        """Its bounds and scale; None where there are none yet, or a planned change makes them uncertain. The
+        pod that a drained one never loses is none that is waited for.
+        """
         if any(isinstance(each, BOUNDS) and each.revision == revision for each in self.planned):
             return None
-        return reading.autoscaler(self.knative, revision)
+        found = reading.autoscaler(self.knative, revision)
+        if found is None or Bounds(found.stage_min, found.stage_max) != DRAINED:
+            return found
+        left = _left(self.knative, revision)
+        counts = [None if each is None else max(0, each - left) for each in (found.desired, found.actual)]
+        return replace(found, desired=counts[0], actual=counts[1])
 
     def scale(self, wanted: StagePodAutoscaler) -> None:
         """Plan the bounds of a stage. A revision that is gone needs none."""
@@ -230,8 +239,13 @@ def _empty(knative: Knative, name: str) -> bool:
         return False
     if scale is None:
         return True
-    empty = not (scale.status.desired_scale or 0) > 0 and not traffic.actual(knative, name)
-    return empty and scale.spec.reachability == UNREACHABLE
+    pods = max(scale.status.desired_scale or 0, traffic.actual(knative, name) or 0)
+    return pods <= _left(knative, name) and scale.spec.reachability == UNREACHABLE
+
+
+def _left(knative: Knative, name: str) -> int:
+    """How many pods a revision keeps that is drained."""
+    return int(bounds.never_empty(knative, name))
 
 
 def released(knative: Knative) -> tuple[Write, ...]:

@@ -7,13 +7,15 @@ import random
 from dataclasses import replace
 from typing import Literal
 
+import pytest
 from hypothesis import Phase, assume, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from msgspec import structs
 
 from farmd.kubernetes.progressive import bounds, reading, record
-from farmd.kubernetes.progressive.model import Bounds, RevisionBounds, Traffic, Turn, Write
-from farmd.kubernetes.progressive.objects import PAUSED, RESUMED, routed
+from farmd.kubernetes.progressive.model import Bounds, Knative, RevisionBounds, Traffic, Turn, Write
+from farmd.kubernetes.progressive.objects import CLASS, HPA, PAUSED, RESUMED, routed
 from farmd.kubernetes.progressive.plan import decide
 from farmd.kubernetes.progressive.settings import Settings
 from tests.knative_model import LATEST, Scale, World
@@ -119,6 +121,40 @@ def test_traffic_driven_revisions_come_to_their_end_too(seed: int, pace: Setting
     world.push(FREE)
     world.settle()
     world.rests(NEW)
+
+
+class Hpa(Checked):
+    """Its revisions have autoscalers of the class HPA, which keep one pod of each."""
+
+    def snapshot(self) -> Knative:
+        found = super().snapshot()
+        classed = {
+            name: structs.replace(
+                each,
+                metadata=structs.replace(
+                    each.metadata, annotations={**each.metadata.annotations, CLASS: HPA}
+                ),
+            )
+            for name, each in found.revisions.items()
+        }
+        return replace(found, revisions=classed)
+
+    def desired(self, name: str) -> int:
+        return max(1, super().desired(name))
+
+
+@pytest.mark.parametrize("strategy", ["availability", "resourceutil"])
+@pytest.mark.parametrize("size", [Bounds(3, 3), Bounds(0, 5), Bounds(None, 5), FREE])
+def test_a_rollout_of_the_class_hpa_ends_with_one_pod_of_the_old_one(strategy: str, size: Bounds) -> None:
+    world = Hpa(1, Settings(ratio=50, strategy=strategy), size)
+    world.settle()
+    world.push(size)
+    world.settle()
+    assert (world.shares, world.revisions[OLD].pods) == ({NEW: 100}, 1)
+    assert world.revisions[NEW].pods == max(size.least or 0, 1)
+    assert [each.bounds for each in world.revisions.values()] == [size, size]
+    assert world.record is not None
+    assert not world.record.metadata.finalizers
 
 
 @examples(phases=PHASES, max_examples=40, deadline=None)
