@@ -73,6 +73,7 @@ class World:
         self.now = self.risen = 1000.0
         self.revisions: dict[str, Scale] = {}
         self.shares: dict[str, int] = {}
+        self.tags: dict[str, str] = {}
         self.traffic, self.manager, self.said = LATEST, "kubectl", 1000.0
         self.record: Orchestrator | None = None
         self.spas: dict[str, StageAutoscaler] = {}
@@ -114,7 +115,7 @@ class World:
             ),
             settings=self.settings,
             configuration=configuration(max(self.revisions)),
-            route=route(*self.shares.items()),
+            route=route(*self.shares.items(), tags=self.tags),
             revisions={name: _revision(name, each) for name, each in self.revisions.items()},
             autoscalers={name: self._autoscaler(name) for name in self.revisions},
             spas=self.spas,
@@ -128,7 +129,7 @@ class World:
     def _autoscaler(self, name: str) -> PodAutoscaler:
         found = self.revisions[name]
         status = AutoscalerStatus(desired_scale=self.desired(name), actual_scale=found.pods)
-        spec = AutoscalerSpec(reachability="Reachable" if name in self.shares else UNREACHABLE)
+        spec = AutoscalerSpec(reachability="Reachable" if self._reached(name) else UNREACHABLE)
         return PodAutoscaler(metadata=Meta(name=name, namespace="shop"), spec=spec, status=status)
 
     def cycle(self) -> Plan:
@@ -178,10 +179,14 @@ class World:
                 self.spas = {name: each for name, each in self.spas.items() if name != write.revision}
 
     # -- Knative ---------------------------------------------------------------------------------
+    def _reached(self, name: str) -> bool:
+        """Whether the route reaches a revision, if only by a tag."""
+        return name in self.shares or name in self.tags.values()
+
     def desired(self, name: str) -> int:
         """What the autoscaler wants: of a revision that a route reaches by its bounds and its load."""
         found = self.revisions[name]
-        reached = name in self.shares or (
+        reached = self._reached(name) or (
             not found.ready
             and not found.at < max((self.revisions[each].at for each in self.shares), default=0.0)
         )
@@ -200,7 +205,7 @@ class World:
                 found.append((self._go, name))
             if each.ending:
                 found.append((self._end, name))
-        if self._assigned() not in (None, self.shares):
+        if self._assigned() not in (None, (self.shares, self.tags)):
             found.append((self._follow, ""))
         return found
 
@@ -226,21 +231,24 @@ class World:
     def _end(self, name: str) -> None:
         self.revisions[name].ending -= 1
 
-    def _assigned(self) -> dict[str, int] | None:
-        """What the route is to show; None: one of its revisions is not ready."""
+    def _assigned(self) -> tuple[dict[str, int], dict[str, str]] | None:
+        """The shares and tags that the route is to show; None: one of its revisions is not ready."""
         newest = max((name for name, each in self.revisions.items() if each.ready), default="")
-        found: dict[str, int] = {}
+        shares, tags = dict[str, int](), dict[str, str]()
         for each in self.traffic:
             name = each.revision_name or newest
             if name not in self.revisions or not self.revisions[name].ready:
                 return None
-            found[name] = found.get(name, 0) + (each.percent or 0)
-        return found
+            if each.tag:
+                tags[each.tag] = name
+            if each.percent is not None or not each.tag:
+                shares[name] = shares.get(name, 0) + (each.percent or 0)
+        return shares, tags
 
     def _follow(self, _: str) -> None:
         assigned = self._assigned()
         assert assigned is not None
-        self.shares = assigned
+        self.shares, self.tags = assigned
 
     # -- running ---------------------------------------------------------------------------------
     def settle(self, most: int = 2000) -> None:

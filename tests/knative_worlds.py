@@ -118,9 +118,10 @@ def configuration(newest: str, name: str = "web") -> Configuration:
     return Configuration(metadata=Meta(name=name, namespace="shop", generation=1), status=status)
 
 
-def route(*shares: tuple[str, int | None], name: str = "web") -> Route:
-    """A route that shows these shares."""
+def route(*shares: tuple[str, int | None], name: str = "web", tags: Mapping[str, str] | None = None) -> Route:
+    """A route that shows these shares, and revisions by their tags."""
     traffic = tuple(entry(each, percent) for each, percent in shares)
+    traffic += tuple(entry(each, None, tag=tag) for tag, each in (tags or {}).items())
     meta = Meta(name=name, namespace="shop", generation=1)
     return Route(metadata=meta, status=RouteStatus(observed_generation=1, traffic=traffic))
 

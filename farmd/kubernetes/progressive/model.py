@@ -25,6 +25,7 @@ from farmd.kubernetes.progressive.objects import (
     StageAutoscaler,
     TrafficTarget,
     routed,
+    tagged,
 )
 from farmd.kubernetes.progressive.settings import Settings
 from farmd.work.model import Blocked
@@ -70,6 +71,11 @@ class Knative:
     def routed(self) -> Mapping[str, int]:
         """The shares that the route shows, by revision; none where there is no route."""
         return routed(self.route.status.traffic) if self.route is not None else {}
+
+    @property
+    def tagged(self) -> set[str]:
+        """The revisions that the route shows for a tag alone; it reaches them, too."""
+        return tagged(self.route.status.traffic) if self.route is not None else set()
 
     def ready(self, name: str) -> bool:
         """Whether a revision is there, and traffic may go to it."""

@@ -232,20 +232,21 @@ def drained(knative: Knative, kept: set[str]) -> tuple[Write, ...]:
 
 def _empty(knative: Knative, name: str) -> bool:
     """Whether a revision has no pods, and gets none by bounds of its own: its autoscaler knows that no route
-    reaches it, which it learns later than the route. One that none ever reached gets its least pods.
+    reaches it, which it learns later than the route. One that none ever reached gets its least pods. One with
+    a tag is reached for good, and gets what people gave it.
     """
     scale = knative.autoscalers.get(name)
     if name in knative.routed:
         return False
-    if scale is None:
+    if scale is None or name in knative.tagged:
         return True
     pods = max(scale.status.desired_scale or 0, traffic.actual(knative, name) or 0)
     return pods <= _left(knative, name) and scale.spec.reachability == UNREACHABLE
 
 
 def _left(knative: Knative, name: str) -> int:
-    """How many pods a revision keeps that is drained."""
-    return int(bounds.never_empty(knative, name))
+    """How many pods a revision keeps that is drained: one where requests may still come by its tag."""
+    return int(bounds.never_empty(knative, name) or name in knative.tagged)
 
 
 def released(knative: Knative) -> tuple[Write, ...]:

@@ -272,6 +272,20 @@ def test_entries_for_a_tag_alone_are_carried_through(world: World) -> None:
     assert [(each.revision_name, each.tag) for each in world.traffic if each.tag] == [(OLD, "stable")]
 
 
+TAGGED = entry(OLD, None, tag="stable")
+
+
+def test_a_former_revision_with_a_tag_ends_with_the_bounds_that_people_gave(world: World) -> None:
+    world.pin(entry("", 100, newest=True), TAGGED)
+    world.settle()
+    pushed(world, {NEW: 100})
+    world.settle()
+    assert TAGGED in world.traffic
+    assert world.revisions[OLD].bounds == world.revisions[NEW].bounds == Bounds(10, 30)
+    assert world.record is not None
+    assert not world.record.metadata.finalizers
+
+
 def test_a_tool_that_writes_the_same_traffic_again_and_again_is_told_and_not_fought(world: World) -> None:
     pushed(world, {OLD: 80, NEW: 20})
     for _ in range(5):
