@@ -122,6 +122,23 @@ async def test_traffic_that_a_tool_pins_is_followed_in_stages(rollouts: Rollouts
     assert rollouts.record()["metadata"]["annotations"]["farmd.io/follow"] == f"{OLD}=100"
 
 
+async def test_a_revision_with_a_tag_keeps_it_and_ends_with_the_bounds_that_people_gave(
+    rollouts: Rollouts,
+) -> None:
+    await serving(rollouts, 2)
+    tag = {"revisionName": OLD, "percent": 0, "latestRevision": False, "tag": "stable"}
+    await rollouts.play.pin("web", {"revisionName": OLD, "percent": 100, "latestRevision": False}, tag)
+    await rollouts.play.push("web", "web:2", least=2)
+    await rollouts.until("the second revision", lambda: rollouts.traffic() == {NEW: 100, OLD: 0})
+    await rollouts.until("the first one's bounds", lambda: rollouts.bounds(OLD) == ("2", None))
+    await rollouts.until("no finalizer", lambda: not rollouts.record()["metadata"].get("finalizers"))
+    entries = rollouts.service()["spec"]["traffic"]
+    assert [(each["revisionName"], each.get("percent"), each.get("tag")) for each in entries] == [
+        (NEW, 100, None),
+        (OLD, None, "stable"),
+    ]
+
+
 async def test_up_to_1_20_bounds_are_written_on_autoscalers_and_no_pod_restarts(idle: Rollouts) -> None:
     await idle.play.upgrade("1.20.3")
     try:

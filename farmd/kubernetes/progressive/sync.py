@@ -159,7 +159,7 @@ def _word(knative: Knative) -> Sync | None:
     """Traffic that somebody else wrote: what the rollout follows from now on."""
     owner = _writer(knative)
     asked = knative.service.spec.traffic
-    if owner is None or traffic.ours(knative) or traffic.equal(asked, traffic.pinned(knative)):
+    if owner is None or traffic.ours(knative) or traffic.shared_alike(asked, traffic.pinned(knative)):
         return None
     said, at = record.heard(knative), owner.time or ""
     told, newest = _told(knative, owner), targets.latest(knative)

@@ -112,8 +112,7 @@ def _behind(knative: Knative, target: TargetRevision) -> bool:
 def pinned(knative: Knative) -> tuple[TrafficTarget, ...]:
     """The traffic that the service is to have: by names; empty where nothing is ready to bear it.
 
-    The share of a revision that is not ready goes to the one that shrinks. Entries that people made for a tag
-    alone stay.
+    The share of a revision that is not ready goes to the one that shrinks. Tags that people gave stay.
     """
     shares = _shares(knative)
     ready = [each for each in shares if knative.ready(each.revision_name)]
@@ -129,17 +128,24 @@ def pinned(knative: Knative) -> tuple[TrafficTarget, ...]:
     if missing:
         heir = min(merged.values(), key=lambda each: _HEIRS.index(each.direction))
         merged[heir.revision_name] = replace(heir, percent=_percent(heir) + missing)
-    entries = (replace(_entry(each), latest_revision=False, url=None) for each in merged.values())
-    return (*entries, *_tagged(knative))
+    entries = [replace(_entry(each), latest_revision=False, url=None) for each in merged.values()]
+    return (*entries, *_tagged(knative, {each.tag for each in entries}))
 
 
 def _percent(revision: TargetRevision) -> int:
     return revision.percent or 0
 
 
-def _tagged(knative: Knative) -> Iterable[TrafficTarget]:
+def _tagged(knative: Knative, others: set[str]) -> Iterable[TrafficTarget]:
+    """The service's entries with a tag as entries for that alone, but for those of ``others`` and of
+    revisions that are not ready.
+    """
     return (
-        replace(each, url=None) for each in knative.service.spec.traffic if each.tag and each.percent is None
+        replace(each, percent=None, url=None)
+        for each in knative.service.spec.traffic
+        if each.tag
+        and each.tag not in others
+        and (not each.revision_name or knative.ready(each.revision_name))
     )
 
 
@@ -152,6 +158,12 @@ def ours(knative: Knative) -> bool:
 def equal(left: Sequence[TrafficTarget], right: Sequence[TrafficTarget]) -> bool:
     """Whether two lists say the same, in whatever order."""
     return _comparable(left) == _comparable(right)
+
+
+def shared_alike(left: Iterable[TrafficTarget], right: Iterable[TrafficTarget]) -> bool:
+    """Whether two lists give each revision the same share, whatever has a tag: one of 0 is for that alone."""
+    shares = [routed(each for each in entries if each.percent or not each.tag) for entries in (left, right)]
+    return shares[0] == shares[1]
 
 
 def _comparable(entries: Sequence[TrafficTarget]) -> set[TrafficTarget]:

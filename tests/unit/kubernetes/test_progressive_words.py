@@ -286,6 +286,31 @@ def test_a_former_revision_with_a_tag_ends_with_the_bounds_that_people_gave(worl
     assert not world.record.metadata.finalizers
 
 
+@pytest.mark.parametrize("percent", [0, 20])
+def test_a_tag_that_somebody_adds_stays_and_pins_nothing(world: World, percent: int) -> None:
+    pushed(world, {OLD: 80, NEW: 20})
+    shares = {each.revision_name: each for each in world.traffic}
+    if percent:
+        shares[NEW] = replace(shares[NEW], tag="mine")
+    world.pin(*shares.values(), *([] if percent else [entry(NEW, 0, tag="mine")]))
+    world.settle()
+    assert world.shares == {NEW: 100}
+    assert world.traffic[1:] == (entry(NEW, None, tag="mine"),)
+    world.push(Bounds(10, 30))
+    world.settle()
+    assert world.shares == {NEWER: 100}
+
+
+def test_a_tag_of_a_newcomer_that_breaks_does_not_keep_the_route_from_going_back(world: World) -> None:
+    pushed(world, {OLD: 60, NEW: 40})
+    world.pin(*world.traffic, entry(NEW, None, tag="canary"))
+    reached(world, {OLD: 40, NEW: 60})
+    scale = world.revisions[NEW]
+    scale.broken, scale.ready, scale.pods = True, False, 0
+    reached(world, {OLD: 100})
+    assert not any(each.tag for each in world.traffic)
+
+
 def test_a_tool_that_writes_the_same_traffic_again_and_again_is_told_and_not_fought(world: World) -> None:
     pushed(world, {OLD: 80, NEW: 20})
     for _ in range(5):
