@@ -62,6 +62,11 @@ def merge(final: Bounds, stage: Bounds) -> Bounds:
     return Bounds(least, most)
 
 
+def unmarked(final: Bounds) -> Bounds:
+    """Final bounds as those of a stage: a most of 0 is none, because 0 to 0 would be the marker."""
+    return Bounds(final.least, final.most or None)
+
+
 def bearer(knative: Knative, name: str) -> Revision | PodAutoscaler | None:
     """The object on which the bounds of a revision are written."""
     if knative.bounds_on_revisions:

@@ -210,7 +210,7 @@ def settled(knative: Knative) -> tuple[Write, ...]:
     stays = reading.names(knative.record.spec.target_revisions)
     found: list[Write] = [*_shifted(knative)]
     for name in sorted(stays & knative.revisions.keys() & knative.spas.keys()):
-        found += lacking(knative, name, bounds.final(knative, name))
+        found += lacking(knative, name, bounds.unmarked(bounds.final(knative, name)))
     return (*found, *drained(knative, stays))
 
 

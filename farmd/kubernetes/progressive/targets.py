@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from farmd.kubernetes.progressive.bounds import final, read_service_bounds
+from farmd.kubernetes.progressive.bounds import final, read_service_bounds, unmarked
 from farmd.kubernetes.progressive.conditions import READY, STAGE_READY, known
 from farmd.kubernetes.progressive.model import Bounds, Knative
 from farmd.kubernetes.progressive.objects import OrchestratorSpec, TrafficTarget
@@ -69,16 +69,15 @@ def target_revision(knative: Knative, newest: str, entry: TrafficTarget) -> Targ
     """
     name = entry.revision_name or newest
     bounds = final(knative, name) if name in knative.revisions else read_service_bounds(knative.service)
-    return TargetRevision(
+    found = TargetRevision(
         revision_name=name,
         configuration_name=entry.configuration_name,
         latest_revision=name == newest,
         percent=100 if entry.percent is None else entry.percent,
         tag=entry.tag,
         url=entry.url,
-        min_scale=bounds.least,
-        max_scale=bounds.most,
     )
+    return bounded(found, bounds)
 
 
 def final_target_revisions(knative: Knative, newest: str, traffic: Sequence[TrafficTarget]) -> Revisions:
@@ -165,4 +164,5 @@ def serving(knative: Knative, name: str) -> bool:
 
 def bounded(revision: TargetRevision, bounds: Bounds) -> TargetRevision:
     """The target revision with these final bounds."""
-    return replace(revision, min_scale=bounds.least, max_scale=bounds.most)
+    least, most = unmarked(bounds)
+    return replace(revision, min_scale=least, max_scale=most)

@@ -123,6 +123,16 @@ def test_traffic_driven_revisions_come_to_their_end_too(seed: int, pace: Setting
     world.rests(NEW)
 
 
+@pytest.mark.parametrize("strategy", ["availability", "resourceutil"])
+def test_bounds_of_0_to_0_that_people_gave_are_no_bounds_and_stay(strategy: str) -> None:
+    world = Checked(1, Settings(ratio=50, strategy=strategy), Bounds(0, 0), load=6)
+    world.settle()
+    world.rests(OLD)
+    world.push(Bounds(0, 0))
+    world.settle()
+    world.rests(NEW)
+
+
 class Hpa(Checked):
     """Its revisions have autoscalers of the class HPA, which keep one pod of each."""
 
