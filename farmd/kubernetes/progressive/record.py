@@ -37,6 +37,9 @@ from farmd.rollout.revisions import RolloutOrchestrator, TargetRevision
 from store.times import rfc3339
 
 MOST_REFUSED = 10
+ALL = 100
+# A stage of two revisions moves all that there is; one of three leaves a part.
+MANY = 3
 # What people say of one rollout: such words count in a freeze, too.
 ACTS = (RESUMED, REVERT, PROMOTE, RETRY)
 BY_PERSON = "a person reverted it"
@@ -152,6 +155,23 @@ def staged(
         target_finish_time=rfc3339(found.target_finish_time) if found.target_finish_time else None,
         rollout_strategy=settings.strategy,
     )
+
+
+def at_once(knative: Knative, spec: OrchestratorSpec) -> OrchestratorSpec | None:
+    """The record with a stage in which all others go; None: a scale is not known yet. A stage of all shares
+    lets only one of several revisions go.
+    """
+    (target,) = spec.target_revisions
+    found = staged(knative, spec, (), ratio=ALL)
+    if found is None or len(found.stage_target_revisions) < MANY:
+        return found
+    stage = tuple(
+        replace(each, percent=100, direction="up", target_replicas=target.min_scale)
+        if each.revision_name == target.revision_name
+        else replace(each, percent=None, direction="down", target_replicas=0, tag="")
+        for each in found.stage_target_revisions
+    )
+    return replace(found, stage_target_revisions=stage)
 
 
 def _nothing(start: Sequence[TargetRevision]) -> Scales:

@@ -30,7 +30,6 @@ from farmd.kubernetes.progressive.objects import (
 # So often another manager may write the same traffic in this time: then it is a controller and no person,
 # also later, because while its traffic stands nobody can see whether it would write again.
 MOST_WORDS, WORDS_SECONDS = 3, 600.0
-ALL = 100
 
 
 def sync(knative: Knative) -> Sync:
@@ -138,7 +137,7 @@ def _promoted(knative: Knative, said: Heard) -> Sync:
     begun = replace(
         targets.update_initial_final_target_rev(knative, ()), target_revisions=spec.target_revisions
     )
-    found = record.staged(knative, begun, (), ratio=ALL)
+    found = record.at_once(knative, begun)
     if found is None:
         return Sync()
     return _heard(Sync(action="retarget", spec=found, reason="a person promoted it"), said)

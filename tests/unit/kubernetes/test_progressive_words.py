@@ -133,6 +133,25 @@ def test_a_promotion_reaches_the_end_in_one_stage(world: World) -> None:
     assert "stage" not in turns(world)[began:]
 
 
+@pytest.mark.parametrize("strategy", ["availability", "resourceutil"])
+def test_a_promotion_over_two_former_revisions_reaches_the_end_in_one_stage(
+    world: World, strategy: str
+) -> None:
+    world.settings = dataclasses.replace(PACE, strategy=strategy)
+    pushed(world, {OLD: 60, NEW: 40})
+    world.push(Bounds(10, 30))
+    while not world.shares.get(NEWER):
+        world.step()
+        world.cycle()
+    assert world.shares.keys() >= {OLD, NEW}
+    began = len(turns(world))
+    world.say(PROMOTE, "1")
+    world.settle()
+    assert world.shares == {NEWER: 100}
+    assert "stage" not in turns(world)[began:]
+    assert [each.pods for each in world.revisions.values()] == [0, 0, 10]
+
+
 def test_a_push_in_mid_rollout_goes_on_from_where_it_stands(world: World) -> None:
     pushed(world, {OLD: 60, NEW: 40})
     world.push(Bounds(10, 30))
