@@ -57,8 +57,8 @@ def sync(knative: Knative) -> Sync:
 def _created(knative: Knative) -> Sync:
     """The record of a service that has none, or whose former one was released.
 
-    Where the traffic is farmd's already, somebody deleted the record: what came meanwhile and does not serve
-    is refused, so that no rollout starts unasked.
+    Where the traffic is farmd's already, somebody deleted the record, or took the label away for a while:
+    what came meanwhile and does not serve is refused, so that no rollout starts unasked, and a pin stays.
     """
     newest = targets.latest(knative)
     if not newest:
@@ -66,10 +66,10 @@ def _created(knative: Knative) -> Sync:
     start = targets.initial_target_revisions(knative, newest)
     serves = reading.names(start)
     own = traffic.ours(knative)
-    follow = targets.LATEST if own else targets.spelt(knative.service.spec.traffic)
-    bad = (newest,) if own and newest not in serves and start else ()
+    follow = _followed(knative) if own else targets.spelt(knative.service.spec.traffic)
     wanted = targets.final_target_revisions(knative, newest, targets.entries(follow))
-    if reading.names(wanted) & set(bad):
+    bad = (newest,) if own and start and newest in reading.names(wanted) - serves else ()
+    if bad:
         wanted = start
     made = OrchestratorSpec(initial_revisions=start, target_revisions=wanted)
     if (spec := record.staged(knative, made, ())) is None:
@@ -86,6 +86,12 @@ def _created(knative: Knative) -> Sync:
         CAUSE: None,
     }
     return Sync(action="create", spec=spec, annotations=annotations, reason=f"it follows {follow}")
+
+
+def _followed(knative: Knative) -> str:
+    """What a record follows, also one that was released; the latest revision where there is none."""
+    found = knative.orchestrator
+    return found.metadata.annotations.get(FOLLOW, targets.LATEST) if found is not None else targets.LATEST
 
 
 def _act(knative: Knative) -> Sync | None:
@@ -197,8 +203,7 @@ def _unknown(knative: Knative) -> str | None:
 
 def _retargeted(knative: Knative) -> Sync:
     """Another end, because of a new revision or another word."""
-    there, newest = knative.record, targets.latest(knative)
-    follow = there.metadata.annotations.get(FOLLOW, targets.LATEST)
+    there, newest, follow = knative.record, targets.latest(knative), _followed(knative)
     if not newest:
         return Sync()
     wanted = targets.final_target_revisions(knative, newest, targets.entries(follow))

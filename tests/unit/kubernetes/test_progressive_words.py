@@ -407,6 +407,22 @@ def test_a_release_gives_a_newcomer_that_no_record_names_its_bounds_back_once(
     assert turns(world)[-1] == "release"
 
 
+def test_a_pin_stays_where_the_label_is_taken_away_and_put_back(world: World) -> None:
+    pushed(world, {NEW: 100})
+    world.settle()
+    world.pin(entry(OLD, 100))
+    world.settle()
+    for enabled in (False, True):
+        world.enabled = enabled
+        world.settle()
+    world.push(Bounds(10, 30))
+    world.settle()
+    assert world.shares == {OLD: 100}
+    world.pin(*LATEST)
+    world.settle()
+    assert world.shares == {NEWER: 100}
+
+
 def test_a_deleted_record_is_made_anew_and_starts_no_rollout(world: World) -> None:
     pushed(world, {NEW: 100})
     world.settle()
