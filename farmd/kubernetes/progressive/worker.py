@@ -139,14 +139,16 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         return None if commanded else guard.frozen()
 
     def _seen(self, knative: Knative) -> Knative:
-        """The same, with when a newcomer last grew as this worker saw it."""
+        """The same, with when a newcomer last grew as this worker saw it. Pods that come back after they went
+        are no growth: a newcomer that breaks again and again would never fail.
+        """
         record = knative.orchestrator
         names = reading.names(record.spec.target_revisions) if record is not None else set()
         pods = sum(actual(knative, name) or 0 for name in names)
         target, before = ",".join(sorted(names)), self._grown_to
         if target != before[0] or pods > before[1]:
             self._risen = knative.now
-        self._grown_to = target, pods
+        self._grown_to = target, max(pods, before[1] if target == before[0] else 0)
         return replace(knative, risen=self._risen)
 
     def decide(self, snapshot: Reading) -> Plan | Ask[None]:

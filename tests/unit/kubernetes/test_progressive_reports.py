@@ -25,6 +25,7 @@ class Reporting(ProgressiveWorker):
 
     def __init__(self, knative: Knative) -> None:
         self._fenced, self._mirrored_at = True, -math.inf
+        self._risen, self._grown_to = 0.0, ("", 0)
         self.knative, self.written = knative, list[str]()
         self.took: list[tuple[str, float]] = []
         self.kind: Any = SimpleNamespace(context=SimpleNamespace(recorder=self))
@@ -80,3 +81,14 @@ def test_a_stage_that_ends_tells_how_long_it_took_and_how_it_ended() -> None:
     for action in ("stage-done", "halt", "word"):
         found._time(later, Turn(action=action))  # type: ignore[arg-type]
     assert found.took == [("done", 42.0), ("failed", 42.0)]
+
+
+async def test_pods_of_a_newcomer_that_come_and_go_are_no_progress_and_its_deadline_passes() -> None:
+    found = worker()
+    began = found.knative.now
+    for seconds, pods in ((0.0, 4), (10.0, 5), (300.0, 3), (300.0, 5), (300.0, 4), (10.0, 5)):
+        await found.after(seconds, pods)
+        found.knative = found._seen(found.knative)
+    assert found.knative.risen == began + 10.0
+    await found.after(10.0, 6)
+    assert found._seen(found.knative).risen == found.knative.now
