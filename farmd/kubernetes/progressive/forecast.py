@@ -96,10 +96,11 @@ def _scaled(knative: Knative, name: str, pods: int) -> Knative:
 
 def _peak(before: Knative, after: Knative, spec: OrchestratorSpec) -> int:
     """The most pods at once in a stage: what grows comes before what shrinks goes, or after it."""
-    pairs = [
-        (actual(before, each.revision_name) or 0, actual(after, each.revision_name) or 0)
-        for each in spec.stage_target_revisions
-    ]
+    stage = {each.revision_name for each in spec.stage_target_revisions}
+    pairs = [(actual(before, name) or 0, actual(after, name) or 0) for name in stage]
+    # What a jump does not name goes in it.
+    gone = {each.revision_name for each in spec.initial_revisions} - stage
+    pairs += [(actual(before, name) or 0, 0) for name in gone]
     if spec.rollout_strategy == RESOURCE_UTIL_STRATEGY:
         return max(sum(old for old, _ in pairs), sum(new for _, new in pairs))
     return sum(max(pair) for pair in pairs)

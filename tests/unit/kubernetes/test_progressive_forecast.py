@@ -85,6 +85,13 @@ def test_a_rollout_within_today_s_room_takes_no_more_pods_than_there_were():
     assert {each.peak for each in forecast.ahead(knative, made.spec)} == {10}
 
 
+def test_a_jump_counts_the_pods_of_what_it_does_not_name():
+    knative = replace(pushed(4, 4, 20), settings=Settings(enabled=False))
+    made = sync.sync(knative)
+    assert made.spec is not None
+    assert [each.peak for each in forecast.ahead(knative, made.spec)] == [8]
+
+
 def test_a_third_revision_replaces_the_second_first_and_then_the_first():
     ten = (10, 10)
     stage = (target(A, 60, 6, "down", bounds=ten), target(B, 40, 4, "up", newest=True, bounds=ten))
