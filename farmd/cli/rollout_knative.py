@@ -184,10 +184,11 @@ async def _planned(there: _There, asked: planning.Asked) -> planning.Planned:
     live = await there.services.template(*place)
     if live is None:
         return planning.first(asked.service, "/".join(place))
-    if planning.same(live, asked.template):
-        return planning.Planned(name="/".join(place), reason="its template stands already")
+    pushes = not planning.same(live, asked.template)
+    if not (pushes or asked.service.spec.traffic):
+        return planning.Planned(name="/".join(place), reason=planning.STANDS)
     seen = await there.services.get(*place)
-    return planning.planned(seen, await there.services.base(), asked.service)
+    return planning.planned(seen, await there.services.base(), asked.service, pushes=pushes)
 
 
 async def pause(invocation: Invocation, place: Place, name: str) -> None:

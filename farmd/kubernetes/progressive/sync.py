@@ -66,7 +66,7 @@ def _created(knative: Knative) -> Sync:
     start = targets.initial_target_revisions(knative, newest)
     serves = reading.names(start)
     own = traffic.ours(knative)
-    follow = _followed(knative) if own else targets.spelt(knative.service.spec.traffic)
+    follow = followed(knative) if own else targets.spelt(knative.service.spec.traffic)
     wanted = targets.final_target_revisions(knative, newest, targets.entries(follow))
     bad = (newest,) if own and start and newest in reading.names(wanted) - serves else ()
     if bad:
@@ -88,7 +88,7 @@ def _created(knative: Knative) -> Sync:
     return Sync(action="create", spec=spec, annotations=annotations, reason=f"it follows {follow}")
 
 
-def _followed(knative: Knative) -> str:
+def followed(knative: Knative) -> str:
     """What a record follows, also one that was released; the latest revision where there is none."""
     found = knative.orchestrator
     return found.metadata.annotations.get(FOLLOW, targets.LATEST) if found is not None else targets.LATEST
@@ -203,7 +203,7 @@ def _unknown(knative: Knative) -> str | None:
 
 def _retargeted(knative: Knative) -> Sync:
     """Another end, because of a new revision or another word."""
-    there, newest, follow = knative.record, targets.latest(knative), _followed(knative)
+    there, newest, follow = knative.record, targets.latest(knative), followed(knative)
     if not newest:
         return Sync()
     wanted = targets.final_target_revisions(knative, newest, targets.entries(follow))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,11 @@ from msgspec.structs import replace as changed
 
 from farmd.kubernetes.progressive import forecast, sync
 from farmd.kubernetes.progressive.model import Bounds, Knative
+from farmd.kubernetes.progressive.people import planning
+from farmd.kubernetes.progressive.people.found import Seen
 from farmd.kubernetes.progressive.settings import Settings
+from store.errors import InputInvalid
+from tests.knative_model import World
 from tests.knative_worlds import (
     autoscaler,
     configuration,
@@ -90,6 +95,39 @@ def test_a_jump_counts_the_pods_of_what_it_does_not_name():
     made = sync.sync(knative)
     assert made.spec is not None
     assert [each.peak for each in forecast.ahead(knative, made.spec)] == [8]
+
+
+def planned(*traffic: dict[str, object], name: str = C, pushes: bool = True) -> list[str]:
+    """The plan of a file for a service of four pods at rest, whose first revision is there, too."""
+    world = World(random.Random(1), Settings(ratio=50), Bounds(4, 4))
+    world.settle()
+    world.push(Bounds(4, 4))
+    world.settle()
+    scales = {"autoscaling.knative.dev/min-scale": "4", "rollout.knative.dev/over-consumption-ratio": "50"}
+    spec = {"template": {"metadata": {"name": name, "annotations": scales}}, "traffic": list(traffic)}
+    body = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "web"}}
+    asked = planning.parse(body | {"spec": spec}, "web.yaml")
+    seen = Seen(world.snapshot())
+    return planning.lines(planning.planned(seen, Settings(ratio=50), asked.service, pushes=pushes))
+
+
+def test_a_plan_goes_by_the_traffic_of_its_file():
+    pin, latest = {"revisionName": A, "percent": 100}, {"latestRevision": True, "percent": 100}
+    back = planned(pin, pushes=False)
+    assert back[0].startswith(f"ksvc/shop/web: {A} comes in 2 stages")
+    assert planned(pin)[0].startswith(f"ksvc/shop/web: {A} comes in 2 stages")
+    assert planned(latest) == planned()
+    assert planned()[0].startswith(f"ksvc/shop/web: {C} comes in 2 stages")
+    assert planned(latest, pushes=False) == ["ksvc/shop/web: its template stands already"]
+    assert "found web-00009, expected one of" in planned(pin | {"revisionName": "web-00009"})[0]
+
+
+def test_a_plan_refuses_a_name_that_a_revision_has():
+    with pytest.raises(InputInvalid) as refused:
+        planned(name=A)
+    assert refused.value.message == (
+        f"spec.template.metadata.name: found {A}, expected one that no revision has"
+    )
 
 
 def test_a_third_revision_replaces_the_second_first_and_then_the_first():

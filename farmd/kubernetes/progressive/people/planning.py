@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace as changed
 
-from farmd.kubernetes.progressive import forecast, sync
-from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.managed import ManagedFields
+from farmd.kubernetes.progressive import forecast, record, sync, targets
+from farmd.kubernetes.progressive.model import Knative, Sync
 from farmd.kubernetes.progressive.objects import (
     SERVICES,
     AutoscalerStatus,
@@ -28,7 +29,10 @@ from farmd.kubernetes.progressive.objects import (
 from farmd.kubernetes.progressive.people.found import Seen
 from farmd.kubernetes.progressive.settings import Settings, load_config_from_service
 from store.errors import InputInvalid
+from store.times import rfc3339
 from store.words import count_of
+
+STANDS = "its template stands already"
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,10 +89,17 @@ def first(asked: Service, name: str) -> Planned:
     return Planned(name=name, revision=revision, reason="the first revision gets all traffic at once")
 
 
-def planned(seen: Seen, base: Settings, asked: Service) -> Planned:
-    """The stages of a service whose template becomes that of ``asked``."""
-    knative = _pushed(seen.knative, base, asked)
-    newest = next(iter(knative.revisions.keys() - seen.knative.revisions.keys()))
+def planned(seen: Seen, base: Settings, asked: Service, *, pushes: bool = True) -> Planned:
+    """The stages of a service whose template becomes that of ``asked``, and its traffic, where that has some.
+    ``pushes``: whether it has another template.
+
+    Raises:
+        InputInvalid: the template names a revision that is there.
+    """
+    knative = _asked(seen.knative, base, asked)
+    newest = targets.latest(knative)
+    if pushes:
+        knative, newest = _pushed(knative, asked)
     plan = Planned(
         name=seen.name, revision=newest, strategy=knative.settings.strategy, ratio=knative.settings.ratio
     )
@@ -97,35 +108,73 @@ def planned(seen: Seen, base: Settings, asked: Service) -> Planned:
             plan, reason="the label rollout.farmd.io/enabled is missing: all traffic moves at once"
         )
     found = sync.sync(knative)
+    if found.action == "word":
+        knative = _heard(knative, found)
+        found = sync.sync(knative)
     if found.spec is None:
-        return changed(plan, reason=found.reason or "the rollout is held: nothing moves before it goes on")
+        return changed(plan, reason=found.reason or _still(knative, pushes=pushes))
     stages = forecast.ahead(knative, found.spec)
-    return changed(plan, stages=stages, peak=max((each.peak for each in stages), default=0))
+    ends = ", ".join(each.revision_name for each in found.spec.target_revisions)
+    return changed(plan, revision=ends, stages=stages, peak=max((each.peak for each in stages), default=0))
 
 
-def _pushed(knative: Knative, base: Settings, asked: Service) -> Knative:
-    """The service with another template, and the revision that Knative would make of it."""
-    before = knative.service
-    labels = {**before.metadata.labels, **asked.metadata.labels}
-    notes = {**before.metadata.annotations, **asked.metadata.annotations}
-    service = Service(
-        metadata=changed(before.metadata, labels=labels, annotations=notes),
-        spec=changed(before.spec, template=asked.spec.template),
+def _still(knative: Knative, *, pushes: bool) -> str:
+    """Why nothing moves."""
+    if knative.orchestrator is not None and record.paused(knative):
+        return "the rollout is held: nothing moves before it goes on"
+    if not pushes:
+        return STANDS
+    return f"its traffic stays where it is pinned: {sync.followed(knative)}"
+
+
+def _asked(knative: Knative, base: Settings, asked: Service) -> Knative:
+    """The service as a person has written it, before Knative made anything of that."""
+    before, meta = knative.service, knative.service.metadata
+    spec = changed(before.spec, template=asked.spec.template)
+    meta = changed(
+        meta,
+        labels={**meta.labels, **asked.metadata.labels},
+        annotations={**meta.annotations, **asked.metadata.annotations},
     )
+    if asked.spec.traffic:
+        spec = changed(spec, traffic=asked.spec.traffic)
+        writer = ManagedFields(
+            manager="kubectl",
+            time=rfc3339(knative.now),
+            fields_v1={"f:spec": {"f:traffic": {}}},
+        )
+        meta = changed(meta, managed_fields=(writer,))
+    service = Service(metadata=meta, spec=spec)
+    return replace(knative, service=service, settings=load_config_from_service(base, service)[0])
+
+
+def _pushed(knative: Knative, asked: Service) -> tuple[Knative, str]:
+    """The same with the revision that Knative would make of the template, and its name."""
+    meta = knative.service.metadata
     generation = knative.configuration.metadata.generation + 1 if knative.configuration is not None else 1
     template = asked.spec.template.metadata
-    name = template.name or f"{before.metadata.name}-{generation:05d}"
-    meta = Meta(name=name, namespace=before.metadata.namespace, annotations=template.annotations)
+    name = template.name or f"{meta.name}-{generation:05d}"
+    if name in knative.revisions:
+        field = "spec.template.metadata.name"
+        raise InputInvalid(f"{field}: found {name}, expected one that no revision has", field=field)
+    there = Meta(name=name, namespace=meta.namespace, annotations=template.annotations)
     status = ConfigurationStatus(observed_generation=generation, latest_created_revision_name=name)
     nothing = AutoscalerStatus(desired_scale=0, actual_scale=0)
-    return replace(
+    found = replace(
         knative,
-        service=service,
-        settings=load_config_from_service(base, service)[0],
         configuration=Configuration(metadata=Meta(generation=generation), status=status),
-        revisions={**knative.revisions, name: Revision(metadata=meta)},
+        revisions={**knative.revisions, name: Revision(metadata=there)},
         autoscalers={**knative.autoscalers, name: PodAutoscaler(metadata=Meta(name=name), status=nothing)},
     )
+    return found, name
+
+
+def _heard(knative: Knative, word: Sync) -> Knative:
+    """The same once a farm has the word on record."""
+    meta = knative.record.metadata
+    says = {**meta.annotations, **word.annotations}
+    kept = {key: text for key, text in says.items() if text is not None}
+    return replace(knative, orchestrator=changed(knative.record, metadata=changed(meta, annotations=kept)))
 
 
 def lines(found: Planned) -> list[str]:
