@@ -35,7 +35,8 @@ __all__ = [
 # An object's identity, ``str`` of its reference.
 Ref = str
 Verb = Literal["create", "update", "adopt", "repair", "replace", "release", "hand", "remove"]
-COLLECTING = frozenset({"release", "hand", "remove"})
+# The phases in which all that is wanted stands, or nothing is wanted any more.
+COLLECTING = frozenset({"sweeping", "deleting"})
 
 
 def owner_of(app: str) -> str:
@@ -173,8 +174,10 @@ class Plan:
 
     @property
     def collects(self) -> bool:
-        """Whether its changes take away what is not wanted any more."""
-        return bool(self.acts) and all(act.verb in COLLECTING for act in self.acts)
+        """Whether its changes take away all that is not wanted any more; a swap only hands over before its
+        end.
+        """
+        return bool(self.acts) and self.phase in COLLECTING
 
     @property
     def empty(self) -> bool:

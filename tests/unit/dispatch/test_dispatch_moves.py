@@ -135,6 +135,25 @@ async def test_an_object_is_handed_only_while_the_other_app_waits_for_it() -> No
         assert tried == 2
 
 
+async def test_a3_an_app_that_hands_over_in_a_swap_removes_nothing_before_its_last_step() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("x"), rc("old"), rc("keep"), rc("stays"))
+        await fleet.apply(rc("y"), app="next")
+        await fleet.reached(1)
+        await fleet.reached(1, app="next")
+        await fleet.apply(rc("x"), app="next", adopt=[ALL], prune=True, mass=True)
+        await fleet.told("waiting until", app="next")
+        slow = rc("slow", "--bad")
+        await fleet.apply(rc("y"), rc("keep"), rc("stays"), slow, adopt=[ALL], prune=True, deadline=900.0)
+        await fleet.reached(2, app="next")
+        await fleet.clock.advance(30)
+        found = await fleet.records()
+        assert (found["x"].part_of, found["y"].part_of) == ("apps/next", "apps/shop")
+        assert "old" in found
+        assert not found["old"].deleting
+        assert not [each for each in await fleet.fleet.audits("app.sweep") if "remove" in each.after]
+
+
 async def test_r31_an_app_that_ends_is_handed_nothing_at_its_end() -> None:
     """Another farm hands over while the app waits, and the app's farm has not heard of that at its end."""
     async with app_fleet("n1") as fleet:
