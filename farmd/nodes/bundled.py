@@ -104,6 +104,7 @@ class BundledNode:
     async def mark(self, call: Call, name: str, to: str, wish: Wish | None = None) -> Mutation:
         view = await _view(call, name)
         if wish is not None:
+            _refuse_others(call, view, wish)
             return await edit(call, view, _marked(view.record, wish, call), "node.adopt")
         mine = _mine(view.record, call)
         others = {field: owner for field, owner in view.record.parts.items() if field not in mine}

@@ -220,6 +220,15 @@ async def test_a_node_keeps_what_others_say_of_it_and_loses_what_the_app_said() 
         assert (await NodeStore(call.client, KEYS).get("n1")).record == Node(labels={"zone": "a"})
 
 
+async def test_a_field_of_a_node_that_one_app_says_is_not_adopted_by_another_that_says_the_same() -> None:
+    async with person() as call:
+        part, me, other = bundled("node"), acting(call), replace(call, part_of="apps/other")
+        wish = part.wish({"name": "n1", "labels": {"row": "7"}})
+        await commit(me, await part.create(me, wish))
+        with pytest.raises(Conflict, match=r"node/n1: labels\.row belongs to apps/shop"):
+            await part.mark(other, "n1", "apps/other", wish)
+
+
 async def test_a_node_that_nobody_knows_is_registered_with_what_is_said_of_it() -> None:
     async with person() as call:
         part, me = bundled("node"), acting(call)

@@ -622,6 +622,17 @@ async def test_two_apps_may_each_say_a_label_of_one_node() -> None:
         assert (node.labels, node.parts) == ({"zone": "a"}, {"labels.zone": "apps/next"})
 
 
+async def test_a1_a_label_that_one_app_says_is_refused_to_another_that_says_the_same() -> None:
+    async with app_fleet("n1") as fleet:
+        node = document("node", "n1", labels={"rack": "r1"})
+        await fleet.apply(node)
+        await fleet.reached(1)
+        await fleet.apply(node, app="next")
+        await fleet.told("node/n1: labels.rack belongs to apps/shop", app="next")
+        await fleet.clock.advance(30)
+        assert (await fleet.records("nodes"))["n1"].parts == {"labels.rack": MARK}
+
+
 async def test_r12_what_was_planned_before_a_person_spoke_is_refused() -> None:
     async with app_fleet("n1") as fleet:
         farm = fleet.fleet.farms["f0"]
