@@ -32,7 +32,6 @@ class Applied:
     failed: str = ""
     contended: dict[Ref, str] = field(default_factory=dict)
     repairs: dict[str, list[Time]] = field(default_factory=dict)
-    settles: float | None = None
 
     @property
     def ready(self) -> bool:
@@ -92,8 +91,6 @@ def _change(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
         found.acts.append(_difference("replace" if live.fixed else "update", entry, live))
     elif live.verdict != "ready":
         found.waiting[ref] = live.why or live.verdict
-        if live.settles is not None:
-            found.settles = min(live.settles, found.settles or live.settles)
 
 
 def _difference(verb: Verb, entry: Entry, live: Live) -> Act:

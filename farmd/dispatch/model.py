@@ -86,7 +86,7 @@ class Live:
     states otherwise; without a file none. ``fixed``: it takes no such change, and is made anew for it.
     ``busy``: what changes it now, so that it must wait. ``seq`` is the mark's number and ``created`` when the
     object was made, in Kubernetes alone; ``version`` is the one that was read. ``settles``: seconds until
-    time alone changes the verdict.
+    time alone changes the verdict, or until to look again, because nothing tells of a change.
     """
 
     ref: TypedReference

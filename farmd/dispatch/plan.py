@@ -38,7 +38,15 @@ def revisions(app: App, state: DispatchState) -> set[int]:
 
 
 def decide(shot: Snapshot) -> Plan:
-    """The next plan, from what stands and what people want."""
+    """The next plan, from what stands and what people want, and when to look again at what it waits for."""
+    plan = _decided(shot)
+    awaited = (shot.live.get(ref) for ref in {**plan.waiting, **plan.refused})
+    times = [live.settles for live in awaited if live is not None and live.settles is not None]
+    after = min([*times, *([] if plan.after is None else [plan.after])], default=None)
+    return plan if after == plan.after else dataclasses.replace(plan, after=after)
+
+
+def _decided(shot: Snapshot) -> Plan:
     app, state = shot.app, shot.state
     if restored := _restored(shot):
         return restored
@@ -135,7 +143,7 @@ def _repaired(
     trouble = {**refused, **kept.contended}
     text = listed([f"{ref}: {why}" for ref, why in sorted(trouble.items())])
     repairs = kept.repairs if kept.acts else shot.state.repairs
-    waits = (after, now.settles, REPAIR_SECONDS if kept.contended else None)
+    waits = (after, REPAIR_SECONDS if kept.contended else None)
     return Plan(
         acts=(*kept.acts, *acts),
         note=replace(shot.state, repairs=repairs) if kept.acts else None,

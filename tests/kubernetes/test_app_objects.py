@@ -15,6 +15,7 @@ from farmd.kubernetes.apps.api import Api
 from farmd.kubernetes.apps.applicator import Applicator
 from farmd.kubernetes.apps.discovery import Discovery
 from farmd.kubernetes.apps.marks import APPLIED, LABEL, MANAGER
+from farmd.kubernetes.apps.sight import LOOK_AGAIN_SECONDS
 from farmd.kubernetes.apps.watching import Watching
 from farmd.kubernetes.errors import Unavailable
 from farmd.kubernetes.pace import MOST_IN_FLIGHT
@@ -552,6 +553,26 @@ async def test_r12_an_answer_that_is_lost_is_unknown(world: World, monkeypatch: 
     monkeypatch.setattr(world.transport, "send", only_reads)
     with pytest.raises(OutcomeUnknown):
         await world.does(app, "create", entry)
+
+
+async def test_what_no_watch_shows_is_looked_at_again_soon_and_what_one_shows_is_not(world: World) -> None:
+    watching = Watching(world.transport, (world.namespace,), SystemClock(), system_rng())
+    api = Api(world.transport, Discovery(world.transport), "shop", lambda: 10.0, impersonate=False)
+    entry = await one(world, deployment())
+    app = Applicator(api, "shop", CLUSTER, SystemClock(), watching)
+    try:
+        await world.does(app, "create", entry)
+
+        async def shown() -> bool:
+            live = await world.look(app, entry)
+            return live is not None and (live.verdict, live.settles) == ("progressing", None)
+
+        await eventually(shown, what="the watch shows the object")
+    finally:
+        await watching.close()
+    live = await world.look(world.app(), entry)
+    assert live is not None
+    assert (live.verdict, live.settles) == ("progressing", LOOK_AGAIN_SECONDS)
 
 
 async def test_an_object_is_never_older_than_the_moment_at_which_it_was_made(world: World) -> None:

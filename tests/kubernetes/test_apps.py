@@ -214,6 +214,15 @@ async def test_what_the_apps_user_may_not_touch_is_blocked_with_the_servers_reas
     assert apps.config("a") is None
 
 
+async def test_an_app_goes_on_once_its_user_may_do_what_was_refused(apps: Apps) -> None:
+    await apps.farm("first")
+    await apps.apply("stranger", config("a", x="1"))
+    await apps.blocked("stranger", 'cannot get resource "configmaps"')
+    apps.allow("stranger")
+    await apps.reached("stranger", 1)
+    assert apps.config("a")["data"] == {"x": "1"}
+
+
 async def test_farmctl_previews_with_a_persons_own_login_and_waits_for_the_farm(
     apps: Apps, tmp_path: Path
 ) -> None:

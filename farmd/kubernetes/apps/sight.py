@@ -27,6 +27,9 @@ from store.apps import Entry, TypedReference
 from store.errors import StoreUnavailable
 from store.ports import Clock
 
+# What no watch shows, or the app may not read, is looked at again after this time while a step waits for it.
+LOOK_AGAIN_SECONDS = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class _Known:
@@ -122,7 +125,14 @@ class Sight:
             except Unavailable as error:
                 raise StoreUnavailable(error.message) from error
             except KubernetesError as error:
-                return Live(ref=entry.ref, busy=error.text or error.message)
+                return Live(ref=entry.ref, busy=error.text or error.message, settles=LOOK_AGAIN_SECONDS)
+
+    def _shown(self, ref: TypedReference, version: str) -> bool:
+        """Whether a watch shows this version of an object, and so will tell of the next one."""
+        resource = self._resources.get((ref.api_version, ref.kind))
+        if self._watching is None or resource is None:
+            return False
+        return self._watching.version(resource, ref) == version
 
     async def _unchanged(self, entry: Entry) -> Live | None:
         """What was found or written of an object, if a watch shows that it is the same; None: it must be
@@ -184,6 +194,7 @@ class Sight:
             seq=mark.seq if mark is not None and mark.cluster == self._cluster else 0,
             created=self._created(meta.get("creationTimestamp")),
             version=meta["resourceVersion"],
+            settles=None if self._shown(entry.ref, meta["resourceVersion"]) else LOOK_AGAIN_SECONDS,
         )
         self._known[ref] = _Known(entry, found, live)
         return live

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -461,6 +462,38 @@ def test_an_object_in_use_is_waited_for_by_its_name() -> None:
     found.things["rc/b"].busy = ""
     found.run()
     assert set(found.things) == {"rc/a"}
+
+
+@pytest.mark.parametrize(
+    ("live", "why"),
+    [
+        ({"owner": "apps/shop", "verdict": "progressing", "why": "0 of 2 updated"}, "waiting"),
+        ({"owner": "apps/shop", "busy": "is being deleted"}, "waiting"),
+        ({"busy": "cannot get it"}, "waiting"),
+        ({"differs": ("value",)}, "refused"),
+    ],
+)
+def test_what_nothing_tells_of_is_looked_at_again_while_a_step_waits_for_it(live: Any, why: str) -> None:
+    found = World()
+    found.apply("shop", entry("rc/web"), deadline=60.0)
+    found.apps["shop"].state = DispatchState(seq=1, effective=1, since=found.now)
+    shot = found.snapshot("shop")
+    stands = Live(ref=ref("rc/web"), settles=7.0, **live)
+    plan = decide(dataclasses.replace(shot, live={"rc/web": stands}))
+    assert (list(getattr(plan, why)), plan.after) == (["rc/web"], 7.0)
+    told = dataclasses.replace(stands, settles=None)
+    assert decide(dataclasses.replace(shot, live={"rc/web": told})).after == 60.0
+
+
+def test_what_goes_and_of_which_nothing_tells_is_looked_at_again() -> None:
+    found = world((entry("rc/a"), entry("rc/b")))
+    found.apply("shop", entry("rc/a"), prune=True)
+    found.cycle("shop")
+    found.cycle("shop")
+    shot = found.snapshot("shop")
+    busy = dataclasses.replace(shot.live["rc/b"], busy="held by a finalizer", settles=7.0)
+    plan = decide(dataclasses.replace(shot, live={**shot.live, "rc/b": busy}))
+    assert (plan.phase, plan.waiting, plan.after) == ("sweeping", {"rc/b": "held by a finalizer"}, 7.0)
 
 
 def test_an_object_that_is_being_deleted_and_wanted_again_is_made_once_it_is_gone() -> None:
