@@ -223,6 +223,36 @@ async def test_an_app_goes_on_once_its_user_may_do_what_was_refused(apps: Apps) 
     assert apps.config("a")["data"] == {"x": "1"}
 
 
+@pytest.mark.parametrize("keep", [True, False])
+async def test_what_an_apps_user_may_not_read_any_more_is_not_taken_for_gone(apps: Apps, keep: bool) -> None:
+    farm = await apps.farm("first")
+    await apps.apply("shop", config("a", x="1"))
+    await apps.reached("shop", 1)
+    await farm.close()
+    apps.disallow("shop")
+    mutation, _ = await words.delete(apps.call, "shop", keep=keep)
+    await commit(apps.call, mutation)
+    await apps.farm("second")
+    await apps.blocked("shop", 'User "farmd:app:shop" cannot get resource "configmaps"')
+    assert apps.config("a")["metadata"]["labels"] == {LABEL: "shop"}
+    apps.allow("shop")
+    await apps.until("shop", "gone", lambda now: now.stored is None)
+    found = apps.config("a")
+    assert found is None or (keep and LABEL not in found["metadata"].get("labels", {}))
+
+
+async def test_what_an_app_never_made_does_not_keep_it_from_its_end(apps: Apps) -> None:
+    await apps.farm("first")
+    body = {"metadata": {"name": "a", "labels": {LABEL: "other"}}}
+    apps.api.ask("POST", f"/api/v1/namespaces/{apps.namespace}/configmaps", body)
+    await apps.apply("stranger", config("a", x="1"))
+    await apps.blocked("stranger", 'cannot get resource "configmaps"')
+    mutation, _ = await words.delete(apps.call, "stranger", keep=False)
+    await commit(apps.call, mutation)
+    await apps.until("stranger", "gone", lambda now: now.stored is None)
+    assert apps.config("a")["metadata"]["labels"] == {LABEL: "other"}
+
+
 async def test_farmctl_previews_with_a_persons_own_login_and_waits_for_the_farm(
     apps: Apps, tmp_path: Path
 ) -> None:

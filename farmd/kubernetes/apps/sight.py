@@ -125,7 +125,20 @@ class Sight:
             except Unavailable as error:
                 raise StoreUnavailable(error.message) from error
             except KubernetesError as error:
-                return Live(ref=entry.ref, busy=error.text or error.message, settles=LOOK_AGAIN_SECONDS)
+                return self._unreadable(entry.ref, error.text or error.message)
+
+    def _unreadable(self, ref: TypedReference, why: str) -> Live:
+        """An object that may not be read now, which is not gone: the app's own, unless a watch shows that it
+        is not.
+        """
+        resource = self._resources.get((ref.api_version, ref.kind))
+        foreign = (
+            self._watching is not None
+            and resource is not None
+            and self._watching.lacks(resource, ref, self._app)
+        )
+        owner = "" if foreign else owner_of(self._app)
+        return Live(ref=ref, owner=owner, busy=why, settles=LOOK_AGAIN_SECONDS)
 
     def _shown(self, ref: TypedReference, version: str) -> bool:
         """Whether a watch shows this version of an object, and so will tell of the next one."""

@@ -81,6 +81,13 @@ class Watching:
                 return found.metadata.resource_version
         return ""
 
+    def lacks(self, resource: Resource, ref: TypedReference, app: str) -> bool:
+        """Whether a watch proves that no object of that name bears the app's label."""
+        watches = [each for each in self._of(resource) if each.source.namespace in ("", ref.namespace)]
+        shown = (each.store.get(ref.namespace, ref.name) for each in watches)
+        bears = any(found is not None and _app_of(found) == app for found in shown)
+        return not bears and any(each.synced and not each.doubt for each in watches)
+
     def own(self, resource: Resource, written: Mapping[str, Any]) -> None:
         """Know an object by the answer to an own write, unless the watch told of that version or a later
         one.
