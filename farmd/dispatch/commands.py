@@ -84,7 +84,8 @@ async def apply(
     known = await former(call, now)
     foreign = [str(each.ref) for each in (*known.values(), *bundle.entries) if not each.ref.own]
     if foreign:
-        app = replace(app, needs=await _needs(call, app, cluster, foreign[0]))
+        held = any(not each.ref.own for each in known.values())
+        app = replace(app, needs=await _needs(call, app, cluster, foreign[0], held=held))
     if not (bundle.entries or (mass and known)):
         gone = f"; --mass-removal --prune removes {listed(sorted(known))}" if known else ""
         raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")
@@ -165,11 +166,13 @@ def _settings(spec: AppSpec, now: Standing) -> App:
     return App(revision=was.revision + 1, paused=was.paused, resumed=was.resumed, needs=was.needs, **told)
 
 
-async def _needs(call: Call, app: App, cluster: str, ref: Ref) -> list[str]:
+async def _needs(call: Call, app: App, cluster: str, ref: Ref, *, held: bool) -> list[str]:
     """The features that an app with objects in Kubernetes needs: among them that of one cluster (R11).
+    ``held``: objects may stand in its present one, which nobody would collect from another.
 
     Raises:
-        Conflict: no farm serves it. InputInvalid: farms serve several, and none is named.
+        Conflict: no farm serves it. InputInvalid: farms serve several, and none is named; or another one than
+            the present is.
     """
     served = {
         feature
@@ -179,6 +182,9 @@ async def _needs(call: Call, app: App, cluster: str, ref: Ref) -> list[str]:
     }
     needed = [need for need in app.needs if need.startswith(CLUSTERS)]
     named = [f"{CLUSTERS}{cluster}"] if cluster else needed or sorted(served)
+    if held and needed and named != needed:
+        present = repr(needed[0].removeprefix(CLUSTERS))
+        refuse("--cluster", repr(cluster), f"{present}, where objects of the app are: prune them first")
     if len(named) > 1:
         refuse("--cluster", f"farms that serve {listed(named)}", "the name of one", field="cluster")
     if not named or named[0] not in {*served, *needed}:  # a farm of a cluster that is known comes back

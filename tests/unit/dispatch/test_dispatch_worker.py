@@ -13,7 +13,7 @@ import pytest
 
 from farmd.commands.mutation import Call, commit
 from farmd.dispatch import commands, looking
-from farmd.dispatch.bundle import AppSpec, parse
+from farmd.dispatch.bundle import AppSpec, Bundle, parse
 from farmd.dispatch.model import Act, Live
 from farmd.kinds import bundled, load
 from farmd.nodes.commands import label
@@ -22,7 +22,7 @@ from store import codec
 from store.apps import AppStore, Entry
 from store.clusters import CLUSTERS
 from store.entry import Stored
-from store.errors import Conflict, StoreUnavailable
+from store.errors import Conflict, InputInvalid, StoreUnavailable
 from store.failsafe import Failsafe
 from store.ports import Request
 from store.rcs import ReplicationController
@@ -293,6 +293,30 @@ async def test_what_the_api_server_refuses_is_tried_ever_more_seldom_until_it_sa
         await fleet.clock.advance(30.0)
         assert cluster.trials >= before + 3
         await fleet.told("not ready in time: configmap.core/x/settings (another reason)", within=900.0)
+
+
+async def test_the_cluster_of_an_app_stays_as_long_as_it_has_objects_there() -> None:
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+
+    def bundle(*documents: dict[str, Any]) -> Bundle:
+        said = AppSpec(name="shop", namespace="x", prune=True)
+        return parse([(json.dumps(each), f"{at}.json") for at, each in enumerate(documents)], said)
+
+    async with app_fleet(farms=0) as fleet:
+        farm = await fleet.farm("f0", sections={"apps": lambda *_: _Refusing()})
+        for name in ("prod", "test"):
+            farm.farm.features.add(f"{CLUSTERS}{name}")
+        await fleet.clock.advance(1.0)
+        call, web = fleet.call, rc("web", replicas=0)
+        made = await commands.apply(call, bundle(web, settings), cluster="prod")
+        await commit(call, made.mutation)
+        for documents in ((web, settings), (web,)):
+            with pytest.raises(InputInvalid, match="--cluster: found 'test', expected 'prod', where objects"):
+                await commands.apply(call, bundle(*documents), cluster="test")
+        await commit(call, (await commands.apply(call, bundle(web))).mutation)
+        await fleet.reached(2)
+        moved = await commands.apply(call, bundle(web, settings), cluster="test")
+        assert moved.app.needs == [f"{CLUSTERS}test"]
 
 
 def _read_by_commands(stored: Stored[ReplicationController]) -> tuple[str, ...]:
