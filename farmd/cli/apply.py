@@ -108,6 +108,7 @@ async def _preparing(
     from farmd.dispatch import commands
     from farmd.dispatch.bundle import AppSpec, foreign_kinds, parse
     from farmd.dispatch.bundle_files import texts
+    from farmd.dispatch.standing import has_outside
 
     files = texts(paths, text_of, recursive=recursive)
     settings = AppSpec(name=app.removeprefix("app/"), **said)
@@ -120,8 +121,10 @@ async def _preparing(
         cluster=cluster,
     )
     if not (kinds := foreign_kinds(files)):
-        yield partial(make, parse(files, settings))
-        return
+        bundle = parse(files, settings)
+        if not await has_outside(invocation.call, bundle.app.name):
+            yield partial(make, bundle)
+            return
     async with login(invocation, Place(kubeconfig, context)) as person:
         bundle = parse(files, settings, await person.scopes(kinds))
         yield partial(make, bundle, outside=person.objects(bundle.app.name))

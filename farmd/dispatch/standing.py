@@ -20,6 +20,7 @@ from store.apps import entries as entries_of
 from store.clusters import CLUSTERS
 from store.entry import Stored
 from store.errors import AccessDenied, NotFound, RecordInvalid
+from store.keys import valid_name
 from store.listing import records
 from store.several import several
 from store.status import StatusStore
@@ -179,6 +180,19 @@ async def former(call: Call, now: Standing) -> dict[Ref, Entry]:
         except NotFound:
             continue  # its worker trimmed it since
     return found
+
+
+async def has_outside(call: Call, name: str) -> bool:
+    """Whether an app may have objects in Kubernetes, by the revisions that may have left something; one
+    without a name has none.
+
+    Raises:
+        InputInvalid: a bad name.
+    """
+    if not name:
+        return False
+    now = await standing(call, valid_name(name, "--app"))
+    return any(not entry.ref.own for entry in (await former(call, now)).values())
 
 
 async def snapshot(

@@ -215,6 +215,12 @@ def test_without_a_farm_the_wait_ends_with_8_and_says_so(farmctl: Farmctl, shop:
     assert "no farm that is alive applies apps" in late.err
 
 
+@pytest.mark.parametrize("name", ["bad name", "../x", "app/"])
+def test_a_name_that_no_app_can_have_is_refused_in_one_line(farmctl: Farmctl, shop: Path, name: str) -> None:
+    refused = farmctl("diff", "-f", str(shop), "--app", name)
+    assert (refused.code, "app: " in refused.err, "expected" in refused.err) == (2, True, True)
+
+
 def test_words_to_an_app(farmctl: Farmctl, shop: Path) -> None:
     farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
     assert farmctl.ok("app", "pause", "shop").out == "app/shop paused\n"

@@ -294,6 +294,29 @@ async def test_farmctl_previews_with_a_persons_own_login_and_waits_for_the_farm(
     assert "kind: found a Secret, expected none, or allow_secrets: true" in secret.err
 
 
+async def test_farmctl_counts_and_shows_what_goes_in_kubernetes_where_the_files_hold_none_of_it(
+    apps: Apps, tmp_path: Path
+) -> None:
+    kubeconfig, bundle = tmp_path / "kubeconfig", tmp_path / "shop.yaml"
+    kubeconfig.write_text(apps.api.kubeconfig())
+    person = Farmctl(apps.consul, apps.cluster.keys.prefix, variables={"KUBECONFIG": str(kubeconfig)})
+    web = {"apiVersion": "farmd/v1", "kind": "rc", "name": "web", "replicas": 0, "pod": POD}
+    await apps.farm("first")
+    await apps.apply("shop", web, config("a", x="1"), config("b", x="1"))
+    await apps.reached("shop", 1)
+    bundle.write_text(json.dumps(web))
+    words = ("-f", str(bundle), "--app", "shop", "--prune")
+    refused = await asyncio.to_thread(person, "apply", *words, "-y", "--no-wait")
+    going = f"configmap.core/{apps.namespace}/a, configmap.core/{apps.namespace}/b"
+    assert (refused.code, f"would remove 2 objects of 3: {going}" in refused.err) == (2, True)
+    assert list(await AppStore(apps.call.client, apps.call.keys).revisions("shop")) == [1]
+    shown = await asyncio.to_thread(person, "diff", *words, "--mass-removal")
+    assert f"- configmap.core/{apps.namespace}/b  in no file any more" in shown.out
+    nowhere = Farmctl(apps.consul, apps.cluster.keys.prefix, variables={"HOME": str(tmp_path)})
+    unseen = await asyncio.to_thread(nowhere, "diff", *words, "--mass-removal")
+    assert (unseen.code, "no cluster of Kubernetes is named" in unseen.err) == (2, True)
+
+
 class Cut:
     """Loses one write of an app: before it is sent, or its answer."""
 
