@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
 
 from farmd.cli.apply_cluster import looking
-from farmd.cli.cluster import Place
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
@@ -78,9 +76,13 @@ async def describe(invocation: Invocation, name: str) -> None:
 async def _objects(invocation: Invocation, now: Standing, known: Kept) -> list[_Object]:
     """The objects of the wanted revision, then what is left, each as it stands."""
     entries = known.entries
-    async with looking(invocation, now) as outside:
+    async with looking(invocation, now, only=True) as outside:
         live = await lives(_asking(invocation, now), entries, outside, judged=True)
-    shown = [_Object(entry, live.get(ref), _of(now, entry, live.get(ref))) for ref, entry in entries.items()]
+    asked = outside is not None
+    shown = [
+        _Object(entry, live.get(ref), _of(now, entry, live.get(ref), asked=asked))
+        for ref, entry in entries.items()
+    ]
     return sorted(
         (row for row in shown if row.live is not None or not row.entry.left),
         key=lambda row: (row.entry.left, row.entry.wave, str(row.entry.ref)),
@@ -93,10 +95,12 @@ def _asking(invocation: Invocation, now: Standing) -> Any:
     return replace(invocation.call, part_of=owner_of(now.name))
 
 
-def _of(now: Standing, entry: Entry, live: Live | None) -> str:
-    """One word for an object: what keeps it from being as its file says, else its verdict."""
+def _of(now: Standing, entry: Entry, live: Live | None, *, asked: bool) -> str:
+    """One word for an object: what keeps it from being as its file says, else its verdict. ``asked``: its
+    cluster was, if it lies in one.
+    """
     if live is None:
-        return "missing" if entry.ref.own or Place().configured(os.environ) else "unknown"
+        return "missing" if entry.ref.own or asked else "unknown"
     if live.owner != owner_of(now.name):
         return "nobody's" if not live.owner else "foreign"
     if entry.left:
@@ -195,9 +199,9 @@ async def _explain_object(invocation: Invocation, ref: str) -> None:
             continue
         shown += 1
         now = await standing(invocation.call, name)
-        async with looking(invocation, now) as outside:
+        async with looking(invocation, now, only=True) as outside:
             live = (await lives(_asking(invocation, now), {ref: entry}, outside, judged=True)).get(ref)
-        row = _Object(entry, live, _of(now, entry, live))
+        row = _Object(entry, live, _of(now, entry, live, asked=outside is not None))
         if invocation.settings.output in {"json", "yaml"}:
             emit(invocation, document("AppObject", {"app": name, **_plain_object(row)}))
             continue

@@ -41,7 +41,7 @@ async def pause(invocation: Invocation, name: str) -> None:
 @APP
 async def resume(invocation: Invocation, name: str) -> None:
     """Let farms go on with an app that is paused, or whose objects bear marks that Consul does not know."""
-    async with looking(invocation, await standing(invocation.call, name)) as outside:
+    async with looking(invocation, await standing(invocation.call, name), only=True) as outside:
         mutation = await words.resume(invocation.call, name, outside)
     await changes.apply(invocation, [mutation])
 

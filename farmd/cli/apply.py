@@ -127,4 +127,10 @@ async def _preparing(
             return
     async with login(invocation, Place(kubeconfig, context)) as person:
         bundle = parse(files, settings, await person.scopes(kinds))
-        yield partial(make, bundle, outside=person.objects(bundle.app.name))
+
+        async def checked() -> Application:
+            found = await make(bundle, outside=person.objects(bundle.app.name))
+            await person.check(found.app.needs)
+            return found
+
+        yield checked

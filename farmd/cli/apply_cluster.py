@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farmd.cli.cluster import Place, connected
 from farmd.cli.invocation import Invocation
+from store import codec
+from store.clusters import CLUSTERS, PinnedCluster
+from store.errors import InputInvalid
 from store.registration import cluster_id
 
 if TYPE_CHECKING:
@@ -46,6 +49,31 @@ class Login:
         found = {(api, kind): await self.discovery.find(api, kind) for api, kind in sorted(kinds)}
         return {(each.group, each.kind): each.namespaced for each in found.values() if each is not None}
 
+    async def other(self, needs: Sequence[str]) -> str:
+        """Why this is another cluster than the one that an app needs; empty: it is that one, or nobody
+        knows.
+        """
+        from farmd.kubernetes.identity import uid_of
+
+        for name in (need.removeprefix(CLUSTERS) for need in needs if need.startswith(CLUSTERS)):
+            entry = await self.invocation.client.read(self.invocation.keys.other_cluster(name))
+            pinned = codec.decode(PinnedCluster, entry.value, entry.key).uid if entry is not None else ""
+            found = await uid_of(self.transport, SECONDS) if pinned else ""
+            if found not in ("", pinned):
+                expected = f"that with the uid {pinned}, which farms know as {name}"
+                return f"kubeconfig: found the cluster with the uid {found}, expected {expected}"
+        return ""
+
+    async def check(self, needs: Sequence[str]) -> None:
+        """Refuse to speak of another cluster than the one that an app needs.
+
+        Raises:
+            InputInvalid: it is another one.
+        """
+        if why := await self.other(needs):
+            hint = "KUBECONFIG, --kubeconfig or --context says which cluster is asked"
+            raise InputInvalid(why, field="kubeconfig", hint=hint)
+
 
 @asynccontextmanager
 async def login(invocation: Invocation, place: Place) -> AsyncIterator[Login]:
@@ -62,15 +90,24 @@ async def login(invocation: Invocation, place: Place) -> AsyncIterator[Login]:
 
 
 @asynccontextmanager
-async def looking(invocation: Invocation, now: Standing) -> AsyncIterator[Outside | None]:
-    """An app's objects in Kubernetes; None: it has none, or no kubeconfig says where they are.
+async def looking(
+    invocation: Invocation, now: Standing, *, only: bool = False
+) -> AsyncIterator[Outside | None]:
+    """An app's objects in Kubernetes; None: it has none, or no kubeconfig says where they are. Whoever
+    ``only`` looks is told of a login to another cluster, and sees none of its objects.
 
     Raises:
-        InputInvalid, StoreError: as ``login``.
+        InputInvalid, StoreError: as ``login``. InputInvalid: it is a login to another cluster.
     """
     place = Place()
-    if not (now.outside and place.configured(os.environ)):
+    if now.stored is None or not (now.outside and place.configured(os.environ)):
         yield None
         return
     async with login(invocation, place) as found:
+        needs = now.stored.record.needs
+        if only and (why := await found.other(needs)):
+            invocation.say(why)
+            yield None
+            return
+        await found.check(needs)
         yield found.objects(now.name)

@@ -19,6 +19,7 @@ from farmd.replication.commands import set_replicas
 from store import codec
 from store.apps import KIND, AppStore, DispatchState
 from store.audit import AuditReader, Filter
+from store.clusters import PinnedCluster
 from store.work import Work
 from tests.farmctl import Farmctl, Result
 from tests.fleet import eventually
@@ -315,6 +316,31 @@ async def test_farmctl_counts_and_shows_what_goes_in_kubernetes_where_the_files_
     nowhere = Farmctl(apps.consul, apps.cluster.keys.prefix, variables={"HOME": str(tmp_path)})
     unseen = await asyncio.to_thread(nowhere, "diff", *words, "--mass-removal")
     assert (unseen.code, "no cluster of Kubernetes is named" in unseen.err) == (2, True)
+
+
+async def test_farmctl_shows_nothing_of_another_cluster_than_the_farms(apps: Apps, tmp_path: Path) -> None:
+    kubeconfig, bundle = tmp_path / "kubeconfig", tmp_path / "shop.yaml"
+    kubeconfig.write_text(apps.api.kubeconfig())
+    person = Farmctl(apps.consul, apps.cluster.keys.prefix, variables={"KUBECONFIG": str(kubeconfig)})
+    farm = await apps.farm("first")
+    await apps.apply("shop", config("a", x="1"))
+    await apps.reached("shop", 1)
+    await farm.close()
+    key = apps.call.keys.other_cluster(apps.namespace)
+    await apps.call.client.put(key, codec.encode(PinnedCluster(uid="other")))
+    bundle.write_text(json.dumps(config("b", x="2")))
+    told = f"expected that with the uid other, which farms know as {apps.namespace}"
+    files = ("-f", str(bundle), "--app", "shop", "-n", apps.namespace)
+    for line in (
+        ("apply", *files, "-y", "--no-wait"),
+        ("app", "rollback", "shop", "-y"),
+        ("app", "delete", "shop", "-y"),
+    ):
+        refused = await asyncio.to_thread(person, *line)
+        assert (refused.code, told in refused.err) == (2, True), refused
+    shown = await asyncio.to_thread(person, "app", "describe", "shop")
+    assert (shown.code, told in shown.err) == (0, True)
+    assert shown.out.splitlines()[-1].split() == [f"configmap.core/{apps.namespace}/a", "unknown", "0"]
 
 
 class Cut:
