@@ -9,6 +9,7 @@ same entry.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -24,6 +25,8 @@ from store.errors import InputInvalid, refuse
 from store.keys import valid_name
 from store.mistakes import shown
 from store.quantities import Seconds
+
+_API_VERSION = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[a-z0-9]+")
 
 
 class AppSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -142,7 +145,7 @@ def _items(data: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
     if not isinstance(data, dict):
         refuse(f"{where}: document", shown(data), "a mapping with apiVersion and kind")
     api, kind = data.get("apiVersion"), data.get("kind")
-    if not isinstance(api, str) or not api:
+    if not isinstance(api, str) or ".." in api or not _API_VERSION.fullmatch(api):
         expected = f"{API_VERSION}, or that of a Kubernetes object"
         if api is None:
             raise InputInvalid(f"{where}: apiVersion: missing, expected {expected}", field="apiVersion")

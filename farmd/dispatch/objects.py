@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from farmd.dispatch.json_values import as_json
 from farmd.dispatch.scopes import SCOPES, scopes_of
 from farmd.dispatch.treatment import Treatment, checked
 from store import codec
@@ -42,6 +43,8 @@ _SERVERS = frozenset(
     }
 )
 _WORDS = {"true": True, "false": False}
+# What tells an object from others, which no field of it can be ignored in.
+_IDENTITY = ("apiVersion", "kind", "metadata", "metadata.name", "metadata.namespace")
 CRD = ("apiextensions.k8s.io", "CustomResourceDefinition")
 # Kinds whose loss takes other objects or data along: they stay unless the file says otherwise.
 _KEPT = {("", "Namespace"), ("", "PersistentVolumeClaim"), CRD}
@@ -101,12 +104,14 @@ def parse(
         InputInvalid: naming the place, the field, what was found and what was expected.
     """
     _refuse_foreign(data, where, secrets=secrets)
+    data = as_json(data, where)
     metadata = _mapping(data.get("metadata"), f"{where}: metadata")
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
         found = "generateName" if metadata.get("generateName") else shown(name)
         refuse(f"{where}: metadata.name", found, "a fixed name", field="metadata.name")
-    annotations = _annotations(metadata, where)
+    _segment(name, where, "metadata.name")
+    labels, annotations = _labels(metadata, where), _annotations(metadata, where)
     for key, expected in _HOOKS.items():
         if key in annotations:
             refuse(f"{where}: metadata.annotations.{key}", shown(annotations[key]), expected, field=key)
@@ -118,13 +123,14 @@ def parse(
         name=name,
     )
     left = {key: value for key, value in annotations.items() if key not in _ANNOTATIONS}
-    document = _stated(data, metadata, left, ref.namespace)
+    document = _stated(data, metadata, labels, left, ref.namespace)
     try:
         scopes_of(document)
     except InputInvalid as error:
         raise InputInvalid(f"{where}: {error.message}", **error.fields) from error
     said = {key: value for key, value in annotations.items() if key in _ANNOTATIONS}
     treatment = _said(said, _implied(left, identity, where), where)
+    _check_ignored(treatment.ignore, where)
     return Entry(ref=ref, document=document, **checked(treatment, where, OURS))
 
 
@@ -163,16 +169,46 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def _annotations(metadata: dict[str, Any], where: str) -> dict[str, str]:
-    found = _mapping(metadata.get("annotations") or {}, f"{where}: metadata.annotations")
+def _segment(name: str, where: str, field: str) -> None:
+    """Refuse a name that would be more or less than one part of a path, as the API server does."""
+    if name in (".", "..") or {"/", "%"} & set(name):
+        refuse(f"{where}: {field}", shown(name), "a name without / and %", field=field)
+
+
+def _texts(metadata: dict[str, Any], field: str, where: str) -> dict[str, str]:
+    """The labels or the annotations of an object."""
+    found = _mapping(metadata.get(field) or {}, f"{where}: metadata.{field}")
     for key, value in found.items():
-        place = f"{where}: metadata.annotations.{key}"
         if not isinstance(value, str):
-            refuse(place, shown(value), "text", field=key)
+            refuse(f"{where}: metadata.{field}.{key}", shown(value), "text", field=key)
+    return found
+
+
+def _labels(metadata: dict[str, Any], where: str) -> dict[str, str]:
+    found = _texts(metadata, "labels", where)
+    for key, value in found.items():
+        if key.startswith(OURS):
+            refuse(f"{where}: metadata.labels.{key}", shown(value), "none: farmd writes it", field=key)
+    return found
+
+
+def _annotations(metadata: dict[str, Any], where: str) -> dict[str, str]:
+    found = _texts(metadata, "annotations", where)
+    for key in found:
         if key.startswith(OURS) and key not in (*_ANNOTATIONS, SCOPES):
             near = nearest(key, sorted((*_ANNOTATIONS, SCOPES)))
-            raise InputInvalid(f"{place}: no such annotation{near}", field=key)
+            text = f"{where}: metadata.annotations.{key}: no such annotation{near}"
+            raise InputInvalid(text, field=key)
     return found
+
+
+def _check_ignored(paths: Iterable[str], where: str) -> None:
+    """Refuse to ignore what no path of names leads to, or what tells one object from another."""
+    key = f"{OURS}ignore"
+    for path in paths:
+        if path in _IDENTITY or "[" in path or not all(path.split(".")):
+            expected = "the path of a field, such as spec.replicas, and of no item of a list"
+            refuse(f"{where}: metadata.annotations.{key}", shown(path), expected, field=key)
 
 
 def _namespace(
@@ -190,16 +226,21 @@ def _namespace(
     if not (given or default):
         expected = "one, or -n NAMESPACE, or namespace: in the app's document"
         refuse(f"{where}: metadata.namespace", "none", expected, field="metadata.namespace")
+    _segment(given or default, where, "metadata.namespace")
     return given or default
 
 
 def _stated(
-    data: dict[str, Any], metadata: dict[str, Any], annotations: dict[str, str], namespace: str
+    data: dict[str, Any],
+    metadata: dict[str, Any],
+    labels: dict[str, str],
+    annotations: dict[str, str],
+    namespace: str,
 ) -> dict[str, Any]:
     """The object without what a server wrote into it, and with its namespace."""
-    kept = {
-        key: value for key, value in metadata.items() if key not in {*_SERVERS, "annotations", "namespace"}
-    }
+    told = {*_SERVERS, "labels", "annotations", "namespace"}
+    kept = {key: value for key, value in metadata.items() if key not in told}
+    kept |= {"labels": labels} if labels else {}
     kept |= {"namespace": namespace} if namespace else {}
     kept |= {"annotations": annotations} if annotations else {}
     return {**{key: value for key, value in data.items() if key != "status"}, "metadata": kept}

@@ -43,8 +43,8 @@ class Mark(NamedTuple):
 def marked(document: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     """A document with a mark."""
     meta = document["metadata"]
-    labels = {**meta.get("labels", {}), LABEL: mark.app}
-    annotations = {**meta.get("annotations", {}), APPLIED: str(mark)}
+    labels = {**(meta.get("labels") or {}), LABEL: mark.app}
+    annotations = {**(meta.get("annotations") or {}), APPLIED: str(mark)}
     return {**document, "metadata": {**meta, "labels": labels, "annotations": annotations}}
 
 

@@ -250,6 +250,50 @@ REFUSED = {
         DEPLOYMENT.format(annotations='{farmd.io/replace: "yes"}'),
         "metadata.annotations.farmd.io/replace: found 'yes', expected true or false",
     ),
+    "labels that are no mapping": (
+        CONFIG.replace("{name: settings}", "{name: settings, labels: [a]}"),
+        "f1.yaml:1: metadata.labels: found a list, expected a mapping",
+    ),
+    "label that is no text": (
+        CONFIG.replace("{name: settings}", "{name: settings, labels: {a: 1}}"),
+        "f1.yaml:1: metadata.labels.a: found 1, expected text",
+    ),
+    "a label of farmd's": (
+        CONFIG.replace("{name: settings}", "{name: settings, labels: {farmd.io/app: other}}"),
+        "f1.yaml:1: metadata.labels.farmd.io/app: found 'other', expected none: farmd writes it",
+    ),
+    "a name that leads elsewhere": (
+        CONFIG.replace("{name: settings}", "{name: a/status, namespace: n}"),
+        "f1.yaml:1: metadata.name: found 'a/status', expected a name without / and %",
+    ),
+    "a namespace that leads elsewhere": (
+        CONFIG.replace("{name: settings}", "{name: a, namespace: ..}"),
+        "f1.yaml:1: metadata.namespace: found '..', expected a name without / and %",
+    ),
+    "an api that leads elsewhere": (
+        "apiVersion: ../../v1\nkind: ConfigMap\n",
+        "f1.yaml:1: apiVersion: found '../../v1', expected farmd/v1, or that of a Kubernetes object",
+    ),
+    "a key that is nothing": (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: n}\ndata: {null: x}\n",
+        "f1.yaml:1: data: found the key nothing, expected text",
+    ),
+    "a value that JSON has not": (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: n}\ndata: {a: {b: [.inf]}}\n",
+        "f1.yaml:1: data.a.b[0]: found inf, expected a value of JSON",
+    ),
+    "a set": (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: n}\ndata: !!set {a}\n",
+        "f1.yaml:1: data: found ",
+    ),
+    "an ignored item of a list": (
+        DEPLOYMENT.format(annotations='{farmd.io/ignore: "spec.containers[0].image"}'),
+        "annotations.farmd.io/ignore: found 'spec.containers[0].image', expected the path of a field",
+    ),
+    "an ignored identity": (
+        DEPLOYMENT.format(annotations='{farmd.io/ignore: "spec.replicas, metadata"}'),
+        "f1.yaml:1: metadata.annotations.farmd.io/ignore: found 'metadata', expected the path",
+    ),
     "annotation that is no text": (
         DEPLOYMENT.format(annotations="{a: 1}"),
         "f1.yaml:1: metadata.annotations.a: found 1, expected text",
@@ -264,6 +308,18 @@ def test_bad_input_is_refused_in_one_line_with_file_line_and_field(case: str) ->
         of(text, name="shop")
     assert told in refused.value.message
     assert "\n" not in refused.value.message
+
+
+def test_names_that_are_numbers_are_text_as_kubectl_has_them_and_empty_labels_are_none() -> None:
+    """As in ingress-nginx's map of TCP ports to services."""
+    text = CONFIG.replace("{name: settings}", "{name: settings, namespace: n, labels: }")
+    entry = one(text.replace("{a: b}", '{9000: "shop/web:80", true: x, 1.5: [{2: y}]}'))
+    assert entry.document == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "settings", "namespace": "n"},
+        "data": {"9000": "shop/web:80", "true": "x", "1.5": [{"2": "y"}]},
+    }
 
 
 def test_a_secret_comes_in_by_a_persons_word_alone() -> None:
