@@ -28,6 +28,10 @@ _LABELS = {
 }
 
 
+# Numbers of targets are recorded as whole numbers of 64 bits.
+_DIGITS = 18
+
+
 class Mark(NamedTuple):
     """Whose an object is: the cluster's id, the app, and the number of the target that applied it last."""
 
@@ -58,7 +62,8 @@ def mark_in(annotations: Mapping[str, str]) -> Mark | None:
     text = annotations.get(APPLIED, "")
     cluster, _, rest = text.partition("/")
     app, _, seq = rest.partition("/")
-    return Mark(cluster, app, int(seq)) if cluster and app and seq.isdecimal() else None
+    counts = seq.isdecimal() and len(seq) <= _DIGITS
+    return Mark(cluster, app, int(seq)) if cluster and app and counts else None
 
 
 def owner(found: Mapping[str, Any], cluster: str) -> str:

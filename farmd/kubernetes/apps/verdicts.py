@@ -1,6 +1,7 @@
 """How far an object is, by the rules that kstatus reads them by: pure.
 
-What must never break: nothing is ready as long as its controller has not seen its last change.
+What must never break: nothing is ready as long as its controller has not seen its last change; and a status
+of a form that only its own kind knows says nothing, and ends no worker.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ READY = Verdict("ready")
 
 def judge(found: Found) -> Verdict:
     """The verdict on an object as the server has it."""
-    meta, status = found["metadata"], found.get("status") or {}
+    meta, status = found["metadata"], found.get("status")
+    status = status if isinstance(status, Mapping) else {}
     if meta.get("deletionTimestamp"):
         left = ", ".join(meta.get("finalizers") or ())
         return Verdict("progressing", f"is being deleted{f', held by {left}' if left else ''}")
     seen = status.get("observedGeneration")
-    if seen is not None and seen < meta.get("generation", 0):
+    if isinstance(seen, int) and seen < meta.get("generation", 0):
         return Verdict("progressing", "its controller has not seen the last change")
     group = found["apiVersion"].rpartition("/")[0]
     rule = _RULES.get((group, found["kind"]), _by_conditions)
@@ -29,11 +31,14 @@ def judge(found: Found) -> Verdict:
 
 
 def _condition(status: Found, kind: str) -> Mapping[str, Any]:
-    return next((each for each in status.get("conditions") or () if each.get("type") == kind), {})
+    said = status.get("conditions")
+    told = [each for each in said if isinstance(each, Mapping)] if isinstance(said, list) else []
+    return next((each for each in told if each.get("type") == kind), {})
 
 
 def _told(condition: Mapping[str, Any]) -> str:
-    return ": ".join(text for text in (condition.get("reason"), condition.get("message")) if text)
+    said = (condition.get("reason"), condition.get("message"))
+    return ": ".join(text for text in said if text and isinstance(text, str))
 
 
 def _waits(text: str) -> Verdict:
