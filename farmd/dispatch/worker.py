@@ -6,6 +6,7 @@ checks the claim and the very record of the app that was planned from.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -21,7 +22,7 @@ from farmd.dispatch.reading import Reader
 from farmd.dispatch.records import Records
 from farmd.dispatch.writing import Writing
 from farmd.runtime.wake import Wake
-from farmd.work.model import Outcome
+from farmd.work.model import Blocked, Outcome
 from farmd.work.named import DELETED, LOOK_AGAIN_SECONDS, NamedKind, NamedWorker
 from farmd.work.phases import Phases
 from store import operations
@@ -139,6 +140,9 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         again = waiting == before and any(str(act.ref) in waiting and not act.ref.own for act in plan.acts)
         self._pause = min(2 * self._pause, TRY_AGAIN_LIMIT) if again else LOOK_AGAIN_SECONDS
         text = listed([f"{ref}: {why}" for ref, why in sorted(waiting.items())])
+        await self.alert(
+            snapshot, dataclasses.replace(plan, blocked=plan.blocked or Blocked("refused", text))
+        )
         await self.block(text)
         return Outcome("blocked", self._pause, text)
 

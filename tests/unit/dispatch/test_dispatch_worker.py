@@ -260,10 +260,12 @@ class _Refusing:
     """A cluster that refuses all changes, with the trials."""
 
     def __init__(self) -> None:
-        self.why, self.trials = "forbidden", 0
+        self.why, self.trials, self.stands = "forbidden", 0, False
 
     async def read(self, entries: Mapping[str, Entry], steady: bool) -> Mapping[str, Live]:
-        return {}
+        """No object, or all of them as the app ``shop`` wants them."""
+        found = entries if self.stands else {}
+        return {ref: Live(ref=each.ref, owner=MARK, verdict="ready") for ref, each in found.items()}
 
     async def act(self, acts: Sequence[Act], seq: int) -> Mapping[str, str]:
         self.trials += 1
@@ -293,6 +295,27 @@ async def test_what_the_api_server_refuses_is_tried_ever_more_seldom_until_it_sa
         await fleet.clock.advance(30.0)
         assert cluster.trials >= before + 3
         await fleet.told("not ready in time: configmap.core/x/settings (another reason)", within=900.0)
+
+
+async def test_people_are_told_of_an_app_that_an_api_server_refuses_for_ten_minutes() -> None:
+    inbox, cluster = Inbox(), _Refusing()
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    async with app_fleet(farms=0) as fleet:
+        farm = await fleet.farm("f0", sections={"apps": lambda *_: cluster}, alerts=inbox)
+        farm.farm.features.add(f"{CLUSTERS}prod")
+        await fleet.clock.advance(1.0)
+        bundle = parse(
+            [(json.dumps(document), "app.json")], AppSpec(name="shop", namespace="x", deadline=7200)
+        )
+        await commit(fleet.call, (await commands.apply(fleet.call, bundle)).mutation)
+        await fleet.told("forbidden")
+        await fleet.clock.advance(580.0)
+        assert "app_shop" not in inbox.firing
+        await fleet.clock.advance(120.0)
+        assert "configmap.core/x/settings: forbidden" in inbox.firing["app_shop"].summary
+        cluster.stands = True
+        await fleet.reached(1)
+        assert "app_shop" in inbox.resolved
 
 
 async def test_the_cluster_of_an_app_stays_as_long_as_it_has_objects_there() -> None:
