@@ -17,7 +17,7 @@ from farmd.kubernetes.apps.discovery import Discovery
 from farmd.kubernetes.apps.marks import APPLIED, LABEL, MANAGER
 from farmd.kubernetes.apps.sight import LOOK_AGAIN_SECONDS
 from farmd.kubernetes.apps.watching import Watching
-from farmd.kubernetes.errors import Unavailable
+from farmd.kubernetes.errors import Gone, KubernetesError, Unavailable, UnexpectedAnswer, UnknownOutcome
 from farmd.kubernetes.pace import MOST_IN_FLIGHT
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock, system_rng
@@ -540,8 +540,6 @@ async def test_r12_an_answer_that_is_lost_is_unknown(world: World, monkeypatch: 
     app, entry = world.app(), await one(world, config(a="1"))
 
     async def lost(*_: object, **__: object) -> bytes:
-        from farmd.kubernetes.errors import UnknownOutcome
-
         raise UnknownOutcome("no answer")
 
     await world.look(app, entry)
@@ -553,6 +551,67 @@ async def test_r12_an_answer_that_is_lost_is_unknown(world: World, monkeypatch: 
     monkeypatch.setattr(world.transport, "send", only_reads)
     with pytest.raises(OutcomeUnknown):
         await world.does(app, "create", entry)
+
+
+async def test_r16_no_write_of_a_plan_goes_on_after_one_whose_outcome_is_unknown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, send, flying, begun = world.app(), world.transport.send, set[str](), asyncio.Event()
+    entries = world.entries(*(config(f"c{number}", a="1") for number in range(4)))
+    await app.read(entries, False)
+
+    async def lost(request: Request, timeout: float = 10.0) -> bytes:
+        if not request.write:
+            return await send(request, timeout)
+        if request.path.endswith("c0"):
+            await begun.wait()
+            raise UnknownOutcome("no answer")
+        flying.add(request.path)
+        if len(flying) == len(entries) - 1:
+            begun.set()
+        try:
+            return await asyncio.Event().wait()  # type: ignore[return-value]
+        finally:
+            flying.discard(request.path)
+
+    monkeypatch.setattr(world.transport, "send", lost)
+    with pytest.raises(OutcomeUnknown):
+        await world.does(app, "create", *entries.values())
+    assert flying == set()
+
+
+@pytest.mark.parametrize("kind", [UnexpectedAnswer, Gone])
+async def test_an_answer_that_nobody_expects_is_told_and_ends_no_worker(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: type[KubernetesError]
+) -> None:
+    app, entry, send = world.app(), await one(world, config(a="1")), world.transport.send
+    await world.look(app, entry)
+
+    async def odd(request: Request, timeout: float = 10.0) -> bytes:
+        if request.write:
+            raise kind("405: the server does not allow this method", status=405)
+        return await send(request, timeout)
+
+    monkeypatch.setattr(world.transport, "send", odd)
+    told = await world.does(app, "create", entry)
+    assert told == {str(entry.ref): "as farmd:app:shop: 405: the server does not allow this method"}
+
+
+async def test_a_server_that_is_lost_right_after_it_made_a_namespace_ends_no_worker(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, send = f"{world.namespace}-lost", world.transport.send
+    entry = await one(world, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    app = world.app()
+    await world.look(app, entry)
+
+    async def lost(request: Request, timeout: float = 10.0) -> bytes:
+        if not request.write and request.path.endswith(name):
+            raise Unavailable("no answer")
+        return await send(request, timeout)
+
+    monkeypatch.setattr(world.transport, "send", lost)
+    assert await world.does(app, "create", entry) == {}
 
 
 async def test_what_no_watch_shows_is_looked_at_again_soon_and_what_one_shows_is_not(world: World) -> None:

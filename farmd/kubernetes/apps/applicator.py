@@ -7,8 +7,8 @@ take is never touched.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from farmd.dispatch.model import Act, Ref, Rehearsal
@@ -23,14 +23,14 @@ from farmd.kubernetes.apps.verdicts import READY, judge
 from farmd.kubernetes.errors import (
     Conflict,
     FieldsTaken,
-    Forbidden,
     Invalid,
     KubernetesError,
-    NotFound,
-    Unavailable,
     UnknownOutcome,
 )
+from farmd.kubernetes.pace import MOST_IN_FLIGHT
+from store.apps import TypedReference
 from store.errors import OutcomeUnknown
+from store.several import several
 
 FOUNDED_SECONDS = 5.0
 PAUSE_SECONDS = 0.2
@@ -56,17 +56,17 @@ class Applicator(Sight):
         """Carry acts out, kind by kind in their order; the reasons of those that must wait.
 
         Raises:
-            OutcomeUnknown: nobody knows whether something was written.
+            OutcomeUnknown: nobody knows whether something was written; nothing is written any more.
         """
         waiting: dict[Ref, str] = {}
         for group in ordered(acts):
-            told = await asyncio.gather(*(self._one(act, seq) for act in group))
+            told = await several(partial(self._one, seq), group, MOST_IN_FLIGHT)
             waiting |= {str(act.ref): why for act, why in zip(group, told, strict=True) if why}
             if group[0].ref.kind in FOUNDATIONS and group[0].verb != "remove":
                 await self._founded([act for act in group if str(act.ref) not in waiting])
         return waiting
 
-    async def _one(self, act: Act, seq: int) -> str:
+    async def _one(self, seq: int, act: Act) -> str:
         """One act; why it must wait, empty if it is done."""
         async with self._gate:
             try:
@@ -76,7 +76,7 @@ class Applicator(Sight):
                 raise OutcomeUnknown(error.message) from error
             except FieldsTaken as error:
                 return _taken(error)
-            except (Conflict, NotFound, Forbidden, Invalid, Unavailable) as error:
+            except KubernetesError as error:
                 return f"as {user_of(self._app)}: {error.text or error.message}"
         return ""
 
@@ -143,11 +143,16 @@ class Applicator(Sight):
         """Wait for a moment until what others live in is there; else these are refused, and tried later."""
         until = self._clock.mono() + FOUNDED_SECONDS
         for act in acts:
-            while self._clock.mono() < until:
-                found = await self._api.get(act.ref)
-                if found is not None and judge(found) == READY:
-                    break
+            while self._clock.mono() < until and not await self._stands(act.ref):
                 await self._clock.sleep(PAUSE_SECONDS)
+
+    async def _stands(self, ref: TypedReference) -> bool:
+        """Whether an object is there and ready, as far as the server tells that now."""
+        try:
+            found = await self._api.get(ref)
+        except KubernetesError:
+            return False
+        return found is not None and judge(found) == READY
 
     def follow(self, refs: Collection[Ref]) -> None:
         """The watches tell of all objects with the app's label."""
