@@ -614,6 +614,19 @@ async def test_a_server_that_is_lost_right_after_it_made_a_namespace_ends_no_wor
     assert await world.does(app, "create", entry) == {}
 
 
+@pytest.mark.parametrize("verb", ["remove", "release", "update", "replace"])
+async def test_a1_what_a_plan_did_not_read_is_left_alone_once_it_bears_another_mark(
+    world: World, verb: Verb
+) -> None:
+    """A watch showed it as the app's own, made too late; another app has it since."""
+    entry = await one(world, config(a="1"))
+    await world.does(world.app("other"), "create", entry)
+    before = world.there(path(world))
+    told = await world.does(world.app(), verb, entry)
+    assert told == {str(entry.ref): "as farmd:app:shop: it is not the app's any more"}
+    assert world.there(path(world)) == before
+
+
 async def test_what_no_watch_shows_is_looked_at_again_soon_and_what_one_shows_is_not(world: World) -> None:
     watching = Watching(world.transport, (world.namespace,), SystemClock(), system_rng())
     api = Api(world.transport, Discovery(world.transport), "shop", lambda: 10.0, impersonate=False)

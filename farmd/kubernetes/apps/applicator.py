@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from farmd.dispatch.model import Act, Ref, Rehearsal
+from farmd.dispatch.model import Act, Ref, Rehearsal, owner_of
 from farmd.dispatch.scopes import scopes_of
 from farmd.kubernetes.apps import compare, marks
 from farmd.kubernetes.apps.api import Object, taken_over, user_of
@@ -85,7 +85,7 @@ class Applicator(Sight):
         if act.verb == "create":
             await self._bring(act, None, self._mark(seq))
             return
-        found = known or await self._api.get(act.ref)
+        found = known or await self._unread(act)
         match act.verb:
             case "remove" | "replace" if found is not None:
                 await dereference_scopes(self._api, act.ref, scopes_of(found))
@@ -97,6 +97,18 @@ class Applicator(Sight):
                 await self._api.mark(act.ref, found, {marks.LABEL: act.to}, texts)
             case "update" | "repair" | "adopt" if found is not None:
                 await self._bring(act, found, self._mark(seq))
+
+    async def _unread(self, act: Act) -> Object | None:
+        """An object that was not read before the plan, because a watch alone showed it: the app's own still.
+
+        Raises:
+            Conflict: somebody else has it by now.
+        """
+        found = await self._api.get(act.ref)
+        own = found is None or marks.owner(found, self._cluster) == owner_of(self._app)
+        if not (own or act.verb == "adopt"):
+            raise Conflict("it is not the app's any more", status=409)
+        return found
 
     def _mark(self, seq: int) -> Mark:
         return Mark(self._cluster, self._app, seq)
