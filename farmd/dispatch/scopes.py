@@ -15,13 +15,21 @@ from store.mistakes import shown
 SCOPES = "farmd.io/scopes"
 
 
-def scopes_of(found: Mapping[str, Any]) -> list[TypedReference]:
-    """The scopes that an object or a document names, which are in its namespace.
+def scopes_in(found: Mapping[str, Any]) -> list[TypedReference]:
+    """The scopes that an object as it stands is in, as far as its annotation has the form of one."""
+    try:
+        return scopes_of(found)
+    except InputInvalid:
+        return []
+
+
+def scopes_of(document: Mapping[str, Any]) -> list[TypedReference]:
+    """The scopes that a document names, which are in its namespace.
 
     Raises:
         InputInvalid: one has another form than ``<apiVersion>/<kind>/<name>``.
     """
-    metadata = found["metadata"]
+    metadata = document["metadata"]
     text = (metadata.get("annotations") or {}).get(SCOPES, "")
     names = [part.strip() for part in text.split(",") if part.strip()]
     return [_scope(name, metadata.get("namespace") or "") for name in dict.fromkeys(names)]

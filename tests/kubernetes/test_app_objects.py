@@ -627,6 +627,16 @@ async def test_a1_what_a_plan_did_not_read_is_left_alone_once_it_bears_another_m
     assert world.there(path(world)) == before
 
 
+async def test_scopes_that_somebody_wrote_wrongly_hold_up_no_change(world: World) -> None:
+    app, entry = world.app(), await one(world, config(a="1"))
+    await world.does(app, "create", entry)
+    for verb in ("update", "remove"):
+        world.api.patch(path(world), {"metadata": {"annotations": {"farmd.io/scopes": "what"}}})
+        await world.look(app, entry)
+        assert await world.does(app, verb, entry) == {}
+    assert await world.look(app, entry) is None
+
+
 async def test_what_no_watch_shows_is_looked_at_again_soon_and_what_one_shows_is_not(world: World) -> None:
     watching = Watching(world.transport, (world.namespace,), SystemClock(), system_rng())
     api = Api(world.transport, Discovery(world.transport), "shop", lambda: 10.0, impersonate=False)

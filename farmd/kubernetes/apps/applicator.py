@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from farmd.dispatch.model import Act, Ref, Rehearsal, owner_of
-from farmd.dispatch.scopes import scopes_of
+from farmd.dispatch.scopes import scopes_in, scopes_of
 from farmd.kubernetes.apps import compare, marks
 from farmd.kubernetes.apps.api import Object, taken_over, user_of
 from farmd.kubernetes.apps.marks import Mark, marked
@@ -88,7 +88,7 @@ class Applicator(Sight):
         found = known or await self._unread(act)
         match act.verb:
             case "remove" | "replace" if found is not None:
-                await dereference_scopes(self._api, act.ref, scopes_of(found))
+                await dereference_scopes(self._api, act.ref, scopes_in(found))
                 await self._api.delete(act.ref, found)
             case "release" if found is not None:
                 await self._api.mark(act.ref, found, {marks.LABEL: None}, {marks.APPLIED: None})
@@ -128,7 +128,7 @@ class Applicator(Sight):
                 raise Conflict("it was made meanwhile by somebody else", status=error.status) from error
         else:
             if not dry:
-                left = [scope for scope in scopes_of(found) if scope not in scopes]
+                left = [scope for scope in scopes_in(found) if scope not in scopes]
                 await dereference_scopes(self._api, act.ref, left)
             made = await self._change(act, entry.document, found, mark, dry=dry)
         if not dry:
