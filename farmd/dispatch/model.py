@@ -101,6 +101,11 @@ class Live:
     version: str | int = 0
     settles: float | None = None
 
+    @property
+    def denied(self) -> bool:
+        """Whether the API server takes no such change: what others change there is not compared."""
+        return bool(self.busy and self.differs) and not self.ref.own
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:

@@ -21,7 +21,8 @@ from store.apps import DispatchState
 class Preview:
     """The acts in order, each with its step (from 1; removals come after the last), and what stays.
 
-    ``waits`` are objects that something else changes first, ``refused`` those that the app may not take.
+    ``waits`` are objects that something else changes first, ``refused`` those that the app may not take, or
+    whose server does not take the change.
     ``notes`` are what a server says of changes that it would make. ``same`` are as their files say;
     ``blocked``: why nothing goes on from some point.
     """
@@ -49,7 +50,8 @@ def play(shot: Snapshot) -> Preview:
     for _ in range(most):
         plan = decide(dataclasses.replace(shot, state=state, live=live))
         found.refused |= plan.refused
-        found.waits |= plan.waiting
+        for ref, why in plan.waiting.items():
+            (found.refused if ref in live and live[ref].denied else found.waits)[ref] = why
         for ref in {**plan.refused, **plan.waiting}:
             if ref in live:
                 live[ref] = _free(shot, live[ref])

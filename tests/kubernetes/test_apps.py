@@ -288,6 +288,10 @@ async def test_farmctl_previews_with_a_persons_own_login_and_waits_for_the_farm(
     refused = await run(*apply)
     assert refused.code == 5
     assert f'configmap.core/{apps.namespace}/b: ConfigMap "b" is invalid: data[not a key]' in refused.err
+    bundle.write_text(json.dumps({**config("a"), "data": {"not a key": "1"}}))
+    refused = await run(*apply)
+    assert refused.code == 5
+    assert f'configmap.core/{apps.namespace}/a: ConfigMap "a" is invalid: data[not a key]' in refused.err
     assert list(await AppStore(apps.call.client, apps.call.keys).revisions("shop")) == [1]
     bundle.write_text(json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}))
     secret = await run(*apply)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from farmd.dispatch.model import Live
 from farmd.dispatch.plan import decide
 from farmd.dispatch.preview import play
-from store.apps import Entry
+from store.apps import Entry, TypedReference
 from tests.app_worlds import World, entry, world
 
 NAMES = tuple(f"rc/{name}" for name in "abcdef") + ("job/g", "job/h")
@@ -60,6 +62,19 @@ def test_the_preview_is_what_farms_do_when_nobody_interferes(seed: int) -> None:
     assert Counter(done) == Counter(carried_out)
     assert (shown.refused, shown.blocked) == ({}, None)
     assert set(shown.left) == {ref for ref in found.owned("shop") if ref in found.snapshot("shop").left}
+
+
+def test_a_change_that_the_server_takes_in_no_case_is_a_refusal_and_no_wait() -> None:
+    settings = TypedReference(api_version="v1", kind="ConfigMap", namespace="n", name="a")
+    found = world((entry("rc/a"),))
+    found.apply("shop", entry("rc/a"), Entry(ref=settings, document={"data": {"a": "2"}}))
+    shot = found.snapshot("shop")
+    why = "data is immutable"
+    stands = Live(ref=settings, owner="apps/shop", differs=("data.a",), busy=why, why=why)
+    shown = play(replace(shot, live={**shot.live, str(settings): stands}))
+    assert (shown.refused, shown.waits) == ({str(settings): why}, {})
+    going = replace(stands, differs=())
+    assert play(replace(shot, live={**shot.live, str(settings): going})).waits == {str(settings): why}
 
 
 def test_the_preview_says_of_an_object_that_is_being_deleted_and_wanted_again_that_it_waits() -> None:
