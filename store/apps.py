@@ -227,6 +227,8 @@ def tracker(revision: int, entries: Sequence[Entry], **told: Any) -> ResourceTra
             refuse("app", f"{name} twice", "each object once")
         known.add(name)
     body = codec.encode(list(entries))
+    if len(body) > MAX_BYTES:
+        raise TooLarge(f"app: found {len(body)} bytes, expected at most {MAX_BYTES}")
     packed = zlib.compress(body, 9)
     if len(packed) > MAX_PACKED_BYTES:
         raise TooLarge(f"app: found {len(packed)} bytes when packed, expected at most {MAX_PACKED_BYTES}")

@@ -68,6 +68,12 @@ def test_a_tracker_has_limits() -> None:
     noise = "".join(f"{n * 7919 % 100_003:05}" for n in range(400_000))
     with pytest.raises(TooLarge, match="expected at most 262144"):
         apps.tracker(1, [Entry(ref=RC, document={"text": noise})])
+    blank = len(codec.encode([Entry(ref=RC, document={"text": ""})]))
+    alike = " " * (apps.MAX_BYTES + 1 - blank)
+    with pytest.raises(
+        TooLarge, match=f"found {apps.MAX_BYTES + 1} bytes, expected at most {apps.MAX_BYTES}"
+    ):
+        apps.tracker(1, [Entry(ref=RC, document={"text": alike})])
 
 
 def test_trackers_sort_by_their_number_and_belong_to_their_app() -> None:
