@@ -122,7 +122,7 @@ async def restarted(
 
     def done(row: overview.PodRow, _over: bool) -> bool:
         if row.healthy and row.restarted < asked.counter <= row.restart:
-            hint = f"farmctl node get {asked.node} shows its version: upgrade the agent"
+            hint = f"farmctl node describe {asked.node} shows its version: upgrade the agent"
             raise Conflict(f"pod {asked.pod!r} is not restarted: {OLDER_AGENT}", id=asked.pod, hint=hint)
         return any(lasted >= asked.owner.min_healthy_time for lasted in spells.lasted([row]))
 
