@@ -20,7 +20,6 @@ from farmd.config.values import Mistake, read, unknown
 from store.mistakes import nearest
 from store.variables import of_workloads
 
-# What an agent tells workloads; a workload may be farmd itself.
 DEFAULT_PATH = Path("/etc/farmd/farmd.toml")
 CREDENTIAL = "consul-token"
 _FLAGS = {
@@ -175,6 +174,7 @@ def _environment_layers(env: Mapping[str, str], mistakes: list[str]) -> Iterator
         yield Layer("environment CONSUL_HTTP_TOKEN_FILE", {"store": file})
     if env.get("CONSUL_HTTP_ADDR"):
         yield Layer("environment CONSUL_HTTP_ADDR", {"store": {"address": env["CONSUL_HTTP_ADDR"]}})
+    # What an agent tells its workloads is no mistake: a workload may be farmd itself.
     given = {name for name in env if name.startswith("FARMD_") and not of_workloads(name)}
     known = {f"FARMD_{section}__{key.name}".upper(): (section, key) for section, key in every_key()}
     names = sorted([*known, "FARMD_CONFIG"])
