@@ -66,3 +66,8 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     def resolved(self) -> Alert:
         """The alert that ends this incident."""
         return msgspec.structs.replace(self, state="resolved")
+
+
+def one_line(text: str) -> str:
+    """A text as a summary: on one line, and cut where it is too long."""
+    return " ".join(text.split())[:MAX_SUMMARY]

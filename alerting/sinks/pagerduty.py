@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from alerting.alert import MAX_SUMMARY, Alert
+from alerting.alert import Alert
 from alerting.sinks.posting import Message, Poster
 from store.ports import Clock
 from store.times import rfc3339
@@ -72,7 +72,7 @@ class PagerDutySink:
     def _payload(self, alert: Alert, at: str) -> dict[str, Any]:
         told = {"description": alert.description} if alert.description else {}
         return {
-            "summary": alert.summary[:MAX_SUMMARY],
+            "summary": alert.summary,
             "source": self._source,
             "severity": SEVERITIES[alert.urgency],
             "timestamp": at,

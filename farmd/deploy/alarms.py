@@ -7,7 +7,7 @@ ends that alert. All follow from the durable state, so a farm that takes over te
 
 from __future__ import annotations
 
-from alerting.alert import Alert, Urgency
+from alerting.alert import Alert, Urgency, one_line
 from farmd.deploy.cycle import BY_HAND, Cycle
 from farmd.deploy.report import progress
 from farmd.deploy.sights import Reading, Sight
@@ -74,7 +74,7 @@ class Alarms:
         details = {"deployment_id": reading.stored.record.id, "service": service, "farm": self._context.farm}
         await self._incidents.tell(
             Alert(
-                summary=" ".join(summary.split())[:500],
+                summary=one_line(summary),
                 incident_key=alert_key(service),
                 urgency=urgency,
                 details=details,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from alerting.alert import Alert
+from alerting.alert import Alert, one_line
 from farmd.farm.incidents import Incidents
 from farmd.kubernetes.pin import Pin
 from farmd.work.context import Context
@@ -87,7 +87,7 @@ class Troubles:
         summary = f"Kubernetes {self._name!r}: {ALERTED[code]}: {self._said[code]}"
         details = {"cluster": self._name, "farm": self._context.farm}
         return Alert(
-            summary=summary[:500],
+            summary=one_line(summary),
             incident_key=self._key(code),
             urgency="high",
             details=details,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import structlog
 
-from alerting.alert import Alert
+from alerting.alert import Alert, one_line
 from farmd.farm.writer import Write
 from farmd.nodes import plan as planning
 from farmd.nodes import reader as reading
@@ -32,7 +32,6 @@ from store.work import Work
 
 log = structlog.get_logger()
 
-SUMMARY_LIMIT = 1024
 _THERE = {"lost_since": 0.0, "absent_since": 0.0}
 
 
@@ -127,7 +126,7 @@ class NodeWorker(Worker[Snapshot, Plan]):
 
     async def _tell(self, key: str, text: str, **details: str) -> None:
         details = {"node": self.claim.item, **details}
-        alert = Alert(summary=text[:SUMMARY_LIMIT], incident_key=key, urgency="low", details=details)
+        alert = Alert(summary=one_line(text), incident_key=key, urgency="low", details=details)
         await self.status.incidents.tell(alert)
 
     # -- writes ----------------------------------------------------------------------------------

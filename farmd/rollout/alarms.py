@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from alerting.alert import Alert, Urgency
+from alerting.alert import Alert, Urgency, one_line
 from farmd.farm.incidents import Incidents
 from farmd.rollout import faults, position
 from farmd.rollout.model import Plan, Snapshot
@@ -137,7 +137,7 @@ class Alarms:
     def _alert(self, rollout: Rollout, key: str, text: str, urgency: Urgency = "low") -> Alert:
         summary = f"rollout {rollout.name} to {rollout.to_manifest[:12]}: {text}"
         return Alert(
-            summary=" ".join(summary.split())[:500],
+            summary=one_line(summary),
             incident_key=key,
             urgency=urgency,
             details={

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import msgspec
 import structlog
 
-from alerting.alert import Alert
+from alerting.alert import Alert, one_line
 from farmd.commands.remains import pods_left
 from farmd.pods.ailing import tell_of_crashes, told, worst
 from farmd.pods.changes import NodeChanges
@@ -38,8 +38,6 @@ from store.signatures import UNSIGNED
 from store.status import Status
 
 log = structlog.get_logger()
-
-SUMMARY_LIMIT = 500
 
 
 class OwnerReading(Protocol):
@@ -229,7 +227,7 @@ class OwnerWorker(NamedWorker[R, P]):
     def _alert(self, key: str, text: str, **details: str) -> Alert:
         item = f"{self.kind.noun.words.noun}_id"
         return Alert(
-            summary=" ".join(text.split())[:SUMMARY_LIMIT],
+            summary=one_line(text),
             incident_key=key,
             urgency="low",
             details={item: self.claim.item, "farm": self.context.farm, **details},
