@@ -47,8 +47,7 @@ def creating(noun: Noun[Any, Any]) -> click.Command:
         async def write(mutation: Mutation) -> None:
             await noun.commit_create(invocation.call, mutation, by_id[mutation.change.id])
 
-        await apply(invocation, mutations, write)
-        await converge(invocation, noun, mutations)
+        await carry_out(invocation, noun, mutations, write)
 
     run.__doc__ = (
         f"Create {noun.words.many} from a file.\n\n"
@@ -66,8 +65,7 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
     ) -> None:
         prepare = partial(noun.update, invocation.call, now=now, retry=retry)
         mutations = await several(prepare, specs_of(noun, paths))
-        await apply(invocation, mutations)
-        await converge(invocation, noun, mutations)
+        await carry_out(invocation, noun, mutations)
 
     run.__doc__ = f"Change {noun.words.many} to what a file says.\n\n"
     if noun.pods is None:
@@ -90,9 +88,7 @@ def restarting(noun: Noun[Any, Any]) -> click.Command:
     """``restart``."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        mutation = await noun.restart(invocation.call, name)
-        await apply(invocation, [mutation])
-        await converge(invocation, noun, [mutation])
+        await carry_out(invocation, noun, [await noun.restart(invocation.call, name)])
 
     assert noun.pods is not None
     run.__doc__ = (
@@ -106,9 +102,7 @@ def enabling(noun: Noun[Any, Any]) -> click.Command:
     """``enable``."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        mutation = await noun.enable(invocation.call, name)
-        await apply(invocation, [mutation])
-        await converge(invocation, noun, [mutation])
+        await carry_out(invocation, noun, [await noun.enable(invocation.call, name)])
 
     what = "add and remove pods of" if noun.pods is not None else "act on"
     run.__doc__ = f"Let the farms {what} a {noun.words.one} again."
@@ -153,14 +147,23 @@ def saying(noun: Noun[Any, Any], word: str, say: Callable[[Call, str], Awaitable
     """A word to one item that ends by itself, such as ``pause``."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        mutation = await say(invocation.call, name)
-        await apply(invocation, [mutation])
-        await converge(invocation, noun, [mutation])
+        await carry_out(invocation, noun, [await say(invocation.call, name)])
 
     run.__doc__ = say.__doc__
     return command(word, mutates=True, waits=word != "pause")(
         target(noun.words.noun, objects(noun.kind))(run)
     )
+
+
+async def carry_out(
+    invocation: Invocation,
+    noun: Noun[Any, Any],
+    mutations: Sequence[Mutation],
+    write: Callable[[Mutation], Awaitable[Any]] | None = None,
+) -> None:
+    """Show all mutations, ask once, commit one after the other, and wait where that is asked for."""
+    await apply(invocation, mutations, write)
+    await converge(invocation, noun, mutations)
 
 
 async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequence[Mutation]) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
-from farmd.cli.noun_edit import converge
+from farmd.cli.noun_edit import carry_out
 from farmd.cli.options import command
 from farmd.replication import commands
 
@@ -17,6 +16,4 @@ from farmd.replication import commands
 @click.argument("replicas", type=int)
 async def set_replicas(invocation: Invocation, name: str, replicas: int) -> None:
     """Set how many pods a controller should have. Fewer than now asks first."""
-    mutation = await commands.set_replicas(invocation.call, name, replicas)
-    await apply(invocation, [mutation])
-    await converge(invocation, commands.RC, [mutation])
+    await carry_out(invocation, commands.RC, [await commands.set_replicas(invocation.call, name, replicas)])

@@ -7,11 +7,10 @@ from typing import Any, get_args
 
 import click
 
-from farmd.cli.changes import apply
 from farmd.cli.cluster import beside, is_ksvc
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
-from farmd.cli.noun_edit import converge, saying, text_of
+from farmd.cli.noun_edit import carry_out, saying, text_of
 from farmd.cli.options import Duration, command
 from farmd.rollout import asked as asking
 from farmd.rollout import commands, scaling
@@ -86,8 +85,7 @@ async def create(
     }
     changes = {name: value for name, value in changes.items() if value is not None}
     mutation = await asking.create(invocation.call, replace(asked, changes=changes))
-    await apply(invocation, [mutation])
-    await converge(invocation, ROLLOUT, [mutation])
+    await carry_out(invocation, ROLLOUT, [mutation])
 
 
 def _part(text: str | None) -> int | str | None:
@@ -102,15 +100,7 @@ def _parts(text: str | None) -> list[int | str | None] | None:
 pause = saying(ROLLOUT, "pause", commands.pause)
 resume = saying(ROLLOUT, "resume", commands.resume)
 abort = saying(ROLLOUT, "abort", commands.abort)
-
-
-@command("revert", mutates=True, waits=True)
-@target("rollout", objects(KIND))
-async def revert(invocation: Invocation, name: str) -> None:
-    """Go back to the old version at once; after the end: a rollout to the version before."""
-    mutation = await commands.revert(invocation.call, name)
-    await apply(invocation, [mutation])
-    await converge(invocation, ROLLOUT, [mutation])
+revert = saying(ROLLOUT, "revert", commands.revert)
 
 
 @command("approve", mutates=True, waits=True)
@@ -119,8 +109,7 @@ async def revert(invocation: Invocation, name: str) -> None:
 async def approve(invocation: Invocation, name: str, everything: bool) -> None:
     """Let the next stage begin; it skips no rest."""
     mutation = await commands.approve(invocation.call, name, everything=everything)
-    await apply(invocation, [mutation])
-    await converge(invocation, ROLLOUT, [mutation])
+    await carry_out(invocation, ROLLOUT, [mutation])
 
 
 @command("scale", mutates=True, waits=True, negative_numbers=True)
@@ -128,9 +117,7 @@ async def approve(invocation: Invocation, name: str, everything: bool) -> None:
 @click.argument("replicas", type=int)
 async def scale(invocation: Invocation, name: str, replicas: int) -> None:
     """Set how many pods there are to be in the end; both versions follow. Fewer than now asks first."""
-    mutation = await scaling.scale(invocation.call, name, replicas)
-    await apply(invocation, [mutation])
-    await converge(invocation, ROLLOUT, [mutation])
+    await carry_out(invocation, ROLLOUT, [await scaling.scale(invocation.call, name, replicas)])
 
 
 pause, resume, revert = (

@@ -46,7 +46,7 @@ async def abort(call: Call, target: str) -> Mutation:
 
 
 async def revert(call: Call, target: str) -> Mutation:
-    """Go back to the old version; after its end: a rollout to the version before the last one.
+    """Go back to the old version at once; after the end: a rollout to the version before.
 
     Raises:
         NotFound: there is none, and nothing to go back to.
