@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import click
 
 from farmd.cli.apply_lines import lines, plain
-from farmd.cli.changes import ask
+from farmd.cli.changes import CHANGES_DUE, ask
 from farmd.cli.invocation import Invocation
 from farmd.cli.output import document, emit
 from farmd.cli.progress import progress
@@ -21,7 +21,6 @@ from farmd.tables.model import clean
 from store.errors import Conflict, Locked
 
 TRIES = 3
-CHANGES_ARE_DUE = 3
 
 
 async def carry_out(
@@ -74,7 +73,7 @@ def rehearse(invocation: Invocation, found: Application, *, detailed: bool) -> N
             click.echo(clean(line))
     found.refuse()
     if detailed and found.due:
-        raise click.exceptions.Exit(CHANGES_ARE_DUE)
+        raise click.exceptions.Exit(CHANGES_DUE)
 
 
 async def _follow(invocation: Invocation, found: Application) -> None:

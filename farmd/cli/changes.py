@@ -21,6 +21,8 @@ from farmd.tables.model import clean
 from farmd.tables.words import differences
 from store.words import listed
 
+CHANGES_DUE = 3
+"""The exit code where something would change, of commands that were asked to tell that so."""
 _DONE = {
     "create": "created",
     "set-replicas": "scaled",

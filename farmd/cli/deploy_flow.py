@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import click
 
-from farmd.cli.changes import ask
+from farmd.cli.changes import CHANGES_DUE, ask
 from farmd.cli.invocation import Invocation
 from farmd.cli.log_stream import Wanted, stream
 from farmd.cli.noun_edit import going_on
@@ -26,7 +26,6 @@ from farmd.tables.model import clean
 from store.errors import Conflict, Locked, StoreError
 
 TRIES = 3
-CHANGES_ARE_DUE = 3
 LOGS, LINES = 3, 10
 """Of how many failed pods the last lines are shown, and how many lines."""
 
@@ -56,7 +55,7 @@ async def carry_out(
         if settings.dry_run:
             _rehearse(invocation, deployment, title)
             if detailed and deployment.aims:
-                raise click.exceptions.Exit(CHANGES_ARE_DUE)
+                raise click.exceptions.Exit(CHANGES_DUE)
             return
         deployment.refuse_held()
         for line in fitting(_lines(deployment, title), width_of(sys.stderr)):

@@ -1,4 +1,4 @@
-"""Errors → one line on stderr, a hint, and an exit code (guide: 0 ok … 130 interrupted)."""
+"""Errors → one line on stderr, a hint, and an exit code (docs/cli.md)."""
 
 from __future__ import annotations
 

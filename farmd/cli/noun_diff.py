@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from farmd.cli.changes import described
+from farmd.cli.changes import CHANGES_DUE, described
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import FILES, specs_of
 from farmd.cli.options import command
@@ -14,8 +14,6 @@ from farmd.cli.output import document, emit
 from farmd.commands.comparing import compare
 from farmd.commands.mutation import Change, title
 from farmd.commands.noun import Noun
-
-CHANGES_DUE = 3
 
 
 def comparing(noun: Noun[Any, Any]) -> click.Command:
