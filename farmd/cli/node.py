@@ -18,7 +18,7 @@ _COMMANDS = {
     "uncordon": ("farmd.cli.node_edit:uncordon", "Let pods onto a node again; ends its drain."),
     "drain": ("farmd.cli.node_drain:drain", "Move all pods off a node."),
     "undrain": ("farmd.cli.node_drain:undrain", "End a drain."),
-    "forget": ("farmd.cli.node_forget:forget", "Forget nodes that are gone for good."),
+    "forget": ("farmd.cli.node_edit:forget", "Forget nodes that are gone for good."),
 }
 
 

@@ -1,4 +1,4 @@
-"""``farmctl node register | label | taint | untaint | capacity | cordon | uncordon``."""
+"""``farmctl node register | label | taint | untaint | capacity | cordon | uncordon | forget``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes, taints_of_node, target, targets
 from farmd.cli.options import command
-from farmd.nodes import attributes, commands
+from farmd.nodes import attributes, commands, forgetting
 from store import quantities
 from store.errors import InputInvalid
 
@@ -114,3 +114,15 @@ async def cordon(invocation: Invocation, names: tuple[str, ...]) -> None:
 async def uncordon(invocation: Invocation, names: tuple[str, ...]) -> None:
     """Let pods onto nodes again; a drain ends."""
     await apply(invocation, [await commands.uncordon(invocation.call, name) for name in names])
+
+
+@command("forget", mutates=True)
+@_NODES
+async def forget(invocation: Invocation, names: tuple[str, ...]) -> None:
+    """Forget nodes that are gone for good: their records, registrations and what they last said.
+
+    Refused while a node's agent is there, while pods, reserved room or moves refer to it, while it has
+    volumes, or while it is neither lost nor cordoned. A machine that comes back registers anew, as a new node
+    without labels; where pods outlived that, its agent leaves them alone until farmctl node register.
+    """
+    await apply(invocation, [await forgetting.forget(invocation.call, name) for name in names])
