@@ -68,7 +68,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KeyChange:
     """One value that a reload would change; both values in a form for people."""
 
     key: str
@@ -112,10 +112,10 @@ def load(path: Path | None, env: Mapping[str, str], flags: Values | None = None)
     return Loaded(Config(**made), origins)
 
 
-def changes(before: Config, after: Config) -> list[Change]:
+def changes(before: Config, after: Config) -> list[KeyChange]:
     """The differences, key by key."""
     return [
-        Change(f"{section}.{key.name}", shown(old), shown(new), key.extra["reloadable"])
+        KeyChange(f"{section}.{key.name}", shown(old), shown(new), key.extra["reloadable"])
         for section, key in every_key()
         if (old := key.of(getattr(before, section))) != (new := key.of(getattr(after, section)))
     ]

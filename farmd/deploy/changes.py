@@ -13,7 +13,7 @@ from farmd.deploy.model import ServiceSpec
 from farmd.deploy.noun import owner_noun
 from farmd.deploy.ports import Client
 from farmd.deploy.sights import Sight, mark
-from farmd.pods.changes import Change, NodeChanges, grouped, removal, repair, reservations, wanted
+from farmd.pods.changes import NodeChanges, PodChange, grouped, removal, repair, reservations, wanted
 from farmd.work.context import Context
 from scheduler.model import FleetView, Request
 from scheduler.requirement import compile_request, next_instance
@@ -36,7 +36,7 @@ class Collector(Client):
     def __init__(self, context: Context, sight: Sight, request: Request, deployment: str) -> None:
         assert sight.owner is not None
         self.view: FleetView = context.fleet.view()
-        self.changes: list[Change] = []
+        self.changes: list[PodChange] = []
         self._sight = sight
         self._owner = sight.owner.record
         self._request = compile_request(request)
@@ -55,14 +55,14 @@ class Collector(Client):
         start = self._next.get(machine, 0)
         instance, self._next[machine] = next_instance(self._request, self.view[machine], start)
         intent = wanted(self._owner)
-        self.changes.append(Change("place", machine, instance, self._pod, intent, owner=self._owner.id))
+        self.changes.append(PodChange("place", machine, instance, self._pod, intent, owner=self._owner.id))
 
     async def replace(self, service: str, spec: ServiceSpec, place: Place) -> None:  # noqa: ARG002
         """Give a pod the new manifest where it stands."""
         state, owner = self._sight.pods[place], self._owner
         intent = wanted(owner, state.intent)
         self.changes.append(
-            Change("replace", *place, self._pod, intent, state.pod, state.intent, owner=owner.id)
+            PodChange("replace", *place, self._pod, intent, state.pod, state.intent, owner=owner.id)
         )
 
     async def stop(self, service: str, place: Place) -> None:
@@ -87,7 +87,7 @@ class Collector(Client):
         digest, instance = manifests.digest(body), f"{made.id}~0"
         labels = {**self._labels, POD_ID_LABEL: made.id}
         pod = Pod(manifest=digest, labels=labels, at=self._pod.at)
-        self.changes.append(Change("place", machine, instance, pod, Intent(digest, owner), owner=owner))
+        self.changes.append(PodChange("place", machine, instance, pod, Intent(digest, owner), owner=owner))
         self.bodies.append(manifests.ensure(self._keys, body))
         self.hooked = f"{machine}/{instance}"
 

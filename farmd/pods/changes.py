@@ -27,7 +27,7 @@ from store.pods import Place, Pod
 from store.transaction import Group
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
+class PodChange(msgspec.Struct, frozen=True, gc=False):
     """The change of one pod. ``pod`` and ``intent`` are the new records; None deletes them.
 
     ``standing`` and ``standing_intent`` are the versions that the change was planned from. ``owner`` owns the
@@ -92,7 +92,7 @@ class Note:
 class NodeChanges(msgspec.Struct, frozen=True, gc=False):
     """Changes that must happen together: of one pod, of a move, or of a node whose reservations change."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[PodChange, ...]
     reservations: tuple[Reservation, ...] = ()
     note: Note | None = None
 
@@ -105,13 +105,13 @@ def wanted(owner: Owner, standing: Stored[Intent] | None = None) -> Intent:
 
 def planned(
     owner: Owner, plan: PodPlan, pods: Mapping[Place, PodState], new: Pod, *, keep_age: bool = False
-) -> Iterator[Change]:
+) -> Iterator[PodChange]:
     """The changes of a plan. A replaced pod gets the age of ``new``, unless ``keep_age`` is set."""
     intent = wanted(owner)
     for place in plan.removals:
         yield removal(place, pods[place])
     for goal in plan.additions:
-        yield Change("place", goal.node, goal.instance, new, intent)
+        yield PodChange("place", goal.node, goal.instance, new, intent)
     for place in plan.repairs:
         if place not in plan.replacements:
             yield repair(owner, place, pods[place])
@@ -120,25 +120,25 @@ def planned(
         pod = msgspec.structs.replace(new, at=state.pod.record.at) if keep_age else new
         action: Literal["replace", "restart"] = "replace" if state.outdated(owner.manifest) else "restart"
         own = wanted(owner, state.intent)
-        yield Change(action, *place, pod, intent if own == intent else own, state.pod, state.intent)
+        yield PodChange(action, *place, pod, intent if own == intent else own, state.pod, state.intent)
 
 
-def repair(owner: Owner, place: Place, state: PodState) -> Change:
+def repair(owner: Owner, place: Place, state: PodState) -> PodChange:
     """The pod's intent as it was before it was lost or altered.
 
     A repair restarts nothing: that has its turn later, at the owner's pace.
     """
     counted = state.intent.record if state.intent is not None else wanted(owner)
     repaired = msgspec.structs.replace(counted, manifest=state.pod.record.manifest, owner=owner.id)
-    return Change("repair", *place, state.pod.record, repaired, state.pod, state.intent)
+    return PodChange("repair", *place, state.pod.record, repaired, state.pod, state.intent)
 
 
-def removal(place: Place, state: PodState, owner: str = "") -> Change:
+def removal(place: Place, state: PodState, owner: str = "") -> PodChange:
     """The removal of a pod and its intent."""
-    return Change("remove", *place, None, None, state.pod, state.intent, owner)
+    return PodChange("remove", *place, None, None, state.pod, state.intent, owner)
 
 
-def reservations(request: Request, changes: Sequence[Change], view: FleetView) -> dict[str, Reservation]:
+def reservations(request: Request, changes: Sequence[PodChange], view: FleetView) -> dict[str, Reservation]:
     """The new reservations of each node after all changes of one plan.
 
     They are computed together from the view that the places were chosen from, because a transaction writes a
@@ -163,13 +163,13 @@ def reservations(request: Request, changes: Sequence[Change], view: FleetView) -
 
 
 def grouped(
-    units: Iterable[Sequence[Change]], reservations: Mapping[str, Reservation]
+    units: Iterable[Sequence[PodChange]], reservations: Mapping[str, Reservation]
 ) -> Iterator[NodeChanges]:
     """One group for each unit; units that change the same node's reservations share one (R17)."""
     if not reservations:
         yield from (NodeChanges(tuple(unit)) for unit in units)
         return
-    together: dict[str, list[Change]] = {}
+    together: dict[str, list[PodChange]] = {}
     for unit in units:
         if not any(change.node in reservations for change in unit):
             yield NodeChanges(tuple(unit))
@@ -190,7 +190,7 @@ def together(units: Iterable[NodeChanges], note: Note) -> NodeChanges:
     return NodeChanges(changes, tuple(each for unit in found for each in unit.reservations), note)
 
 
-def _distinct(lists: Iterable[list[Change] | None]) -> list[list[Change]]:
+def _distinct(lists: Iterable[list[PodChange] | None]) -> list[list[PodChange]]:
     return list({id(members): members for members in lists if members is not None}.values())
 
 
@@ -229,7 +229,7 @@ def group(subject: NodeChanges, owner: str, keys: Keys, encode: Encode = codec.e
     return Group(tuple(ops), subject)
 
 
-def _operations(change: Change, owner: str, keys: Keys, encode: Encode) -> list[Operation]:
+def _operations(change: PodChange, owner: str, keys: Keys, encode: Encode) -> list[Operation]:
     pod_key = keys.pod(owner, change.node, change.instance)
     ops: list[Operation] = []
     if change.pod is not None:
@@ -249,7 +249,7 @@ def _operations(change: Change, owner: str, keys: Keys, encode: Encode) -> list[
     return ops + _intent_operations(change, owner, keys.intent(change.node, change.instance), encode)
 
 
-def _intent_operations(change: Change, owner: str, key: str, encode: Encode) -> list[Operation]:
+def _intent_operations(change: PodChange, owner: str, key: str, encode: Encode) -> list[Operation]:
     standing = change.standing_intent
     if change.intent is not None:
         value = rewritten(change.intent, standing) or encode(change.intent)
@@ -269,19 +269,19 @@ def audit_bytes(g: Group[NodeChanges]) -> int:
     return owners * 2 + sum((len(c.node) + len(c.instance) + 4) * 4 // 3 + 1 for c in g.subject.changes)
 
 
-def came(changes: list[Change]) -> list[str]:
+def came(changes: list[PodChange]) -> list[str]:
     """The pods that exist from now on, as the audit names them."""
     return [_named(change, change.owner) for change in changes if change.action in ("place", "take")]
 
 
-def went(changes: list[Change]) -> list[str]:
+def went(changes: list[PodChange]) -> list[str]:
     """The pods that exist no more, as the audit names them."""
     gone = [(change, change.owner) for change in changes if change.action == "remove"]
     gone += [(change, change.previous) for change in changes if change.action == "take"]
     return [_named(change, owner) for change, owner in gone]
 
 
-def relabelled(changes: list[Change]) -> list[str]:
+def relabelled(changes: list[PodChange]) -> list[str]:
     """The pods that stay and were changed, as the audit names them."""
     return [
         _named(change, change.owner)
@@ -290,5 +290,5 @@ def relabelled(changes: list[Change]) -> list[str]:
     ]
 
 
-def _named(change: Change, owner: str) -> str:
+def _named(change: PodChange, owner: str) -> str:
     return f"{owner}/{change.node}/{change.instance}" if owner else f"{change.node}/{change.instance}"

@@ -19,8 +19,8 @@ from typing import Any
 from farmd.cache.caches import Caches
 from farmd.farm.writer import Write, Writer
 from farmd.pods.changes import (
-    Change,
     NodeChanges,
+    PodChange,
     audit_bytes,
     came,
     encoder,
@@ -220,7 +220,7 @@ class Placement:
             if write.tree is not None:
                 write.tree.notify({write.key})
 
-    def _apply_pod(self, change: Change, owner: str, index: Mapping[str, int]) -> set[str]:
+    def _apply_pod(self, change: PodChange, owner: str, index: Mapping[str, int]) -> set[str]:
         key, changed = self._keys.pod(owner, change.node, change.instance), set[str]()
         if change.action == "take":
             former = self._keys.pod(change.previous, change.node, change.instance)
@@ -233,7 +233,7 @@ class Placement:
             self._caches.pods.wrote(key, change.pod, index[key], raw)
         return {key, *changed}
 
-    def _apply_intent(self, change: Change, owner: str, index: Mapping[str, int]) -> str:
+    def _apply_intent(self, change: PodChange, owner: str, index: Mapping[str, int]) -> str:
         key = self._keys.intent(change.node, change.instance)
         if change.action == "end":
             return key

@@ -8,7 +8,7 @@ from itertools import chain
 import msgspec
 
 from farmd.farm.writer import Write
-from farmd.pods.changes import Change, NodeChanges, Note, grouped, planned, removal, reservations, wanted
+from farmd.pods.changes import NodeChanges, Note, PodChange, grouped, planned, removal, reservations, wanted
 from farmd.replication import transfer
 from farmd.replication.model import Plan, Step
 from farmd.replication.reader import Reading
@@ -34,8 +34,8 @@ async def units(reading: Reading, plan: Plan, request: Request, context: Context
     rc, pods = reading.snapshot.rc, reading.snapshot.pods
     new = Pod(manifest=rc.manifest, labels=dict(request.labels), at=context.clock.now())
     intent = wanted(rc)
-    changes: list[tuple[Change, ...]] = [
-        (removal(place, pods[place]), Change("place", goal.node, goal.instance, new, intent))
+    changes: list[tuple[PodChange, ...]] = [
+        (removal(place, pods[place]), PodChange("place", goal.node, goal.instance, new, intent))
         for place, goal in plan.moves
     ]
     changes += [(change,) for change in planned(rc, plan, pods, new, keep_age=True)]
@@ -48,7 +48,7 @@ async def units(reading: Reading, plan: Plan, request: Request, context: Context
     return grouped(changes, reservations(request, flat, view)), _guards(reading, plan, context)
 
 
-def _bounded(units: list[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
+def _bounded(units: list[tuple[PodChange, ...]]) -> list[tuple[PodChange, ...]]:
     """Limit the changes of one node, because they share a transaction if its reservations change (R25).
 
     The rest is planned again after these are committed.
@@ -92,7 +92,7 @@ async def _step(
     """One step of a move: its changes, and the note on it."""
     coming: list[Assignment] = []
     going: list[Assignment] = []
-    changes: list[Change] = []
+    changes: list[PodChange] = []
     new, pods = Assignment(*step.new), reading.snapshot.pods
     if step.action in ("start", "place"):
         coming = [new]
@@ -143,11 +143,11 @@ async def _theirs(reading: Reading, step: Step, context: Context) -> bool:
     return bool(asked(await context.manifests.get(pod.manifest)))
 
 
-def _arrival(reading: Reading, step: Step, request: Request, context: Context) -> Change:
+def _arrival(reading: Reading, step: Step, request: Request, context: Context) -> PodChange:
     rc, standing = reading.snapshot.rc, context.fleet.intent(step.new)
     pod = Pod(manifest=rc.manifest, labels=dict(request.labels), at=context.clock.now())
     ours = standing if standing is not None and standing.record.owner == rc.id else None
-    return Change("place", *step.new, pod, wanted(rc, ours), None, ours)
+    return PodChange("place", *step.new, pod, wanted(rc, ours), None, ours)
 
 
 def _note(reading: Reading, step: Step, context: Context) -> Note:

@@ -14,7 +14,7 @@ import msgspec
 
 from farmd.farm.writer import Write
 from farmd.kinds import freed
-from farmd.pods.changes import Change, NodeChanges, Note, removal, repair, reservations, wanted
+from farmd.pods.changes import NodeChanges, Note, PodChange, removal, repair, reservations, wanted
 from farmd.rollout import serving
 from farmd.rollout.model import Action, Moves, Plan, Turn
 from farmd.rollout.noun import ROLLOUT, controller
@@ -44,28 +44,28 @@ def unit(reading: Reading, plan: Plan, request: Request, context: Context) -> No
     return NodeChanges(tuple(changes), tuple(changed.values()), _counted(reading, plan.moves, context))
 
 
-def _moved(reading: Reading, moves: Moves, request: Request, context: Context) -> list[Change]:
+def _moved(reading: Reading, moves: Moves, request: Request, context: Context) -> list[PodChange]:
     source, target = reading.snapshot.sides
     comes = source if moves.restores else target
     pod = Pod(manifest=comes.rc.manifest, labels=dict(request.labels), at=context.clock.now())
-    changes = list[Change]()
+    changes = list[PodChange]()
     for move in moves.moves:
         owner = target if move.way in ("refill", "trim") else source
         state = owner.pods[move.source] if move.source is not None else None
         if move.in_place and state is not None and move.source is not None:
             owners = (target.rc.id, source.rc.id)
             intent = wanted(target.rc, state.intent)
-            changes.append(Change("take", *move.source, pod, intent, state.pod, state.intent, *owners))
+            changes.append(PodChange("take", *move.source, pod, intent, state.pod, state.intent, *owners))
             continue
         if state is not None and move.source is not None:
             changes.append(removal(move.source, state, owner.rc.id))
         if move.target is not None:
             place = (move.target.node, move.target.instance)
-            changes.append(Change("place", *place, pod, wanted(comes.rc), owner=comes.rc.id))
+            changes.append(PodChange("place", *place, pod, wanted(comes.rc), owner=comes.rc.id))
     return changes
 
 
-def _repaired(reading: Reading, plan: Plan) -> list[Change]:
+def _repaired(reading: Reading, plan: Plan) -> list[PodChange]:
     sides = {side.rc.id: side for side in reading.snapshot.sides}
     return [
         msgspec.structs.replace(repair(sides[owner].rc, place, sides[owner].pods[place]), owner=owner)

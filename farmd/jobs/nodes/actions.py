@@ -19,7 +19,7 @@ from farmd.jobs.nodes.placing import Desk, labels_of, request_of
 from farmd.jobs.nodes.release import Release
 from farmd.jobs.nodes.report import GIVES_BACK
 from farmd.jobs.run_copy import RunCopy
-from farmd.pods.changes import Change, NodeChanges, Note, grouped, removal, together
+from farmd.pods.changes import NodeChanges, Note, PodChange, grouped, removal, together
 from scheduler.model import FleetView
 from store.families import RUNS
 from store.indexes import Indexes
@@ -54,7 +54,7 @@ def units(
     return [together(made, Note((write,), action, reason))]
 
 
-def _changes(reading: Reading, plan: Plan, run: Run, told_all: Release | None) -> Iterator[Change]:
+def _changes(reading: Reading, plan: Plan, run: Run, told_all: Release | None) -> Iterator[PodChange]:
     """What changes of each pod: ends first, because they free room."""
     job, now, closed = reading.stored.record, reading.snapshot.now, over(run)
     going = {member.id for member in plan.remove} | _spent(reading, closed)
@@ -64,14 +64,14 @@ def _changes(reading: Reading, plan: Plan, run: Run, told_all: Release | None) -
             continue
         if is_closed(closed, member.slot) or run.outcome or attempt_of(run, member.slot) > member.attempt:
             done = msgspec.structs.replace(state.pod.record, done=True)
-            yield Change("end", *place, done, None, state.pod, state.intent)
+            yield PodChange("end", *place, done, None, state.pod, state.intent)
     for place, state in (reading.pods[ident] for ident in sorted(going)):
         yield removal(place, state)
     for member in plan.release:
         place, state = reading.state(member)
         assert state.intent is not None
         assert told_all is not None
-        yield Change(
+        yield PodChange(
             "release", *place, state.pod.record, told_all.of(state.intent.record), state.pod, state.intent
         )
     # Members of a type share one record, which is then encoded once.
@@ -80,7 +80,7 @@ def _changes(reading: Reading, plan: Plan, run: Run, told_all: Release | None) -
         pod, attempt = pods[slot.type], attempt_of(run, slot)
         assert reading.places is not None
         intent = Intent(pod.manifest, job.id, vars=variables(job, slot, attempt), hold=job.gang)
-        yield Change("place", reading.places.nodes[slot], instance_of(job, slot, attempt), pod, intent)
+        yield PodChange("place", reading.places.nodes[slot], instance_of(job, slot, attempt), pod, intent)
 
 
 def _spent(reading: Reading, closed: Mapping[str, Indexes]) -> set[str]:
@@ -93,9 +93,9 @@ def _spent(reading: Reading, closed: Mapping[str, Indexes]) -> set[str]:
     }
 
 
-def _fitting(changes: Sequence[Change]) -> list[Change]:
+def _fitting(changes: Sequence[PodChange]) -> list[PodChange]:
     """The first changes that fit into one transaction, with the reservations of their nodes."""
-    found: list[Change] = []
+    found: list[PodChange] = []
     room, nodes = MAX_OPERATIONS - OTHER_OPERATIONS, set[str]()
     for change in changes:
         room -= _OPERATIONS[change.action] + (change.node not in nodes)
@@ -106,7 +106,7 @@ def _fitting(changes: Sequence[Change]) -> list[Change]:
     return found
 
 
-def _booked(job: Job, reading: Reading, changes: Sequence[Change], view: FleetView) -> Desk:
+def _booked(job: Job, reading: Reading, changes: Sequence[PodChange], view: FleetView) -> Desk:
     """The reservations after these changes."""
     desk = Desk.over(view)
     desk.free((each.node, each.instance) for each in changes if each.action in ("end", "remove"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.pods.changes import Change, reservations
+from farmd.pods.changes import PodChange, reservations
 from scheduler.fleet import node_view
 from scheduler.model import Request
 from store.entry import Stored
@@ -16,10 +16,10 @@ ASKED = {"cpu": 1.0}
 REQUEST = Request(
     manifest=Manifest(id="web", command=["x"], resources=ASKED), selector=parse(""), owner="rc1", labels={}
 )
-PLACE = Change("place", "n1", "web", Pod(manifest="a"), Intent(manifest="a", owner="rc1"))
+PLACE = PodChange("place", "n1", "web", Pod(manifest="a"), Intent(manifest="a", owner="rc1"))
 
 
-def made(book: Reserved, change: Change = PLACE) -> list[tuple[int, Reserved]]:
+def made(book: Reserved, change: PodChange = PLACE) -> list[tuple[int, Reserved]]:
     stored = Stored("reserved/n1", book, 7, b"")
     view = {"n1": node_view("n1", node=Node(capacity={"cpu": 2.0}), reserved=stored)}
     return [(one.index, one.record) for one in reservations(REQUEST, [change], view).values()]
@@ -34,5 +34,5 @@ def test_r17_new_room_is_reserved() -> None:
 
 
 def test_a_replacement_in_place_that_asks_for_the_same_changes_no_reservation() -> None:
-    replace = Change("replace", "n1", "web", PLACE.pod, PLACE.intent)
+    replace = PodChange("replace", "n1", "web", PLACE.pod, PLACE.intent)
     assert made(Reserved({"web": ASKED}, 3), replace) == []
