@@ -15,10 +15,10 @@ from farmd.services import commands
 from farmd.services.endpoints import Endpoint, serving
 from farmd.tables import services as service_tables
 from farmd.tables.model import Column, Table
-from farmd.tables.words import ago, pairs
+from farmd.tables.words import ago
 from store.audit import AuditReader, Filter
 from store.services import KIND, NOUN, Revision, Service
-from store.times import plain, rfc3339
+from store.times import plain
 
 if TYPE_CHECKING:
     from farmd.services.polling import Farms
@@ -55,15 +55,9 @@ async def describe(invocation: Invocation, name: str) -> None:
         click.echo(f"{NOUN}/{record.name}")
     else:
         facts = [
-            ("Name", record.name),
-            ("Id", record.id),
-            *_deployed(row),
-            ("Port", record.port),
-            ("Active", service_tables.active(row)),
-            ("Labels", pairs(record.labels)),
-            ("Age", f"{ago(call.clock.now(), record.created)}, created {rfc3339(record.created)}"),
+            *service_tables.facts(row, call.clock.now()),
             ("Endpoints", f"{len(found)} of {len(sightings)} pods"),
-            *(("Endpoint", f"{_where(each)}  {each.node}/{each.instance}") for each in found),
+            *(("Endpoint", f"{service_tables.where(each)}  {each.node}/{each.instance}") for each in found),
         ]
         revisions = {"Revisions (newest first)": _revisions(record, call.clock.now())} if record.mode else {}
         described.describe(invocation, facts, None, changes, revisions)
@@ -88,18 +82,7 @@ async def endpoints(invocation: Invocation, name: str) -> None:
             none = "no pod" if record.port else "no port, so no pod"
             empty = f"{none} of {NOUN} {service} is available"
         last = found
-        return Table(
-            kind="Endpoint",
-            rows=last,
-            columns=(
-                Column("ENDPOINT", _where),
-                Column("POD", lambda row: f"{row.node}/{row.instance}"),
-                Column("OWNER", lambda row: row.owner, wide=True),
-            ),
-            name=_where,
-            plain=plain,
-            empty=empty,
-        )
+        return service_tables.endpoints(last, empty)
 
     await show(invocation, read)
 
@@ -145,30 +128,4 @@ def _revisions(record: Service, now: float) -> Table:
         name=lambda row: f"{NOUN}/{record.name}@{row.number}",
         plain=plain,
         empty=f"no deployment of {NOUN} {record.name} is over",
-    )
-
-
-def _deployed(row: commands.ServiceRow) -> list[tuple[str, str]]:
-    """What a deployment made of it."""
-    record, version = row.record, row.record.version
-    if not record.mode:
-        return []
-    counts = f"{row.healthy} of {row.desired} healthy"
-    return [
-        ("Project", record.project or "none"),
-        ("Mode", f"{record.mode}, {counts}"),
-        ("Revision", str(record.revision) if version is not None else "none yet"),
-        ("Image", service_tables.image(version)),
-        (
-            "Deployment",
-            f"{row.deployment}; farmctl deployment status {row.deployment}" if row.deployment else "none",
-        ),
-    ]
-
-
-def _where(endpoint: Endpoint) -> str:
-    return (
-        f"[{endpoint.address}]:{endpoint.port}"
-        if ":" in endpoint.address
-        else f"{endpoint.address}:{endpoint.port}"
     )

@@ -1,4 +1,4 @@
-"""The table of services."""
+"""The tables of services and of endpoints, and the facts of one service."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from farmd.services.commands import ServiceRow
+from farmd.services.endpoints import Endpoint
 from farmd.tables.model import Column, Table
-from farmd.tables.words import ago
+from farmd.tables.words import ago, pairs
 from store.images import parse
 from store.services import NOUN, Version
-from store.times import plain
+from store.times import plain, rfc3339
 
 
 def table(rows: Sequence[ServiceRow], broken: Sequence[str], now: float) -> Table:
@@ -37,6 +38,55 @@ def table(rows: Sequence[ServiceRow], broken: Sequence[str], now: float) -> Tabl
         broken=broken,
         empty="no services",
     )
+
+
+def endpoints(rows: Sequence[Endpoint], empty: str, *, owners: bool = False) -> Table:
+    """One line for each endpoint of a service; ``owners``: a table that is not wide has their owners, too."""
+    return Table(
+        kind="Endpoint",
+        rows=rows,
+        columns=(
+            Column("ENDPOINT", where),
+            Column("POD", lambda row: f"{row.node}/{row.instance}"),
+            Column("OWNER", lambda row: row.owner, wide=not owners),
+        ),
+        name=where,
+        plain=plain,
+        empty=empty,
+    )
+
+
+def where(endpoint: Endpoint) -> str:
+    """Address and port, as programs take them."""
+    host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
+    return f"{host}:{endpoint.port}"
+
+
+def facts(row: ServiceRow, now: float) -> list[tuple[str, str]]:
+    """The lines of ``describe`` for a service, without its endpoints."""
+    record = row.record
+    return [
+        ("Name", record.name),
+        ("Id", record.id),
+        *(_deployed(row) if record.mode else ()),
+        ("Port", record.port),
+        ("Active", active(row)),
+        ("Labels", pairs(record.labels)),
+        ("Age", f"{ago(now, record.created)}, created {rfc3339(record.created)}"),
+    ]
+
+
+def _deployed(row: ServiceRow) -> list[tuple[str, str]]:
+    """What a deployment made of it."""
+    record, version = row.record, row.record.version
+    status = f"{row.deployment}; farmctl deployment status {row.deployment}"
+    return [
+        ("Project", record.project or "none"),
+        ("Mode", f"{record.mode}, {row.healthy} of {row.desired} healthy"),
+        ("Revision", str(record.revision) if version is not None else "none yet"),
+        ("Image", image(version)),
+        ("Deployment", status if row.deployment else "none"),
+    ]
 
 
 def image(version: Version | None) -> str:

@@ -11,9 +11,9 @@ from farmd.kinds import OTHER_NOUNS, title
 from farmd.overview import Row
 from farmd.services import commands
 from farmd.services.commands import ServiceRow
-from farmd.services.endpoints import Endpoint, serving
+from farmd.services.endpoints import serving
 from farmd.tables import services
-from farmd.tables.model import Column, Table
+from farmd.tables.model import Table
 from farmd.web.items import NamedList
 from farmd.web.lists import Described, ItemList, Line, Shape, text_of
 from store import families
@@ -22,7 +22,6 @@ from store.families import DEPLOYMENTS, SERVICES
 from store.keys import is_sentinel
 from store.named import decode_named
 from store.services import Service
-from store.times import plain
 
 
 class ServiceList(ItemList):
@@ -72,31 +71,7 @@ class ServiceList(ItemList):
         record = row.record
         _, sightings = await commands.Watch(call, record.id).look()
         found = serving(sightings, ())
-        facts = [
-            ("Name", record.name),
-            ("Id", record.id),
-            ("Project", record.project or "none"),
-            ("Mode", record.mode or "none"),
-            ("Image", services.image(record.version)),
-            ("Deployment", row.deployment or "none"),
-            ("Port", record.port),
-            ("Active", services.active(row)),
-            ("Healthy", f"{row.healthy} of {row.desired}"),
-        ]
-        tables = {f"Endpoints ({len(found)} of {len(sightings)} pods)": _endpoints(found, record.name)}
+        facts = services.facts(row, call.clock.now())
+        shown = services.endpoints(found, f"no pod of {record.name} is available", owners=True)
+        tables = {f"Endpoints ({len(found)} of {len(sightings)} pods)": shown}
         return Described(record.id, record.name, "", "", facts, tables, row, SERVICES.name)
-
-
-def _endpoints(found: Sequence[Endpoint], name: str) -> Table:
-    return Table(
-        kind="Endpoint",
-        rows=found,
-        columns=(
-            Column("ENDPOINT", lambda row: f"{row.address}:{row.port}"),
-            Column("POD", lambda row: f"{row.node}/{row.instance}"),
-            Column("OWNER", lambda row: row.owner),
-        ),
-        name=lambda row: f"{row.address}:{row.port}",
-        plain=plain,
-        empty=f"no pod of {name} is available",
-    )
