@@ -29,8 +29,6 @@ TRIES = 3
 LOGS, LINES = 3, 10
 """Of how many failed pods the last lines are shown, and how many lines."""
 
-Planned = Callable[[Deployment], Awaitable[list[str]]]
-
 
 async def carry_out(
     invocation: Invocation,

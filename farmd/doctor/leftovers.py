@@ -22,19 +22,6 @@ from store.services import KIND, Service
 
 OWN_ID = re.compile("[0-9a-f]{16}")
 
-CODES = frozenset(
-    {
-        "stale-name",
-        "stale-status",
-        "stale-work",
-        "stale-run",
-        "stale-lock",
-        "lock-of-nobody",
-        "managed-by-nobody",
-        "service-of-nobody",
-    }
-)
-
 
 def check(survey: Survey) -> list[Finding]:
     """The findings; none while the records themselves are in doubt."""

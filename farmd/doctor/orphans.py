@@ -14,8 +14,6 @@ from farmd.doctor.survey import Survey
 from store.entry import Entry
 from store.intent import Intent
 
-CODES = frozenset({"orphan-pod", "orphan-intent", "intent-without-pod", "stale-reality"})
-
 
 def check(survey: Survey) -> list[Finding]:
     """The findings; none while a tree that matters is in doubt."""

@@ -21,8 +21,6 @@ from store.services import KIND as SERVICES
 from store.services import Service
 from store.volumes import KIND as VOLUMES
 
-CODES = frozenset({"part-of-nobody", "volume-of-nobody", "stale-name", "stale-tracker"})
-
 
 def check(survey: Survey) -> list[Finding]:
     """The findings; none while a tree that matters is in doubt."""

@@ -19,8 +19,6 @@ from store.operations import Operation
 from store.pods import Place
 from store.work import Work
 
-CODES = frozenset({"stale-reservation"})
-
 
 def check(survey: Survey) -> list[Finding]:
     """The findings; none while a tree that matters is in doubt."""

@@ -39,12 +39,8 @@ SHARED = ""
 
 @dataclass(frozen=True, slots=True)
 class JobControllerConfiguration:
-    """``reconciler_sync_loop_period``: seconds after which each job is looked at without any event.
+    """``enable_gang_scheduling``: whether members wait for a scheduler of gangs."""
 
-    ``enable_gang_scheduling``: whether members wait for a scheduler of gangs.
-    """
-
-    reconciler_sync_loop_period: float = 600.0
     enable_gang_scheduling: bool = False
 
 

@@ -18,7 +18,6 @@ from farmd.work.model import Ask, Outcome
 from farmd.work.owner import OwnerKind, OwnerWorker, Units
 from store.entry import Stored
 from store.locks import Claim
-from store.pods import Place
 from store.rcs import ReplicationController as Controller
 from store.rcs import failure_alert
 from store.sessions import Session
@@ -52,10 +51,6 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
         """Undo ``attach``, and wait for no turn to move a pod."""
         super().detach()
         self._moves.forget(self.claim.item)
-
-    def current_pods(self) -> list[Place]:
-        """All pods managed by this RC, as (node, instance) (seed ``CurrentPods``)."""
-        return sorted(self.context.fleet.pods(self.claim.item))
 
     async def cycle(self) -> Outcome:
         """Run a cycle, then give back the turn to start a move: a started move is known by its note."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
-import structlog
 
 from farmd.commands.remains import pods_left
 from farmd.jobs import plan as planning
@@ -39,8 +38,6 @@ from store.operations import Operation
 from store.peers import MAX_BYTES, too_large
 from store.pods import Place
 from store.sessions import Session
-
-log = structlog.get_logger()
 
 LONGEST_PAUSE = 60.0
 # A larger document of peers is written before the intents that refer to it, and not along with them.
