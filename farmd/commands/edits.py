@@ -22,7 +22,7 @@ from farmd.commands.outlook import Outlook
 from farmd.commands.parts import opens, refuse_managed, refuse_part, refuse_stated
 from farmd.commands.placing import Placing, T
 from farmd.commands.remains import move_room, served
-from farmd.commands.specs import Document, File
+from farmd.commands.specs import Document, File, changed
 from farmd.kinds import KINDS, KindOfWork
 from store import operations
 from store.entry import Stored
@@ -166,6 +166,30 @@ class Edits(Generic[S, T]):
         replacement = self.records(call.client, call.keys).replace(stored, wanted)
         outlook = self.outlook(call, wanted, pod)
         return Mutation(change, (*held.operations, *extra, replacement), outlook)
+
+    def command(
+        self,
+        call: Call,
+        stored: Stored[T],
+        verb: str,
+        *,
+        destructive: bool = False,
+        beside: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> Mutation:
+        """Set fields by which a person commands the worker of a record, such as ``paused``.
+
+        Every transaction of that worker names the record's version, so what it planned before is refused
+        (R12). ``beside`` are fields that are written with these and not shown.
+        """
+        record = stored.record
+        differs = {name: value for name, value in fields.items() if getattr(record, name) != value}
+        before = {name: getattr(record, name) for name in differs}
+        change = self.change(record, verb, before=before, after=differs, destructive=destructive)
+        if not differs:
+            return Mutation(change)
+        wanted = changed(record, **differs, **(beside or {}))
+        return Mutation(change, (self.records(call.client, call.keys).replace(stored, wanted),))
 
     def outlook(
         self, call: Call, wanted: T, pod: Manifest | None

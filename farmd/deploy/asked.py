@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
-from farmd.commands.mutation import Call, Change, Mutation
+from farmd.commands.mutation import Call, Mutation
 from farmd.deploy.noun import DEPLOYMENT
 from store.deployments import Deployment
 from store.entry import Stored
@@ -39,17 +37,4 @@ def _said(call: Call, stored: Stored[Deployment], word: str, **fields: Any) -> M
     record = stored.record
     if record.draft:
         raise Conflict(f"deployment {record.name!r} is submitted right now", id=record.id, hint="try again")
-    wanted = replace(record, **fields)
-    changed = [name for name in fields if getattr(record, name) != getattr(wanted, name)]
-    change = Change(
-        DEPLOYMENT.kind,
-        record.id,
-        record.name,
-        f"deployment.{word}",
-        before={name: getattr(record, name) for name in changed},
-        after={name: getattr(wanted, name) for name in changed},
-        destructive=word == "rollback",
-    )
-    if not changed:
-        return Mutation(change)
-    return Mutation(change, (DEPLOYMENT.records(call.client, call.keys).replace(stored, wanted),))
+    return DEPLOYMENT.command(call, stored, word, destructive=word == "rollback", **fields)

@@ -12,7 +12,7 @@ import msgspec
 
 from farmd import overview
 from farmd.commands import difference
-from farmd.commands.mutation import Call, Change, Mutation, Scalar
+from farmd.commands.mutation import Call, Mutation
 from farmd.rollout import noun
 from farmd.rollout.creation import begin, toward
 from farmd.rollout.stages import goals, minimum, unrested
@@ -216,20 +216,8 @@ async def _say(call: Call, target: str, word: str, **fields: Any) -> Mutation:
 
 
 def _said(call: Call, stored: Stored[Rollout], word: str, **fields: Any) -> Mutation:
-    record = stored.record
-    wanted = msgspec.structs.replace(record, **fields)
-    changed = [name for name in fields if getattr(record, name) != getattr(wanted, name)]
-    if record.paused != wanted.paused:
-        wanted = msgspec.structs.replace(wanted, paused_at=call.clock.now() if wanted.paused else 0.0)
-    before: dict[str, Scalar] = {name: getattr(record, name) for name in changed}
-    after: dict[str, Scalar] = {name: getattr(wanted, name) for name in changed}
-    change = Change(
-        KIND,
-        record.id,
-        record.name,
-        f"rollout.{word}",
-        before=before,
-        after=after,
-        destructive=word in {"abort", "revert"},
+    paused = fields.get("paused", stored.record.paused)
+    since = {} if paused == stored.record.paused else {"paused_at": call.clock.now() if paused else 0.0}
+    return noun.ROLLOUT.command(
+        call, stored, word, destructive=word in {"abort", "revert"}, beside=since, **fields
     )
-    return Mutation(change, (noun.live(call).replace(stored, wanted),) if changed else ())
