@@ -12,7 +12,7 @@ from farmd.cli.noun_edit import saying
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, width_of
 from farmd.commands.folding import fitting
-from farmd.deploy import asked, view
+from farmd.deploy import commands, view
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.pulls import Pulls
 from farmd.overview import Row
@@ -39,6 +39,6 @@ async def status(invocation: Invocation, name: str) -> None:
             click.echo(clean(line))
 
 
-pause = saying(DEPLOYMENT, "pause", asked.pause)
-resume = saying(DEPLOYMENT, "resume", asked.resume)
-rollback = saying(DEPLOYMENT, "rollback", asked.rollback)
+pause = saying(DEPLOYMENT, "pause", commands.pause)
+resume = saying(DEPLOYMENT, "resume", commands.resume)
+rollback = saying(DEPLOYMENT, "rollback", commands.rollback)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from farmd.commands.mutation import Call, Mutation, registered
 from farmd.commands.parts import refuse_part
 from farmd.commands.waiting import Report
-from farmd.deploy import commands, waiting
+from farmd.deploy import submission, waiting
 from farmd.deploy.fingerprint import fingerprint
 from farmd.deploy.goals import Aim, aims
 from farmd.deploy.holders import refuse_foreign, unless_held
@@ -50,7 +50,7 @@ class Deployment:
     aims: list[Aim] = field(init=False, default_factory=list)
     remarks: list[str] = field(init=False, default_factory=list)
     warnings: list[str] = field(init=False, default_factory=list)
-    submitted: commands.Submission | None = field(init=False, default=None)
+    submitted: submission.Submission | None = field(init=False, default=None)
     _id: str = field(init=False)
     _ran: bool = field(init=False, default=False)
 
@@ -92,7 +92,7 @@ class Deployment:
         if self.submitted is not None:
             raise FarmdError(f"deployment {self._id!r} was submitted already, expected a new one")
         self.submitted = self._prepared()
-        return await commands.submit(self.call, self.submitted)
+        return await submission.submit(self.call, self.submitted)
 
     async def mutation(self) -> Mutation:
         """What was planned last as one mutation, for whoever commits it with others.
@@ -100,7 +100,7 @@ class Deployment:
         Raises:
             Locked: another deployment changes one of the services.
         """
-        return await commands.at_once(self.call, self._prepared())
+        return await submission.at_once(self.call, self._prepared())
 
     async def run(self, timeout: float, report: Report) -> ProjectPlan:
         """Submit what was planned last, if nobody did, and wait for the end; the plan that was carried out.
@@ -138,8 +138,8 @@ class Deployment:
         self.wanted = replace(self.wanted, removed=names)
         return self._planned()
 
-    def _prepared(self) -> commands.Submission:
-        return commands.prepared(self.call, self._record(), self.aims, self.scene)
+    def _prepared(self) -> submission.Submission:
+        return submission.prepared(self.call, self._record(), self.aims, self.scene)
 
     def _record(self) -> deployments.Deployment:
         return deployments.Deployment(

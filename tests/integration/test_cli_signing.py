@@ -175,7 +175,7 @@ def test_signatures_of_a_deployment_have_their_manifests_beside_them_also_if_it_
     async def fails(*_: object) -> None:
         raise Locked("somebody was faster")
 
-    monkeypatch.setattr("farmd.deploy.commands.submit", fails)
+    monkeypatch.setattr("farmd.deploy.submission.submit", fails)
     (tmp_path / "compose.yaml").write_text(SHOP)
     assert farmctl("deploy", "-f", str(tmp_path / "compose.yaml"), "-y", "--sign", key).code == 5
     made = signed(farmctl)

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 
-from farmd.deploy import commands
+from farmd.deploy import submission
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.project import Wanted
@@ -38,7 +38,7 @@ Event = Callable[[], Awaitable[None]]
 
 @pytest.fixture
 def deploying(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Deploying:
-    monkeypatch.setattr(commands, "MAX_BYTES", 3200)
+    monkeypatch.setattr(submission, "MAX_BYTES", 3200)
     return Deploying(scene)
 
 
