@@ -16,41 +16,48 @@ from typing import Any
 class KindOfWork:
     """One kind of work.
 
+    A path has the form ``module:attribute``; an empty one means that the kind has no such part.
+
     Attributes:
-        family: the family of its records, and the name under which farms claim it.
-        runs: the class that runs it in a farm.
-        one, many: what people call one of its items, and several.
-        label: what tables call one; ``one`` where it is empty.
-        noun: what people type for it, as in ``rc/hello``; empty: nothing can be asked about one item.
+        family: the family of its records, and the name under which farms claim its items.
+        runs: the path of the class that runs it in a farm (``farmd.work.kind.Kind``).
+        one, many: the words for one item and for several.
+        label: the word for one item in tables; empty: ``one``.
+        noun: the word that people type before a name, as in ``rc/hello``; empty: no command names its items.
         aliases: other words for the noun.
-        asked: its ``farmd.commands.noun.Noun``: what people may ask of its records, where they name them.
-        title: the line that help shows of its commands in ``farmctl``.
-        group: the group of these commands, where it has others than those that every noun has.
+        asked: the path of its ``farmd.commands.noun.Noun``, which holds the commands on its records.
+        title: the line about its commands in the help of ``farmctl``.
+        group: the path of its group of commands, if it has others than those of every noun.
         owns_pods: whether its items own pods.
-        main: what people mean where they name no kind: its items' names need no noun before them, it is
-            shown where there are none, and every farm guards it.
+        main: whether it is the kind that is meant where a person names none. Its items are listed without a
+            noun, and ``farmctl top`` counts them even if there are none.
         selectable: whether farms may choose among its items by labels; other items belong to all farms.
         guarded: whether doubt freezes it (R18), and ``health_matters`` whether mass ill health is such doubt.
-        gradual: the kind that brings a new manifest to its items step by step; empty: it comes at once.
-        begins: what begins an item of a kind that does so.
-        bundled: how bundles hold its items (``farmd.commands.bundled``); empty: they hold none.
-        listed: its list on the page, where it has no ``asked``.
-        exported: how its items are written as files, where bundles hold none of them (``Exported``).
-        ended: what waits for the end of one, where an item is something that ends by itself.
-        features: what farms of this version know of this kind, and records may need of their owner (R11).
-        names: trees whose keys end in its items' names, for completion; for a family of named records none.
-        wiped: the incident that people hear of when its tree lost its sentinel, where it has one of its own.
-        outside: the section of the configuration that turns it on, where its items lie outside of Consul.
-        examined: what finds faults of such items where they lie (``farmd.overview.faults``).
-        shown: the command that shows more of such an item, by its name.
-        opens: what a farm opens for it, for as long as it runs: a context manager over the section of the
-            configuration that has the family's name.
-        besides: what is told of one besides its status, as facts and tables (``farmd.tables``).
-        metrics: its rows of the table of metrics; empty: it has only those that all kinds share.
-        unbundled: what a bundle holds in place of such items, where it holds none.
-        starts: what a mutation of it lets start, where that is not said by the owners of pods that it writes.
-        author: what tells who said last what the parts of one are (``farmd.commands.parts``).
-        unclaimed: what it means that no farm claims it; empty: that its items are left alone.
+        gradual: the family of the kind that brings a new manifest to its items step by step; empty: the
+            worker replaces pods in place.
+        begins: the path of the function that begins an item of a kind which others name as ``gradual``.
+        bundled: the path of its ``farmd.commands.bundled.Bundled``, by which bundles hold its items.
+        unbundled: the hint for people who put such an item into a bundle, if bundles hold none.
+        exported: the path of its ``farmd.commands.bundled.Exported``, which writes its items to files, if
+            bundles hold none.
+        listed: the path of the class of its list on the page, if it has no ``asked``.
+        ended: the path of the function that waits for the end of an item, if items end by themselves.
+        features: what each farm of this version knows of this kind; records may need it of their farm (R11).
+        names: the trees whose keys end in the names of its items, for completion; empty: ``names/<family>``.
+        wiped: the key of the incident that its tree lost its sentinel, if it has a key of its own (p2).
+        unclaimed: what the doctor says where no farm claims the kind; empty: a text that fits every kind.
+        outside: the section of the configuration that turns it on, if its items lie outside of Consul.
+        examined: the path of the function that finds faults of items outside of Consul
+            (``farmd.overview.faults``).
+        shown: the command that tells more of an item outside of Consul, without the item's name.
+        opens: the path of a context manager over the section of the configuration that has the family's
+            name; a farm keeps it open for as long as it runs, and the kind gets its value.
+        besides: the path of the function that makes further facts and tables of an item (``farmd.tables``).
+        metrics: the path of its own rows of the table of metrics.
+        starts: the path of the function that lists the manifests which a change of an item lets start, if
+            the change writes no owner of pods.
+        author: the path of the function that tells who said last what the parts of an item are
+            (``farmd.commands.parts``).
     """
 
     family: str
