@@ -82,7 +82,7 @@ _Share = tuple[str, list[VolumeUser]]
 """What some services share, in words, and these services."""
 
 _Shares = Mapping[str, Sequence[_Share]]
-"""Of each service by name, what it shares."""
+"""The shares of each service, by its name."""
 
 
 class VolumeScheduler:

@@ -100,10 +100,10 @@ def content(field: str, path: str, *, may_be_empty: bool = False) -> bytes:
 
 
 def guarded(field: str, path: str, forbidden: int, expected: str, *, may_be_empty: bool = False) -> bytes:
-    """The same of a file that has none of the ``forbidden`` permissions; ``expected`` says what it may have.
+    """The content of a file without the ``forbidden`` permissions; ``expected`` says which it may have.
 
     Raises:
-        CredentialInvalid: as above, or the file has one of them.
+        CredentialInvalid: as ``content``, or the file has one of them.
     """
     found = content(field, path, may_be_empty=may_be_empty)
     try:

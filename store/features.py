@@ -41,7 +41,7 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
 
 
 def lacking(needs: Collection[str], has: Collection[str]) -> list[str]:
-    """Those needs that an agent with these features cannot meet."""
+    """The needs that an agent with these features cannot meet."""
     return [need for need in needs if need not in has and not _below(need, has)]
 
 

@@ -121,7 +121,7 @@ def glance(reality: Reality) -> Glance:
 
 
 def dated(now: Glance, before: Glance | None, at: float) -> Glance:
-    """The same with ``seen``: ``at``, or its former value if start and health have not changed.
+    """A glance with ``seen``: ``at``, or the value of ``before`` if start and health have not changed.
 
     The agent's times are only compared for equality, so an error of its clock does no harm.
     """

@@ -163,7 +163,7 @@ class Intents:
         self.wake()
 
     async def _with_ends(self, wanted: dict[str, Wanted]) -> dict[str, Wanted]:
-        """The same, with what this agent told before of pods whose records it has not: they may be lost."""
+        """The intents, with the stored realities if this agent lacks the record of a pod: it may be lost."""
         if all(self.pods.get(name) is not None for name in wanted):
             return wanted
         told = await reality.read(self.client, self.keys, self.config.node)
@@ -218,7 +218,7 @@ class Intents:
         return wanted if self.admission is None else await self._admitted(wanted, manifest)
 
     async def _admitted(self, wanted: Wanted, manifest: Manifest) -> Wanted:
-        """The same with the word of the signatures; what this owner's pod started before goes on (R32)."""
+        """The intent with the verdict on its signatures; what this owner's pod started goes on (R32)."""
         from farmd.signing.judge import Allowed
 
         assert self.admission is not None

@@ -117,7 +117,7 @@ class Pod:
         )
 
     def _preparation(self) -> Preparation | None:
-        """That of the wanted manifest, if it was begun."""
+        """The preparation of the wanted manifest, if it was begun."""
         found = self.preparation
         return found if found is not None and found.sha == self.record.manifest else None
 

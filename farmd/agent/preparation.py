@@ -24,7 +24,8 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, eq=False)
 class Preparation:
-    """That of one manifest on one pod. ``problem``: why the last try failed; ``not_before`` is monotonic.
+    """The preparation of one manifest on one pod. ``problem``: why the last try failed; ``not_before`` is
+    monotonic.
 
     ``doing``: what is under way, for people; ``wake`` is called when it changed.
     """

@@ -44,7 +44,7 @@ def shims(instances: Path) -> set[str]:
 
 
 def told(identity: Identity, record: Record | None) -> Identity:
-    """The same with what the agent's record tells of the start, if that is not lost."""
+    """The identity with the start as the agent's record has it, if the record is not lost."""
     if record is None or not record.start:
         return identity
     return msgspec.structs.replace(

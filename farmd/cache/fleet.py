@@ -192,7 +192,7 @@ class FleetIndex:
             wake.set()
 
     def _nudge(self, owners: Iterable[str]) -> None:
-        """The same for what changes all the time, which does not disturb a worker that rests."""
+        """Wake the owners after changes that come all the time; a worker that rests goes on resting."""
         for wake in self._wakes(owners):
             wake.nudge()
 

@@ -42,7 +42,7 @@ class Processes:
         return sorted(place for place in self._followed[owner] if not self._lost(place[0]))
 
     def told(self, owner: str) -> str:
-        """The same as one line for people; empty if there are none."""
+        """The processes of an owner as one line for people; empty if there are none."""
         places = self.of(owner)
         if not places:
             return ""

@@ -43,8 +43,9 @@ class Login:
         return Applicator(api, app, self.own, self.invocation.call.clock)
 
     async def scopes(self, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], bool]:
-        """Of these kinds, as (apiVersion, kind), that the server has: whether their objects have a namespace;
-        by (group, kind).
+        """Whether the objects of each kind have a namespace, by (group, kind).
+
+        ``kinds`` are pairs of apiVersion and kind; those that the server lacks are left out.
         """
         found = {(api, kind): await self.discovery.find(api, kind) for api, kind in sorted(kinds)}
         return {(each.group, each.kind): each.namespaced for each in found.values() if each is not None}

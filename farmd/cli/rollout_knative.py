@@ -91,7 +91,7 @@ def _of_controller(row: overview.Row[Rollout]) -> RolloutRow:
 
 
 def _name(row: RolloutRow) -> str:
-    """As commands take it."""
+    """The name of a rollout in the form that commands accept."""
     return f"{NOUN}{row.name}" if row.target == "ksvc" else row.name
 
 

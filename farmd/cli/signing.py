@@ -44,7 +44,7 @@ def told(invocation: Invocation, mutation: Mutation) -> None:
 
 
 async def settled(invocation: Invocation, mutations: Sequence[Mutation]) -> None:
-    """The same for prepared mutations; an update that keeps the manifest is not refused."""
+    """Call ``settle`` for prepared mutations; an update that keeps the manifest is not refused."""
     needed = [each for each in mutations if each.needed and (invocation.settings.sign or not _keeps(each))]
     starts = [start for each in needed for start in signing.starts(invocation.keys, each)]
     if starts:

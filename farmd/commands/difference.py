@@ -110,7 +110,7 @@ def _text(value: Any) -> str:
 
 
 def _around(old: str, new: str) -> str:
-    """Both texts; of long ones the part where they begin to differ."""
+    """``OLD -> NEW``; a long text is cut to the part where the two begin to differ."""
     if max(len(old), len(new)) <= _SHORT:
         return f"{old} -> {new}"
     start = max(0, _common(old, new) - _SHORT // 4)

@@ -62,7 +62,7 @@ class Standing:
     request: Request
 
     def outdated(self, places: Collection[Place], owner: Owner) -> tuple[Place, ...]:
-        """Those of its pods that are replaced or restarted where they are."""
+        """The places of the owner's pods that are replaced or restarted where they are."""
         rows = {place: self.pods[place] for place in sorted(places)}
         return tuple(
             place

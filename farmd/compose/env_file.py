@@ -52,7 +52,7 @@ def read_into(found: dict[str, str], text: str, source: str, given: Mapping[str,
 
 
 def read_raw_into(found: dict[str, str], text: str, source: str, given: Mapping[str, str]) -> None:
-    """The same for a file with ``format: raw``: each value is the rest of its line."""
+    """Add the variables of a file with ``format: raw``, in which each value is the rest of its line."""
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
         name, equals, value = line.lstrip().partition("=")
         if not line.strip() or name.startswith("#"):

@@ -20,7 +20,7 @@ class Reset:
     """``!reset``: the value that earlier files give is taken away."""
 
     def map(self, change: Callable[[Any], Any]) -> Reset:
-        """The same."""
+        """The tag itself: it has no value to change."""
         del change
         return self
 
@@ -123,7 +123,7 @@ def _other_driver(base: Any, over: Any) -> bool:
 
 
 def _joined(base: list[Any], over: list[Any], index: Callable[[Any], object]) -> list[Any]:
-    """Both lists; an entry whose index is known takes the place of the one before."""
+    """Both lists as one; an entry of ``over`` replaces the entry of ``base`` with the same index."""
     result: list[Any] = []
     places: dict[object, int] = {}
     for entry in (*base, *over):

@@ -206,7 +206,7 @@ def _check_circle(after: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _together(document: schema.Project, specs: Mapping[str, ServiceSpec]) -> bool:
-    """As its file was written for: on one machine, if each service has one pod."""
+    """Whether all pods stand on one machine, as compose has them: so if each service has one pod."""
     if document.farmd.together is not None:
         return document.farmd.together
     return len(specs) > 1 and all(spec.mode == "replicated" and spec.replicas <= 1 for spec in specs.values())

@@ -41,7 +41,7 @@ def min_healthy_time(manifest: Manifest, version: Version) -> float:
 
 @dataclass(slots=True)
 class _Watch:
-    """One pod: ``key`` tells it from an earlier one at its place. ``ends`` are those that do not count."""
+    """One pod: ``key`` tells it from an earlier pod at its place. ``ends`` are the ends that do not count."""
 
     key: tuple[int, int]
     seen: float

@@ -67,7 +67,7 @@ class Goal:
 
     @property
     def wanted(self) -> ServiceSpec | None:
-        """What it should be on this turn."""
+        """The spec that the service should have on its way forward or back; None: it goes."""
         return self.previous if self.back else self.spec
 
     @property

@@ -12,7 +12,7 @@ ALL = selectors.parse("")
 
 
 def request_of(spec: ServiceSpec, owner: str) -> Request:
-    """One more pod of it. That its volumes lie on the machine is the plan's own to judge: it makes them."""
+    """The request for one more pod of a service. It leaves out volumes, which the plan itself places."""
     most = spec.placement.max_per_node or spec.replicas
     return Request(
         manifest=manifest_of(spec, placement_of(spec)),

@@ -119,7 +119,7 @@ def conflicts(one: PortSpec, other: PortSpec) -> bool:
 
 
 def conflicting(ports: Collection[PortSpec], others: Collection[PortSpec]) -> list[PortSpec]:
-    """Those of the first ports that exclude one of the others."""
+    """The ports that exclude one of the ``others``."""
     return [port for port in ports if any(conflicts(port, other) for other in others)]
 
 

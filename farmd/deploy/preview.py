@@ -124,7 +124,7 @@ def _change(spec: ServiceSpec, standing: Service | None) -> str:
 
 
 def _images(old: str, new: str) -> str:
-    """Both images; of one repository what differs: ``web:1.4 -> :1.5 (sha256:9a0e41b7 -> 77b1c0de)``."""
+    """Two images; of one repository what differs: ``web:1.4 -> :1.5 (sha256:9a0e41b7 -> 77b1c0de)``."""
     before, after = parse(old), parse(new)
     if before.familiar != after.familiar:
         return f"{before.short} -> {after.short}"

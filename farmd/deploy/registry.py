@@ -226,5 +226,5 @@ def _insecure(registry: str) -> bool:
 
 
 def _why(error: Exception) -> str:
-    """Nothing but the system's own words: a message could name a proxy with its password."""
+    """The system's own words for an error: its message could name a proxy with a password."""
     return getattr(error, "strerror", None) or type(error).__name__

@@ -83,5 +83,5 @@ class Report:
         return any(finding.code == code for finding in self.findings)
 
     def beside(self, other: Report) -> Report:
-        """Both reports as one, the other first."""
+        """This report behind another one, as one report."""
         return Report({**other.facts, **self.facts}, (*other.findings, *self.findings))

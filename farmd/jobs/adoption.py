@@ -87,7 +87,7 @@ class Claim(Generic[O]):
     patch: Patch[O]
 
     async def all(self, found: Iterable[O]) -> list[O]:
-        """Those of the objects that are the job's.
+        """The objects that are the job's, of those that were found.
 
         Raises:
             ClaimFailed: some could be neither adopted nor released.

@@ -45,7 +45,7 @@ class Denials:
             self._seen[Denial(found["verb"], resource, found["namespace"] or "")] = self._clock.mono()
 
     def current(self) -> list[Denial]:
-        """Those that still matter."""
+        """The denials of the last moments, sorted; older ones are over."""
         since = self._clock.mono() - REMEMBERED_SECONDS
         self._seen = {denial: at for denial, at in self._seen.items() if at > since}
         return sorted(self._seen)

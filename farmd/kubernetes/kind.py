@@ -68,7 +68,7 @@ class KubeJobs(KubernetesKind):
 
     @property
     def wakes(self) -> dict[str, Wake]:
-        """Those of the jobs' workers."""
+        """The wakers of the jobs' workers."""
         return self.shared.wakes
 
     def records(self) -> Any:

@@ -75,7 +75,10 @@ class BundledNode:
         found: Found,
         wish: Wish,
     ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
-        """Of a node that is not yet the app's that asks: what somebody else said otherwise."""
+        """The fields that differ from the wish.
+
+        Of a node that is not yet a part of the calling app, only fields that somebody set.
+        """
         node: Node = found.stored.record
         before, after = difference(node, _said(node, wish))
         if found.part_of or not call.part_of:

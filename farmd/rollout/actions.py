@@ -100,7 +100,7 @@ def verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
 
 
 def held(reading: Reading, claim: Claim) -> list[Operation]:
-    """Both mutation locks are this claim's."""
+    """Checks that this claim holds the mutation locks of both controllers."""
     return [operations.check_session(lock.key, claim.session) for lock in reading.locks.values()]
 
 
@@ -142,7 +142,7 @@ def _noted(reading: Reading, change: Turn, context: Context) -> Write:
 
 
 def _locked(reading: Reading, context: Context, claim: Claim) -> list[Operation]:
-    """Both mutation locks, from nobody or from an earlier claim on this rollout (R13)."""
+    """Take both mutation locks, which are free or an earlier claim's on this rollout (R13)."""
     rollout, found = reading.stored.record, list[Operation]()
     holder = Holder(KIND, rollout.id, f"{claim.nonce}@{context.clock.now():.0f}")
     for rc in (rollout.old, rollout.new):

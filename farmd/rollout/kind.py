@@ -36,7 +36,7 @@ class Rollouts(ManagingKind):
         context.guards[RCS.name].subscribe(self._freeze_changed)
 
     def pod_owners(self, record: Rollout) -> tuple[str, str]:
-        """Both controllers."""
+        """The ids of both controllers."""
         return record.old, record.new
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> RolloutWorker:

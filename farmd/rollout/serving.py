@@ -34,7 +34,7 @@ Changes = Sequence[tuple[Stored[Service], list[str]]]
 
 # -- pure ---------------------------------------------------------------------------------------
 def beside(active: Sequence[str], old: str, new: str) -> list[str]:
-    """Both serve: the new one right after the old one."""
+    """The owners that serve while both versions do: the new one right after the old one."""
     return _unique(
         each
         for ref in [*active, *(() if old in active else (old,))]

@@ -40,7 +40,7 @@ class Wake:
         self._call()
 
     def nudge(self) -> None:
-        """The same, but a waiter that rests goes on resting."""
+        """Wake the waiter as ``set`` does, but let one that rests go on resting."""
         self._set = True
         if not self._resting:
             self._call()

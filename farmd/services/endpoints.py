@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 INDEX_BYTES = 6
-"""Of an index: programs that read JSON numbers as floats keep 53 bits."""
+"""The size of an index. Programs that read JSON numbers as floats keep only 53 bits."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, order=True):

@@ -82,7 +82,7 @@ async def listed(visit: Visit) -> web.StreamResponse:
 
 
 def _address(asked: paging.Query, **changed: str) -> str:
-    """The same list, asked for otherwise."""
+    """The query of the address that shows the same list with some parameters changed."""
     now = msgspec.structs.replace(asked, **changed)
     said = {"q": now.text, "state": now.state, "sort": now.sort, "cursor": now.cursor}
     said["limit"] = "" if now.limit == paging.PAGE else str(now.limit)

@@ -30,7 +30,7 @@ class Topic:
 
     @property
     def version(self) -> str:
-        """Another one when something changed; equal versions of two processes may differ in what they saw."""
+        """A text that changes with what is shown; equal texts of two processes may mean different states."""
         if self.item:
             return str(self.lists[0].version_of(self.item))
         return str(sum(each.bell.version for each in self.lists))
@@ -45,7 +45,7 @@ class Topic:
 
     @contextmanager
     def listening(self, wake: Wake) -> Iterator[None]:
-        """The same, and be woken when it may have changed."""
+        """Follow what the page shows, as ``looking``, and set ``wake`` when that may have changed."""
         with self.looking(), ExitStack() as stack:
             for each in self.lists:
                 stack.enter_context(each.bell.listening(wake))

@@ -58,7 +58,7 @@ class Containers:
 
     @property
     def features(self) -> Sequence[str]:
-        """Those of an engine that answered once; a short absence of it withdraws nothing."""
+        """The features of an engine that answered once; a short absence of the engine withdraws none."""
         return (
             ["runtime.container", *allowed.as_features(self._config.allow)] if self._listing.answered else []
         )
@@ -102,7 +102,7 @@ class Containers:
         return self._listing.lives(identity.handle)
 
     def watch(self, identity: Identity, gone: Callable[[], None]) -> Callable[[], None]:
-        """Nothing more than to copy its output: each look that finds a change wakes the agent."""
+        """Copy the container's output; its end is found by the next look, which wakes the agent."""
         del gone
         self._state.create(identity.instance)
         self._follow_logs()

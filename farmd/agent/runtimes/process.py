@@ -72,7 +72,7 @@ class Processes(Shims):
         await asyncio.Event().wait()
 
     async def prepare(self, instance: str, manifest: Manifest, tell: Callable[[str], None]) -> None:
-        """Nothing: a process needs only what is on the node."""
+        """Do nothing: a process needs only what is on the node."""
 
     async def start(self, launch: Launch) -> Identity:
         """Start a workload.
@@ -84,7 +84,7 @@ class Processes(Shims):
         return await asyncio.to_thread(self.launch, launch)
 
     def launch(self, launch: Launch) -> Identity:
-        """The same; it blocks until the workload runs.
+        """Start a workload, as ``start``; the call blocks until the workload runs.
 
         Raises:
             Busy: the instance already has a shim.
@@ -98,7 +98,7 @@ class Processes(Shims):
         return [identity for identity in self._lost.values() if self.lives(identity)]
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: the runtime holds nothing open."""
 
 
 def _run_shim(directory: Path, spec: bytes, environ: Mapping[str, str]) -> str:

@@ -142,7 +142,7 @@ class Shims:
         self.send(identity, number)
 
     def send(self, identity: Identity, number: int) -> bool:
-        """The same at once; False if the workload is gone.
+        """Send a signal, as ``signal``, without a wait; False if the workload is gone.
 
         Raises:
             StartFailed: as ``signal``.
@@ -183,7 +183,7 @@ class Shims:
         return 128 - code if code > 128 else code
 
     async def tidy(self, needed: Sequence[Manifest], healthy: Sequence[Manifest]) -> None:
-        """Nothing: all that a start gets lies in the instance's folder."""
+        """Do nothing: all files of a start lie in the instance's folder."""
 
     def watch(self, identity: Identity, gone: Callable[[], None]) -> Callable[[], None] | None:
         """Call ``gone`` in the running loop when the shim ends; returns a function that cancels that.
@@ -244,7 +244,7 @@ class Shims:
         return "its end was not recorded: its shim was lost"
 
     async def remove(self, instance: str) -> None:
-        """Nothing, once no shim holds the instance.
+        """Check that no shim holds the instance; there is nothing else to remove.
 
         Raises:
             Busy: a shim still holds it.

@@ -59,7 +59,7 @@ class Units(Shims):
 
     @property
     def features(self) -> Sequence[str]:
-        """Those of a systemd that answered once; a short absence of it withdraws nothing."""
+        """The features of a systemd that answered once; a short absence of systemd withdraws none."""
         return ["runtime.systemd", *allowed.as_features(self._config.allow)] if self._answered else []
 
     async def run(self, wake: Callable[[], None]) -> None:

@@ -87,7 +87,7 @@ class Places:
 
     @property
     def room(self) -> Room:
-        """The same for the plan."""
+        """The slots that have a place, as the plan sees them."""
         return Room(frozenset(self.nodes), self.why)
 
 
