@@ -38,19 +38,16 @@ async def forget(call: Call, name: str) -> Mutation:
         NotRegistered: a sentinel is missing, so what was not found may be there all the same (R20).
     """
     keys, cluster = call.keys, await registered(call)
-    for tree in PROVEN:
-        if await _read(call, key := keys.sentinel(keys.tree(tree))) is None:
-            raise NotRegistered(f"{key}: missing, so nothing proves that nobody refers to {name!r}", key=key)
-    node = await _read(call, keys.node(valid_segment(name, "node")))
-    sentinel = await _read(call, keys.sentinel(keys.intents(name)))
-    work = await _read(call, keys.work(KIND, name))
-    reserved = await _read(call, keys.reserved(name))
-    if await _read(call, keys.agent(name)) is not None:
-        raise Conflict(
-            f"node {name!r}: its agent is there, expected a node that is gone for good",
-            id=name,
-            hint=f"farmctl node drain {name} --wait empties it; then stop its agent for good",
-        )
+    await _require_sentinels(call, name)
+    own = (
+        keys.node(valid_segment(name, "node")),
+        keys.work(KIND, name),
+        keys.reserved(name),
+        keys.sentinel(keys.intents(name)),
+    )
+    standing = {key: await _read(call, key) for key in own}
+    node, work, reserved, sentinel = standing.values()
+    await _refuse_present(call, name)
     if node is None and sentinel is None:
         raise NotFound(f"node {name!r} does not exist", kind=KIND, id=name)
     await _refuse_used(call, name, reserved)
@@ -67,12 +64,6 @@ async def forget(call: Call, name: str) -> Mutation:
         details=await _details(call, name),
         destructive=True,
     )
-    gone = (
-        (keys.node(name), node),
-        (keys.work(KIND, name), work),
-        (keys.reserved(name), reserved),
-        (keys.sentinel(keys.intents(name)), sentinel),
-    )
     return Mutation(
         change,
         (
@@ -81,9 +72,24 @@ async def forget(call: Call, name: str) -> Mutation:
             operations.check_not_exists(keys.agent(name)),
             operations.delete(keys.status(KIND, name)),
             operations.delete_tree(keys.realities(name)),
-            *(_delete(key, entry) for key, entry in gone),
+            *(_delete(key, entry) for key, entry in standing.items()),
         ),
     )
+
+
+async def _require_sentinels(call: Call, name: str) -> None:
+    for tree in PROVEN:
+        if await _read(call, key := call.keys.sentinel(call.keys.tree(tree))) is None:
+            raise NotRegistered(f"{key}: missing, so nothing proves that nobody refers to {name!r}", key=key)
+
+
+async def _refuse_present(call: Call, name: str) -> None:
+    if await _read(call, call.keys.agent(name)) is not None:
+        raise Conflict(
+            f"node {name!r}: its agent is there, expected a node that is gone for good",
+            id=name,
+            hint=f"farmctl node drain {name} --wait empties it; then stop its agent for good",
+        )
 
 
 async def _read(call: Call, key: str) -> Entry | None:
