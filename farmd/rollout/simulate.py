@@ -6,7 +6,7 @@ The planner that acts plans here too, on a world in which nothing fails; so both
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, islice
 from typing import Any
@@ -18,7 +18,7 @@ from farmd.rollout import plan as planning
 from farmd.rollout import position
 from farmd.rollout.membership import ADDED, ELSEWHERE, IN_PLACE, REMOVED, ROOM
 from farmd.rollout.model import FACTS, Need, Offer, Plan, Side, Snapshot
-from farmd.rollout.stages import minimum
+from farmd.rollout.stages import Goal, minimum
 from farmd.rollout.verdict import passed
 from farmd.work.model import Ask
 from scheduler.model import Assignment
@@ -120,44 +120,52 @@ def simulate(
         if plan.turn is not None and plan.turn.action == "end":
             stopped = "" if plan.turn.outcome == "done" else plan.turn.reason
             break
-        if plan.turn is not None:
-            shot = dataclasses.replace(shot, state=plan.turn.state)
-        elif plan.moves.moves:
-            elsewhere += sum(move.target is not None and not move.in_place for move in plan.moves.moves)
-            shot = _moved(shot, plan, queue)
-        elif shot.new is not None and shot.new.available < shot.new.placed:
-            shot = dataclasses.replace(shot, new=Side(shot.new.rc, more=shot.new.placed))
-        elif shot.state is not None and shot.state.phase == "baking" and plan.after is not None:
-            shot = dataclasses.replace(shot, now=shot.now + plan.after)
-        else:
+        following = _after(shot, plan, queue)
+        if following is None:
             stopped = plan.blocked.text if plan.blocked is not None else plan.waiting
             break
+        shot = following
+        if plan.turn is None:
+            elsewhere += sum(move.target is not None and not move.in_place for move in plan.moves.moves)
         assert shot.old is not None
         assert shot.new is not None
         counts = (shot.old.desired, shot.new.desired)
         if counts != next(each[-1] for each in reversed(reached[: now + 1]) if each):
             reached[now].append(counts)
             most = max(most, sum(counts))
-    stages = [
-        Step(
-            counts=tuple(counts),
-            bake=goal.bake,
-            approve=goal.approve,
-            gates=tuple(gate.name for gate in goal.gates),
-            after_switch=rollout.policy.keep_old if goal.switch else None,
-        )
-        for counts, goal in zip(reached, goals, strict=True)
-    ]
     if rollout.policy.strategy != "rolling":
         elsewhere = most - rollout.started_from - rollout.started_to
     return Course(
         minimum=minimum(rollout),
-        stages=tuple(stages),
+        stages=tuple(_step(rollout, *each) for each in zip(goals, reached, strict=True)),
         elsewhere=elsewhere,
         most=most,
         places=_places(rollout, new, elsewhere, most),
         stopped=stopped,
     )
+
+
+def _step(rollout: Rollout, goal: Goal, counts: Sequence[tuple[int, int]]) -> Step:
+    return Step(
+        counts=tuple(counts),
+        bake=goal.bake,
+        approve=goal.approve,
+        gates=tuple(gate.name for gate in goal.gates),
+        after_switch=rollout.policy.keep_old if goal.switch else None,
+    )
+
+
+def _after(shot: Snapshot, plan: Plan, queue: Iterator[Place]) -> Snapshot | None:
+    """The rollout after what the plan does or waits for; None: it would wait for ever."""
+    if plan.turn is not None:
+        return dataclasses.replace(shot, state=plan.turn.state)
+    if plan.moves.moves:
+        return _moved(shot, plan, queue)
+    if shot.new is not None and shot.new.available < shot.new.placed:
+        return dataclasses.replace(shot, new=Side(shot.new.rc, more=shot.new.placed))
+    if shot.state is not None and shot.state.phase == "baking" and plan.after is not None:
+        return dataclasses.replace(shot, now=shot.now + plan.after)
+    return None
 
 
 def _places(rollout: Rollout, new: ReplicationController, elsewhere: int, most: int) -> str:
