@@ -71,44 +71,20 @@ async def build_farm(
     caches = Caches(client, keys, cluster, clock, rng, progress, own_trees_pause=own_trees_pause)
     fleet = FleetIndex(caches, keys)
 
-    def failing() -> str | None:
-        return mass_failure(*fleet.failing())
-
-    def present(farm: str) -> bool:
-        return keys.farm(farm) in caches.farms.entries
-
-    alerts = FreezeAlerts(settings.name, caches.failsafe, alerter, present=present)
-
-    def unseen() -> str | None:
-        return caches.reality.doubt if caches.reality.ready.is_set() else None
-
-    def renewed() -> bool:
-        return not farm.lacks()
-
-    def guard_of(kind: KindOfWork) -> FailsafeGuard:
-        return FailsafeGuard(
-            kind.family,
-            settings.name,
-            [
-                *evidence(caches, keys, kind.family, renewed=renewed),
-                *([unseen, failing] if kind.health_matters else []),
-            ],
-            caches.failsafe,
-            client,
-            keys,
-            clock,
-            recorder,
-            alerts,
-            thaw_after,
-            present=present,
-        )
-
-    # A kind that changes pods of others' owners asks their guards, also where nobody here runs the owners.
-    asked = {*kinds, *(family.name for family in families.owners())}
-    guarded = [kind for kind in KINDS.values() if kind.guarded and kind.family in asked]
-    guards = {kind.family: guard_of(kind) for kind in guarded}
+    guards = _guards(
+        kinds,
+        settings.name,
+        fleet,
+        caches,
+        client,
+        keys,
+        clock,
+        recorder,
+        alerter,
+        thaw_after,
+        renewed=lambda: not farm.lacks(),
+    )
     audit = AuditLogStore(keys, clock, ids)
-
     context = Context(
         settings=settings,
         cluster=cluster,
@@ -160,3 +136,54 @@ async def build_farm(
         progress=progress,
     )
     return farm
+
+
+def _guards(
+    kinds: Sequence[str],
+    farm: str,
+    fleet: FleetIndex,
+    caches: Caches,
+    client: ConsulClient,
+    keys: Keys,
+    clock: Clock,
+    recorder: Recorder,
+    alerter: Alerter,
+    thaw_after: float,
+    *,
+    renewed: Callable[[], bool],
+) -> dict[str, FailsafeGuard]:
+    """The guards of the kinds, by family. ``renewed``: whether the farm's session is renewed."""
+
+    def failing() -> str | None:
+        return mass_failure(*fleet.failing())
+
+    def unseen() -> str | None:
+        return caches.reality.doubt if caches.reality.ready.is_set() else None
+
+    def present(name: str) -> bool:
+        return keys.farm(name) in caches.farms.entries
+
+    alerts = FreezeAlerts(farm, caches.failsafe, alerter, present=present)
+
+    def guard_of(kind: KindOfWork) -> FailsafeGuard:
+        return FailsafeGuard(
+            kind.family,
+            farm,
+            [
+                *evidence(caches, keys, kind.family, renewed=renewed),
+                *([unseen, failing] if kind.health_matters else []),
+            ],
+            caches.failsafe,
+            client,
+            keys,
+            clock,
+            recorder,
+            alerts,
+            thaw_after,
+            present=present,
+        )
+
+    # A kind that changes pods of others' owners asks their guards, also where nobody here runs the owners.
+    asked = {*kinds, *(family.name for family in families.owners())}
+    guarded = [kind for kind in KINDS.values() if kind.guarded and kind.family in asked]
+    return {kind.family: guard_of(kind) for kind in guarded}
