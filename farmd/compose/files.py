@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProjectContext:
     """What a service's keys refer to: the document, its project's name and folder, files and variables.
 
     ``awaited``: services that another one waits for until they have completed, with that one. ``warnings``:
@@ -40,15 +40,15 @@ class Surroundings:
     warnings: list[str] = field(default_factory=list)
 
 
-def environment(where: str, said: schema.Service, around: Surroundings) -> dict[str, str]:
+def environment(where: str, said: schema.Service, context: ProjectContext) -> dict[str, str]:
     """Variables of the files, under those of the service; one without a value is taken from the caller's."""
     own = {
-        key: around.env.get(key) if value is None else word(value) for key, value in said.environment.items()
+        key: context.env.get(key) if value is None else word(value) for key, value in said.environment.items()
     }
-    given = {key: value for key, value in own.items() if value is not None} | dict(around.env)
+    given = {key: value for key, value in own.items() if value is not None} | dict(context.env)
     found: dict[str, str] = {}
     for at, file in enumerate(said.env_file):
-        _read_env_file(f"{where}.env_file[{at}]", file, found, given, around)
+        _read_env_file(f"{where}.env_file[{at}]", file, found, given, context)
     for key, value in own.items():
         if value is None:
             found.pop(key, None)
@@ -58,34 +58,34 @@ def environment(where: str, said: schema.Service, around: Surroundings) -> dict[
 
 
 def _read_env_file(
-    where: str, file: schema.EnvFile, found: dict[str, str], given: Mapping[str, str], around: Surroundings
+    where: str, file: schema.EnvFile, found: dict[str, str], given: Mapping[str, str], context: ProjectContext
 ) -> None:
-    if not file.required and not around.files.exists(_path(file.path, around)):
+    if not file.required and not context.files.exists(_path(file.path, context)):
         return
-    text, source = content_of(where, file.path, around), _path(file.path, around)
+    text, source = content_of(where, file.path, context), _path(file.path, context)
     if file.format == "raw":
         read_raw_into(found, text, source, given)
     elif file.format:
         refuse(f"{where}.format", file.format, "raw, or none")
     else:
-        around.warnings.extend(warnings(read_into(found, text, source, given)))
+        context.warnings.extend(warnings(read_into(found, text, source, given)))
 
 
 def configs_of(
-    where: str, said: schema.Service, around: Surroundings
+    where: str, said: schema.Service, context: ProjectContext
 ) -> tuple[list[ConfigSpec], list[FileMount]]:
     specs: dict[str, ConfigSpec] = {}
     mounts = []
     for file in said.configs:
-        config = _declared(f"{where}.configs", file.source, around.document.configs, "config")
+        config = _declared(f"{where}.configs", file.source, context.document.configs, "config")
         if config.content is not None:
             content = config.content
         elif config.environment:
-            if config.environment not in around.env:
+            if config.environment not in context.env:
                 refuse(f"configs.{file.source}.environment", config.environment, "a variable that is set")
-            content = around.env[config.environment]
+            content = context.env[config.environment]
         elif config.file:
-            content = content_of(f"configs.{file.source}.file", config.file, around)
+            content = content_of(f"configs.{file.source}.file", config.file, context)
         else:
             refuse(f"configs.{file.source}", "none of them", "file, content or environment")
         specs[file.source] = ConfigSpec(name=file.source, content=content)
@@ -93,10 +93,10 @@ def configs_of(
     return list(specs.values()), mounts
 
 
-def secrets_of(where: str, said: schema.Service, around: Surroundings) -> list[FileMount]:
+def secrets_of(where: str, said: schema.Service, context: ProjectContext) -> list[FileMount]:
     mounts = []
     for file in said.secrets:
-        secret = _declared(f"{where}.secrets", file.source, around.document.secrets, "secret")
+        secret = _declared(f"{where}.secrets", file.source, context.document.secrets, "secret")
         if not secret.external:
             refuse(
                 f"secrets.{file.source}", "none that is external",
@@ -122,17 +122,17 @@ def _mount(file: schema.File, path: str, name: str = "") -> FileMount:
     )
 
 
-def content_of(where: str, path: str, around: Surroundings) -> str:
+def content_of(where: str, path: str, context: ProjectContext) -> str:
     """The text of a file that a key names.
 
     Raises:
         InputInvalid: naming the key.
     """
     try:
-        return around.files.read(_path(path, around))
+        return context.files.read(_path(path, context))
     except InputInvalid as error:
         raise InputInvalid(f"{where}: {error.message}", **error.fields) from error
 
 
-def _path(path: str, around: Surroundings) -> str:
-    return os.path.normpath(PurePath(around.folder, path))
+def _path(path: str, context: ProjectContext) -> str:
+    return os.path.normpath(PurePath(context.folder, path))

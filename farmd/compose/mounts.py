@@ -10,7 +10,7 @@ import hashlib
 
 from farmd.compose import schema
 from farmd.compose.errors import refuse
-from farmd.compose.files import Surroundings, content_of
+from farmd.compose.files import ProjectContext, content_of
 from farmd.compose.scalars import file_mode, size, words
 from farmd.deploy.model import (
     BindOptions,
@@ -32,7 +32,7 @@ _KNOWN_FLAGS = {"exec", "suid", "dev", "uid", "gid", "nr_blocks", "nr_inodes", "
                 "noatime", "huge", "mpol"}  # fmt: skip
 
 
-def mounts_of(where: str, said: schema.Service, around: Surroundings) -> Found:
+def mounts_of(where: str, said: schema.Service, context: ProjectContext) -> Found:
     """What a service mounts.
 
     Raises:
@@ -42,29 +42,29 @@ def mounts_of(where: str, said: schema.Service, around: Surroundings) -> Found:
     mounts, files = [], []
     entries = [(f"{where}.volumes[{at}]", mount) for at, mount in enumerate(said.volumes)]
     entries += [
-        (f"{where}.tmpfs[{at}]", _tmpfs(f"{where}.tmpfs[{at}]", text, around))
+        (f"{where}.tmpfs[{at}]", _tmpfs(f"{where}.tmpfs[{at}]", text, context))
         for at, text in enumerate(said.tmpfs)
     ]
     for field, mount in entries:
-        _check_options(field, mount, around)
+        _check_options(field, mount, context)
         if mount.type == "bind" and mount.source.startswith((".", "~")):
-            files.append(_travelling(field, mount, around))
+            files.append(_travelling(field, mount, context))
             continue
-        spec = _spec(field, mount, around)
+        spec = _spec(field, mount, context)
         if volumes.setdefault(spec.name, spec) != spec:
             refuse(field, f"{mount.source} with other options", "the same ones wherever it is mounted")
         mounts.append(VolumeMount(volume=spec.name, path=mount.target, read_only=mount.read_only))
     return list(volumes.values()), mounts, files
 
 
-def _check_options(field: str, mount: schema.Mount, around: Surroundings) -> None:
+def _check_options(field: str, mount: schema.Mount, context: ProjectContext) -> None:
     """Warn of options that belong to another type of mount."""
     plain = schema.Mount(type=mount.type, target=mount.target)
     for kind in ("bind", "volume", "tmpfs"):
         if kind != mount.type and getattr(mount, kind) != getattr(plain, kind):
-            around.warnings.append(f"{field}.{kind} is ignored: the mount is of type {mount.type}")
+            context.warnings.append(f"{field}.{kind} is ignored: the mount is of type {mount.type}")
     if mount.type == "tmpfs" and mount.source:
-        around.warnings.append(f"{field}.source is ignored: the mount is of type tmpfs")
+        context.warnings.append(f"{field}.source is ignored: the mount is of type tmpfs")
 
 
 def unnamed(kind: str, target: str) -> str:
@@ -77,7 +77,7 @@ def volume_name(project: str, key: str, volume: schema.Volume) -> str:
     return volume.name or (key if volume.external else f"{project}_{key}")
 
 
-def _spec(field: str, mount: schema.Mount, around: Surroundings) -> VolumeSpec:
+def _spec(field: str, mount: schema.Mount, context: ProjectContext) -> VolumeSpec:
     if mount.type == "bind":
         bind = BindOptions(
             host_path=mount.source,
@@ -92,15 +92,15 @@ def _spec(field: str, mount: schema.Mount, around: Surroundings) -> VolumeSpec:
         refuse(field, mount.type, "a mount of type volume, bind or tmpfs")
     if not mount.source:
         refuse(field, mount.target, "a source: an unnamed volume belongs to nobody")
-    declared = around.document.volumes.get(mount.source)
+    declared = context.document.volumes.get(mount.source)
     if declared is None:
-        known = ", ".join(sorted(around.document.volumes)) or "it has none"
+        known = ", ".join(sorted(context.document.volumes)) or "it has none"
         refuse(field, mount.source, f"a volume of the file ({known})")
     if declared.external and (declared.driver or declared.driver_opts or declared.labels):
         refuse(f"volumes.{mount.source}", "options of a new volume", "none beside external")
     named = bool(declared.driver or declared.driver_opts) and not declared.external
     options = VolumeOptions(
-        name=volume_name(around.project, mount.source, declared),
+        name=volume_name(context.project, mount.source, declared),
         driver=VolumeDriver(declared.driver, words(declared.driver_opts)) if named else None,
         labels=words(declared.labels) | words(mount.volume.labels),
         no_copy=mount.volume.nocopy,
@@ -110,7 +110,7 @@ def _spec(field: str, mount: schema.Mount, around: Surroundings) -> VolumeSpec:
     return VolumeSpec(name=f"{options.name}{subpath}", volume=options)
 
 
-def _tmpfs(field: str, text: str, around: Surroundings) -> schema.Mount:
+def _tmpfs(field: str, text: str, context: ProjectContext) -> schema.Mount:
     target, _, options = text.partition(":")
     found = dict(each.partition("=")[::2] for each in options.split(",") if each)
     for name in found.keys() - _DEFAULT_FLAGS - {"size", "mode", "ro"}:
@@ -118,7 +118,7 @@ def _tmpfs(field: str, text: str, around: Surroundings) -> schema.Mount:
             refuse(field, name, "size, mode, or ro behind the path")
     ignored = ", ".join(name for name in found if name in _KNOWN_FLAGS)
     if ignored:
-        around.warnings.append(f"{field}: {ignored} is ignored: the engine takes size and mode")
+        context.warnings.append(f"{field}: {ignored} is ignored: the engine takes size and mode")
     try:
         memory = schema.TmpfsMount(size=size(found.get("size", "0")), mode=file_mode(found.get("mode", "0")))
     except InputInvalid as error:
@@ -126,15 +126,15 @@ def _tmpfs(field: str, text: str, around: Surroundings) -> schema.Mount:
     return schema.Mount(type="tmpfs", target=target, read_only="ro" in found, tmpfs=memory)
 
 
-def _travelling(field: str, mount: schema.Mount, around: Surroundings) -> tuple[FileMount, str]:
+def _travelling(field: str, mount: schema.Mount, context: ProjectContext) -> tuple[FileMount, str]:
     if mount.source.startswith("~") or not mount.read_only:
         refuse(
             field, mount.source,
             "an absolute path of the machines, a named volume, or a file mounted :ro, which travels along",
         )  # fmt: skip
     if mount.bind.propagation:
-        around.warnings.append(f"{field}.bind.propagation is ignored: the file travels along")
-    content = content_of(field, mount.source, around)
+        context.warnings.append(f"{field}.bind.propagation is ignored: the file travels along")
+    content = content_of(field, mount.source, context)
     length = len(content.encode())
     if length > MAX_FILE_BYTES:
         refuse(field, f"{mount.source} of {length} bytes", f"at most {MAX_FILE_BYTES}; put it on a volume")

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from farmd.compose import schema
-from farmd.compose.files import Surroundings
+from farmd.compose.files import ProjectContext
 from farmd.compose.load import Loaded, load
 from farmd.compose.mounts import volume_name
 from farmd.compose.services import service_spec
@@ -92,12 +92,12 @@ def _project(
     document = msgspec.structs.replace(document, services=active)
     given = name or env.get("COMPOSE_PROJECT_NAME", "")
     project = valid_name(given, "project's name") if given else _named(document.name, loaded.folder)
-    around = Surroundings(document, project, loaded.folder, files, env, _awaited(document))
+    context = ProjectContext(document, project, loaded.folder, files, env, _awaited(document))
     specs = {}
     after = {}
     for key in sorted(document.services):
         valid_name(key, "services")
-        spec = service_spec(key, document.services[key], around)
+        spec = service_spec(key, document.services[key], context)
         check(spec)
         specs[spec.name] = spec
         after[spec.name] = _before(key, document)
@@ -108,7 +108,7 @@ def _project(
         after=after,
         external=_external(document, specs, project),
         together=_together(document, specs),
-        warnings=(*loaded.warnings, *remarks, *around.warnings),
+        warnings=(*loaded.warnings, *remarks, *context.warnings),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from farmd.compose import schema
 from farmd.compose.amounts import one, placement, resources
 from farmd.compose.errors import refuse
-from farmd.compose.files import Surroundings, configs_of, environment, secrets_of
+from farmd.compose.files import ProjectContext, configs_of, environment, secrets_of
 from farmd.compose.mounts import mounts_of
 from farmd.compose.scalars import count, size, word, words
 from farmd.compose.verdicts import ENDLESS
@@ -40,15 +40,15 @@ _RESTART = {"": "always", "always": "always", "unless-stopped": "always", "no": 
             "any": "always", "on-failure": "on-failure"}  # fmt: skip
 
 
-def service_spec(name: str, said: schema.Service, around: Surroundings) -> ServiceSpec:
+def service_spec(name: str, said: schema.Service, context: ProjectContext) -> ServiceSpec:
     """One service.
 
     Raises:
         InputInvalid: naming the key.
     """
     where = f"services.{name}"
-    volumes, mounts, travelling = mounts_of(where, said, around)
-    configs, config_mounts = configs_of(where, said, around)
+    volumes, mounts, travelling = mounts_of(where, said, context)
+    configs, config_mounts = configs_of(where, said, context)
     configs += [ConfigSpec(name=mount.name, content=content) for mount, content in travelling]
     config_mounts += [mount for mount, _ in travelling]
     mode = _one_of(where, "deploy.mode", said.deploy.mode, {"": "replicated", "replicated": "replicated",
@@ -57,7 +57,7 @@ def service_spec(name: str, said: schema.Service, around: Surroundings) -> Servi
         image=said.image,
         command=[word(each) for each in said.command],
         entrypoint=[word(each) for each in said.entrypoint],
-        env=environment(where, said, around),
+        env=environment(where, said, context),
         user=word(said.user),
         groups=[word(each) for each in said.group_add],
         working_directory=said.working_dir,
@@ -69,22 +69,22 @@ def service_spec(name: str, said: schema.Service, around: Surroundings) -> Servi
         privileged=said.privileged,
         pid=_one_of(where, "pid", said.pid or "", {"": "", "host": "host"}),
         read_only=said.read_only,
-        **_network(where, name, said, around),
+        **_network(where, name, said, context),
         cap_add=said.cap_add,
         cap_drop=said.cap_drop,
         sysctls=words(said.sysctls),
         security_options=said.security_opt,
         log=_log(where, said.logging),
-        health=_health(where, said.healthcheck, around),
-        restart=_restart(where, name, said, around),
+        health=_health(where, said.healthcheck, context),
+        restart=_restart(where, name, said, context),
         stop=Stop(signal=said.stop_signal.removeprefix("SIG") or "TERM", grace=said.stop_grace_period),
         mounts=mounts,
         configs=config_mounts,
-        secrets=secrets_of(where, said, around),
+        secrets=secrets_of(where, said, context),
         resources=resources(where, said),
     )
     return ServiceSpec(
-        name=f"{around.document.farmd.prefix}{name}",
+        name=f"{context.document.farmd.prefix}{name}",
         labels=words(said.deploy.labels),
         mode=mode,
         replicas=_replicas(where, said),
@@ -109,7 +109,7 @@ def _one_of(where: str, key: str, found: str, known: Mapping[str, Any]) -> Any:
     return known[found]
 
 
-def _network(where: str, name: str, said: schema.Service, around: Surroundings) -> dict[str, Any]:
+def _network(where: str, name: str, said: schema.Service, context: ProjectContext) -> dict[str, Any]:
     mode = said.network_mode
     if mode in ("host", "none"):
         if said.networks:
@@ -118,11 +118,11 @@ def _network(where: str, name: str, said: schema.Service, around: Surroundings) 
     elif mode in ("", "bridge"):
         given = said.networks or {"default": None}
         for key in given:
-            if key != "default" and key not in around.document.networks:
-                known = sorted({*around.document.networks, "default"})
+            if key != "default" and key not in context.document.networks:
+                known = sorted({*context.document.networks, "default"})
                 refuse(f"{where}.networks", key, f"a network of the file ({', '.join(known)})")
         networks = {
-            network_name(key, around): sorted({name, *(each.aliases if each is not None else [])})
+            network_name(key, context): sorted({name, *(each.aliases if each is not None else [])})
             for key, each in given.items()
         }
     else:
@@ -137,10 +137,10 @@ def _network(where: str, name: str, said: schema.Service, around: Surroundings) 
     }
 
 
-def network_name(key: str, around: Surroundings) -> str:
+def network_name(key: str, context: ProjectContext) -> str:
     """The name of a project's network on the machines."""
-    declared = around.document.networks.get(key, schema.TopNetwork())
-    return declared.name or (key if declared.external else f"{around.project}_{key}")
+    declared = context.document.networks.get(key, schema.TopNetwork())
+    return declared.name or (key if declared.external else f"{context.project}_{key}")
 
 
 def _replicas(where: str, said: schema.Service) -> int:
@@ -153,11 +153,11 @@ def _replicas(where: str, said: schema.Service) -> int:
     return one(where, "scale", said.scale, "deploy.replicas", replicas) or 0
 
 
-def _health(where: str, said: schema.Healthcheck | None, around: Surroundings) -> HealthCheck | None:
+def _health(where: str, said: schema.Healthcheck | None, context: ProjectContext) -> HealthCheck | None:
     if said is None or said.disable or said.test == ["NONE"]:
         return None
     if not said.test:
-        around.warnings.append(
+        context.warnings.append(
             f"{where}.healthcheck is ignored: it has no test, and an image's own is not run"
         )
         return None
@@ -202,28 +202,28 @@ def _log(where: str, said: schema.Logging) -> LogDriver | None:
     return LogDriver(options=limits)
 
 
-def _restart(where: str, name: str, said: schema.Service, around: Surroundings) -> Restart:
+def _restart(where: str, name: str, said: schema.Service, context: ProjectContext) -> Restart:
     """When it is started again: always if nobody says, but not what another service waits to end."""
-    awaited = around.awaited.get(name, "")
+    awaited = context.awaited.get(name, "")
     policy = said.deploy.restart_policy
     if policy is not None:
         if said.restart:
-            around.warnings.append(f"{where}.restart is ignored: deploy.restart_policy stands beside it")
+            context.warnings.append(f"{where}.restart is ignored: deploy.restart_policy stands beside it")
         condition = _one_of(where, "deploy.restart_policy.condition", policy.condition, _RESTART)
         found = Restart(initial=policy.delay, policy=condition)
     else:
-        found = Restart(policy=_policy(where, said.restart or ("no" if awaited else ""), around))
+        found = Restart(policy=_policy(where, said.restart or ("no" if awaited else ""), context))
     if awaited and found.policy == "always":
         refuse(f"{where}.restart", "always", f"no or on-failure: {awaited} waits until it has completed")
     return found
 
 
-def _policy(where: str, text: str, around: Surroundings) -> Any:
+def _policy(where: str, text: str, context: ProjectContext) -> Any:
     found, colon, times = text.partition(":")
     if colon and (found != "on-failure" or not times.isdecimal()):
         refuse(f"{where}.restart", text, "always, unless-stopped, no, on-failure or on-failure:3")
     if colon:
-        around.warnings.append(f"{where}.restart: the {times} is ignored: {ENDLESS}")
+        context.warnings.append(f"{where}.restart: the {times} is ignored: {ENDLESS}")
     return _one_of(where, "restart", found, _RESTART)
 
 
