@@ -1,5 +1,7 @@
-"""p2's arithmetic of one step: how many pods leave the old side, how many come to the new one (spec of
-``pkg/roll.rollAlgorithm``): pure."""
+"""The arithmetic of the floor, in numbers and in words: pure.
+
+The numbers of pods that leave and come in one step are p2's (spec of ``pkg/roll.rollAlgorithm``).
+"""
 
 from __future__ import annotations
 
@@ -24,3 +26,16 @@ def counts(
         return 0, 0
     add = min(remaining, headroom)
     return max(0, add - grow), add
+
+
+def floored(floor: int, old: int, new: int, ailing: str = "") -> str:
+    """``floor 9 = 7 old + 2 new: nothing may leave until n7/web is available``.
+
+    ``old`` and ``new`` are available pods, ``ailing`` the first pod that came and is not available yet.
+    """
+    sign = "=" if old + new == floor else ">" if old + new < floor else "<"
+    told = f"floor {floor} {sign} {old} old + {new} new"
+    if old + new > floor:
+        return f"{told}: {old + new - floor} may leave"
+    until = f" until {ailing} is available" if ailing else ""
+    return f"{told}: nothing may leave{until}"

@@ -10,8 +10,8 @@ from farmd.commands.mutation import Call
 from farmd.pods.state import PodState
 from farmd.rollout import fitting, membership, noun, position
 from farmd.rollout.commands import live, phase
+from farmd.rollout.counts import floored
 from farmd.rollout.model import Side, Snapshot
-from farmd.rollout.words import floored
 from scheduler.decide import allocation, eligibility
 from store import manifests
 from store.pods import Place

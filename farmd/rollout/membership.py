@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from farmd.pods.state import PodState
-from farmd.rollout.counts import counts
+from farmd.rollout.counts import counts, floored
 from farmd.rollout.model import Move, Moves, Need, Side, Snapshot
 from farmd.rollout.stages import Goal
-from farmd.rollout.words import floored
 from scheduler.model import Assignment
 from store.pods import Place
 from store.words import count_of

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from farmd.commands.folding import fitting
+from farmd.rollout.counts import floored
 from farmd.rollout.estimate import Estimate, estimated
-from farmd.rollout.words import floored
 from store.rollouts import GateStatus, Rollout, RolloutStatus, SideStatus
 from store.words import lasting
 

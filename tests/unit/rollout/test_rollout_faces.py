@@ -9,10 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.observe.recorder import Metrics
+from farmd.rollout.counts import floored
 from farmd.rollout.estimate import Estimate, estimated
 from farmd.rollout.metrics import PHASES
 from farmd.rollout.view import Sight, lines
-from farmd.rollout.words import floored
 from farmd.work.phases import Phases
 from store.policies import Stage
 from store.rollouts import GateStatus, RolloutStatus, SideStatus
