@@ -37,10 +37,8 @@ class Jobs(NamedKind):
         """Read the records, their members with the intents, and the small trees that their plans rest on
         (R15).
         """
-        caches = self.context.caches
         await self.context.read_pods(items)
-        for tree in (caches.nodes, caches.agents, caches.reserved, caches.work):
-            await tree.barrier()
+        await self.context.read_nodes()
         await super().barrier(items)
         await self.runs.read(items)
 

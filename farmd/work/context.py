@@ -73,6 +73,12 @@ class Context:
         """The name of this farm in audit records."""
         return f"farm/{self.settings.name}"
 
+    async def read_nodes(self) -> None:
+        """Read anew the small trees on which plans of pods rest: nodes, room, and states of workers (R15)."""
+        caches = self.caches
+        for tree in (caches.nodes, caches.agents, caches.reserved, caches.work):
+            await tree.barrier()
+
     async def read_pods(self, owners: Collection[str]) -> None:
         """Read these owners' pods anew, then the intents at their places (R15).
 

@@ -42,8 +42,7 @@ class ManagingKind(NamedKind):
         """Read the records and their states, the pods that they manage, and what plans rest on (R15)."""
         caches, keys = self.context.caches, self.context.keys
         await super().barrier(items)
-        for tree in (caches.work, caches.nodes, caches.agents, caches.reserved):
-            await tree.barrier()
+        await self.context.read_nodes()
         found = [self.tree.get(keys.record(self.name, item)) for item in items]
         records = [stored.record for stored in found if stored is not None]
         await caches.pods.barrier([keys.pods(ident) for each in records for ident in self.pod_owners(each)])

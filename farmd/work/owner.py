@@ -75,12 +75,11 @@ class OwnerKind(NamedKind):
 
         ``hands`` are those of the records that were known before, so the pods are at least as new (R14).
         """
-        caches, keys = self.context.caches, self.context.keys
+        keys = self.context.keys
         known = [self.tree.get(keys.record(self.name, item)) for item in items]
         self.hands.update({stored.record.id: stored.record.hands for stored in known if stored is not None})
         await self.context.read_pods(items)
-        for tree in (caches.nodes, caches.agents, caches.reserved, caches.work):
-            await tree.barrier()
+        await self.context.read_nodes()
         await super().barrier(items)
 
 
