@@ -230,7 +230,10 @@ class MutationLocker:
 
 
 class RCNodeTransferLocker(MutationLocker):
-    """Node transfers hold the RC's mutation lock, so they and rollouts exclude each other (p2 §6)."""
+    """The mutation lock of an RC, under the name by which p2's node transfers take it (p2 §6).
+
+    Moves of pods take no lock here: their transactions check that nobody holds it.
+    """
 
     def __init__(self, client: ConsulClient, keys: Keys) -> None:
         super().__init__(client, keys, "rcs")
