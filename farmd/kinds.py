@@ -28,7 +28,7 @@ class KindOfWork:
         asked: the path of its ``farmd.commands.noun.Noun``, which holds the commands on its records.
         title: the line about its commands in the help of ``farmctl``.
         group: the path of its group of commands, if it has others than those of every noun.
-        owns_pods: whether its items own pods.
+        owns_pods: whether its items own pods, and ``per_node`` whether one on each eligible node.
         main: whether it is the kind that is meant where a person names none. Its items are listed without a
             noun, and ``farmctl top`` counts them even if there are none.
         selectable: whether farms may choose among its items by labels; other items belong to all farms.
@@ -71,6 +71,7 @@ class KindOfWork:
     title: str = ""
     group: str = ""
     owns_pods: bool = False
+    per_node: bool = False
     main: bool = False
     selectable: bool = False
     guarded: bool = False
@@ -179,6 +180,7 @@ KINDS: dict[str, KindOfWork] = {
             asked="farmd.daemonset.commands:DAEMON_SET",
             title="Daemon sets: one pod on every eligible node.",
             owns_pods=True,
+            per_node=True,
             selectable=True,
             guarded=True,
         ),

@@ -15,7 +15,6 @@ from farmd.deploy.project import ProjectPlan, Wanted
 from farmd.deploy.reader import Scene
 from farmd.kinds import KINDS
 from store.deployments import Deployment, Goal
-from store.families import owners
 from store.keys import Keys
 from store.manifests import Manifest, canonical, ensure
 from store.operations import Operation
@@ -122,7 +121,7 @@ def version_of(
 
 
 def _owner(version: Version | None, ids: Ids) -> str:
-    """A new owner: of the main kind; of the other one, which has a pod on each node, for a global service."""
+    """A new owner of the kind that fits: for a global service one with a pod on each node."""
     everywhere = version is not None and version.mode == "global"
-    family = next(each for each in owners() if KINDS[each.name].main is not everywhere)
-    return reference(family.name, ids.new())
+    fit = (kind for kind in KINDS.values() if kind.owns_pods and not kind.ended)
+    return reference(next(kind.family for kind in fit if kind.per_node is everywhere), ids.new())

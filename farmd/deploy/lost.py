@@ -48,7 +48,7 @@ def told(stored: Stored[Service]) -> str:
 
 
 def _service(ident: str, name: str, project: str, family: str, owner: Any) -> Service:
-    mode: Mode = "replicated" if KINDS[family].main else "global"
+    mode: Mode = "global" if KINDS[family].per_node else "replicated"
     replicas, per_node = getattr(owner, "replicas_desired", 1), getattr(owner, "replicas_per_node", 1)
     kept = {name: getattr(owner, name) for name in ("on_lost", "unhealthy_after") if hasattr(owner, name)}
     version = Version(
