@@ -250,6 +250,17 @@ async def test_rights_that_farms_lack_are_told_with_verb_and_resource(idle: Roll
     assert not idle.service()["spec"].get("traffic")
 
 
+async def test_settings_that_farms_may_not_read_block_with_verb_and_resource(idle: Rollouts) -> None:
+    sight = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
+    groups = ["apiextensions.k8s.io", "serving.knative.dev", "autoscaling.internal.knative.dev"]
+    idle.server.grant(
+        "farm", sight | {"apiGroups": groups}, sight | {"apiGroups": [""], "resources": ["pods"]}
+    )
+    await idle.farm("first", "farm")
+    await idle.play.push("web", least=1)
+    await idle.told("configmaps/config-rolloutorchestrator: 403")
+
+
 @pytest.mark.parametrize("command", ["revert", "pin"])
 async def test_a_freeze_holds_a_rollout_until_a_person_says_what_to_do(idle: Rollouts, command: str) -> None:
     idle.settings["thaw_after"] = 3600.0

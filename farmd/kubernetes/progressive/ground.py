@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from farmd.kubernetes.client import Objects
-from farmd.kubernetes.errors import KubernetesError, NotFound
+from farmd.kubernetes.errors import Forbidden, KubernetesError, NotFound
 from farmd.kubernetes.progressive.objects import CONFIG_MAPS, SERVICES, VERSION_LABEL, ConfigMap, Meta
 from farmd.kubernetes.progressive.settings import CONFIG, NETWORK, Settings, new_config
 from farmd.kubernetes.resources import CRDS
@@ -70,7 +70,7 @@ class Ground:
         """Read everything once; what cannot be read now stays as it was."""
         try:
             self.bounds_on_revisions = bounds_on_revisions(await self._version())
-            self.settings = new_config(await self._data(CONFIG), await self._data(NETWORK))
+            self.settings = await self._read()
             self.problem = ""
             self.found.set()
         except InputInvalid as error:
@@ -80,6 +80,15 @@ class Ground:
             self._tell("Knative is not there: its definitions are missing")
         except (KubernetesError, CredentialInvalid) as error:
             self._tell(error.message)
+
+    async def _read(self) -> Settings:
+        """The settings. Where Knative is there, and farms may not read them, its services say so."""
+        try:
+            return new_config(await self._data(CONFIG), await self._data(NETWORK))
+        except Forbidden as error:
+            if self.problem:
+                raise InputInvalid(error.message) from error
+            raise
 
     def _tell(self, text: str) -> None:
         """One line for each new reason."""
