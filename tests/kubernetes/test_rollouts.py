@@ -316,6 +316,16 @@ async def test_traffic_that_a_person_pins_right_before_a_farm_writes_it_is_a_wor
     await idle.until("the first revision again", lambda: idle.rests(OLD, 4))
 
 
+async def test_a_record_that_is_nobody_s_blocks_until_somebody_deletes_it(rollouts: Rollouts) -> None:
+    records = ORCHESTRATORS.path(rollouts.namespace)
+    kind = {"apiVersion": ORCHESTRATORS.api_version, "kind": ORCHESTRATORS.kind}
+    rollouts.server.ask("POST", records, kind | {"metadata": {"name": "web"}})
+    await rollouts.play.push("web", least=1)
+    await rollouts.told("RolloutOrchestrator web: found no owner, expected the service web: delete it")
+    rollouts.server.ask("DELETE", f"{records}/web")
+    await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 1))
+
+
 async def test_a_service_that_is_made_anew_under_its_name_is_another_one(rollouts: Rollouts) -> None:
     await staged(rollouts)
     uid = rollouts.uid()

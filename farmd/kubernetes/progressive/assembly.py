@@ -57,6 +57,7 @@ def assembled(service: Service, uid: str, record: Orchestrator | None, parts: Pa
         spas=_of(parts.spas, ours.metadata.uid) if ours is not None else {},
         pods=_by_revision(parts.pods),
         orchestrator=ours,
+        ownerless=record is not None and record.metadata.controller is None,
         **more,
     )
 

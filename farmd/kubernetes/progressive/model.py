@@ -45,6 +45,7 @@ class Knative:
     ``bounds_on_revisions``: whether this version of Knative hands bounds of a revision on to its autoscaler
     and nowhere else; otherwise they are written on the autoscaler. ``frozen`` is the evidence of a freeze.
     ``risen``: when this worker last saw a newcomer grow, ``now`` (both in seconds since the epoch).
+    ``ownerless``: a record of the service's name is there, and is nobody's.
     """
 
     service: Service
@@ -56,6 +57,7 @@ class Knative:
     spas: Mapping[str, StageAutoscaler] = field(default_factory=dict)
     pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     orchestrator: Orchestrator | None = None
+    ownerless: bool = False
     bounds_on_revisions: bool = True
     frozen: str | None = None
     risen: float = 0.0

@@ -36,7 +36,7 @@ def sync(knative: Knative) -> Sync:
     """What changed, and the record that follows; ``none`` where nothing did, or it waits for a fact."""
     there = knative.orchestrator
     if there is None:
-        return _created(knative) if knative.service.enabled else Sync()
+        return _first(knative) if knative.service.enabled else Sync()
     annotations = there.metadata.annotations
     if record.leaves(knative):
         return (
@@ -52,6 +52,17 @@ def sync(knative: Knative) -> Sync:
     if record.paused(knative):
         return Sync()
     return _act(knative) or _word(knative) or _retargeted(knative)
+
+
+def _first(knative: Knative) -> Sync:
+    """The record of a service that has none. One that somebody made by hand, or left as an orphan, bears its
+    name for good.
+    """
+    if knative.ownerless:
+        name = knative.service.metadata.name
+        told = f"RolloutOrchestrator {name}: found no owner, expected the service {name}: delete it"
+        return Sync(action="blocked", reason=told)
+    return _created(knative)
 
 
 def _created(knative: Knative) -> Sync:
