@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -29,10 +30,13 @@ from farmd.rollout.noun import ROLLOUT
 from farmd.runtime.clock import SystemClock
 from farmd.tables.model import Column, Table, clean
 from store import selectors
+from store.errors import InputInvalid
+from store.mistakes import shown
 from store.rollouts import Rollout, RolloutStatus
 from store.times import plain
 
 NOUN = "ksvc/"
+_NAME = re.compile(r"([a-z0-9][-a-z0-9]*/)?[a-z0-9][-.a-z0-9]*")
 
 
 class _There(NamedTuple):
@@ -40,8 +44,14 @@ class _There(NamedTuple):
     cluster: Cluster
 
     def split(self, name: str) -> tuple[str, str]:
-        """Namespace and name of ``ksvc/shop/web``."""
-        return self.cluster.split(name.removeprefix(NOUN))
+        """Namespace and name of ``ksvc/shop/web``.
+
+        Raises:
+            InputInvalid: it is no such name; as a path it would be another object's.
+        """
+        if _NAME.fullmatch(own := name.removeprefix(NOUN)) is None:
+            raise InputInvalid(f"NAME: found {shown(name)}, expected ksvc/NAMESPACE/NAME", field="NAME")
+        return self.cluster.split(own)
 
     async def seen(self, invocation: Invocation, name: str) -> Seen:
         """A service, with the farm that owns its rollout."""

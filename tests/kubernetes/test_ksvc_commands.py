@@ -240,6 +240,22 @@ async def test_what_is_not_there_is_not_found(knative, farmctl):
     assert "rollout.farmd.io/enabled=true" in off.err
 
 
+@pytest.mark.parametrize(
+    "name", ["ksvc/", "ksvc/shop/", "ksvc//web", "ksvc/a/b/c", "ksvc/../web", "ksvc/shop/WEB"]
+)
+async def test_what_is_no_name_of_a_service_is_refused_before_the_server_is_asked(
+    api, consul_dev, tmp_path, name
+):
+    path = tmp_path / "kubeconfig"
+    path.write_text(api.kubeconfig())
+    run = Farmctl(consul_dev, "none/", variables={"KUBECONFIG": str(path)}, inside=True)
+    refused = await asyncio.to_thread(run, "rollout", "status", name)
+    assert (refused.code, refused.err) == (
+        2,
+        f"farmctl: NAME: found '{name}', expected ksvc/NAMESPACE/NAME\n",
+    )
+
+
 def document(name: str, image: str, least: int, ratio: int = 25, **labels: str) -> dict[str, Any]:
     """A file of a service as people have it."""
     annotations = {MIN: str(least), RATIO: str(ratio)}
