@@ -122,6 +122,15 @@ def test_a_plan_goes_by_the_traffic_of_its_file():
     assert "found web-00009, expected one of" in planned(pin | {"revisionName": "web-00009"})[0]
 
 
+def test_a_field_without_a_value_is_none_in_the_file_of_a_plan():
+    meta = {"name": "web", "annotations": None}
+    template = {"metadata": {"annotations": None, "labels": {"a": "b"}}}
+    body = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": meta}
+    asked = planning.parse(body | {"spec": {"template": template, "traffic": None}}, "web.yaml")
+    assert asked.service.metadata.annotations == {}
+    assert planning.same({"metadata": {"labels": {"a": "b"}}}, asked.template)
+
+
 def test_a_plan_refuses_a_name_that_a_revision_has():
     with pytest.raises(InputInvalid) as refused:
         planned(name=A)

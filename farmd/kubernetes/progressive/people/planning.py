@@ -55,11 +55,12 @@ class Asked(NamedTuple):
 
 
 def parse(data: Any, source: str) -> Asked:
-    """The Knative Service of a document.
+    """The Knative Service of a document. A field of null is none, as kubectl has it.
 
     Raises:
         InputInvalid: it is none; one line with the field.
     """
+    data = _without_nulls(data)
     kind = (data.get("apiVersion"), data.get("kind")) if isinstance(data, dict) else None
     if kind != (SERVICES.api_version, SERVICES.kind):
         expected = f"apiVersion {SERVICES.api_version}, kind {SERVICES.kind}"
@@ -72,6 +73,12 @@ def parse(data: Any, source: str) -> Asked:
         if not there:
             raise InputInvalid(f"{source}: {field}: missing, expected one", field=field)
     return Asked(found, data["spec"].get("template"))
+
+
+def _without_nulls(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {name: _without_nulls(each) for name, each in data.items() if each is not None}
+    return [_without_nulls(each) for each in data] if isinstance(data, list) else data
 
 
 def same(live: Any, asked: Any) -> bool:
