@@ -6,6 +6,8 @@ reverted is no target until somebody asks for it by name; what another controlle
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec.structs import replace
 
@@ -85,7 +87,11 @@ def _created(knative: Knative) -> Sync:
     made = OrchestratorSpec(initial_revisions=start, target_revisions=wanted)
     if (spec := record.staged(knative, made, ())) is None:
         return Sync()
-    said = record.heard(knative)
+    said, says = record.heard(knative), _says(knative)
+    # What somebody said while the label was away was said of no rollout.
+    said = replace(
+        said, revert=says.get(REVERT, ""), promote=says.get(PROMOTE, ""), retry=says.get(RETRY, "")
+    )
     owner = _writer(knative)
     if owner is not None and not own:
         said = replace(said, word=_told(knative, owner), revision=newest, times=(owner.time or "",))
@@ -101,8 +107,12 @@ def _created(knative: Knative) -> Sync:
 
 def followed(knative: Knative) -> str:
     """What a record follows, also one that was released; the latest revision where there is none."""
-    found = knative.orchestrator
-    return found.metadata.annotations.get(FOLLOW, targets.LATEST) if found is not None else targets.LATEST
+    return _says(knative).get(FOLLOW, targets.LATEST)
+
+
+def _says(knative: Knative) -> Mapping[str, str]:
+    """The annotations of the record; none where there is none."""
+    return knative.orchestrator.metadata.annotations if knative.orchestrator is not None else {}
 
 
 def _act(knative: Knative) -> Sync | None:

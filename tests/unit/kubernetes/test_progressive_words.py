@@ -407,6 +407,17 @@ def test_a_release_gives_a_newcomer_that_no_record_names_its_bounds_back_once(
     assert turns(world)[-1] == "release"
 
 
+def test_a_word_that_was_said_while_the_label_was_away_is_none_of_the_next_rollout(world: World) -> None:
+    world.enabled = False
+    world.settle()
+    world.say(REVERT, "1")
+    world.enabled = True
+    world.pin(*LATEST)
+    world.push(Bounds(10, 30))
+    world.settle()
+    assert world.shares == {NEW: 100}
+
+
 def test_a_pin_stays_where_the_label_is_taken_away_and_put_back(world: World) -> None:
     pushed(world, {NEW: 100})
     world.settle()
