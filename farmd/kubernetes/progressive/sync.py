@@ -185,7 +185,10 @@ def _word(knative: Knative) -> Sync | None:
     """Traffic that somebody else wrote: what the rollout follows from now on."""
     owner = _writer(knative)
     asked = knative.service.spec.traffic
-    if owner is None or traffic.ours(knative) or traffic.shared_alike(asked, traffic.pinned(knative)):
+    if owner is None or traffic.ours(knative):
+        return None
+    wrong = _unknown(knative)
+    if wrong is None and traffic.shared_alike(asked, traffic.pinned(knative)):
         return None
     said, at = record.heard(knative), owner.time or ""
     told, newest = _told(knative, owner), targets.latest(knative)
@@ -195,7 +198,7 @@ def _word(knative: Knative) -> Sync | None:
         return Sync(action="blocked", reason=f"spec.traffic is written by {owner.manager}, too")
     if repeated and at in times:
         return None
-    if (wrong := _unknown(knative)) is not None:
+    if wrong is not None:
         return Sync(action="blocked", reason=wrong)
     recent = [each for each in times if seconds_since_epoch(at) - seconds_since_epoch(each) < WORDS_SECONDS]
     follow = targets.spelt(asked)

@@ -320,6 +320,14 @@ def test_a_tag_that_somebody_adds_stays_and_pins_nothing(world: World, percent: 
     assert world.shares == {NEWER: 100}
 
 
+def test_a_tag_that_somebody_adds_for_a_revision_that_is_not_there_blocks_and_stays(world: World) -> None:
+    pushed(world, {OLD: 80, NEW: 20})
+    asked = (*world.traffic, entry("web-00007", None, tag="mine"))
+    world.pin(*asked)
+    assert blocked(world) == (f"spec.traffic[2].revisionName: found web-00007, expected one of {OLD}, {NEW}")
+    assert world.traffic == asked
+
+
 def test_a_tag_of_a_newcomer_that_breaks_does_not_keep_the_route_from_going_back(world: World) -> None:
     pushed(world, {OLD: 60, NEW: 40})
     world.pin(*world.traffic, entry(NEW, None, tag="canary"))
