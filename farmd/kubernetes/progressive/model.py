@@ -25,7 +25,6 @@ from farmd.kubernetes.progressive.objects import (
     StageAutoscaler,
     TrafficTarget,
     routed,
-    tagged,
 )
 from farmd.kubernetes.progressive.settings import Settings
 from farmd.work.model import Blocked
@@ -77,7 +76,8 @@ class Knative:
     @property
     def tagged(self) -> set[str]:
         """The revisions that the route shows for a tag alone; it reaches them, too."""
-        return tagged(self.route.status.traffic) if self.route is not None else set()
+        entries = self.route.status.traffic if self.route is not None else ()
+        return {each.revision_name for each in entries if each.percent is None and each.tag}
 
     def ready(self, name: str) -> bool:
         """Whether a revision is there, and traffic may go to it."""

@@ -106,11 +106,6 @@ def routed(entries: Iterable[TrafficTarget]) -> dict[str, int]:
     return found
 
 
-def tagged(entries: Iterable[TrafficTarget]) -> set[str]:
-    """The revisions that are reached by a tag alone."""
-    return {each.revision_name for each in entries if each.percent is None and each.tag}
-
-
 class TemplateMeta(_Lean, frozen=True):
     """What the template says of its revision."""
 
