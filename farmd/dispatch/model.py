@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from farmd.commands.bundled import State
 
 __all__ = [
+    "COLLECTING",
     "Act",
     "ApplicationRevision",
     "Live",

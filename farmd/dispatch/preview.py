@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from farmd.dispatch.model import Act, Live, Ref, Snapshot, owner_of
+from farmd.dispatch.model import COLLECTING, Act, Live, Plan, Ref, Snapshot, owner_of
 from farmd.dispatch.order import steps
 from farmd.dispatch.plan import decide
 from farmd.work.model import Blocked
-from store.apps import DispatchState
+from store.apps import ALL, DispatchState
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ def play(shot: Snapshot) -> Preview:
     for _ in range(most):
         plan = decide(dataclasses.replace(shot, state=state, live=live))
         found.refused |= plan.refused
-        for ref, why in plan.waiting.items():
+        for ref, why in _awaited(shot, plan, live).items():
             (found.refused if ref in live and live[ref].denied else found.waits)[ref] = why
         for ref in {**plan.refused, **plan.waiting}:
             if ref in live:
@@ -71,6 +71,13 @@ def play(shot: Snapshot) -> Preview:
 
 def _goes_on(note: DispatchState | None, acts: tuple[Act, ...], passed: Mapping[Ref, str]) -> bool:
     return note is not None or bool(acts) or bool(passed)
+
+
+def _awaited(shot: Snapshot, plan: Plan, live: Mapping[Ref, Live]) -> Mapping[Ref, str]:
+    """What waits for something else than its turn to be removed."""
+    if plan.phase not in COLLECTING or ALL in shot.others:
+        return plan.waiting
+    return {ref: live[ref].busy for ref in plan.waiting if ref in live and live[ref].busy}
 
 
 def _free(shot: Snapshot, live: Live) -> Live:

@@ -77,6 +77,16 @@ def test_a_change_that_the_server_takes_in_no_case_is_a_refusal_and_no_wait() ->
     assert play(replace(shot, live={**shot.live, str(settings): going})).waits == {str(settings): why}
 
 
+def test_the_order_of_removals_is_no_wait() -> None:
+    found = world((entry("rc/a"), entry("rc/b", wave=1), entry("rc/c", wave=2)))
+    found.say("shop", deleting="objects")
+    shown = play(found.snapshot("shop"))
+    assert [str(act.ref) for _, act in shown.acts] == ["rc/c", "rc/b", "rc/a"]
+    assert shown.waits == {}
+    found.things["rc/b"].busy = "a rollout changes it"
+    assert play(found.snapshot("shop")).waits == {"rc/b": "a rollout changes it"}
+
+
 def test_the_preview_says_of_an_object_that_is_being_deleted_and_wanted_again_that_it_waits() -> None:
     found = world((entry("rc/a"), entry("rc/b")))
     found.apply("shop", entry("rc/a"), prune=True)
