@@ -129,7 +129,7 @@ def parse(
     except InputInvalid as error:
         raise InputInvalid(f"{where}: {error.message}", **error.fields) from error
     said = {key: value for key, value in annotations.items() if key in _ANNOTATIONS}
-    treatment = _said(said, _implied(left, identity, where), where)
+    treatment = _said(said, _implied(left, identity, document.get("spec"), where), where)
     _check_ignored(treatment.ignore, where)
     return Entry(ref=ref, document=document, **checked(treatment, where, OURS))
 
@@ -139,7 +139,8 @@ def render(entry: Entry) -> dict[str, Any]:
     document = entry.document or {}
     metadata = document["metadata"]
     annotations = metadata.get("annotations", {})
-    implied = _implied(annotations, (group_of(entry.ref.api_version), entry.ref.kind), "")
+    identity = (group_of(entry.ref.api_version), entry.ref.kind)
+    implied = _implied(annotations, identity, document.get("spec"), "")
     said = {}
     for key, name in _ANNOTATIONS.items():
         if (value := getattr(entry, name)) != getattr(implied, name):
@@ -246,8 +247,8 @@ def _stated(
     return {**{key: value for key, value in data.items() if key != "status"}, "metadata": kept}
 
 
-def _implied(annotations: Mapping[str, str], identity: tuple[str, str], where: str) -> Treatment:
-    """What an object's kind and the annotations of other tools say."""
+def _implied(annotations: Mapping[str, str], identity: tuple[str, str], spec: Any, where: str) -> Treatment:
+    """What an object's kind, the end that it sets itself, and the annotations of other tools say."""
     wave = _number(annotations.get(ARGO_WAVE, "0"), ARGO_WAVE, where)
     options = {option.strip() for option in annotations.get(ARGO_OPTIONS, "").split(",")}
     kept = (
@@ -256,7 +257,18 @@ def _implied(annotations: Mapping[str, str], identity: tuple[str, str], where: s
         or "Prune=false" in options
         or SKIP_GC in annotations
     )
-    return Treatment(wave=wave, on_remove="keep" if kept else "delete")
+    return Treatment(
+        wave=wave,
+        on_remove="keep" if kept else "delete",
+        apply="once" if _goes_by_itself(spec) else "always",
+    )
+
+
+def _goes_by_itself(spec: Any) -> bool:
+    """Whether it is a job that is deleted some time after its end: made again, it would run again."""
+    policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
+    places = (place for place in (spec, policy) if isinstance(place, Mapping))
+    return any(place.get("ttlSecondsAfterFinished") is not None for place in places)
 
 
 def _number(text: str, key: str, where: str) -> int:

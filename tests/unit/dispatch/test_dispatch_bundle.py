@@ -118,6 +118,30 @@ def test_what_takes_data_or_other_objects_along_stays_unless_told(api: str, kind
     assert one(told, namespace="shop").on_remove == "delete"
 
 
+@pytest.mark.parametrize(
+    ("api", "kind", "spec", "apply"),
+    [
+        ("batch/v1", "Job", {"ttlSecondsAfterFinished": 100}, "once"),
+        ("batch/v1", "Job", {"ttlSecondsAfterFinished": 0}, "once"),
+        ("batch/v1", "Job", {"template": {}}, "always"),
+        ("farmd.io/v1", "FarmJob", {"runPolicy": {"ttlSecondsAfterFinished": 100}}, "once"),
+        ("kubeflow.org/v1", "PyTorchJob", {"runPolicy": {"ttlSecondsAfterFinished": 100}}, "once"),
+        ("batch/v1", "CronJob", {"jobTemplate": {"spec": {"ttlSecondsAfterFinished": 100}}}, "always"),
+        ("x.io/v1", "Row", {"runPolicy": "none"}, "always"),
+    ],
+)
+def test_a_job_that_goes_by_itself_after_its_end_is_not_made_again(
+    api: str, kind: str, spec: dict[str, Any], apply: str
+) -> None:
+    job = {"apiVersion": api, "kind": kind, "metadata": {"name": "a", "namespace": "n"}, "spec": spec}
+    entry = one(json.dumps(job))
+    assert entry.apply == apply
+    assert render(entry) == job
+    job["metadata"]["annotations"] = {"farmd.io/apply": "always"}  # type: ignore[index]
+    assert one(json.dumps(job)).apply == "always"
+    assert one(json.dumps(render(one(json.dumps(job))))).apply == "always"
+
+
 def test_the_scope_of_a_kind_is_that_of_its_definition_in_the_bundle_or_of_the_server() -> None:
     crd = (
         "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: rows.x.io}\n"
