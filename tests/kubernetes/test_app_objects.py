@@ -22,7 +22,7 @@ from farmd.kubernetes.pace import MOST_IN_FLIGHT
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock, system_rng
 from store.apps import Entry, TypedReference
-from store.errors import OutcomeUnknown
+from store.errors import OutcomeUnknown, StoreUnavailable
 from tests.fleet import LIMIT, eventually
 from tests.kubernetes_server import ApiServer
 
@@ -534,6 +534,20 @@ async def test_as_many_objects_are_written_at_once_as_may_be_in_flight_and_no_mo
     monkeypatch.setattr(world.transport, "send", counted)
     assert await world.does(app, "create", *entries.values()) == {}
     assert most == MOST_IN_FLIGHT
+
+
+async def test_an_object_that_nobody_can_be_asked_for_is_not_taken_for_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, entry = world.app(), await one(world, config(a="1"))
+    await world.look(app, entry)
+
+    async def down(*_: object, **__: object) -> bytes:
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(world.transport, "send", down)
+    with pytest.raises(StoreUnavailable, match="no answer"):
+        await world.look(app, entry)
 
 
 async def test_r12_an_answer_that_is_lost_is_unknown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

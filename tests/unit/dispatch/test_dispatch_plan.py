@@ -87,6 +87,28 @@ def test_what_a_revision_left_that_failed_is_collected_by_the_next() -> None:
     assert set(found.things) == {"rc/deploy3", "rc/deploy2"}
 
 
+def test_what_a_first_revision_made_that_failed_goes_with_its_app() -> None:
+    found = World(slow=True)
+    found.apply("shop", *ONE)
+    found.cycle("shop")
+    found.things["rc/svc1"].failed = "no image"
+    assert found.run().phase == "failed"
+    found.say("shop", deleting="objects")
+    found.run()
+    assert (found.things, found.apps) == ({}, {})
+
+
+def test_an_object_that_several_revisions_name_is_treated_as_the_newest_one_says() -> None:
+    found = world((*ONE, entry("rc/r1")))
+    found.slow = True
+    found.apply("shop", *ONE, entry("rc/r1", on_remove="keep"))
+    found.cycle("shop")
+    found.slow = False
+    found.apply("shop", *ONE, prune=True)
+    found.run()
+    assert found.verbs()[-1] == ("release", "rc/r1")
+
+
 def test_a_quick_edit_and_its_way_back_remove_nothing_that_is_wanted() -> None:
     """KubeVela's A -> B -> A, which collected every object and called the app healthy."""
     found = world(ONE)

@@ -543,6 +543,18 @@ async def test_r10_a_tracker_that_was_altered_by_hand_blocks_its_app_alone() -> 
         await fleet.reached(1, app="other")
 
 
+async def test_a_former_revision_that_was_deleted_by_hand_counts_as_empty() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("a"), rc("b"))
+        await fleet.reached(1)
+        await fleet.apply(rc("a"), rc("c", "--bad"), deadline=900.0)
+        await fleet.told("rc/c: 0 of 1 available")
+        await fleet.call.client.delete(KEYS.tracker("shop", 1))
+        await fleet.apply(rc("a"), prune=True, mass=True)
+        await fleet.reached(3)
+        assert set(await fleet.records()) == {"a"}
+
+
 async def test_revisions_beyond_the_history_are_deleted_and_the_reached_one_is_kept() -> None:
     async with app_fleet("n1") as fleet:
         for number in range(1, 6):
