@@ -10,12 +10,15 @@ from farmd.dispatch.model import Act, Plan, Ref, Snapshot, owner_of
 from farmd.dispatch.order import steps
 from farmd.dispatch.sweep import unwanted
 from farmd.farm.incidents import Incidents
+from farmd.work.model import Blocked
 from store.apps import AppStatus, DispatchState, ObjectStatus
 from store.ports import Clock
 
 TOLD = 20
 SUMMARY_LIMIT = 1024
 PATIENCE_SECONDS = 600.0
+# That nothing could be planned, or a plan not be carried out.
+OBSTRUCTED = "obstructed"
 
 
 def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> AppStatus:
@@ -86,11 +89,12 @@ class Alarms:
         self._incidents, self._clock, self._farm = incidents, clock, farm
         self._blocked_since: float | None = None
 
-    async def tell(self, shot: Snapshot, plan: Plan) -> float | None:
-        """Fire and end the app's alerts; the seconds until one is due."""
-        blocked = plan.blocked if plan.blocked is not None and not plan.blocked.wanted else None
+    async def tell(self, name: str, found: Blocked | None) -> float | None:
+        """Fire and end an app's alerts by what keeps it from going on; the seconds until one is due."""
+        blocked = found if found is not None and not found.wanted else None
         contended = blocked.text if blocked is not None and blocked.code == "contended" else ""
-        await self._keep(f"app_contended_{shot.name}", f"app {shot.name}: {contended}", bool(contended))
+        if blocked is None or blocked.code != OBSTRUCTED:  # which says nothing of who else writes
+            await self._keep(f"app_contended_{name}", f"app {name}: {contended}", bool(contended))
         trouble = blocked if blocked is not None and not (blocked.frozen or contended) else None
         now = self._clock.mono()
         if trouble is None:
@@ -100,9 +104,9 @@ class Alarms:
         waited = 0.0 if self._blocked_since is None else now - self._blocked_since
         due = trouble is not None and (trouble.code == "failed" or waited >= PATIENCE_SECONDS)
         over = trouble is None
-        key = f"app_{shot.name}"
+        key = f"app_{name}"
         if due or over or key in self._incidents.open():
-            text = f"app {shot.name}: {trouble.text if trouble is not None else ''}"
+            text = f"app {name}: {trouble.text if trouble is not None else ''}"
             await self._keep(key, text, trouble is not None)
         return None if due or over else PATIENCE_SECONDS - waited
 

@@ -6,7 +6,6 @@ checks the claim and the very record of the app that was planned from.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -108,7 +107,13 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
 
     async def alert(self, snapshot: Snapshot, plan: Plan) -> float | None:
         """A revision that failed, or is blocked for long; and somebody else who writes its fields."""
-        return await self._alarms.tell(snapshot, plan)
+        return await self._alarms.tell(snapshot.name, plan.blocked)
+
+    async def block(self, reason: str) -> float | None:
+        """Report why nothing can be planned or carried out, and tell people of it after a while."""
+        due = await self._alarms.tell(self.claim.item, Blocked(report.OBSTRUCTED, reason))
+        again = await super().block(reason)
+        return min((each for each in (due, again) if each is not None), default=None)
 
     def describe(self, snapshot: Snapshot, plan: Plan) -> AppStatus:
         """How far it is."""
@@ -140,9 +145,6 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         again = waiting == before and any(str(act.ref) in waiting and not act.ref.own for act in plan.acts)
         self._pause = min(2 * self._pause, TRY_AGAIN_LIMIT) if again else LOOK_AGAIN_SECONDS
         text = listed([f"{ref}: {why}" for ref, why in sorted(waiting.items())])
-        await self.alert(
-            snapshot, dataclasses.replace(plan, blocked=plan.blocked or Blocked("refused", text))
-        )
         await self.block(text)
         return Outcome("blocked", self._pause, text)
 

@@ -11,7 +11,7 @@ from farmd.commands.mutation import commit
 from farmd.dispatch import waiting
 from farmd.replication.commands import RC
 from farmd.runtime.errors import EndedOtherwise
-from tests.app_fleet import MARK, app_fleet, apply, document, pod, rc, spec
+from tests.app_fleet import KEYS, MARK, app_fleet, apply, document, pod, rc, spec
 from tests.fleet import Inbox
 
 
@@ -94,6 +94,31 @@ async def test_people_are_told_of_an_app_that_is_blocked_for_ten_minutes_and_not
         await fleet.clock.advance(20)
         assert "app_shop" in inbox.firing
         await fleet.apply(rc("web", replicas=1), adopt=["rc/web"])
+        await fleet.reached(2)
+        await fleet.told("converged")
+        assert "app_shop" in inbox.resolved
+
+
+@pytest.mark.parametrize("broken", ["trackers/shop/00000002", "work/apps/shop", "apps/shop"])
+async def test_people_are_told_of_an_app_whose_records_do_not_decode_for_ten_minutes(broken: str) -> None:
+    inbox = Inbox()
+    async with app_fleet("n1", alerts=inbox) as fleet:
+        await fleet.apply(rc("web"), paused=True)
+        await fleet.told("paused")
+        await fleet.apply(rc("web"))
+        key = f"{KEYS.prefix}{broken}"
+        mended = await fleet.call.client.read(key)
+        assert mended is not None
+        await fleet.call.client.put(key, b"{")
+        if broken.startswith("trackers"):
+            await fleet.say(paused=False)  # it is read then
+        await fleet.told("blocked")
+        await fleet.clock.advance(580)
+        assert "app_shop" not in inbox.firing
+        await fleet.clock.advance(90)
+        assert broken in inbox.firing["app_shop"].summary
+        await fleet.call.client.put(key, mended.value)
+        await fleet.say(paused=False)
         await fleet.reached(2)
         await fleet.told("converged")
         assert "app_shop" in inbox.resolved
