@@ -132,9 +132,11 @@ def changes(found: Iterator[T]) -> list[T]:
 
 
 def shares_of(route: Thing | None) -> dict[str, int]:
-    """The share of each revision by a route's status."""
-    entries = route.status.get("traffic", ()) if route is not None else ()
-    return {each["revisionName"]: each.get("percent", 0) for each in entries}
+    """The share of each revision by a route's status; one with a tag may have an entry for that besides."""
+    found = dict[str, int]()
+    for each in route.status.get("traffic", ()) if route is not None else ():
+        found[each["revisionName"]] = found.get(each["revisionName"], 0) + each.get("percent", 0)
+    return found
 
 
 def pods_of(world: World, revision: str = "") -> list[Thing]:

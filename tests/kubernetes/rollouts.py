@@ -25,7 +25,7 @@ from farmd.kubernetes.transport import KubernetesTransport
 from store.entry import Entry
 from tests.fleet import Cluster, RunningFarm, client_of, eventually, start_farm
 from tests.kubernetes.knative import Knative
-from tests.kubernetes.recording import Recording
+from tests.kubernetes.recording import Recording, shares_of
 from tests.kubernetes_server import ApiServer
 
 T = TypeVar("T")
@@ -106,9 +106,7 @@ class Rollouts:
 
     def traffic(self, name: str = "web") -> dict[str, int]:
         """The shares that its route shows."""
-        route = self.play.stores[ROUTES].get(self.namespace, name)
-        entries = route.status.get("traffic", ()) if route is not None else ()
-        return {each["revisionName"]: each.get("percent", 0) for each in entries}
+        return shares_of(self.play.stores[ROUTES].get(self.namespace, name))
 
     def pods(self, revision: str) -> int:
         """How many pods of a revision serve."""
