@@ -14,6 +14,7 @@ from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, live, looks, on_terminal, show, width_of
 from farmd.cli.tables import drawable
 from farmd.rollout import commands, explaining, view
+from farmd.rollout.noun import ROLLOUT
 from farmd.tables import rollouts as rollout_tables
 from farmd.tables.model import Column, Table, clean
 from farmd.tables.words import ago
@@ -32,9 +33,8 @@ async def status(invocation: Invocation, name: str) -> None:
         for line in await _status(invocation, name, width_of(sys.stdout)):
             click.echo(line)
         return
-    rollout = (
-        await commands.live(invocation.call, name)
-    ).record.id  # another one of that name is another one
+    # Another one of that name is another one.
+    rollout = (await ROLLOUT.find(invocation.call, name)).record.id
     try:
         if on_terminal(invocation) and settings.output in {"table", "wide"}:
             await live(invocation, lambda: _status(invocation, rollout, width_of(sys.stdout)))
@@ -61,7 +61,7 @@ async def changes(invocation: Invocation, told: Callable[[], Awaitable[list[str]
 
 
 async def _status(invocation: Invocation, name: str, width: int) -> list[str]:
-    row = await commands.row(invocation.call, name)
+    row = await ROLLOUT.row(invocation.call, name)
     output = invocation.settings.output
     if output in {"json", "yaml"}:
         told = {"owner": row.owner, "state": row.state, "reason": row.reason, "status": plain(row.status)}

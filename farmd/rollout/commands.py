@@ -36,7 +36,7 @@ async def pause(call: Call, target: str) -> Mutation:
 
 async def resume(call: Call, target: str) -> Mutation:
     """Go on after a pause or a halt."""
-    stored = await live(call, target)
+    stored = await noun.ROLLOUT.find(call, target)
     return _said(call, stored, "resume", paused=False, resumed=stored.record.resumed + 1)
 
 
@@ -63,7 +63,7 @@ async def approve(call: Call, target: str, *, everything: bool = False, stage: i
     Raises:
         Conflict: it asks for no word now, or for another stage's.
     """
-    stored = await live(call, target)
+    stored = await noun.ROLLOUT.find(call, target)
     if everything:
         return _said(call, stored, "approve", approved=len(goals(stored.record, minimum(stored.record))))
     status = await StatusStore(call.client, call.keys, KIND, RolloutStatus).get(stored.record.id)
@@ -96,7 +96,7 @@ async def difference_of(call: Call, target: str) -> Difference:
     Raises:
         NotFound: there is none, or the new manifest is gone.
     """
-    rollout = (await live(call, target)).record
+    rollout = (await noun.ROLLOUT.find(call, target)).record
     after = await manifests.read(call.client, call.keys, rollout.to_manifest)
     try:
         before = await manifests.read(call.client, call.keys, rollout.from_manifest)
@@ -111,15 +111,6 @@ async def difference_of(call: Call, target: str) -> Difference:
         difference.manifest_lines(before, after),
         {name: msgspec.to_builtins(getattr(rollout.policy, name)) for name in Policy.__struct_fields__},
     )
-
-
-async def row(call: Call, target: str) -> overview.Row[Rollout]:
-    """A live rollout with its status.
-
-    Raises:
-        NotFound: there is none; says how the last one ended.
-    """
-    return await noun.ROLLOUT.row(call, target)
 
 
 async def sight(call: Call, row: overview.Row[Rollout]) -> Sight:
@@ -202,17 +193,8 @@ async def _revert_aborted(call: Call, aborted: Ended) -> Mutation:
     return await toward(call, new.id, aborted.old.id, replicas=count, policy=policy, name=aborted.name)
 
 
-async def live(call: Call, target: str) -> Stored[Rollout]:
-    """A live rollout.
-
-    Raises:
-        NotFound: there is none; says how the last one ended.
-    """
-    return await noun.ROLLOUT.find(call, target)
-
-
 async def _say(call: Call, target: str, word: str, **fields: Any) -> Mutation:
-    return _said(call, await live(call, target), word, **fields)
+    return _said(call, await noun.ROLLOUT.find(call, target), word, **fields)
 
 
 def _said(call: Call, stored: Stored[Rollout], word: str, **fields: Any) -> Mutation:

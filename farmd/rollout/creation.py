@@ -15,7 +15,7 @@ from farmd.commands.parts import refuse_part
 from farmd.commands.specs import check_count
 from farmd.rollout import fitting, serving
 from farmd.rollout.checks import check
-from farmd.rollout.noun import controller, live
+from farmd.rollout.noun import ROLLOUT, controller
 from farmd.rollout.simulate import Course, simulate
 from farmd.rollout.stages import minimum
 from scheduler.decide import allocation, eligibility
@@ -242,14 +242,14 @@ async def _own(call: Call, rollout: Rollout) -> tuple[Operation, ...]:
     Raises:
         Conflict: the controller has a rollout already.
     """
-    standing, index = await live(call).named(rollout.name)
+    standing, index = await ROLLOUT.records(call.client, call.keys).named(rollout.name)
     if standing is not None:
         raise Conflict(
             f"controller {rollout.name!r} has a rollout already",
             id=standing.record.id,
             hint=f"farmctl rollout status {rollout.name}; revert or abort it first",
         )
-    return live(call).create(rollout, name_index=index)
+    return ROLLOUT.records(call.client, call.keys).create(rollout, name_index=index)
 
 
 def _begun(rollout: Rollout) -> Change:

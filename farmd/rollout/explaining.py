@@ -9,7 +9,7 @@ from farmd.commands import fleet
 from farmd.commands.mutation import Call
 from farmd.pods.state import PodState
 from farmd.rollout import fitting, membership, noun, position
-from farmd.rollout.commands import live, phase
+from farmd.rollout.commands import phase
 from farmd.rollout.counts import floored
 from farmd.rollout.model import Side, Snapshot
 from scheduler.decide import allocation, eligibility
@@ -41,7 +41,7 @@ async def explain(call: Call, target: str) -> list[PodRow]:
     Raises:
         NotFound: there is no such rollout, or one of its controllers is gone.
     """
-    rollout = (await live(call, target)).record
+    rollout = (await noun.ROLLOUT.find(call, target)).record
     state, _ = await phase(call, rollout)
     old, new = await _side(call, rollout.old), await _side(call, rollout.new)
     shot = Snapshot(rollout=rollout, state=state, old=old, new=new, now=call.clock.now())

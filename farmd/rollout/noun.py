@@ -14,7 +14,6 @@ from farmd.commands.specs import File
 from farmd.kinds import KINDS
 from store.families import RCS
 from store.history import History
-from store.named import NamedRecords
 from store.policies import Policy
 from store.rcs import ReplicationController
 from store.rollouts import KIND, Rollout, RolloutStatus
@@ -62,11 +61,6 @@ ROLLOUT: Noun[RolloutSpec, Rollout] = Noun(
     facts=_facts,
     past=_past,
 )
-
-
-def live(call: Call) -> NamedRecords[Rollout]:
-    """The live rollouts."""
-    return ROLLOUT.records(call.client, call.keys)
 
 
 def controller() -> Noun[Any, ReplicationController]:

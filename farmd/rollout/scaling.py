@@ -6,10 +6,10 @@ import msgspec
 
 from farmd.commands import specs
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
-from farmd.rollout import noun
 from farmd.rollout.checks import check_floor
-from farmd.rollout.commands import live, phase
+from farmd.rollout.commands import phase
 from farmd.rollout.creation import with_floor
+from farmd.rollout.noun import ROLLOUT, controller
 from farmd.rollout.stages import minimum
 from store.errors import Conflict, NotFound
 from store.policies import Policy, staged
@@ -27,7 +27,7 @@ async def scale(call: Call, target: str, replicas: int) -> Mutation:
         Conflict: it goes back, or ends.
     """
     specs.check_count(replicas, "replicas", lowest=1)
-    stored = await live(call, target)
+    stored = await ROLLOUT.find(call, target)
     record, (state, unchanged) = stored.record, await phase(call, stored.record)
     if record.wish or (state is not None and state.back):
         word = "ends" if record.wish == "abort" else "goes back"
@@ -55,7 +55,7 @@ async def scale(call: Call, target: str, replicas: int) -> Mutation:
     )
     if wanted == record:
         return Mutation(change)
-    return Mutation(change, (unchanged, noun.live(call).replace(stored, wanted)))
+    return Mutation(change, (unchanged, ROLLOUT.records(call.client, call.keys).replace(stored, wanted)))
 
 
 async def _policy(call: Call, rollout: Rollout, replicas: int) -> Policy:
@@ -64,7 +64,7 @@ async def _policy(call: Call, rollout: Rollout, replicas: int) -> Policy:
         last = msgspec.structs.replace(staged(policy.stages[-1]), to="100%")
         policy = msgspec.structs.replace(policy, stages=[*policy.stages[:-1], last])
     try:
-        found = await noun.controller().records(call.client, call.keys).get(rollout.old)
+        found = await controller().records(call.client, call.keys).get(rollout.old)
     except NotFound:
         return policy
     old: ReplicationController = found.record

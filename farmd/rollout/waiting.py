@@ -11,7 +11,7 @@ from farmd.commands.mutation import Call, Change
 from farmd.commands.waiting import Look, Report
 from farmd.rollout import view
 from farmd.rollout.commands import history, sight
-from farmd.rollout.noun import live
+from farmd.rollout.noun import ROLLOUT
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.errors import NotFound
 from store.history import Ended
@@ -50,7 +50,8 @@ async def look(call: Call, change: Change) -> Look:
     """How far it is, also as the lines of ``rollout status``."""
     found = Look(name=change.name, noun="rollout", state="ended", desired=0, counts=False)
     try:
-        row: overview.Row[Rollout] = await overview.row(call.client, call.keys, live(call), change.id)
+        records = ROLLOUT.records(call.client, call.keys)
+        row: overview.Row[Rollout] = await overview.row(call.client, call.keys, records, change.id)
         seen, at = await sight(call, row), call.clock.now()
     except NotFound:
         over = await _ended(call, change)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import yaml
 
-from farmd.rollout.noun import live
+from farmd.rollout.noun import ROLLOUT
 from store.policies import Policy
 from tests.farmctl import Farmctl, Result
 from tests.fleet import RunningFarm, cluster_on, eventually, start_farm
@@ -102,7 +102,10 @@ async def test_a_watch_of_the_status_ends_with_the_rollout(rolling: Rolling, tmp
     person = Person(rolling, tmp_path, STAGED)
     await person.run("rollout", "create", "-f", str(person.file), "-q")
     watch = asyncio.create_task(person.run("rollout", "status", "web", "--watch"))
-    (ident,) = [each.record.id for each in (await live(rolling.call).list()).items]
+    (ident,) = [
+        each.record.id
+        for each in (await ROLLOUT.records(rolling.call.client, rolling.call.keys).list()).items
+    ]
     await rolling.status(ident, "waits for farmctl rollout approve web")
     assert (await person.run("rollout", "abort", "web", "-y", "--wait")).code == 0
     result = await watch

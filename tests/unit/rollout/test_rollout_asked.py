@@ -34,7 +34,7 @@ async def two(call: Call, **fields: Any) -> None:
 
 async def begun(call: Call, asked: Asked) -> Rollout:
     await commit(call, await create(call, asked))
-    (stored,) = (await noun.live(call).list()).items
+    (stored,) = (await noun.ROLLOUT.records(call.client, call.keys).list()).items
     return stored.record
 
 
@@ -168,7 +168,7 @@ async def test_another_pod_begins_a_rollout_to_a_controller_of_its_own() -> None
         mutation = await create(call, Asked(rc="old", pod=pod, replicas=3))
         assert 'pod.command: ["sleep","9"] -> ["sleep","7"]' in mutation.change.details
         await commit(call, mutation)
-        (stored,) = (await noun.live(call).list()).items
+        (stored,) = (await noun.ROLLOUT.records(call.client, call.keys).list()).items
         assert (stored.record.created_new, stored.record.replicas) == (True, 3)
 
 
@@ -291,7 +291,9 @@ async def test_of_two_creations_at_once_one_is_refused_and_leaves_nothing() -> N
         await commit(call, one)
         with pytest.raises(Conflict):
             await commit(call, late)
-        assert [each.record.id for each in (await noun.live(call).list()).items] == [one.change.id]
+        assert [
+            each.record.id for each in (await noun.ROLLOUT.records(call.client, call.keys).list()).items
+        ] == [one.change.id]
         assert len((await RC.records(call.client, KEYS).list()).items) == 2
 
 
@@ -345,7 +347,7 @@ async def test_a_rollout_that_is_over_is_told_by_its_id_too_and_after_its_contro
         log = AuditLogStore(KEYS, call.clock, call.ids)
         await call.client.transaction([log.operation(end), log.operation(other)])
         for target in ("web", "0123456789abcdef"):
-            for asked in (commands.row, commands.live):
+            for asked in (noun.ROLLOUT.row, noun.ROLLOUT.find):
                 with pytest.raises(NotFound) as error:
                     await asked(call, target)
                 told = f"rollout '{target}' ended 1m15s ago: reverted: 8 s without progress"

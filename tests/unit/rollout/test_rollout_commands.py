@@ -45,7 +45,7 @@ async def update(call: Call, retry: bool = False, **fields: Any) -> Any:
 
 
 async def rollout(call: Call) -> Rollout:
-    stored, _ = await noun.live(call).named("web")
+    stored, _ = await noun.ROLLOUT.records(call.client, call.keys).named("web")
     assert stored is not None
     return stored.record
 
@@ -179,7 +179,7 @@ async def test_a_policy_that_could_never_end_is_refused(fields: dict[str, Any], 
         with pytest.raises(InputInvalid) as error:
             await update(call, rollout=fields)
         assert error.value.message.removeprefix("x: ") == line
-        assert (await noun.live(call).list()).items == []
+        assert (await noun.ROLLOUT.records(call.client, call.keys).list()).items == []
 
 
 TYPES = [

@@ -22,7 +22,7 @@ async def test_each_pod_has_its_fate_its_class_and_the_reason() -> None:
         await commit(call, await RC.create(call, RC.file.parse(hello(**fields), "x")))
         again = RC.file.parse(hello(**fields, pod_command=["sleep", "8"]), "x")
         await commit(call, await RC.update(call, again, now=False))
-        rollout = (await noun.live(call).find("hello")).record
+        rollout = (await noun.ROLLOUT.records(call.client, call.keys).find("hello")).record
         agents = {"n1": True, "n2": True, "n3": True, "n4": True, "n5": False}
         for node, present in agents.items():
             drain = Drain() if node == "n4" else None

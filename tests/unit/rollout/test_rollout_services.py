@@ -101,7 +101,7 @@ async def update(call: Call, **fields: Any) -> Any:
 
 
 async def live(call: Call) -> Rollout:
-    stored, _ = await noun.live(call).named("web")
+    stored, _ = await noun.ROLLOUT.records(call.client, call.keys).named("web")
     assert stored is not None
     return stored.record
 
@@ -189,7 +189,7 @@ async def test_the_way_back_from_an_aborted_blue_green_rollout_takes_its_service
         back = await creation.toward(call, "green", "web", policy=GREEN, replicas=8)
         await commit(call, back)
         assert await actives(call) == {"public": [f"rcs/{old}"]}
-        stored, _ = await noun.live(call).named("green")
+        stored, _ = await noun.ROLLOUT.records(call.client, call.keys).named("green")
         assert stored is not None
         assert (await ServiceStore(call.client, KEYS).get(stored.record.service)).record.name == "public"
 
