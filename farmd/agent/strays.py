@@ -43,7 +43,7 @@ def shims(instances: Path) -> set[str]:
     return found - {""}
 
 
-def told(identity: Identity, record: Record | None) -> Identity:
+def recorded(identity: Identity, record: Record | None) -> Identity:
     """The identity with the start as the agent's record has it, if the record is not lost."""
     if record is None or not record.start:
         return identity

@@ -112,7 +112,7 @@ class Supervisor:
         pod = self.pods.load(record)
         self.ports.remember(instance, record.ports)
         if not self.runtimes.doubt(record.runtime):
-            self._settle(pod, lost and strays.told(lost, record))
+            self._settle(pod, lost and strays.recorded(lost, record))
 
     def _settle(self, pod: Pod, lost: Identity | None = None) -> None:
         """Adopt what runs of a pod, or record the end of its last start."""

@@ -122,7 +122,7 @@ async def describe(invocation: Invocation, name: str) -> None:
         for each in row.record.types:
             _, runs = await manifest_facts.read(invocation.call, each.manifest)
             facts += [(f"Runs {each.name}", text) for _, text in runs[:1]]
-        more, retried = tables.told(row.record, run, now)
+        more, retried = tables.facts(row.record, run, now)
         described.describe(invocation, [*facts, *more], found, history, retried)
 
 

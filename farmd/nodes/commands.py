@@ -234,7 +234,7 @@ def difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scala
     """What people say of a node that differs, before and after."""
     before: dict[str, Scalar] = {}
     after: dict[str, Scalar] = {}
-    was, becomes = _told(old), _told(new)
+    was, becomes = _fields(old), _fields(new)
     for field in {**was, **becomes}:
         if was.get(field) != becomes.get(field):
             # A missing field has no value, which differs from an empty value.
@@ -246,7 +246,7 @@ def difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scala
     return before, after
 
 
-def _told(record: Node) -> dict[str, Scalar]:
+def _fields(record: Node) -> dict[str, Scalar]:
     """The fields that people set."""
     told: dict[str, Scalar] = {f"labels.{key}": value for key, value in sorted(record.labels.items())}
     told |= {f"taints.{taint.key}:{taint.effect}": taint.value for taint in record.taints}

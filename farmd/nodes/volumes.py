@@ -96,7 +96,7 @@ async def create(call: Call, name: str, node: str, volume: NodeVolume, *, beside
     record = view.record if known is not None else with_volume(view.record, name, volume)
     made = await edit(call, view, record, f"{NOUN}.create")
     index = standing.modify_index if standing is not None and having else 0
-    return _told(made, name, node, (claim(call.keys, name, node, index),))
+    return _of_volume(made, name, node, (claim(call.keys, name, node, index),))
 
 
 async def delete(call: Call, name: str, node: str = "") -> Mutation:
@@ -129,7 +129,7 @@ async def delete(call: Call, name: str, node: str = "") -> Mutation:
     if others:
         index = standing.modify_index if standing is not None else 0
         freed = (claim(call.keys, name, others[0], index),)
-    return _told(dataclasses.replace(gone, change=change), name, view.name, freed)
+    return _of_volume(dataclasses.replace(gone, change=change), name, view.name, freed)
 
 
 async def _refuse_mounted(call: Call, name: str, view: NodeRecords, others: list[str]) -> None:
@@ -146,7 +146,7 @@ async def _refuse_mounted(call: Call, name: str, view: NodeRecords, others: list
     )
 
 
-def _told(mutation: Mutation, name: str, node: str, more: tuple[Operation, ...]) -> Mutation:
+def _of_volume(mutation: Mutation, name: str, node: str, more: tuple[Operation, ...]) -> Mutation:
     """The change of a node's record as one of its volume, with the write of the volume's name."""
     details = (f"on {node}", *mutation.change.details)
     change = dataclasses.replace(mutation.change, object=f"{NOUN}/{name}", details=details)

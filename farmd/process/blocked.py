@@ -23,7 +23,7 @@ _FRAMES = 4
 
 
 @contextlib.contextmanager
-def told(
+def logged(
     age: Callable[[], float], look: float = LOOK_SECONDS, limit: float = BLOCKED_SECONDS
 ) -> Iterator[None]:
     """Log ``loop.blocked`` when two looks in a row find no progress of this thread for ``limit`` seconds.

@@ -128,7 +128,7 @@ async def watch_over(life: Life) -> None:
     tick = min(TICK_SECONDS, notifier.watchdog_seconds / 2) if notifier.watchdog_seconds else TICK_SECONDS
     with (
         life.progress.loop("daemon", LONGEST_TICK_SECONDS) as loop,
-        blocked.told(lambda: life.clock.mono() - loop.last),
+        blocked.logged(lambda: life.clock.mono() - loop.last),
     ):
         while True:
             loop.beat()

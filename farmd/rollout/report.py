@@ -60,7 +60,7 @@ def _gates(shot: Snapshot) -> Iterator[GateStatus]:
         )
 
 
-def told(turn: Turn) -> dict[str, int | str | bool]:
+def audit_fields(turn: Turn) -> dict[str, int | str | bool]:
     """The fields of an audit record: what the rollout is from then on."""
     if turn.state is None:
         return {}

@@ -144,7 +144,7 @@ class RolloutWorker(ManagingWorker[Reading, Plan]):
         context, rollout = self.context, reading.stored.record
         if turn.action == "end":
             return await self._end(reading, turn, plan)
-        back, told = reading.snapshot.back, report.told(turn)
+        back, told = reading.snapshot.back, report.audit_fields(turn)
         services = await serving.to_turn(context.client, context.keys, rollout, turn.action, back=back)
         services = await self._fitting(rollout, services)
         if services:

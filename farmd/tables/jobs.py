@@ -28,7 +28,7 @@ class Retry(NamedTuple):
 
 async def besides(call: Call, job: Job) -> tuple[list[tuple[str, str]], dict[str, Table]]:
     """The facts of a job's run, and the slots that were tried again; or why it does not decode."""
-    return told(job, await read(call, job), call.clock.now())
+    return facts(job, await read(call, job), call.clock.now())
 
 
 async def read(call: Call, job: Job) -> Run | str:
@@ -39,7 +39,7 @@ async def read(call: Call, job: Job) -> Run | str:
         return f"{error.message}; {MEND}"
 
 
-def told(job: Job, run: Run | str, now: float) -> tuple[list[tuple[str, str]], dict[str, Table]]:
+def facts(job: Job, run: Run | str, now: float) -> tuple[list[tuple[str, str]], dict[str, Table]]:
     """The facts of what ``read`` found, and the slots that were tried again, those that failed last."""
     if isinstance(run, str):
         return [("Attempt", f"unknown: {run}")], {}

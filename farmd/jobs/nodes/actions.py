@@ -50,7 +50,7 @@ def units(
     if plan.run is None:
         return made
     write = Write.over(keys.record(RUNS.name, job.id), plan.run, copy.stored, copy)
-    action, reason = told(reading.snapshot.run, plan.run)
+    action, reason = audit_words(reading.snapshot.run, plan.run)
     return [together(made, Note((write,), action, reason))]
 
 
@@ -125,7 +125,7 @@ def _type_of(job: Job, instance: str) -> str:
     return found[0].type if found is not None else ""
 
 
-def told(before: Run, after: Run) -> tuple[str, str]:
+def audit_words(before: Run, after: Run) -> tuple[str, str]:
     """The action and the reason of a new run, for the audit."""
     if after.outcome != before.outcome:
         return f"job.{after.outcome}", ": ".join(filter(None, (after.reason, after.message)))

@@ -23,7 +23,7 @@ from farmd.jobs.names import (
 )
 from farmd.jobs.ports import ControllerInterface
 from farmd.jobs.resources.altered import digest
-from farmd.jobs.resources.cluster_env import containers, environment, is_master, told
+from farmd.jobs.resources.cluster_env import containers, environment, gets_environment, is_master
 from farmd.jobs.resources.resource import Resource
 
 # A pod of the policy exit-code is not started again in place: the controller looks at its code first.
@@ -52,7 +52,7 @@ def pod_body(controller: ControllerInterface, of: Resource, slot: Slot, attempt:
         spec.setdefault("subdomain", of.metadata.name)
     env = [{"name": key, "value": value} for key, value in environment(of, slot, attempt).items()]
     for container in spec.get("containers") or []:
-        if told(of, container.get("name", "")):
+        if gets_environment(of, container.get("name", "")):
             container["env"] = _with(container.get("env") or [], env)
     annotations = {
         **(meta.get("annotations") or {}),

@@ -27,7 +27,7 @@ def environment(of: Resource, slot: Slot, attempt: int) -> Env:
     return _farmd(of, slot, attempt)
 
 
-def told(of: Resource, container: str) -> bool:
+def gets_environment(of: Resource, container: str) -> bool:
     """Whether a container gets the environment: TensorFlow's the one that trains alone, others each one."""
     return of.kind.environment != "tf" or container == of.kind.container
 
