@@ -8,13 +8,13 @@ from farmd.daemonset.reader import Reader
 from farmd.daemonset.worker import DaemonSetWorker
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
-from farmd.work.owner import OwnerKind
+from farmd.work.owner import ReplicaKind
 from store.daemonsets import KIND
 from store.locks import Claim
 from store.sessions import Session
 
 
-class DaemonSets(OwnerKind):
+class DaemonSets(ReplicaKind):
     """The kind ``daemonsets``."""
 
     name = KIND

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from farmd.pods.state import PodState
-from farmd.work.owned import OwnerPlan, OwnerSnapshot
+from farmd.work.owned import ReplicaPlan, ReplicaSnapshot
 from scheduler.model import Assignment
 from store.daemonsets import DaemonSet
 from store.pods import Place
@@ -24,7 +24,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot(OwnerSnapshot):
+class Snapshot(ReplicaSnapshot):
     """One daemon set and its fleet at one moment.
 
     ``vacant`` are eligible nodes without a pod of it, ``offer`` the places there from the scheduler (as many
@@ -65,4 +65,4 @@ class Snapshot(OwnerSnapshot):
         return len(self.vacant) + len(self.kept)
 
 
-Plan = OwnerPlan
+Plan = ReplicaPlan

@@ -14,8 +14,8 @@ from farmd.daemonset.contention import Contention, Rivals
 from farmd.daemonset.eligibility import Verdicts, across_nodes, one_a_node
 from farmd.daemonset.model import Need, Snapshot
 from farmd.pods.state import PodState
-from farmd.work.owner import OwnerKind
-from farmd.work.reader import OwnerReader
+from farmd.work.owner import ReplicaKind
+from farmd.work.reader import ReplicaReader
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, Request
 from store.daemonsets import DaemonSet
@@ -36,12 +36,12 @@ class Reading:
     request: Request | None = None
 
 
-class Reader(OwnerReader[Reading]):
+class Reader(ReplicaReader[Reading]):
     """Reads for one daemon set under one claim."""
 
     __slots__ = ("_contention", "_verdicts", "settled")
 
-    def __init__(self, kind: OwnerKind, item: str, rivals: Rivals) -> None:
+    def __init__(self, kind: ReplicaKind, item: str, rivals: Rivals) -> None:
         super().__init__(kind, item)
         self._verdicts = Verdicts()
         self._contention = Contention(rivals, self.context.scheduler)

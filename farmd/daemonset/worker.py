@@ -13,12 +13,13 @@ from farmd.daemonset.model import Need, Plan
 from farmd.daemonset.reader import Reader, Reading
 from farmd.pods.changes import grouped, planned, reservations
 from farmd.work.model import Ask
-from farmd.work.owner import OwnerWorker, Units
+from farmd.work.owned import Units
+from farmd.work.owner import ReplicaWorker
 from store.pods import Pod
 from store.status import Status
 
 
-class DaemonSetWorker(OwnerWorker[Reading, Plan]):
+class DaemonSetWorker(ReplicaWorker[Reading, Plan]):
     """Keeps one daemon set converged while its claim lasts (seed ``DaemonSet``)."""
 
     __slots__ = ()
@@ -34,9 +35,9 @@ class DaemonSetWorker(OwnerWorker[Reading, Plan]):
         if plan.empty or plan.contended:
             self.reader.settled = self.index
 
-    def state(self, reading: Reading, plan: Plan) -> Status:
+    def describe(self, snapshot: Reading, plan: Plan) -> Status:
         """How many nodes have a pod, of those that should."""
-        return planning.status(reading.snapshot, plan, self.context.farm, self.context.clock.now())
+        return planning.status(snapshot.snapshot, plan, self.context.farm, self.context.clock.now())
 
     # -- alerts ----------------------------------------------------------------------------------
     async def alert(self, snapshot: Reading, plan: Plan) -> None:

@@ -13,7 +13,7 @@ from farmd.replication import transfer
 from farmd.replication.model import Plan, Step
 from farmd.replication.reader import Reading
 from farmd.work.context import Context
-from farmd.work.owner import Units
+from farmd.work.owned import Units
 from scheduler.model import Assignment, FleetView, Request
 from scheduler.reservations import change_reservations
 from store import codec, operations

@@ -7,13 +7,13 @@ from farmd.replication.moves import Moves
 from farmd.replication.worker import ReplicationController
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
-from farmd.work.owner import OwnerKind
+from farmd.work.owner import ReplicaKind
 from store.locks import Claim
 from store.rcs import KIND
 from store.sessions import Session
 
 
-class Replication(OwnerKind):
+class Replication(ReplicaKind):
     """The kind ``rcs``."""
 
     name = KIND

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 from farmd.pods.state import PodState, sick_since
-from farmd.work.owned import OwnerPlan, OwnerSnapshot
+from farmd.work.owned import ReplicaPlan, ReplicaSnapshot
 from scheduler.model import Assignment
 from store.pods import Place
 from store.rcs import ReplicationController
@@ -47,7 +47,7 @@ class Offer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Snapshot(OwnerSnapshot):
+class Snapshot(ReplicaSnapshot):
     """One RC and its fleet at one moment.
 
     ``transfer`` is the move under way; ``not_before`` is when the next may start after one that ``failed``
@@ -104,7 +104,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(OwnerPlan):
+class Plan(ReplicaPlan):
     """The changes to make now: ``moves`` are pods that are replaced elsewhere in one transaction, ``step``
     is the next step of a move that makes before it breaks.
     """
@@ -129,4 +129,4 @@ class Plan(OwnerPlan):
     def counts(self) -> dict[str, int | str]:
         """The numbers of changes, for the log."""
         step = self.step.action if self.step is not None else ""
-        return {**OwnerPlan.counts(self), "moved": len(self.moves), "step": step}
+        return {**ReplicaPlan.counts(self), "moved": len(self.moves), "step": step}

@@ -17,8 +17,8 @@ from farmd.pods.state import PodState
 from farmd.replication.model import Fact, Need, Offer, Snapshot
 from farmd.replication.moves import Moves
 from farmd.runtime.wake import Wake
-from farmd.work.owner import OwnerKind
-from farmd.work.reader import OwnerReader
+from farmd.work.owner import ReplicaKind
+from farmd.work.reader import ReplicaReader
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, NodeView, Request
 from store.entry import Stored
@@ -41,12 +41,12 @@ class Reading:
     view: FleetView | None = None
 
 
-class Reader(OwnerReader[Reading]):
+class Reader(ReplicaReader[Reading]):
     """Reads for one RC under one claim. ``wake`` is set when its turn to move a pod may have come."""
 
     __slots__ = ("_judged", "_leaving", "_moves", "_wake")
 
-    def __init__(self, kind: OwnerKind, item: str, moves: Moves, wake: Wake) -> None:
+    def __init__(self, kind: ReplicaKind, item: str, moves: Moves, wake: Wake) -> None:
         super().__init__(kind, item)
         self._moves = moves
         self._wake = wake

@@ -15,7 +15,8 @@ from farmd.replication.moves import Moves
 from farmd.replication.reader import Reader, Reading
 from farmd.runtime.wake import Wake
 from farmd.work.model import Ask, Outcome
-from farmd.work.owner import OwnerKind, OwnerWorker, Units
+from farmd.work.owned import Units
+from farmd.work.owner import ReplicaKind, ReplicaWorker
 from store.entry import Stored
 from store.locks import Claim
 from store.rcs import ReplicationController as Controller
@@ -26,12 +27,12 @@ from store.status import Status
 CONTENDED_SECONDS = 30.0
 
 
-class ReplicationController(OwnerWorker[Reading, Plan]):
+class ReplicationController(ReplicaWorker[Reading, Plan]):
     """Keeps one RC converged while its claim lasts (seed ``ReplicationController``)."""
 
     __slots__ = ("_contended_since", "_left_open", "_moves")
 
-    def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, moves: Moves) -> None:
+    def __init__(self, kind: ReplicaKind, claim: Claim, session: Session, wake: Wake, moves: Moves) -> None:
         reader = Reader(kind, claim.item, moves, wake)
         super().__init__(kind, claim, session, wake, reader)
         self._moves = moves
@@ -75,9 +76,9 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
             return dataclasses.replace(reading, snapshot=dataclasses.replace(reading.snapshot, offer=patient))
         return reading
 
-    def state(self, reading: Reading, plan: Plan) -> Status:
+    def describe(self, snapshot: Reading, plan: Plan) -> Status:
         """How many pods there are, of those that should be."""
-        return planning.status(reading.snapshot, plan, self.context.farm, self.context.clock.now())
+        return planning.status(snapshot.snapshot, plan, self.context.farm, self.context.clock.now())
 
     # -- execute ---------------------------------------------------------------------------------
     async def units(self, reading: Reading, plan: Plan) -> Units:

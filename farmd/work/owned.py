@@ -1,20 +1,26 @@
-"""The values that the decisions of all owners of pods share: a snapshot, a plan, a status."""
+"""The values that the decisions of all owners of replicas share: a snapshot, a plan, a status."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from farmd.pods.changes import PodPlan
+from farmd.pods.changes import NodeChanges, PodPlan
 from farmd.pods.state import PodState, waits_for_availability
 from farmd.work.model import Blocked
+from store.entry import Stored
 from store.named import Owner
+from store.operations import Operation
 from store.pods import Place
 from store.status import Status
 
+Units = tuple[Iterable[NodeChanges], Sequence[Operation]]
+"""Changes, each of which must happen as a whole, in this order; and checks that all transactions carry."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerSnapshot:
+class ReplicaSnapshot:
     """One owner's pods at one moment; a kind adds its record and its other facts.
 
     ``frozen`` is the evidence that freezes removals; ``commanded``: the record changed after that freeze,
@@ -43,8 +49,20 @@ class OwnerSnapshot:
         return bool(self.cramped)
 
 
+class ReplicaReading(Protocol):
+    """A snapshot, and what its plan is carried out with."""
+
+    @property
+    def stored(self) -> Stored[Any]:
+        """The owner's record."""
+
+    @property
+    def snapshot(self) -> Any:
+        """The input of ``decide``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerPlan(PodPlan):
+class ReplicaPlan(PodPlan):
     """The changes to make now.
 
     ``why`` is the reason for the audit. ``unasked`` are removals that no person asked for, on which the
@@ -84,7 +102,7 @@ def why_replaced(record: Owner, plan: PodPlan, pods: Mapping[Place, PodState]) -
 
 def status(
     record: Owner,
-    plan: OwnerPlan,
+    plan: ReplicaPlan,
     pods: Collection[PodState],
     desired: int,
     *,

@@ -1,16 +1,17 @@
-"""The base of all kinds that own pods: read them, spend the removal budget, place them, end the owner.
+"""The bases of kinds that own pods: read them, spend the removal budget, change them, end the owner.
 
-A kind supplies a reader for its snapshot, decides, and turns a plan into changes of pods (``units``). What
-must never break: every change names the record that it was planned from, removals that no person asked for
-stay within the budget (R19), and a record that is being deleted goes last.
+``OwnerWorker`` is for all owners. ``ReplicaWorker`` is for those whose pods are replicas of one manifest: its
+kind supplies a reader for its snapshot, decides, and turns a plan into changes of pods (``units``). What must
+never break: every change names the record that it was planned from, removals that no person asked for stay
+within the budget (R19), and a record that is being deleted goes last.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 import structlog
@@ -18,16 +19,15 @@ import structlog
 from alerting.alert import Alert, one_line
 from farmd.commands.remains import pods_left
 from farmd.pods.ailing import tell_of_crashes, told, worst
-from farmd.pods.changes import NodeChanges
 from farmd.pods.placement import Subject
 from farmd.pods.spending import Spending
 from farmd.pods.state import PodState, settled, settling
 from farmd.runtime.wake import Wake, earliest
 from farmd.work.context import Context
 from farmd.work.model import Ask, Outcome
-from farmd.work.named import DELETED, NamedKind, NamedWorker
-from farmd.work.owned import OwnerPlan
-from farmd.work.reader import OwnerReader
+from farmd.work.named import DELETED, NamedKind, NamedWorker, P, S
+from farmd.work.owned import ReplicaPlan, ReplicaReading, Units
+from farmd.work.reader import ReplicaReader
 from store.entry import Stored
 from store.errors import RecordInvalid
 from store.locks import Claim
@@ -39,24 +39,8 @@ from store.status import Status
 
 log = structlog.get_logger()
 
-
-class OwnerReading(Protocol):
-    """A snapshot, and what its plan is carried out with."""
-
-    @property
-    def stored(self) -> Stored[Any]:
-        """The owner's record."""
-
-    @property
-    def snapshot(self) -> Any:
-        """The input of ``decide``."""
-
-
-Units = tuple[Iterable[NodeChanges], Sequence[Operation]]
-"""Changes, each of which must happen as a whole, in this order; and checks that all transactions carry."""
-
-R = TypeVar("R", bound=OwnerReading)
-P = TypeVar("P", bound=OwnerPlan)
+R = TypeVar("R", bound=ReplicaReading)
+Q = TypeVar("Q", bound=ReplicaPlan)
 
 
 class OwnerKind(NamedKind):
@@ -67,51 +51,23 @@ class OwnerKind(NamedKind):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.hands: dict[str, int] = {}
         self.spending = Spending(context.fleet, self.name, context.budget(), self.guard)
 
     async def barrier(self, items: Sequence[str]) -> None:
-        """Read the records, their pods with the intents, and the small trees that their plans rest on (R15).
-
-        ``hands`` are those of the records that were known before, so the pods are at least as new (R14).
+        """Read the records, their pods with the intents, and the small trees that their plans rest on
+        (R15).
         """
-        keys = self.context.keys
-        known = [self.tree.get(keys.record(self.name, item)) for item in items]
-        self.hands.update({stored.record.id: stored.record.hands for stored in known if stored is not None})
         await self.context.read_pods(items)
         await self.context.read_nodes()
         await super().barrier(items)
 
 
-class OwnerWorker(NamedWorker[R, P]):
-    """Keeps one owner's pods as its record says."""
+class OwnerWorker(NamedWorker[S, P]):
+    """Changes one owner's pods."""
 
-    __slots__ = ("_began", "_hands", "reader")
+    __slots__ = ()
 
     kind: OwnerKind
-
-    def __init__(
-        self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, reader: OwnerReader[R]
-    ) -> None:
-        super().__init__(kind, claim, session, wake)
-        self.reader = reader
-        self._began = self.context.clock.mono()
-        self._hands = kind.hands.pop(claim.item, 0)
-
-    # -- what a kind says ------------------------------------------------------------------------
-    @abstractmethod
-    def state(self, reading: R, plan: P) -> Status:
-        """The status of the owner's pods."""
-
-    @abstractmethod
-    async def units(self, reading: R, plan: P) -> Units:
-        """The changes that a plan makes, and what must hold for them besides the record."""
-
-    async def done(self, reading: R, plan: P) -> None:
-        """Called when the whole plan was committed."""
-
-    async def refused(self, reading: R, plan: P) -> None:
-        """Called when the plan was rejected, after pods and records were read again."""
 
     # -- the frame's hooks -----------------------------------------------------------------------
     def attach(self) -> None:
@@ -124,16 +80,93 @@ class OwnerWorker(NamedWorker[R, P]):
         self.kind.spending.forget(self.claim.item)
 
     async def reread(self) -> None:
-        """Read the outcome of an execution that did not end well (R12)."""
-        caches, item = self.context.caches, self.claim.item
+        """Read the record and the pods again, after a write whose outcome is unknown (R12)."""
         await super().reread()
-        await caches.pods.barrier([self.context.keys.pods(item)])
-        await caches.work.barrier()
+        await self.context.caches.pods.barrier([self.context.keys.pods(self.claim.item)])
 
-    async def read(self) -> R | Outcome:
-        """The reading of the owner and its pods."""
+    async def read(self) -> S | Outcome:
+        """The snapshot; removals that were not made are returned to the budget before."""
         self.kind.spending.settle(self.claim.item)
         return await super().read()
+
+    def broken(self) -> RecordInvalid | None:
+        """The error of a pod that does not decode; leaving the pod out would look like its absence."""
+        return self.context.fleet.broken_pod(self.claim.item)
+
+    # -- what every owner does alike -------------------------------------------------------------
+    def spend(self, places: Sequence[Place]) -> Outcome | None:
+        """Spend the budget on pods that no person asked to remove (R19); an outcome if they must stay."""
+        if self.kind.spending.allows(self.claim.item, places, self.kind.BUDGET_SPENT):
+            return None
+        return Outcome("frozen", self.context.rng.uniform(1.0, 2.0), "the removal budget is spent")
+
+    async def end(self, why: str = DELETED, besides: Sequence[Operation] = ()) -> Outcome:
+        """Delete the record, after a read of what only the store knows for certain.
+
+        No pod of the owner is recorded, and no node runs one; nodes that are given up do not count (R21).
+        """
+        context, item = self.context, self.claim.item
+        # The cached realities may be old, and miss a process that runs.
+        await context.caches.reality.barrier()
+        if context.fleet.processes.of(item) or await pods_left(self.call(why), item):
+            await context.caches.pods.barrier([context.keys.pods(item)])
+            return Outcome("after", 0.0, "something of it is left")
+        return await super().end(why, besides)
+
+
+class ReplicaKind(OwnerKind):
+    """A kind whose items own replicas of one manifest."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.hands: dict[str, int] = {}
+
+    async def barrier(self, items: Sequence[str]) -> None:
+        """Read what plans rest on (R15).
+
+        ``hands`` are those of the records that were known before, so the pods are at least as new (R14).
+        """
+        keys = self.context.keys
+        known = [self.tree.get(keys.record(self.name, item)) for item in items]
+        self.hands.update({stored.record.id: stored.record.hands for stored in known if stored is not None})
+        await super().barrier(items)
+
+
+class ReplicaWorker(OwnerWorker[R, Q]):
+    """Keeps one owner's pods as its record says."""
+
+    __slots__ = ("_began", "_hands", "reader")
+
+    kind: ReplicaKind
+
+    def __init__(
+        self, kind: ReplicaKind, claim: Claim, session: Session, wake: Wake, reader: ReplicaReader[R]
+    ) -> None:
+        super().__init__(kind, claim, session, wake)
+        self.reader = reader
+        self._began = self.context.clock.mono()
+        self._hands = kind.hands.pop(claim.item, 0)
+
+    # -- what a kind says ------------------------------------------------------------------------
+    @abstractmethod
+    def describe(self, snapshot: R, plan: Q) -> Status:
+        """The status of the owner's pods."""
+
+    @abstractmethod
+    async def units(self, reading: R, plan: Q) -> Units:
+        """The changes that a plan makes, and what must hold for them besides the record."""
+
+    async def done(self, reading: R, plan: Q) -> None:
+        """Called when the whole plan was committed."""
+
+    async def refused(self, reading: R, plan: Q) -> None:
+        """Called when the plan was rejected, after pods and records were read again."""
+
+    # -- the frame's hooks -----------------------------------------------------------------------
+    async def reread(self) -> None:
+        """Read the outcome of an execution that did not end well (R12)."""
+        await super().reread()
+        await self.context.caches.work.barrier()
 
     async def freshen(self, record: Any) -> None:
         """Read the pods and their intents where the owner's manager changed pods since the last plan (R14).
@@ -148,21 +181,13 @@ class OwnerWorker(NamedWorker[R, P]):
         """The reading, from the kind's reader."""
         return await self.reader.read(stored)
 
-    def broken(self) -> RecordInvalid | None:
-        """The error of a pod that does not decode; leaving the pod out would look like its absence."""
-        return self.context.fleet.broken_pod(self.claim.item)
-
     async def answer(self, snapshot: R, ask: Ask[Any]) -> R:
         """The reading with the fact that the plan lacks."""
         return await self.reader.answer(snapshot, ask.need)
 
-    def decided(self, snapshot: R, plan: P) -> None:
+    def decided(self, snapshot: R, plan: Q) -> None:
         """While the plan waits for places, have the worker woken by anything that may make room."""
         self.context.fleet.unschedulable(self.claim.item, snapshot.snapshot.waits_for_room)
-
-    def describe(self, snapshot: R, plan: P) -> Status:
-        """The kind's status."""
-        return self.state(snapshot, plan)
 
     def obstructed(self, reason: str) -> Status:
         """The status of a blocked owner, with the pods that there are."""
@@ -171,7 +196,7 @@ class OwnerWorker(NamedWorker[R, P]):
         placed = len(self.context.fleet.pods(item))
         return Status(state="blocked", reason=reason, desired=desired, placed=placed)
 
-    async def report(self, snapshot: R, plan: P) -> float | None:
+    async def report(self, snapshot: R, plan: Q) -> float | None:
         """Write the status with the worst pod's exit; returns when time alone changes it (R22).
 
         A claim younger than ``min_healthy_time`` cannot know that the pods are available. If an earlier owner
@@ -187,7 +212,7 @@ class OwnerWorker(NamedWorker[R, P]):
         loops = await self._crashes(snapshot.stored.record, pods if works else {}, ails)
         if self.context.clock.mono() - self._began < snapshot.stored.record.min_healthy_time:
             whole = dataclasses.replace(snapshot.snapshot, pods=settled(pods))
-            later = self.state(dataclasses.replace(snapshot, snapshot=whole), plan)  # type: ignore[type-var]
+            later = self.describe(dataclasses.replace(snapshot, snapshot=whole), plan)  # type: ignore[type-var]
             if later.state == "converged" and self.status.stands(later, self.index):
                 return loops
         if ails and said.state in {"progressing", "blocked"}:
@@ -233,32 +258,18 @@ class OwnerWorker(NamedWorker[R, P]):
         )
 
     # -- execute ---------------------------------------------------------------------------------
-    async def act(self, snapshot: R, plan: P) -> Outcome:
+    async def act(self, snapshot: R, plan: Q) -> Outcome:
         """Change pods, or delete the record."""
-        context = self.context
         if plan.ends:
             return await self.end()
         if plan.contended:
             return Outcome("rejected", None, plan.contended)
-        if not self.kind.spending.allows(self.claim.item, plan.unasked, self.kind.BUDGET_SPENT):
-            return Outcome("frozen", context.rng.uniform(1.0, 2.0), "the removal budget is spent")
-        with context.fleet.expecting(self.claim.item, plan.arriving):
+        if (overdrawn := self.spend(plan.unasked)) is not None:
+            return overdrawn
+        with self.context.fleet.expecting(self.claim.item, plan.arriving):
             return await self._execute(snapshot, plan)
 
-    async def end(self, why: str = DELETED, besides: Sequence[Operation] = ()) -> Outcome:
-        """Delete the record, after a read of what only the store knows for certain.
-
-        No pod of the owner is recorded, and no node runs one; nodes that are given up do not count (R21).
-        """
-        context, item = self.context, self.claim.item
-        # The cached realities may be old, and miss a process that runs.
-        await context.caches.reality.barrier()
-        if context.fleet.processes.of(item) or await pods_left(self.call(DELETED), item):
-            await context.caches.pods.barrier([context.keys.pods(item)])
-            return Outcome("after", 0.0, "something of it is left")
-        return await super().end(why, besides)
-
-    async def _execute(self, reading: R, plan: P) -> Outcome:
+    async def _execute(self, reading: R, plan: Q) -> Outcome:
         context, stored = self.context, reading.stored
         units, guards = await self.units(reading, plan)
         report = await context.placement.execute(

@@ -1,4 +1,4 @@
-"""The base of the readers of all kinds that own pods (R15)."""
+"""The base of the readers of all kinds that own replicas (R15)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from store.pods import Place
 R = TypeVar("R")
 
 
-class OwnerReader(ABC, Generic[R]):
+class ReplicaReader(ABC, Generic[R]):
     """Reads for one owner under one claim; a kind defines its reading."""
 
     __slots__ = ("context", "guard", "item", "noun")

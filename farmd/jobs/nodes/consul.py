@@ -17,7 +17,7 @@ from farmd.jobs.retries import tries_again
 from farmd.jobs.run_copy import RunCopy
 from farmd.pods.state import PodState, observe, observed
 from farmd.runtime.wake import earliest
-from farmd.work.context import Context
+from farmd.work.named import NamedKind
 from scheduler.model import FleetView
 from store.entry import Stored
 from store.errors import RecordInvalid
@@ -87,14 +87,15 @@ class Reading:
 class Backend:
     """Reads one job under one claim."""
 
-    __slots__ = ("_context", "_item", "run")
+    __slots__ = ("_context", "_guard", "_item", "run")
 
-    def __init__(self, context: Context, item: str, run: RunCopy) -> None:
-        self._context = context
+    def __init__(self, kind: NamedKind, item: str, run: RunCopy) -> None:
+        self._context = kind.context
+        self._guard = kind.guard
         self._item = item
         self.run = run
 
-    async def read(self, stored: Stored[Job], frozen: str, *, commanded: bool) -> Reading:
+    async def read(self, stored: Stored[Job]) -> Reading:
         """The job with its members.
 
         Raises:
@@ -115,8 +116,8 @@ class Backend:
             members=members,
             strays=strays,
             now=now,
-            frozen=frozen,
-            commanded=commanded,
+            frozen=self._guard.frozen() or "",
+            commanded=self._guard.commanded(stored.index),
         )
         return Reading(stored, snapshot, _by_id(pods), manifests, after=sight.due(job, pods, patience, now))
 
@@ -129,7 +130,7 @@ class Backend:
                 raise
             return Run()
 
-    def again(self, reading: Reading, changed: Collection[Place], frozen: str) -> Reading:
+    def again(self, reading: Reading, changed: Collection[Place]) -> Reading:
         """The reading after a commit of its own worker's: only the pods at these places are seen anew.
 
         No member was removed whose process may run still.
@@ -145,6 +146,7 @@ class Backend:
         old = {"/".join(place) for place in changed}
         kept = tuple(member for member in reading.snapshot.members if member.id not in old)
         others = {ident: found for ident, found in reading.pods.items() if ident not in old}
+        frozen = self._guard.frozen() or ""
         snapshot = replace(reading.snapshot, run=run.record, members=kept + seen, now=now, frozen=frozen)
         return replace(reading, snapshot=snapshot, pods=others | _by_id(pods), view=None)
 

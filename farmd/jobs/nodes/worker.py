@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import msgspec
 
-from farmd.commands.remains import pods_left
 from farmd.jobs import plan as planning
 from farmd.jobs import retries
 from farmd.jobs.alerts import tell_blocked
@@ -22,11 +21,11 @@ from farmd.jobs.nodes.consul import Backend, Reading
 from farmd.jobs.nodes.release import release
 from farmd.jobs.run_copy import RunCopy
 from farmd.pods.placement import Subject
-from farmd.pods.spending import Spending
 from farmd.runtime.wake import Wake, earliest
 from farmd.services.endpoints import host
 from farmd.work.model import Ask, Outcome
-from farmd.work.named import DELETED, NamedKind, NamedWorker
+from farmd.work.named import DELETED
+from farmd.work.owner import OwnerKind, OwnerWorker
 from farmd.work.phases import Phases
 from store import manifests, operations
 from store.entry import Stored
@@ -44,54 +43,33 @@ LONGEST_PAUSE = 60.0
 ALONG_BYTES = 16 * 1024
 # So many transactions take in ends that were seen together, before all members are seen anew.
 IN_A_ROW = 32
-LEFT = "something of it is left"
 OVER = "it is over, and its ttl has passed"
-BUDGET_SPENT = "pods: jobs would replace more members in a minute than the removal budget allows"
 
 
-class JobWorker(NamedWorker[Reading, Plan]):
+class JobWorker(OwnerWorker[Reading, Plan]):
     """Runs one job while its claim lasts."""
 
-    __slots__ = ("_backend", "_phases", "_spending", "_waits")
+    __slots__ = ("_backend", "_phases", "_waits")
 
     def __init__(
-        self,
-        kind: NamedKind,
-        claim: Claim,
-        session: Session,
-        wake: Wake,
-        run: RunCopy,
-        *,
-        phases: Phases,
-        spending: Spending,
+        self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, run: RunCopy, phases: Phases
     ) -> None:
         super().__init__(kind, claim, session, wake)
-        self._backend = Backend(kind.context, claim.item, run)
+        self._backend = Backend(kind, claim.item, run)
         self._phases = phases
-        self._spending = spending
         self._waits = 0.0, 0.0
 
     # -- the frame's hooks -----------------------------------------------------------------------
-    def attach(self) -> None:
-        """Have ``wake`` set by changes of its members and of the nodes that they stand on."""
-        self.context.fleet.attach(self.kind.name, self.claim.item, self.wake)
-
     def detach(self) -> None:
-        """Undo ``attach``."""
-        self.context.fleet.detach(self.claim.item)
-        self._spending.forget(self.claim.item)
+        """Undo ``attach``, and be counted no more."""
+        super().detach()
         self._phases.see(self.claim.item, "")
 
     async def reread(self) -> None:
         """Read the outcome of a transaction that nobody answered (R12)."""
         self._backend.run.forget()
         await super().reread()
-        await self.context.caches.pods.barrier([self.context.keys.pods(self.claim.item)])
         await self.context.caches.intent.barrier()
-
-    def broken(self) -> RecordInvalid | None:
-        """The error of a pod that does not decode; leaving it out would look like its absence."""
-        return self.context.fleet.broken_pod(self.claim.item)
 
     async def look(self, stored: Stored[Job]) -> Reading | Outcome:
         """The job with its members. A record beyond the limits is reported, and nothing of it is touched
@@ -102,12 +80,8 @@ class JobWorker(NamedWorker[Reading, Plan]):
                 check(stored.record, f"job {stored.record.name!r}")
         except InputInvalid as error:
             return Outcome("blocked", await self.block(error.message), error.code)
-        self._spending.settle(self.claim.item)
-        guard = self.kind.guard
         try:
-            return await self._backend.read(
-                stored, guard.frozen() or "", commanded=guard.commanded(stored.index)
-            )
+            return await self._backend.read(stored)
         except RecordInvalid as error:
             return Outcome("blocked", await self.block(f"{error.message}; {MEND}"), error.code)
 
@@ -176,7 +150,7 @@ class JobWorker(NamedWorker[Reading, Plan]):
                 return changed
             if plan.run is None or plan.remove:
                 break
-            snapshot = self._backend.again(snapshot, changed, self.kind.guard.frozen() or "")
+            snapshot = self._backend.again(snapshot, changed)
             following = self.decide(snapshot)
             if isinstance(following, Ask) or following.empty or following.remove:
                 break
@@ -187,8 +161,8 @@ class JobWorker(NamedWorker[Reading, Plan]):
         """Change the run and its members; the places that were changed, or why not all of it was done."""
         context, record = self.context, snapshot.stored
         budgeted = self._budgeted(snapshot, plan)
-        if budgeted is None:
-            return Outcome("frozen", context.rng.uniform(1.0, 2.0), "the removal budget is spent")
+        if isinstance(budgeted, Outcome):
+            return budgeted
         plan = self._noted(snapshot, budgeted)
         view = snapshot.view if snapshot.view is not None else context.fleet.view()
         told = release(snapshot, plan, self._host)
@@ -209,19 +183,19 @@ class JobWorker(NamedWorker[Reading, Plan]):
         retries.count(context.recorder, snapshot.snapshot, plan)
         return [(change.node, change.instance) for each in units for change in each.changes]
 
-    def _budgeted(self, snapshot: Reading, plan: Plan) -> Plan | None:
-        """What of a plan the removal budget allows (R19); None: nothing.
+    def _budgeted(self, snapshot: Reading, plan: Plan) -> Plan | Outcome:
+        """What of a plan the removal budget allows (R19); an outcome: nothing.
 
         It is spent before the attempt of a lost member rises, so that a refused removal counts none.
         """
-        record, item = snapshot.stored.record, self.claim.item
+        record = snapshot.stored.record
         if record.deleting or record.suspend:
             return plan
-        if not self._spending.allows(item, snapshot.given_up(plan.remove), BUDGET_SPENT):
-            return None
-        if self._spending.allows(item, snapshot.given_up(snapshot.tried_again(plan)), BUDGET_SPENT):
+        if (overdrawn := self.spend(snapshot.given_up(plan.remove))) is not None:
+            return overdrawn
+        if (overdrawn := self.spend(snapshot.given_up(snapshot.tried_again(plan)))) is None:
             return plan
-        return replace(plan, run=None, create=(), release=()) if plan.remove else None
+        return replace(plan, run=None, create=(), release=()) if plan.remove else overdrawn
 
     async def _documented(self, document: bytes) -> list[Operation]:
         """What writes a document of peers along with the intents that refer to it; nothing if it stands now.
@@ -265,13 +239,9 @@ class JobWorker(NamedWorker[Reading, Plan]):
         return self._waits[1] - mono
 
     async def end(self, why: str = OVER, besides: Sequence[Operation] = ()) -> Outcome:
-        """Delete the record with its run, once no pod of it is recorded and no node runs one."""
-        context, item = self.context, self.claim.item
-        await context.caches.reality.barrier()
-        if await pods_left(self.call(LEFT), item):
-            await context.caches.pods.barrier([context.keys.pods(item)])
-            return Outcome("after", 0.0, LEFT)
-        if running := context.fleet.processes.told(item):
-            return Outcome("blocked", await self.block(running), LEFT)
-        run = operations.delete(context.keys.record(RUNS.name, item))
+        """Delete the record with its run; blocked while nodes run what no plan waits for."""
+        item = self.claim.item
+        if running := self.context.fleet.processes.told(item):
+            return Outcome("blocked", await self.block(running), "processes are left")
+        run = operations.delete(self.context.keys.record(RUNS.name, item))
         return await super().end(why, (*besides, run))
