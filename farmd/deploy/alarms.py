@@ -7,7 +7,7 @@ ends that alert. All follow from the durable state, so a farm that takes over te
 
 from __future__ import annotations
 
-from alerting.alert import Alert, Urgency, one_line
+from alerting.alert import Urgency
 from farmd.deploy.cycle import BY_HAND, Cycle
 from farmd.deploy.report import progress
 from farmd.deploy.sights import Reading, Sight
@@ -72,11 +72,4 @@ class Alarms:
     async def _tell(self, reading: Reading, service: str, text: str, urgency: Urgency) -> None:
         summary = f"deployment of service {service}: {text}"
         details = {"deployment_id": reading.stored.record.id, "service": service, "farm": self._context.farm}
-        await self._incidents.tell(
-            Alert(
-                summary=one_line(summary),
-                incident_key=alert_key(service),
-                urgency=urgency,
-                details=details,
-            )
-        )
+        await self._incidents.say(alert_key(service), summary, details, urgency)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from alerting.alert import Alert, Urgency
+from alerting.alert import Alert, Urgency, one_line
 from alerting.alerter import Alerter
 
 # Nearly all items have none, and share this one: Python makes each empty frozenset anew, of 216 bytes.
@@ -72,6 +72,13 @@ class Incidents:
             self._inherited -= {key}
             await self._alerter.adopt(alert, anywhere=True)
         await self._alerter.fire(alert)
+
+    async def say(self, key: str, text: str, details: dict[str, str], urgency: Urgency = "low") -> None:
+        """Fire an alert with this text, or keep it open; an empty text resolves it."""
+        if text:
+            await self.tell(Alert(summary=one_line(text), incident_key=key, urgency=urgency, details=details))
+        else:
+            await self.end(key, urgency)
 
     def pass_on(self, key: str) -> None:
         """Leave the alert as it is, because another item tells of it, or of its end, from now on."""

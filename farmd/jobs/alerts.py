@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alerting.alert import Alert, one_line
 from farmd.work.item import ClaimedItem
 from farmd.work.status import STUCK
 
@@ -23,6 +22,5 @@ async def tell_blocked(item: ClaimedItem, name: str, why: str) -> float | None:
     if (left := since + BLOCKED_SECONDS - now) > 0:
         return left
     details = {"job_id": item.claim.item, "farm": item.context.farm}
-    summary = one_line(f"job {name!r} is blocked: {why}")
-    await incidents.tell(Alert(summary=summary, incident_key=key, urgency="low", details=details))
+    await incidents.say(key, f"job {name!r} is blocked: {why}", details)
     return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import msgspec
 import structlog
 
-from alerting.alert import Alert, one_line
 from farmd.farm.writer import Write
 from farmd.nodes import plan as planning
 from farmd.nodes import reader as reading
@@ -110,24 +109,17 @@ class NodeWorker(Worker[Snapshot, Plan]):
     # -- alerts ----------------------------------------------------------------------------------
     async def alert(self, snapshot: Snapshot, plan: Plan) -> None:
         """Fire and resolve the alerts of a lost node and of a drain past its deadline."""
-        node, work = self.claim.item, snapshot.work
-        if work.lost_since > 0:
-            absent = work.lost_since - work.absent_since
-            await self._tell(self._lost, f"node {node} is lost: its agent was absent for {absent:.0f} s")
-        else:
-            await self.status.incidents.end(self._lost)
+        node, work, incidents = self.claim.item, snapshot.work, self.status.incidents
+        absent = work.lost_since - work.absent_since
+        lost = f"node {node} is lost: its agent was absent for {absent:.0f} s" if work.lost_since > 0 else ""
+        await incidents.say(self._lost, lost, {"node": node})
         if snapshot.draining is not None and snapshot.draining.overdue:
             left, why = len(snapshot.left or ()), f": {snapshot.waiting[0]}" if snapshot.waiting else ""
             text = f"drain of {node} is past its deadline, with {count_of(left, 'pod')} left{why}"
-            if self._drain not in self.status.incidents:
-                await self._tell(self._drain, text, left=str(left))
+            if self._drain not in incidents:
+                await incidents.say(self._drain, text, {"node": node, "left": str(left)})
         else:
-            await self.status.incidents.end(self._drain)
-
-    async def _tell(self, key: str, text: str, **details: str) -> None:
-        details = {"node": self.claim.item, **details}
-        alert = Alert(summary=one_line(text), incident_key=key, urgency="low", details=details)
-        await self.status.incidents.tell(alert)
+            await incidents.end(self._drain)
 
     # -- writes ----------------------------------------------------------------------------------
     async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:

@@ -6,9 +6,8 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
-from alerting.alert import Alert
 from farmd.farm.incidents import Incidents
 from farmd.pods.state import PodState
 from store import codec
@@ -78,18 +77,18 @@ def complaint(reality: Reality) -> str:
 async def tell_of_crashes(
     incidents: Incidents,
     key: str,
-    alert: Callable[[], Alert],
+    tell: Callable[[], Awaitable[None]],
     pods: Mapping[Place, PodState],
     min_healthy_time: float,
     now: float,
 ) -> float | None:
-    """Keep one alert open, under ``key``, while a pod is in a crash loop.
+    """Keep the alert ``key``, which ``tell`` fires, open while a pod is in a crash loop.
 
     Returns the seconds until time alone changes whether there is a crash loop; None: time does not.
     """
     since = [at for state in pods.values() if (at := failing_since(state)) is not None]
     if any(now - at >= CRASH_LOOP_SECONDS for at in since):
-        await incidents.tell(alert())
+        await tell()
         return None
     if since:
         return min(since) + CRASH_LOOP_SECONDS - now

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from alerting.alert import Alert, Urgency, one_line
+from alerting.alert import Urgency
 from farmd.farm.incidents import Incidents
 from farmd.rollout import faults, position
 from farmd.rollout.model import Plan, Snapshot
@@ -84,7 +84,7 @@ class Alarms:
         """Fire and end what is due; the seconds until another alert is."""
         rollout, now = shot.rollout, self._clock.now()
         if why := failure(shot):
-            await self._incidents.tell(self.failed(rollout, why))
+            await self.failed(rollout, why)
         else:
             await self._incidents.end(failure_alert(rollout.name))
         due = [await self._tell_of_stuck(shot, now), await self._tell_of_wait(shot, plan, now)]
@@ -100,7 +100,7 @@ class Alarms:
         self._low = now if self._low is None else self._low
         if (left := self._low + LOW_SECONDS - now) > 0:
             return left
-        await self._incidents.tell(self._alert(shot.rollout, key, why, "high"))
+        await self._tell(shot.rollout, key, why, "high")
         return None
 
     async def _tell_of_wait(self, shot: Snapshot, plan: Plan, now: float) -> float | None:
@@ -111,7 +111,7 @@ class Alarms:
             return None
         if (left := waiting_since(shot) + WAITS_SECONDS - now) > 0:
             return left
-        await self._incidents.tell(self._alert(shot.rollout, key, f"waits for an hour: {blocked.text}"))
+        await self._tell(shot.rollout, key, f"waits for an hour: {blocked.text}")
         return None
 
     def left_open(
@@ -130,20 +130,11 @@ class Alarms:
             over.add(failure)
         return {key: "high" if key == high else "low" for key in sorted(over)}
 
-    def failed(self, rollout: Rollout, why: str) -> Alert:
-        """The alert of a version that failed."""
-        return self._alert(rollout, failure_alert(rollout.name), why)
+    async def failed(self, rollout: Rollout, why: str) -> None:
+        """Tell of a version that failed."""
+        await self._tell(rollout, failure_alert(rollout.name), why)
 
-    def _alert(self, rollout: Rollout, key: str, text: str, urgency: Urgency = "low") -> Alert:
+    async def _tell(self, rollout: Rollout, key: str, text: str, urgency: Urgency = "low") -> None:
         summary = f"rollout {rollout.name} to {rollout.to_manifest[:12]}: {text}"
-        return Alert(
-            summary=one_line(summary),
-            incident_key=key,
-            urgency=urgency,
-            details={
-                "rollout_id": rollout.id,
-                "from": rollout.from_manifest,
-                "to": rollout.to_manifest,
-                "farm": self._farm,
-            },
-        )
+        about = {"rollout_id": rollout.id, "from": rollout.from_manifest, "to": rollout.to_manifest}
+        await self._incidents.say(key, summary, {**about, "farm": self._farm}, urgency)

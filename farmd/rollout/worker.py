@@ -155,7 +155,7 @@ class RolloutWorker(ManagingWorker[Reading, Plan]):
         log.info("rollout.turned", item=rollout.id, name=rollout.name, action=turn.action, reason=turn.reason)
         self._time(reading.snapshot, turn, plan)
         if plan.fault:
-            await self.status.incidents.tell(self._alarms.failed(rollout, plan.fault))
+            await self._alarms.failed(rollout, plan.fault)
         return Outcome("after", 0.0)
 
     async def _fitting(self, rollout: Rollout, services: serving.Changes) -> serving.Changes:
@@ -193,7 +193,7 @@ class RolloutWorker(ManagingWorker[Reading, Plan]):
         )
         known = (await History(self.context.client, self.context.keys).read(rollout.name)).items
         if turn.outcome == "reverted" and not rollout.wish:
-            await self.status.incidents.tell(self._alarms.failed(rollout, turn.reason))
+            await self._alarms.failed(rollout, turn.reason)
         before = [each.record.outcome for each in known]
         over = self._alarms.left_open(rollout, turn.outcome, before, actions.old(reading).name)
         stay = reading.records.keys() - {actions.goes(rollout, turn.outcome)}

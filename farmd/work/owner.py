@@ -11,12 +11,12 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
 import structlog
 
-from alerting.alert import Alert, one_line
 from farmd.commands.remains import pods_left
 from farmd.pods.ailing import tell_of_crashes, told, worst
 from farmd.pods.placement import Subject
@@ -235,27 +235,13 @@ class ReplicaWorker(OwnerWorker[R, Q]):
         """Keep one alert open while a pod is in a crash loop; the seconds until time alone changes that."""
         noun, incidents, now = self.kind.noun.words.noun, self.status.incidents, self.context.clock.now()
         key = f"{noun}_crashes_{self.claim.item}"
-
-        def alert() -> Alert:
-            return self._alert(key, f"{noun} {record.name!r}: crash loop: {ails}")
-
-        return await tell_of_crashes(incidents, key, alert, pods, record.min_healthy_time, now)
+        tell = partial(self.tell, key, f"{noun} {record.name!r}: crash loop: {ails}")
+        return await tell_of_crashes(incidents, key, tell, pods, record.min_healthy_time, now)
 
     async def tell(self, key: str, text: str, **details: str) -> None:
         """Fire a low alert with the text; an empty text resolves it."""
-        if text:
-            await self.status.incidents.tell(self._alert(key, text, **details))
-        else:
-            await self.status.incidents.end(key)
-
-    def _alert(self, key: str, text: str, **details: str) -> Alert:
-        item = f"{self.kind.noun.words.noun}_id"
-        return Alert(
-            summary=one_line(text),
-            incident_key=key,
-            urgency="low",
-            details={item: self.claim.item, "farm": self.context.farm, **details},
-        )
+        about = {f"{self.kind.noun.words.noun}_id": self.claim.item, "farm": self.context.farm}
+        await self.status.incidents.say(key, text, about | details)
 
     # -- execute ---------------------------------------------------------------------------------
     async def act(self, snapshot: R, plan: Q) -> Outcome:

@@ -75,12 +75,12 @@ async def test_a_crash_loop_is_one_alert_until_all_pods_stayed_up_for_a_minute()
     inbox = Inbox()
     incidents = Incidents(inbox)
 
-    def alert() -> Alert:
-        return Alert(summary="x", incident_key=KEY)
+    async def tell() -> None:
+        await incidents.tell(Alert(summary="x", incident_key=KEY))
 
     async def look(*states: PodState) -> float | None:
         pods = {(f"n{at}", "web"): state for at, state in enumerate(states)}
-        return await tell_of_crashes(incidents, KEY, alert, pods, 10.0, NOW)
+        return await tell_of_crashes(incidents, KEY, tell, pods, 10.0, NOW)
 
     assert await look(pod()) is None
     assert await look(pod(), crashed(NOW - 20)) == CRASH_LOOP_SECONDS - 20
