@@ -103,6 +103,17 @@ async def test_services_and_bounds_that_nobody_owns_are_told_by_name(idle: Rollo
     assert f"ksvc-bounds-of-nobody: {stale}" in shown(found, "ksvc/NS/web")
 
 
+async def test_a_record_that_lost_its_service_is_told_as_such(idle: Rollouts, tmp_path: Path) -> None:
+    kind = {"apiVersion": ORCHESTRATORS.api_version, "kind": ORCHESTRATORS.kind}
+    idle.server.ask("POST", ORCHESTRATORS.path(idle.namespace), kind | {"metadata": {"name": "lost"}})
+    await idle.farm("first")
+    found = await examined(idle, tmp_path)
+    why = "found no owner, expected the service lost: it was left as an orphan, or made by hand"
+    assert shown(found, "ro/NS/lost") == f"ksvc-record-orphan: {why}"
+    assert found["ro/NS/lost"][0]["fix"] == f"kubectl delete ro -n {idle.namespace} lost"
+    assert "ksvc/NS/lost" not in found
+
+
 async def test_people_read_the_settings_that_farms_go_by(idle: Rollouts, tmp_path: Path) -> None:
     idle.configure(**{"over-consumption-ratio": "50"})
     await idle.farm("first")

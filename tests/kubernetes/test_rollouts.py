@@ -10,7 +10,16 @@ from dataclasses import replace
 import pytest
 
 from farmd.kubernetes.errors import Conflict
-from farmd.kubernetes.progressive.objects import FOLLOW, MIN_SCALE, ORCHESTRATORS, REVISIONS, SERVICES
+from farmd.kubernetes.progressive.objects import (
+    CONFIGURATIONS,
+    FINALIZER,
+    FOLLOW,
+    MIN_SCALE,
+    ORCHESTRATORS,
+    REVISIONS,
+    ROUTES,
+    SERVICES,
+)
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock
 from store import codec
@@ -324,6 +333,22 @@ async def test_a_record_that_is_nobody_s_blocks_until_somebody_deletes_it(rollou
     await rollouts.told("RolloutOrchestrator web: found no owner, expected the service web: delete it")
     rollouts.server.ask("DELETE", f"{records}/web")
     await rollouts.until("the first revision", lambda: rollouts.rests(OLD, 1))
+
+
+async def test_a_record_that_lost_its_service_is_ended_once_somebody_deletes_it(rollouts: Rollouts) -> None:
+    await staged(rollouts)
+    await rollouts.until("bounds of a stage", lambda: rollouts.bounds(OLD) == ("3", "3"))
+    # What the garbage collector does of kubectl delete --cascade=orphan.
+    for kind in (CONFIGURATIONS, ROUTES, ORCHESTRATORS):
+        rollouts.server.patch(kind.path(rollouts.namespace, "web"), {"metadata": {"ownerReferences": None}})
+    rollouts.server.ask("DELETE", SERVICES.path(rollouts.namespace, "web"))
+    await rollouts.until("no item", lambda: not rollouts.running["first"].owned)
+    assert rollouts.record()["metadata"]["finalizers"] == [FINALIZER]
+    rollouts.server.ask("DELETE", ORCHESTRATORS.path(rollouts.namespace, "web"))
+    await rollouts.until("no record", lambda: not rollouts.record())
+    assert rollouts.bounds(OLD) == rollouts.bounds(NEW) == ("4", None)
+    assert rollouts.traffic() == {OLD: 75, NEW: 25}
+    await rollouts.until("no item", lambda: not rollouts.running["first"].owned)
 
 
 async def test_a_service_that_is_made_anew_under_its_name_is_another_one(rollouts: Rollouts) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from farmd.kubernetes.progressive.model import Knative
 from farmd.kubernetes.progressive.objects import (
+    FINALIZER,
     Configuration,
     Orchestrator,
     Pod,
@@ -43,11 +44,24 @@ def service_of(found: Object) -> Key:
     return meta.namespace, meta.labels.get(SERVICE_LABEL, meta.name)
 
 
+def owner(record: Orchestrator) -> str:
+    """The item that a record belongs to: the uid of the service that it is about. One that lost its service
+    and holds bounds is an item of its own once it is deleted, so that it can go; empty: it is nobody's.
+    """
+    meta = record.metadata
+    if meta.controller is not None:
+        return meta.controller.uid
+    return meta.uid if meta.terminating and FINALIZER in meta.finalizers else ""
+
+
 def assembled(service: Service, uid: str, record: Orchestrator | None, parts: Parts, **more: Any) -> Knative:
-    """The service of that uid at one moment; ``more`` are the other fields of ``Knative``."""
+    """The item of that uid at one moment; ``more`` are the other fields of ``Knative``. Revisions of a record
+    that lost its service stay, and get their bounds back.
+    """
     name = service.metadata.name
+    ours = record if record is not None and owner(record) == uid else None
     there = service.metadata.uid == uid and not service.metadata.terminating
-    ours = record if record is not None and _controlled(record, uid) else None
+    there = there or (ours is not None and ours.metadata.uid == uid)
     return Knative(
         service=service,
         configuration=_of(parts.configurations, uid).get(name),

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from farmd.farm.model import Item
-from farmd.kubernetes.progressive.objects import RELEASED, Orchestrator
+from farmd.kubernetes.progressive.assembly import owner
+from farmd.kubernetes.progressive.objects import RELEASED
 from farmd.kubernetes.progressive.watches import Watches
 from farmd.kubernetes.store import version_of
 
@@ -85,9 +86,3 @@ class ServiceItems:
             meta = service.metadata
             found.append(Item(meta.uid, version_of(service), meta.labels, self._needs))
         return found
-
-
-def owner(record: Orchestrator) -> str:
-    """The uid of the service that a record is about."""
-    controller = record.metadata.controller
-    return controller.uid if controller is not None else ""

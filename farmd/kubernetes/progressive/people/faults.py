@@ -14,7 +14,7 @@ from farmd.kubernetes import install
 from farmd.kubernetes.errors import NotFound
 from farmd.kubernetes.people.farms import Worker, knative_namespace, workers
 from farmd.kubernetes.progressive import bounds
-from farmd.kubernetes.progressive.items import owner
+from farmd.kubernetes.progressive.assembly import owner
 from farmd.kubernetes.progressive.model import Knative
 from farmd.kubernetes.progressive.objects import (
     ENABLED,
@@ -75,6 +75,7 @@ async def examine(call: Call, transport: KubernetesTransport) -> Examined:
     records = await reader.of(Orchestrator).list()
     found = await reader.seen(services, records)
     faults += await _unowned(call, there, found, _abandoned(services, records))
+    faults += [_orphan(each) for each in records if not owner(each)]
     for seen in found:
         faults += [*_own_settings(seen), *_of_nobody(seen)]
     return Examined(faults, facts)
@@ -159,8 +160,15 @@ def _abandoned(services: Sequence[Service], records: Sequence[Orchestrator]) -> 
     return {
         owner(each): f"ksvc/{each.metadata.namespace}/{each.metadata.name}"
         for each in records
-        if owner(each) not in alive and RELEASED not in each.metadata.annotations
+        if owner(each) not in ("", *alive) and RELEASED not in each.metadata.annotations
     }
+
+
+def _orphan(record: Orchestrator) -> Fault:
+    meta = record.metadata
+    told = f"found no owner, expected the service {meta.name}: it was left as an orphan, or made by hand"
+    fix = f"kubectl delete ro -n {meta.namespace} {meta.name}"
+    return Fault("ksvc-record-orphan", f"ro/{meta.namespace}/{meta.name}", told, fix)
 
 
 async def _unowned(
