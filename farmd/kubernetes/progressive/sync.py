@@ -29,9 +29,10 @@ from farmd.kubernetes.progressive.objects import (
     OrchestratorSpec,
 )
 
-# So often another manager may write the same traffic in this time: then it is a controller and no person,
-# also later, because while its traffic stands nobody can see whether it would write again.
-MOST_WORDS, WORDS_SECONDS = 3, 600.0
+# Who writes the same traffic so often, each time within so long after the time before, is a controller and
+# no person, also later, because while its traffic stands nobody can see whether it would write again. The
+# time is above the intervals of tools that look now and then; writes further apart hold no rollout up.
+MOST_WORDS, WORDS_SECONDS = 3, 7200.0
 
 
 def sync(knative: Knative) -> Sync:
@@ -200,14 +201,14 @@ def _word(knative: Knative) -> Sync | None:
         return None
     if wrong is not None:
         return Sync(action="blocked", reason=wrong)
-    recent = [each for each in times if seconds_since_epoch(at) - seconds_since_epoch(each) < WORDS_SECONDS]
+    follows = times and seconds_since_epoch(at) - seconds_since_epoch(times[-1]) < WORDS_SECONDS
     follow = targets.spelt(asked)
     named = {each.revision_name for each in asked}
     annotations = {
         FOLLOW: follow,
         REFUSED: ",".join(name for name in record.refused(knative) if name not in named) or None,
     }
-    now = replace(said, word=told, revision=newest, times=(*recent, at))
+    now = replace(said, word=told, revision=newest, times=(*times, at) if follows else (at,))
     return _heard(
         Sync(action="word", annotations=annotations, reason=f"{owner.manager} asks for {follow}"), now
     )

@@ -351,6 +351,36 @@ def test_a_tool_that_writes_the_same_traffic_again_and_again_is_told_and_not_fou
     assert [each for each in world.written if isinstance(each, Traffic)] == ours
 
 
+@pytest.mark.parametrize(("minutes", "blocks"), [(1, True), (5, True), (60, True), (180, False)])
+def test_a_tool_is_told_at_its_third_write_however_slowly_it_writes(
+    world: World, minutes: int, blocks: bool
+) -> None:
+    pushed(world, {NEW: 100})
+    world.settle()
+    for number in range(1, 7):
+        world.now += 60.0 * minutes
+        world.pin(*LATEST, by="kustomize-controller")
+        for _ in range(5):
+            world.cycle()
+        stands = blocks and number >= 3
+        assert (world.traffic == LATEST) is stands
+        found = decide(world.snapshot()).blocked
+        assert (found is not None) is stands
+
+
+def test_traffic_that_a_person_writes_in_between_lets_the_count_begin_anew(world: World) -> None:
+    pushed(world, {NEW: 100})
+    world.settle()
+    for _ in range(3):
+        world.pin(*LATEST, by="kustomize-controller")
+        world.settle()
+        world.pin(entry(OLD, 100))
+        world.settle()
+    world.pin(*LATEST, by="kustomize-controller")
+    world.settle()
+    assert world.shares == {NEW: 100}
+
+
 def test_a_pin_to_a_revision_that_is_not_there_blocks_and_leaves_the_traffic(world: World) -> None:
     world.pin(entry("web-00007", 100))
     assert blocked(world) == f"spec.traffic[0].revisionName: found web-00007, expected one of {OLD}"
