@@ -131,11 +131,11 @@ def beside(
     made.add_own(list(reversed(run.__click_params__)))  # type: ignore[attr-defined]
     made.function = run
     if names:
-        _complete_too(next(each for each in made.params if each.name == argument), names)
+        complete_too(next(each for each in made.params if each.name == argument), names)
     return made
 
 
-def _complete_too(param: click.Parameter, names: str) -> None:
+def complete_too(param: click.Parameter, names: str) -> None:
     """Have a parameter complete names of objects in Kubernetes, too: briefly, and silent where that fails."""
     known = param.shell_complete
 

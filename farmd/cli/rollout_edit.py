@@ -20,6 +20,8 @@ from store.families import RCS, SERVICES
 from store.policies import Strategy
 from store.rollouts import KIND
 
+_KSVC = "farmd.cli.rollout_knative"
+
 
 @command("create", mutates=True, waits=True, signs=True)
 @click.option(
@@ -121,5 +123,6 @@ async def scale(invocation: Invocation, name: str, replicas: int) -> None:
 
 
 pause, resume, revert = (
-    beside(made, f"farmd.cli.rollout_knative:{made.name}", lies=is_ksvc) for made in (pause, resume, revert)
+    beside(made, f"{_KSVC}:{made.name}", lies=is_ksvc, names=f"{_KSVC}:names")
+    for made in (pause, resume, revert)
 )

@@ -22,6 +22,7 @@ from farmd.cli.tables import drawable
 from farmd.commands import documents
 from farmd.kubernetes.people.farms import knative_namespace, workers
 from farmd.kubernetes.people.refusals import refusals
+from farmd.kubernetes.progressive.objects import ENABLED, Service
 from farmd.kubernetes.progressive.people import planning, view, waiting, words
 from farmd.kubernetes.progressive.people.found import Seen, Services
 from farmd.kubernetes.progressive.people.view import RolloutRow
@@ -63,6 +64,18 @@ async def _there(invocation: Invocation, place: Place) -> AsyncIterator[_There]:
     async with connected(place) as cluster:
         namespace = knative_namespace(await workers(invocation.call, cluster.transport))
         yield _There(Services(cluster.transport, SystemClock(), namespace), cluster)
+
+
+async def names(place: Place, incomplete: str) -> list[str]:
+    """Names of services for completion: bare ones with ``-n``, else those of the namespace that was begun."""
+    begun = incomplete.removeprefix(NOUN)
+    if not (place.namespace or begun != incomplete or NOUN.startswith(incomplete)):
+        return []
+    async with connected(place) as cluster:
+        namespace = begun.partition("/")[0] if "/" in begun else cluster.namespace
+        reader = Services(cluster.transport, SystemClock(), "")
+        found = await reader.of(Service).list(namespace, f"{ENABLED}=true")
+    return [each.metadata.name if place.namespace else f"{NOUN}{each.name}" for each in found]
 
 
 async def listed(invocation: Invocation, place: Place, *, everywhere: bool, selector: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from farmd.cli.cluster import Place, namespace_options
+from farmd.cli.cluster import Place, complete_too, namespace_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import FILES
 from farmd.cli.noun_show import listing
@@ -65,3 +65,7 @@ async def retry(
     """Try a reverted revision of a Knative Service again: the one that is named, else the last one."""
     place = Place(kubeconfig, context, namespace)
     await load(f"{_THERE}:say")(invocation, place, name, "retry", revision)
+
+
+for _made in (promote, retry):
+    complete_too(next(each for each in _made.params if each.name == "name"), f"{_THERE}:names")

@@ -23,6 +23,8 @@ from store.families import RCS
 from store.rollouts import KIND
 from store.times import plain
 
+_KSVC = "farmd.cli.rollout_knative"
+
 
 @command("status", lists=True)
 @target("rollout", objects(KIND))
@@ -139,5 +141,5 @@ async def history(invocation: Invocation, name: str) -> None:
 
 
 status, explain = (
-    beside(made, f"farmd.cli.rollout_knative:{made.name}", lies=is_ksvc) for made in (status, explain)
+    beside(made, f"{_KSVC}:{made.name}", lies=is_ksvc, names=f"{_KSVC}:names") for made in (status, explain)
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,21 +89,26 @@ async def recorded(knative: Knative) -> None:
 
 
 @pytest.fixture
-async def farmctl(api, knative, consul_dev, tmp_path: Path) -> AsyncIterator[Run]:
-    """farmctl with the cluster's kubeconfig."""
+async def person(api, knative, consul_dev, tmp_path: Path) -> AsyncIterator[Farmctl]:
+    """farmctl with the cluster's kubeconfig, in a fleet with one rollout of a controller."""
     path = tmp_path / "kubeconfig"
     path.write_text(api.kubeconfig())
     async with cluster_on(consul_dev) as cluster:
         counts = {"replicas": 3, "started_from": 3, "started_to": 0}
         begun = Rollout(id="r1", name="api", old="c1", new="c2", from_manifest="a", to_manifest="b", **counts)
         await cluster.put(cluster.keys.record("rollouts", begun.id), begun)
-        run = Farmctl(consul_dev, cluster.keys.prefix, variables={"KUBECONFIG": str(path)}, inside=True)
+        yield Farmctl(consul_dev, cluster.keys.prefix, variables={"KUBECONFIG": str(path)}, inside=True)
 
-        async def ran(*words: str, stdin: Any = "") -> Result:
-            text = stdin if isinstance(stdin, str) else yaml.safe_dump(stdin)
-            return await asyncio.to_thread(run, "rollout", *words, stdin=text)
 
-        yield ran
+@pytest.fixture
+def farmctl(person: Farmctl) -> Run:
+    """``farmctl rollout``."""
+
+    async def ran(*words: str, stdin: Any = "") -> Result:
+        text = stdin if isinstance(stdin, str) else yaml.safe_dump(stdin)
+        return await asyncio.to_thread(person, "rollout", *words, stdin=text)
+
+    return ran
 
 
 def says(knative: Knative) -> dict[str, str]:
@@ -254,6 +260,42 @@ async def test_what_is_no_name_of_a_service_is_refused_before_the_server_is_aske
         2,
         f"farmctl: NAME: found '{name}', expected ksvc/NAMESPACE/NAME\n",
     )
+
+
+COMPLETED = (
+    ("status ksvc/{ns}/w", ["ksvc/{ns}/web"]),
+    ("status ap", []),
+    ("explain -n {ns} w", ["web"]),
+    ("pause ksvc/{ns}/", ["ksvc/{ns}/web"]),
+    ("resume ksvc/{ns}/", ["ksvc/{ns}/web"]),
+    ("revert ksvc/{ns}/", ["ksvc/{ns}/web"]),
+    ("promote ksvc/{ns}/", ["ksvc/{ns}/web"]),
+    ("retry -n {ns} ", ["web"]),
+    ("retry --kubeconfig /nonexistent ", []),
+)
+
+
+async def test_names_of_services_are_completed(knative, person):
+    await knative.push("plain", labels={})
+    for typed, expected in COMPLETED:
+        words = f"farmctl rollout {typed}".format(ns=knative.namespace)
+        assert await completed(person, words) == [each.format(ns=knative.namespace) for each in expected]
+
+
+async def test_without_a_kubeconfig_completion_offers_no_service_and_says_nothing(person, tmp_path):
+    nothing = {"KUBECONFIG": "", "HOME": str(tmp_path)}
+    for verb in ("status", "promote"):
+        assert await completed(person, f"farmctl rollout {verb} ksvc/", **nothing) == []
+
+
+async def completed(person: Farmctl, words: str, **variables: str) -> list[str]:
+    """What completion offers for the last of these words."""
+    line = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_FARMCTL_COMPLETE": "bash_complete"}
+    asked = replace(person, inside=False, variables={**person.variables, **line, **variables})
+    done = await asyncio.to_thread(asked)
+    assert not done.err
+    shown = [each.removeprefix("plain,") for each in done.out.split() if each.startswith("plain,")]
+    return [each for each in shown if not each.startswith("-")]
 
 
 def document(name: str, image: str, least: int, ratio: int = 25, **labels: str) -> dict[str, Any]:
