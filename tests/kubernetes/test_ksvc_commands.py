@@ -328,7 +328,48 @@ async def test_a_plan_tells_the_stages_of_a_changed_file_and_writes_nothing(knat
     assert len(knative.stores[REVISIONS]) == 3
 
 
+def said(key: str, text: str) -> dict[str, Any]:
+    """A file whose template has an annotation."""
+    body = document("web", "a", 1)
+    body["spec"]["template"]["metadata"]["annotations"][key] = text
+    return body
+
+
+def named(**meta: str) -> dict[str, Any]:
+    """A file of a service with this metadata."""
+    return document("web", "a", 1) | {"metadata": {"name": "web"} | meta}
+
+
 BAD = {
+    "a name in capitals": (
+        named(name="WEB"),
+        "stdin: metadata.name: found 'WEB', expected lower-case letters",
+    ),
+    "a name with a slash": (named(name="a/b"), "metadata.name: found 'a/b', expected"),
+    "a name as a path": (named(name="../web"), "metadata.name: found '../web', expected"),
+    "a name that begins with a digit": (named(name="1web"), "metadata.name: found '1web', expected"),
+    "a name of 64 letters": (named(name="w" * 64), "metadata.name: found"),
+    "a namespace as a path": (named(namespace="../a"), "metadata.namespace: found '../a', expected"),
+    "no kind": ({"a": 1}, "stdin: found no kind, expected apiVersion serving.knative.dev/v1, kind Service"),
+    "text": ("hello", "stdin: found 'hello', expected apiVersion serving.knative.dev/v1, kind Service"),
+    "another document": (
+        {"apiVersion": "v1", "kind": "Pod"},
+        "stdin: found apiVersion 'v1', kind 'Pod', expected apiVersion serving.knative.dev/v1",
+    ),
+    "a ratio of 0": (
+        said(RATIO, "0"),
+        f"stdin: spec.template.metadata.annotations.{RATIO}: found '0', expected 1 to 100\n",
+    ),
+    "a ratio of 101": (said(RATIO, "101"), "found '101', expected 1 to 100\n"),
+    "a ratio with a unit": (said(RATIO, "18u"), "found '18u', expected 1 to 100\n"),
+    "an unknown strategy": (
+        said("rollout.knative.dev/progressive-rollout-strategy", "fast"),
+        "found 'fast', expected availability or resourceutil\n",
+    ),
+    "an unknown end": (
+        said("rollout.farmd.io/on-failure", "stop"),
+        "found 'stop', expected revert or pause\n",
+    ),
     "another kind": ({"apiVersion": "v1", "kind": "Service"}, "expected apiVersion serving.knative.dev/v1"),
     "no name": ({"apiVersion": "serving.knative.dev/v1", "kind": "Service"}, "metadata.name: missing"),
     "a number as a scale": (

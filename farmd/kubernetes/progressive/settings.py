@@ -107,7 +107,17 @@ def load_config_from_service(base: Settings, service: Service) -> tuple[Settings
 
     A service cannot opt out of a strategy that takes no more than there is today.
     """
-    found, wrong = dict[str, Any](), list[str]()
+    found, wrong = _annotated(service)
+    if base.strategy == RESOURCE_UTIL_STRATEGY:
+        found["strategy"] = RESOURCE_UTIL_STRATEGY
+    duration = service.metadata.annotations.get(f"serving.knative.dev/{DURATION}", base.duration)
+    told = tuple(f"{text}; {getattr(base, field)} stands" for field, text in wrong.items())
+    return replace(base, **found, duration=duration), told
+
+
+def _annotated(service: Service) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the template's annotations say, and what is wrong with the others, by the fields of settings."""
+    found, wrong = dict[str, Any](), dict[str, str]()
     annotations = service.spec.template.metadata.annotations
     for key, (field, read) in _ANNOTATIONS.items():
         if (text := annotations.get(key)) is None:
@@ -115,8 +125,11 @@ def load_config_from_service(base: Settings, service: Service) -> tuple[Settings
         try:
             found[field] = read(text)
         except ValueError as error:
-            wrong.append(f"{key}: found {shown(text)}, expected {error}; {getattr(base, field)} stands")
-    if base.strategy == RESOURCE_UTIL_STRATEGY:
-        found["strategy"] = RESOURCE_UTIL_STRATEGY
-    duration = service.metadata.annotations.get(f"serving.knative.dev/{DURATION}", base.duration)
-    return replace(base, **found, duration=duration), tuple(wrong)
+            wrong[field] = f"{key}: found {shown(text)}, expected {error}"
+    return found, wrong
+
+
+def misspelt(service: Service) -> str:
+    """The first thing that is wrong with a service's annotations; empty: nothing is."""
+    _, wrong = _annotated(service)
+    return next(iter(wrong.values()), "")

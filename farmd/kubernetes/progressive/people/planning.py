@@ -6,6 +6,7 @@ pod came.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -27,11 +28,15 @@ from farmd.kubernetes.progressive.objects import (
     Service,
 )
 from farmd.kubernetes.progressive.people.found import Seen
-from farmd.kubernetes.progressive.settings import Settings, load_config_from_service
+from farmd.kubernetes.progressive.settings import Settings, load_config_from_service, misspelt
 from store.errors import InputInvalid
+from store.mistakes import shown
 from store.times import rfc3339
 from store.words import count_of
 
+# A service is a label of a host's name; so is a namespace, which may begin with a digit.
+_NAME = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 STANDS = "its template stands already"
 
 
@@ -64,7 +69,7 @@ def parse(data: Any, source: str) -> Asked:
     kind = (data.get("apiVersion"), data.get("kind")) if isinstance(data, dict) else None
     if kind != (SERVICES.api_version, SERVICES.kind):
         expected = f"apiVersion {SERVICES.api_version}, kind {SERVICES.kind}"
-        raise InputInvalid(f"{source}: found {kind}, expected {expected}", field="kind")
+        raise InputInvalid(f"{source}: found {_kind(data)}, expected {expected}", field="kind")
     try:
         found = msgspec.convert(data, Service)
     except msgspec.ValidationError as error:
@@ -72,7 +77,33 @@ def parse(data: Any, source: str) -> Asked:
     for field, there in (("metadata.name", found.metadata.name), ("spec", data.get("spec"))):
         if not there:
             raise InputInvalid(f"{source}: {field}: missing, expected one", field=field)
+    _check(found, source)
     return Asked(found, data["spec"].get("template"))
+
+
+def _kind(data: Any) -> str:
+    """What a document says that it is."""
+    if not isinstance(data, dict):
+        return shown(data)
+    said = [f"{key} {shown(data[key])}" for key in ("apiVersion", "kind") if key in data]
+    return ", ".join(said) or "no kind"
+
+
+def _check(asked: Service, source: str) -> None:
+    """Refuse what Knative takes for no name, and settings of rollouts that are none.
+
+    Raises:
+        InputInvalid: see above.
+    """
+    meta = asked.metadata
+    for field, name, rule in (("name", meta.name, _NAME), ("namespace", meta.namespace, _NAMESPACE)):
+        if name and rule.fullmatch(name) is None:
+            expected = "lower-case letters, digits and -, at most 63, from a letter to a letter or digit"
+            told = f"metadata.{field}: found {shown(name)}, expected {expected}"
+            raise InputInvalid(f"{source}: {told}", field=f"metadata.{field}")
+    if wrong := misspelt(asked):
+        field = "spec.template.metadata.annotations"
+        raise InputInvalid(f"{source}: {field}.{wrong}", field=field)
 
 
 def _without_nulls(data: Any) -> Any:
