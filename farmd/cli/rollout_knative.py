@@ -153,8 +153,7 @@ async def status(invocation: Invocation, place: Place, name: str) -> None:
                 return (as_json(found) if output == "json" else as_yaml(found)).splitlines()
             if output == "name":
                 return [f"{NOUN}{seen.name}"]
-            shown = view.lines(seen, width_of(sys.stdout))
-            return [drawable(clean(line), sys.stdout.encoding) for line in shown]
+            return [_drawn(line) for line in view.lines(seen, width_of(sys.stdout))]
 
         if not invocation.settings.watch:
             for line in await read():
@@ -178,9 +177,9 @@ async def explain(invocation: Invocation, place: Place, name: str) -> None:
         click.echo(f"{NOUN}{seen.name}")
     else:
         for line in view.explained(seen):
-            click.echo(clean(line))
+            click.echo(_drawn(line))
         for each in view.pods(seen):
-            click.echo(clean(f"    {each.pod} {each.state}{f': {each.reason}' if each.reason else ''}"))
+            click.echo(_drawn(f"    {each.pod} {each.state}{f': {each.reason}' if each.reason else ''}"))
 
 
 async def plan(invocation: Invocation, place: Place, paths: tuple[str, ...]) -> None:
@@ -198,7 +197,12 @@ async def plan(invocation: Invocation, place: Place, paths: tuple[str, ...]) -> 
         return
     for each in found:
         for line in [f"{NOUN}{each.name}"] if output == "name" else planning.lines(each):
-            click.echo(clean(line))
+            click.echo(_drawn(line))
+
+
+def _drawn(line: str) -> str:
+    """A line as this terminal can show it."""
+    return drawable(clean(line), sys.stdout.encoding)
 
 
 async def _planned(there: _There, asked: planning.Asked) -> planning.Planned:

@@ -142,6 +142,13 @@ async def test_the_status_and_the_explanation_name_the_pod_that_has_no_room(knat
         assert f"{pending}: Pending, Insufficient cpu" in told.out
 
 
+async def test_what_a_terminal_cannot_draw_is_replaced_in_an_explanation(knative, farmctl):
+    cause = {"metadata": {"annotations": {CAUSE: "1 s without progress: ██"}}}
+    await knative.objects[ORCHESTRATORS].patch(knative.namespace, "web", cause)
+    told = await farmctl("explain", f"ksvc/{knative.namespace}/web")
+    assert "1 s without progress: ##" in told.out
+
+
 async def test_the_list_has_the_services_of_a_namespace_beside_the_controllers(knative, farmctl):
     own, row = (await farmctl("list", "-n", knative.namespace, "-o", "json")).json["items"]
     assert (own["target"], own["name"], row["target"]) == ("rc", "api", "ksvc")
