@@ -1,10 +1,17 @@
 """The tables of Knative's progressive rollout (``pkg/reconciler/service``, ``.../resources``, ``.../kpa``).
 
-Rows that pin a fault of the original are not here; ``test_mended`` lists them with what holds instead.
+Rows that pin a fault of the original are not here; ``test_mended`` lists them with what holds instead. Nor
+are these, because Knative's own autoscaler does what they are about, and farmd has no part in it:
+
+- TestComputeStatus: which scales an autoscaler says that it has and wants. farmd reads them;
+  what it does where they are not known: ``test_progressive_crossed``.
+- TestComputeActivatorNum: how many activators a revision gets.
+- TestReconcile, TestScaler, TestDisableScaleToZero and the rest of ``.../kpa``, without a StagePodAutoscaler.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -13,6 +20,7 @@ from msgspec.structs import replace
 from farmd.kubernetes.progressive import targets, traffic
 from farmd.kubernetes.progressive.bounds import (
     MARKER,
+    final,
     merge,
     read_bounds,
     read_int_annotation,
@@ -162,6 +170,14 @@ def test_transform_service_with_a_duration_never_holds(
     assert _transformed(found) == SHIFTED
 
 
+def test_transform_service_asks_neither_the_route_nor_for_scales() -> None:
+    found = _stage(1, Settings(duration=""))
+    other = dataclasses.replace(found, route=route(("rev-009", 100), name="test-name"))
+    assert _transformed(other) == SHIFTED
+    unread = dataclasses.replace(found, spas={}, autoscalers={})
+    assert _transformed(unread) == SHIFTED
+
+
 @pytest.mark.parametrize(
     ("actual", "settings", "finished", "known", "wanted"),
     [
@@ -187,6 +203,12 @@ def test_read_int_annotation() -> None:
     for key in (MIN_SCALE, MAX_SCALE):
         assert read_int_annotation({**bounds, key: "12-invalid"}, key) is None
         assert read_int_annotation({each: text for each, text in bounds.items() if each != key}, key) is None
+
+
+def test_create_rev_records_from_rev_list() -> None:
+    both = named(revision("rev-1", Bounds(11, 15)), revision("rev-2", Bounds(10, 12)))
+    found = Knative(service=service(), revisions=both)
+    assert {name: final(found, name) for name in both} == {"rev-1": (11, 15), "rev-2": (10, 12)}
 
 
 def test_read_int_service_annotation() -> None:

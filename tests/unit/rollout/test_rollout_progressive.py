@@ -152,6 +152,14 @@ def test_the_beginning_is_what_the_last_stage_left_once_there_was_one() -> None:
     assert told(stage) == "00002 90/9 down; 00003 10/1 up"
 
 
+def test_get_start_revisions_are_the_initial_ones_before_any_stage_is_over() -> None:
+    begun = rollout((rev("00002", 20), rev("00003", 80)), rev("00004", 100))
+    stage = next_stage(begun, 10, Scales({"00002": 2, "00003": 8})).stage_target_revisions
+    assert told(stage) == "00002 20/nil stay; 00003 70/7 down; 00004 10/1 up"
+    left = replace(begun, stage_revision_status=begun.initial_revisions)
+    assert next_stage(left, 10, Scales({"00002": 2, "00003": 8})).stage_target_revisions == stage
+
+
 def test_a_target_that_is_pinned_stays_pinned() -> None:
     pinned = rollout((rev("rev-002", 100),), rev("rev-001", 100, latest=False))
     stage = next_stage(pinned, 10, Scales({"rev-002": 10})).stage_target_revisions
