@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
+from farmd.kubernetes.errors import Conflict
 from farmd.kubernetes.install import documents
 from farmd.kubernetes.progressive.objects import AUTOSCALERS, REVISIONS, ROUTES, SERVICES, UNREACHABLE
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from store import codec
 from store.failsafe import Failsafe
-from tests.fleet import CLOCK
+from tests.fleet import CLOCK, in_time
 from tests.kubernetes.recording import pods_of, shares_of
 from tests.kubernetes.rollout_rules import k7_mistakes, mistakes
 from tests.kubernetes.rollouts import Rollouts
+from tests.kubernetes.test_rollouts import Late
 
 pytestmark = pytest.mark.xdist_group("kubernetes rollouts")
 OLD, NEW, THIRD = "web-00001", "web-00002", "web-00003"
@@ -210,6 +212,28 @@ async def test_the_class_hpa_keeps_one_pod_of_the_old_revision_and_the_rollout_e
     assert rollouts.bounds(OLD) == rollouts.bounds(NEW) == ("2", "2")
     assert rollouts.pods(OLD) == 1
     kept(rollouts)
+
+
+LATE = [(b"traffic", "/services/"), (b"scale", f"/revisions/{OLD}")]
+
+
+@pytest.mark.parametrize(("word", "path"), LATE, ids=["traffic", "bounds"])
+async def test_what_a_farm_still_sends_that_was_frozen_right_before_it_breaks_no_rule(
+    idle: Rollouts, word: bytes, path: str
+) -> None:
+    late = await idle.changed("first", Late)
+    await pushed(idle, 1, 4)
+    await idle.until("the first revision", lambda: idle.rests(OLD, 4))
+    late.hold(word, path)
+    await pushed(idle, 2, 4, 25)
+    await in_time(late.held.wait())
+    await idle.stop("first")
+    await idle.farm("second")
+    await idle.until("two stages more", lambda: idle.traffic().get(NEW, 0) >= 50)
+    with pytest.raises(Conflict):
+        await late.send_now()
+    await idle.until("the second revision", lambda: idle.rests(NEW, 4))
+    kept(idle)
 
 
 async def test_a_third_revision_replaces_the_second_first(rollouts: Rollouts) -> None:

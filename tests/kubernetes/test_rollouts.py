@@ -206,18 +206,19 @@ class Late:
 
     def __init__(self, transport: KubernetesTransport) -> None:
         self.held = asyncio.Event()
-        self._send, self._waits = transport.send, False
+        self._send, self._waits, self._part = transport.send, False, (b"", "")
         self._request: Request | None = None
         self._access = transport.access
         transport.send = self.send  # type: ignore[method-assign]
 
-    def hold(self) -> None:
-        """Hold the next one."""
-        self._waits = True
+    def hold(self, word: bytes = b"traffic", path: str = "/services/") -> None:
+        """Hold the next one, or the next write with another word in it to another path."""
+        self._waits, self._part = True, (word, path)
 
     async def send(self, request: Request, timeout: float = 10.0) -> bytes:
         """In place of the transport's."""
-        if self._waits and b"traffic" in request.body and "/services/" in request.path:
+        word, path = self._part
+        if self._waits and word in request.body and path in request.path:
             self._waits, self._request = False, request
             self.held.set()
             await asyncio.Event().wait()
