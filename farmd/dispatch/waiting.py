@@ -10,6 +10,7 @@ from farmd.dispatch.plan import falls_back
 from farmd.dispatch.standing import Standing, standing
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.apps import KIND, AppStore, ObjectStatus
+from store.errors import AccessDenied, NotFound, RecordInvalid
 from store.words import listed
 
 
@@ -25,7 +26,8 @@ async def reached(call: Call, name: str, revision: int, timeout: float, report: 
         if now.stored is None or now.stored.record.deleting or now.stored.record.revision != revision:
             return True
         if falls_back(now.stored.record, now.state):
-            return now.state.effective == now.state.reached and now.state.swept >= revision
+            back = now.state.effective == now.state.reached and now.state.swept >= revision
+            return back or bool(_stuck(now))
         failed = now.state.refused == revision
         return failed or (now.state.reached == revision and now.state.swept >= revision)
 
@@ -51,14 +53,32 @@ async def _refuse_otherwise(call: Call, found: Standing, revision: int) -> None:
     if record is None or record.deleting:
         raise EndedOtherwise(f"app {name!r} was deleted before it reached revision {revision}")
     if record.revision != revision:
-        by = (await AppStore(call.client, call.keys).tracker(name, record.revision)).by
+        by = await _author(call, name, record.revision)
         raise EndedOtherwise(f"app {name!r}: {by} applied revision {record.revision} meanwhile")
+    if stuck := _stuck(found):
+        raise EndedOtherwise(f"app {name!r}: {stuck}", hint=f"farmctl app describe {name}")
     if found.state.refused == revision:
         back = f"; revision {found.state.effective} is back" if found.state.effective != revision else ""
         raise EndedOtherwise(
             f"app {name!r}: revision {revision} failed: {found.state.failure}{back}",
             hint=f"farmctl app describe {name}",
         )
+
+
+def _stuck(now: Standing) -> str:
+    """Why the way back from the wanted revision failed, too; empty: it did not."""
+    told, record = now.status, now.stored.record if now.stored is not None else None
+    if told is None or record is None or not (now.reported and falls_back(record, now.state)):
+        return ""
+    return told.reason if told.phase == "failed" and told.effective == now.state.effective else ""
+
+
+async def _author(call: Call, name: str, revision: int) -> str:
+    """Who applied a revision, as far as that can be told."""
+    try:
+        return (await AppStore(call.client, call.keys).tracker(name, revision)).by
+    except (NotFound, RecordInvalid, AccessDenied):
+        return "somebody"
 
 
 async def gone(call: Call, name: str, timeout: float, report: Report) -> None:

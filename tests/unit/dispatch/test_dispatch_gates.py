@@ -9,7 +9,7 @@ import pytest
 
 from farmd.commands.mutation import commit
 from farmd.dispatch import waiting
-from farmd.replication.commands import RC
+from farmd.replication.commands import RC, set_replicas
 from farmd.runtime.errors import EndedOtherwise
 from tests.app_fleet import KEYS, MARK, app_fleet, apply, document, pod, rc, spec
 from tests.fleet import Inbox
@@ -65,6 +65,31 @@ async def test_who_waits_for_a_revision_is_told_who_applied_another_one_meanwhil
         await apply(replace(fleet.call, actor="user/bob@desk"), "shop", rc("web"))
         await fleet.clock.advance(5)
         with pytest.raises(EndedOtherwise, match="'shop': user/bob@desk applied revision 2 meanwhile"):
+            await asyncio.wait_for(wait, 1)
+
+
+async def test_who_waits_for_a_revision_is_told_so_also_where_the_later_one_was_removed_by_hand() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web"))
+        await fleet.reached(1)
+        number = await fleet.apply(rc("web"))
+        await fleet.call.client.delete(KEYS.tracker("shop", number))
+        with pytest.raises(EndedOtherwise, match="'shop': somebody applied revision 2 meanwhile"):
+            await waiting.reached(fleet.call, "shop", 1, 600.0, lambda _: None)
+
+
+async def test_the_wait_for_a_revision_ends_where_the_way_back_from_it_fails_too() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web", ignore=["replicas"]), on_failure="rollback", deadline=30.0)
+        await fleet.reached(1)
+        await fleet.apply(rc("bad", "--bad"))
+        await commit(fleet.call, await set_replicas(fleet.call, "web", 2))  # more than there are nodes
+        wait = asyncio.create_task(waiting.reached(fleet.call, "shop", 2, 600.0, lambda _: None))
+        await fleet.told("the way back to revision 1 failed", within=300)
+        await fleet.clock.advance(5)
+        with pytest.raises(
+            EndedOtherwise, match="the way back to revision 1 failed: not ready in time: rc/web"
+        ):
             await asyncio.wait_for(wait, 1)
 
 
