@@ -9,7 +9,7 @@ import click
 
 from farmd.cli.apply_cluster import looking
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import objects, target
+from farmd.cli.names import checked, objects, target
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, show, text_table
 from farmd.dispatch.model import Live, owner_of
@@ -144,7 +144,7 @@ def _plain_object(row: _Object) -> dict[str, Any]:
 
 
 @command("explain")
-@click.argument("target", metavar="NAME|REF", shell_complete=objects(KIND))
+@click.argument("target", metavar="NAME|REF", callback=checked, shell_complete=objects(KIND))
 async def explain(invocation: Invocation, target: str) -> None:
     """What keeps an app from being as its files say; or, of an object such as rc/web, whose it is, how it
     stands, and what its app says of it.

@@ -24,11 +24,19 @@ PATIENCE_SECONDS = 1.5
 _Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
+def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """A name that no part of a path could be is refused: a server would answer for another path."""
+    if {"", ".", ".."} & set(value.split("/")):
+        text = f"found {value!r}, expected a name, no part of which is empty, '.' or '..'"
+        raise click.BadParameter(text, ctx, param)
+    return value
+
+
 def target(noun: str, complete: _Completion) -> Callable[[T], T]:
     """The argument ``name``: one object, as ``hello`` or as ``-o name`` prints it, ``rc/hello``."""
 
-    def one(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-        return value.removeprefix(f"{noun}/")
+    def one(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        return checked(ctx, param, value).removeprefix(f"{noun}/")
 
     return click.argument("name", callback=one, shell_complete=complete)
 
@@ -36,8 +44,8 @@ def target(noun: str, complete: _Completion) -> Callable[[T], T]:
 def targets(noun: str, complete: _Completion) -> Callable[[T], T]:
     """The argument ``names``: several such objects, each once."""
 
-    def several(_ctx: click.Context, _param: click.Parameter, value: Sequence[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name.removeprefix(f"{noun}/") for name in value))
+    def several(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(checked(ctx, param, name).removeprefix(f"{noun}/") for name in value))
 
     return click.argument("names", nargs=-1, required=True, callback=several, shell_complete=complete)
 

@@ -216,3 +216,21 @@ def test_a_job_whose_run_does_not_decode_is_described_and_the_record_named(farmc
     found = farmctl("doctor", "-o", "json").json["items"]
     (finding,) = [each for each in found if each["code"] == "record-invalid"]
     assert f"farmctl doctor --fix runs/{ident} removes it: its job begins anew" in finding["fix"]
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a//b", "../a", ""])
+@pytest.mark.parametrize(
+    "words", ["rc describe", "app describe", "app explain", "node describe", "job get", "rollout status"]
+)
+def test_a_name_that_is_no_part_of_a_path_is_refused_before_consul_is_asked(
+    farmctl: Farmctl, words: str, name: str
+) -> None:
+    refused = farmctl(*words.split(), name)
+    assert (refused.code, refused.out) == (2, "")
+    said = refused.err.splitlines()[0].replace("NAME|REF", "NAME")
+    assert f"'NAME': found {name!r}, expected a name, no part of which is empty" in said
+
+
+def test_of_several_names_the_one_that_is_none_is_refused(farmctl: Farmctl) -> None:
+    refused = farmctl("node", "cordon", "web1", "..")
+    assert (refused.code, "'NAMES...': found '..', expected a name" in refused.err) == (2, True)
