@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import click
 
@@ -23,11 +24,15 @@ APP = target("app", objects(KIND))
 
 @command("rollback", mutates=True, waits=True)
 @click.option("--to", "revision", type=Whole(min=1), metavar="N", help="Else the last one reached.")
+@click.option("--cluster", default="", metavar="NAME", help="The name of the Kubernetes cluster among farms.")
 @APP
-async def rollback(invocation: Invocation, name: str, revision: int | None) -> None:
+async def rollback(invocation: Invocation, name: str, revision: int | None, cluster: str) -> None:
     """Go back to an earlier revision of an app: a new one with that one's documents."""
-    async with looking(invocation, await standing(invocation.call, name)) as outside:
-        await carry_out(invocation, lambda: commands.rollback(invocation.call, name, revision, outside))
+    back = partial(commands.rollback, invocation.call, name, revision, cluster=cluster)
+    now = await standing(invocation.call, name)
+    needs = () if now.outside else (await back()).app.needs
+    async with looking(invocation, now, needs=needs) as outside:
+        await carry_out(invocation, partial(back, outside=outside))
 
 
 @command("pause", mutates=True)

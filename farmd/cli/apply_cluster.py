@@ -92,20 +92,20 @@ async def login(invocation: Invocation, place: Place) -> AsyncIterator[Login]:
 
 @asynccontextmanager
 async def looking(
-    invocation: Invocation, now: Standing, *, only: bool = False
+    invocation: Invocation, now: Standing, *, only: bool = False, needs: Sequence[str] = ()
 ) -> AsyncIterator[Outside | None]:
     """An app's objects in Kubernetes; None: it has none, or no kubeconfig says where they are. Whoever
-    ``only`` looks is told of a login to another cluster, and sees none of its objects.
+    ``only`` looks is told of a login to another cluster, and sees none of its objects. ``needs``: what the
+    app is about to need, where that is said.
 
     Raises:
         InputInvalid, StoreError: as ``login``. InputInvalid: it is a login to another cluster.
     """
-    place = Place()
-    if now.stored is None or not (now.outside and place.configured(os.environ)):
+    place, needs = Place(), needs or (now.stored.record.needs if now.stored is not None else ())
+    if not (any(need.startswith(CLUSTERS) for need in needs) and place.configured(os.environ)):
         yield None
         return
     async with login(invocation, place) as found:
-        needs = now.stored.record.needs
         if only and (why := await found.other(needs)):
             invocation.say(why)
             yield None

@@ -82,10 +82,7 @@ async def apply(
     refuse_deleting(now)
     app = replace(_settings(bundle.app, now), adopt=_adopted(adopt, bundle), mass=mass, force=force)
     known = await former(call, now)
-    foreign = [str(each.ref) for each in (*known.values(), *bundle.entries) if not each.ref.own]
-    if foreign:
-        held = any(not each.ref.own for each in known.values())
-        app = replace(app, needs=await _needs(call, app, cluster, foreign[0], held=held))
+    app = replace(app, needs=await _needs(call, now, app, cluster, bundle.entries, known))
     if not (bundle.entries or (mass and known)):
         gone = f"; --mass-removal --prune removes {listed(sorted(known))}" if known else ""
         raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")
@@ -94,12 +91,19 @@ async def apply(
 
 
 async def rollback(
-    call: Call, name: str, revision: int | None = None, outside: Outside | None = None
+    call: Call,
+    name: str,
+    revision: int | None = None,
+    outside: Outside | None = None,
+    *,
+    cluster: str = "",
 ) -> Application:
     """A new revision with the documents of an earlier one; None: the last one that was reached before.
+    ``cluster`` as for ``apply``.
 
     Raises:
-        NotFound: no such app or revision, or none to go back to. Conflict: it is being deleted.
+        NotFound: no such app or revision, or none to go back to. Conflict: it is being deleted; or no farm
+            serves the cluster of its objects. InputInvalid: farms serve several, and none is named.
     """
     now, store = await existing(call, name), AppStore(call.client, call.keys)
     was = wanted(now)
@@ -107,6 +111,7 @@ async def rollback(
     documents = [entry for entry in await store.entries(name, number) if not entry.left]
     known = await former(call, now)
     app = replace(was, revision=was.revision + 1, mass=True, adopt=[], force=False)
+    app = replace(app, needs=await _needs(call, now, app, cluster, documents, known))
     entries = carried(documents, known, prune=app.prune)
     return await _prepared(call, now, app, entries, known, {}, outside, of=number)
 
@@ -166,13 +171,34 @@ def _settings(spec: AppSpec, now: Standing) -> App:
     return App(revision=was.revision + 1, paused=was.paused, resumed=was.resumed, needs=was.needs, **told)
 
 
-async def _needs(call: Call, app: App, cluster: str, ref: Ref, *, held: bool) -> list[str]:
-    """The features that an app with objects in Kubernetes needs: among them that of one cluster (R11).
-    ``held``: objects may stand in its present one, which nobody would collect from another.
+async def _needs(
+    call: Call,
+    now: Standing,
+    app: App,
+    cluster: str,
+    documents: Sequence[Entry],
+    known: Mapping[Ref, Entry],
+) -> list[str]:
+    """The features that an app needs with these documents (R11): that of one cluster, as long as it wants
+    objects in Kubernetes or a farm may have to collect some.
 
     Raises:
         Conflict: no farm serves it. InputInvalid: farms serve several, and none is named; or another one than
             the present is.
+    """
+    needed = [need for need in app.needs if need.startswith(CLUSTERS)]
+    others = [need for need in app.needs if need not in needed]
+    held = any(not each.ref.own for each in known.values())
+    foreign = [str(each.ref) for each in (*known.values(), *documents) if not each.ref.own]
+    if foreign:
+        return [*others, await _cluster(call, needed, cluster, foreign[0], held=held)]
+    collected = now.stored is None or now.state.swept >= now.stored.record.revision
+    return others if collected else app.needs
+
+
+async def _cluster(call: Call, needed: Sequence[str], cluster: str, ref: Ref, *, held: bool) -> str:
+    """The feature of the cluster that an app needs; ``held``: objects may stand in its present one, which
+    nobody would collect from another.
     """
     served = {
         feature
@@ -180,7 +206,6 @@ async def _needs(call: Call, app: App, cluster: str, ref: Ref, *, held: bool) ->
         for feature in member.features
         if feature.startswith(CLUSTERS)
     }
-    needed = [need for need in app.needs if need.startswith(CLUSTERS)]
     named = [f"{CLUSTERS}{cluster}"] if cluster else needed or sorted(served)
     if held and needed and named != needed:
         present = repr(needed[0].removeprefix(CLUSTERS))
@@ -190,7 +215,7 @@ async def _needs(call: Call, app: App, cluster: str, ref: Ref, *, held: bool) ->
     if not named or named[0] not in {*served, *needed}:  # a farm of a cluster that is known comes back
         what = named[0] if named else "a Kubernetes cluster"
         raise Conflict(f"{ref}: no farm serves {what}", hint="farmctl farm list; docs/kubernetes.md")
-    return [*(need for need in app.needs if need not in needed), *named]
+    return named[0]
 
 
 def _adopted(refs: Sequence[str], bundle: Bundle) -> list[str]:

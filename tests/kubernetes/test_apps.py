@@ -12,6 +12,8 @@ import pytest
 
 from farmd.commands.mutation import Call, commit
 from farmd.dispatch import commands, words
+from farmd.dispatch.revision import wanted
+from farmd.dispatch.standing import standing
 from farmd.kubernetes.apps.marks import APPLIED, LABEL
 from farmd.kubernetes.errors import UnknownOutcome
 from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Request
@@ -254,12 +256,17 @@ async def test_what_an_app_never_made_does_not_keep_it_from_its_end(apps: Apps) 
     assert apps.config("a")["metadata"]["labels"] == {LABEL: "other"}
 
 
+def with_login(apps: Apps, folder: Path) -> Farmctl:
+    """A person whose kubeconfig lies in a folder."""
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(apps.api.kubeconfig())
+    return Farmctl(apps.consul, apps.cluster.keys.prefix, variables={"KUBECONFIG": str(kubeconfig)})
+
+
 async def test_farmctl_previews_with_a_persons_own_login_and_waits_for_the_farm(
     apps: Apps, tmp_path: Path
 ) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(apps.api.kubeconfig())
-    person = Farmctl(apps.consul, apps.cluster.keys.prefix, variables={"KUBECONFIG": str(kubeconfig)})
+    person = with_login(apps, tmp_path)
     bundle = tmp_path / "shop.yaml"
     bundle.write_text(json.dumps(config("a", x="1")))
     apply = ("apply", "-f", str(bundle), "--app", "shop", "-n", apps.namespace, "-y", "--timeout", "150")
@@ -320,6 +327,26 @@ async def test_farmctl_counts_and_shows_what_goes_in_kubernetes_where_the_files_
     nowhere = Farmctl(apps.consul, apps.cluster.keys.prefix, variables={"HOME": str(tmp_path)})
     unseen = await asyncio.to_thread(nowhere, "diff", *words, "--mass-removal")
     assert (unseen.code, "no cluster of Kubernetes is named" in unseen.err) == (2, True)
+
+
+async def test_farmctl_shows_what_a_rollback_makes_in_a_cluster_that_the_app_needs_no_more(
+    apps: Apps, tmp_path: Path
+) -> None:
+    person = with_login(apps, tmp_path)
+    web = {"apiVersion": "farmd/v1", "kind": "rc", "name": "web", "replicas": 0, "pod": POD}
+    await apps.farm("first")
+    await apps.apply("shop", web, config("a", x="1"))
+    await apps.reached("shop", 1)
+    for number in (2, 3):
+        await apps.apply("shop", web, prune=True)
+        await apps.reached("shop", number)
+    assert (apps.config("a"), wanted(await standing(apps.call, "shop")).needs) == (None, [])
+    back = ("app", "rollback", "shop", "--to", "1")
+    shown = await asyncio.to_thread(person, *back, "--dry-run")
+    assert f"+ configmap.core/{apps.namespace}/a  (server dry run: ok)" in shown.out
+    done = await asyncio.to_thread(person, *back, "-y", "--timeout", "150")
+    assert done.code == 0, done
+    assert apps.config("a")["data"] == {"x": "1"}
 
 
 async def test_farmctl_shows_nothing_of_another_cluster_than_the_farms(apps: Apps, tmp_path: Path) -> None:

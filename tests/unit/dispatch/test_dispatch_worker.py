@@ -318,18 +318,47 @@ async def test_people_are_told_of_an_app_that_an_api_server_refuses_for_ten_minu
         assert "app_shop" in inbox.resolved
 
 
-async def test_the_cluster_of_an_app_stays_as_long_as_it_has_objects_there() -> None:
-    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+SETTINGS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
 
-    def bundle(*documents: dict[str, Any]) -> Bundle:
-        said = AppSpec(name="shop", namespace="x", prune=True)
-        return parse([(json.dumps(each), f"{at}.json") for at, each in enumerate(documents)], said)
 
+def bundle(*documents: dict[str, Any]) -> Bundle:
+    said = AppSpec(name="shop", namespace="x", prune=True)
+    return parse([(json.dumps(each), f"{at}.json") for at, each in enumerate(documents)], said)
+
+
+async def serving(fleet: AppFleet, *names: str) -> None:
+    """A farm that serves these clusters."""
+    farm = await fleet.farm("f0", sections={"apps": lambda *_: _Refusing()})
+    for name in names:
+        farm.farm.features.add(f"{CLUSTERS}{name}")
+    await fleet.clock.advance(1.0)
+
+
+async def test_r11_an_app_needs_no_cluster_once_its_objects_there_are_gone_and_again_when_it_goes_back() -> (
+    None
+):
     async with app_fleet(farms=0) as fleet:
-        farm = await fleet.farm("f0", sections={"apps": lambda *_: _Refusing()})
-        for name in ("prod", "test"):
-            farm.farm.features.add(f"{CLUSTERS}{name}")
-        await fleet.clock.advance(1.0)
+        await serving(fleet, "prod", "test")
+        call, web = fleet.call, rc("web", replicas=0)
+        await commit(call, (await commands.apply(call, bundle(web, SETTINGS), cluster="prod")).mutation)
+        left = await commands.apply(call, bundle(web))
+        assert left.app.needs == [f"{CLUSTERS}prod"], "a farm is to take them down first"
+        await commit(call, left.mutation)
+        await fleet.reached(2)
+        without = await commands.apply(call, bundle(web))
+        assert (without.app.needs, without.mutation.needed) == ([], True)
+        await commit(call, without.mutation)
+        await fleet.reached(3)
+        with pytest.raises(InputInvalid, match="--cluster: found farms that serve"):
+            await commands.rollback(call, "shop", 1)
+        back = await commands.rollback(call, "shop", 1, cluster="test")
+        assert back.app.needs == [f"{CLUSTERS}test"]
+
+
+async def test_the_cluster_of_an_app_stays_as_long_as_it_has_objects_there() -> None:
+    settings = SETTINGS
+    async with app_fleet(farms=0) as fleet:
+        await serving(fleet, "prod", "test")
         call, web = fleet.call, rc("web", replicas=0)
         made = await commands.apply(call, bundle(web, settings), cluster="prod")
         await commit(call, made.mutation)
