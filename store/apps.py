@@ -163,7 +163,8 @@ class DispatchState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     the gates passed, ``since`` is when the present one began and ``began`` when the target did. ``refused``
     is the revision that failed, because of ``failure``. ``paused``: the time does not count. ``waits`` are
     objects of other apps that it takes over, the last one ``*`` where there are more, and ``behind`` all
-    those apps. ``repairs``: when which field of which object was repaired lately.
+    those apps. ``ended`` are objects of the present step that are applied once and were ready: one of them
+    that is gone is not made again. ``repairs``: when which field of which object was repaired lately.
     """
 
     seq: int = 0
@@ -178,6 +179,7 @@ class DispatchState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     paused: bool = False
     waits: Annotated[list[str], msgspec.Meta(max_length=MAX_WAITS)] = []
     behind: Annotated[list[str], msgspec.Meta(max_length=MAX_ENTRIES)] = []
+    ended: Annotated[list[str], msgspec.Meta(max_length=MAX_ENTRIES)] = []
     repairs: dict[str, list[Time]] = {}
 
 

@@ -20,8 +20,9 @@ class Applied:
     """What some entries need.
 
     ``waits`` are objects of other apps that shall be handed over, as a state lists them, and ``behind`` all
-    those apps. ``failed``: why one will not become ready, ``contended``: who else writes what was repaired
-    too often, and ``repairs``: when fields were repaired, these repairs included.
+    those apps. ``ended`` are objects that are applied once and were ready. ``failed``: why one will not
+    become ready, ``contended``: who else writes what was repaired too often, and ``repairs``: when fields
+    were repaired, these repairs included.
     """
 
     acts: list[Act] = field(default_factory=list)
@@ -29,6 +30,7 @@ class Applied:
     waiting: dict[Ref, str] = field(default_factory=dict)
     waits: list[Ref] = field(default_factory=list)
     behind: list[str] = field(default_factory=list)
+    ended: list[Ref] = field(default_factory=list)
     failed: str = ""
     contended: dict[Ref, str] = field(default_factory=dict)
     repairs: dict[str, list[Time]] = field(default_factory=dict)
@@ -40,10 +42,14 @@ class Applied:
 
 
 def bring(shot: Snapshot, entries: Iterable[Entry]) -> Applied:
-    """What the entries of the present step need to stand as their files say."""
-    found = Applied()
+    """What the entries of the present step need to stand as their files say. What is applied once and was
+    ready is not made again: it went by itself.
+    """
+    found = Applied(ended=list(shot.state.ended))
     for entry in entries:
         live = shot.live.get(str(entry.ref))
+        if live is None and str(entry.ref) in shot.state.ended:
+            continue
         if live is None:
             found.acts.append(Act("create", entry.ref, entry))
         elif live.owner == owner_of(shot.name):
@@ -91,6 +97,8 @@ def _change(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
         found.acts.append(_difference("replace" if live.fixed else "update", entry, live))
     elif live.verdict != "ready":
         found.waiting[ref] = live.why or live.verdict
+    elif entry.apply == "once" and ref not in found.ended:
+        found.ended.append(ref)
 
 
 def _difference(verb: Verb, entry: Entry, live: Live) -> Act:

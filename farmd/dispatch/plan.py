@@ -92,7 +92,7 @@ def _begin(shot: Snapshot) -> Plan:
     state = _aimed(shot, target(shot.app, shot.state))
     if not back:
         state = replace(state, refused=0, failure="")
-    found = bring(shot, next(iter(steps(shot.wanted)), ()))
+    found = bring(dataclasses.replace(shot, state=state), next(iter(steps(shot.wanted)), ()))
     acts = () if found.refused else tuple(found.acts)
     state = replace(state, waits=found.waits, behind=found.behind)
     return Plan(note=state, acts=acts, action="app.begin", phase="applying")
@@ -102,7 +102,7 @@ def _aimed(shot: Snapshot, revision: int) -> DispatchState:
     """The state at the beginning of a target."""
     seq = max(shot.state.seq, shot.app.resumed) + 1
     aimed = replace(shot.state, seq=seq, effective=revision, wave=0, since=shot.now, began=shot.now)
-    return replace(aimed, waits=[], behind=[], repairs={})
+    return replace(aimed, waits=[], behind=[], ended=[], repairs={})
 
 
 def _go_on(shot: Snapshot) -> Plan:
@@ -113,14 +113,16 @@ def _go_on(shot: Snapshot) -> Plan:
     if shot.state.wave >= len(found):
         return _collect(shot, kept)
     now = bring(shot, found[shot.state.wave])
-    waiting = replace(shot.state, waits=now.waits, behind=now.behind)
+    over = now.ready and not kept.acts
+    ended = shot.state.ended if over else now.ended
+    waiting = replace(shot.state, waits=now.waits, behind=now.behind, ended=ended)
     if waiting != shot.state:
         return Plan(note=waiting, action="app.wait", phase="applying")
     overdue = shot.state.since + shot.app.deadline - shot.now
     if overdue > 0 and (acts := swapped(shot, now.behind)):
         return Plan(acts=tuple(acts), waiting=now.waiting, action="app.sweep", phase="applying")
-    if now.ready and not kept.acts:
-        note = replace(shot.state, wave=shot.state.wave + 1, since=shot.now)
+    if over:
+        note = replace(shot.state, wave=shot.state.wave + 1, since=shot.now, ended=[])
         return Plan(note=note, action="app.wave", phase="applying")
     if now.failed or overdue <= 0:
         return _fail(shot, now, now.failed or f"not ready in time: {_named(shot, now)}")

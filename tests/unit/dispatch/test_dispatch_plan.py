@@ -10,7 +10,7 @@ import pytest
 from farmd.dispatch.model import Live
 from farmd.dispatch.order import steps
 from farmd.dispatch.plan import decide
-from store.apps import MAX_ENTRIES, App, DispatchState
+from store.apps import MAX_ENTRIES, App, DispatchState, Entry
 from store.errors import InputInvalid
 from tests.app_worlds import World, entry, ref, world
 
@@ -202,6 +202,43 @@ def test_what_is_applied_once_is_made_again_by_another_revision_alone() -> None:
     found.apply("shop", entry("job/load", 1, apply="once"))
     found.run()
     assert set(found.things) == {"job/load"}
+
+
+def waiting(*documents: Entry, ready: bool = True) -> World:
+    """A world whose app waits for a busy rc/db in its first step; a job beside it was ready, and is gone."""
+    found = World()
+    found.apply("shop", *documents)
+    found.cycle("shop")
+    found.things["rc/db"].busy = "managed by rollout/db"
+    found.things["job/load"].ready = ready
+    found.cycle("shop")
+    del found.things["job/load"]
+    found.run()
+    return found
+
+
+def test_what_is_applied_once_and_goes_by_itself_while_its_step_waits_is_not_made_again() -> None:
+    once = entry("job/load", 1, apply="once")
+    found = waiting(once, entry("rc/db", 1), entry("rc/web", 1, wave=1))
+    assert set(found.things) == {"rc/db"}
+    found.things["rc/db"].busy = ""
+    found.run()
+    assert (set(found.things), found.apps["shop"].state.reached) == ({"rc/db", "rc/web"}, 1)
+    found.apply("shop", once, entry("rc/db", 2), entry("rc/web", 1, wave=1))
+    found.run()
+    assert set(found.things) == {"job/load", "rc/db", "rc/web"}
+
+
+def test_what_is_applied_once_and_goes_before_it_was_ready_is_made_again() -> None:
+    found = waiting(entry("job/load", 1, apply="once"), entry("rc/db", 1), ready=False)
+    assert set(found.things) == {"job/load", "rc/db"}
+
+
+def test_a_new_revision_in_the_middle_of_a_step_makes_what_is_applied_once_anew() -> None:
+    found = waiting(entry("job/load", 1, apply="once"), entry("rc/db", 1))
+    found.apply("shop", entry("job/load", 1, apply="once"), entry("rc/db", 1), entry("rc/web", 1))
+    found.cycle("shop")
+    assert set(found.things) == {"job/load", "rc/db", "rc/web"}
 
 
 def test_the_last_revision_that_is_not_pruned_keeps_what_files_say_to_keep() -> None:
