@@ -85,9 +85,10 @@ class Live:
 
     ``owner``: ``apps/<name>``, empty, or what else has it, as text. ``differs`` are the fields that its file
     states otherwise; without a file none. ``fixed``: it takes no such change, and is made anew for it.
-    ``busy``: what changes it now, so that it must wait. ``seq`` is the mark's number and ``created`` when the
-    object was made, in Kubernetes alone; ``version`` is the one that was read. ``settles``: seconds until
-    time alone changes the verdict, or until to look again, because nothing tells of a change.
+    ``busy``: what changes it now, so that it must wait; ``broken``: until a person mends it. ``seq`` is the
+    mark's number and ``created`` when the object was made, in Kubernetes alone; ``version`` is the one that
+    was read. ``settles``: seconds until time alone changes the verdict, or until to look again, because
+    nothing tells of a change.
     """
 
     ref: TypedReference
@@ -97,6 +98,7 @@ class Live:
     verdict: State = "unknown"
     why: str = ""
     busy: str = ""
+    broken: bool = False
     seq: int = 0
     created: float = 0.0
     version: str | int = 0

@@ -43,7 +43,18 @@ def decide(shot: Snapshot) -> Plan:
     awaited = (shot.live.get(ref) for ref in {**plan.waiting, **plan.refused})
     times = [live.settles for live in awaited if live is not None and live.settles is not None]
     after = min([*times, *([] if plan.after is None else [plan.after])], default=None)
-    return plan if after == plan.after else dataclasses.replace(plan, after=after)
+    blocked = plan.blocked or _broken(shot, plan.waiting)
+    if (after, blocked) == (plan.after, plan.blocked):
+        return plan
+    return dataclasses.replace(plan, after=after, blocked=blocked)
+
+
+def _broken(shot: Snapshot, waiting: Mapping[Ref, str]) -> Blocked | None:
+    """What waits for a person who mends it."""
+    found = [
+        f"{ref}: {why}" for ref, why in sorted(waiting.items()) if ref in shot.live and shot.live[ref].broken
+    ]
+    return Blocked("broken", listed(found)) if found else None
 
 
 def _decided(shot: Snapshot) -> Plan:

@@ -118,7 +118,7 @@ class Records:
                 there = await self._find(part, call, entry.ref.name)
             except RecordInvalid as error:  # neither gone nor free: the app's own until the record tells
                 why = f"its record does not decode: {error.message}"
-                found[ref] = Live(ref=entry.ref, owner=call.part_of, busy=why)
+                found[ref] = Live(ref=entry.ref, owner=call.part_of, busy=why, broken=True)
                 continue
             if there is None:
                 continue

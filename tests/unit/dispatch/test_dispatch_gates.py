@@ -149,6 +149,30 @@ async def test_people_are_told_of_an_app_whose_records_do_not_decode_for_ten_min
         assert "app_shop" in inbox.resolved
 
 
+@pytest.mark.parametrize("deleting", ["", "objects"])
+async def test_people_are_told_of_an_app_one_of_whose_objects_does_not_decode_for_ten_minutes(
+    deleting: str,
+) -> None:
+    inbox = Inbox()
+    async with app_fleet("n1", alerts=inbox) as fleet:
+        await fleet.apply(rc("db"), rc("web"))
+        await fleet.reached(1)
+        key = KEYS.record("rcs", (await fleet.records())["web"].id)
+        mended = await fleet.call.client.read(key)
+        assert mended is not None
+        await fleet.call.client.put(key, b"{")
+        await fleet.told("does not decode")
+        await fleet.say(deleting=deleting)
+        assert (await fleet.told("blocked")).reason.startswith("rc/web: its record does not decode")
+        await fleet.clock.advance(580)
+        assert "app_shop" not in inbox.firing
+        await fleet.clock.advance(90)
+        assert "rc/web: its record does not decode" in inbox.firing["app_shop"].summary
+        await fleet.call.client.put(key, mended.value)
+        await (fleet.gone() if deleting else fleet.told("converged"))
+        assert "app_shop" in inbox.resolved
+
+
 async def test_what_a_person_disabled_stays_so_until_a_new_revision_says_otherwise() -> None:
     async with app_fleet("n1") as fleet:
         await fleet.apply(rc("web", disabled=False))
