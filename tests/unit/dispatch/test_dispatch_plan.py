@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from farmd.dispatch.model import Live
 from farmd.dispatch.order import steps
-from farmd.dispatch.plan import decide
+from farmd.dispatch.plan import decide, revisions
 from store.apps import MAX_ENTRIES, App, DispatchState, Entry
 from store.errors import InputInvalid
 from tests.app_worlds import World, entry, ref, world
@@ -239,6 +240,34 @@ def test_a_new_revision_in_the_middle_of_a_step_makes_what_is_applied_once_anew(
     found.apply("shop", entry("job/load", 1, apply="once"), entry("rc/db", 1), entry("rc/web", 1))
     found.cycle("shop")
     assert set(found.things) == {"job/load", "rc/db", "rc/web"}
+
+
+@pytest.mark.parametrize(
+    ("effective", "reached", "swept", "former"),
+    [
+        (0, 0, 0, range(1, 11)),
+        (10, 9, 9, (9, 10)),
+        (10, 3, 3, range(3, 11)),
+        (3, 3, 3, range(3, 11)),
+        (5, 3, 3, range(3, 11)),
+        (3, 3, 9, (3, 10)),
+        (10, 10, 10, (10,)),
+    ],
+    ids=[
+        "none reached",
+        "the last but one",
+        "one long ago",
+        "on the way back",
+        "half-way",
+        "back",
+        "the last",
+    ],
+)
+def test_of_ten_revisions_those_count_that_may_have_left_something(
+    effective: int, reached: int, swept: int, former: Sequence[int]
+) -> None:
+    state = DispatchState(effective=effective, reached=reached, swept=swept)
+    assert revisions(App(revision=10), state) == set(former)
 
 
 def test_the_last_revision_that_is_not_pruned_keeps_what_files_say_to_keep() -> None:

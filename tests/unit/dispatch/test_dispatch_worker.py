@@ -593,6 +593,31 @@ async def test_revisions_beyond_the_history_are_deleted_and_the_reached_one_is_k
         assert list(await store.revisions("shop")) == [4, 5]
 
 
+async def test_what_people_took_away_of_earlier_revisions_is_neither_missed_nor_made_anew() -> None:
+    """KubeVela's keepLegacyResource: six revisions, each with another name of the object."""
+    async with app_fleet("n1") as fleet:
+        for number in range(1, 7):
+            await fleet.apply(rc(f"r{number}", replicas=0))
+            await fleet.reached(number)
+        made = await fleet.records()
+        assert set(made) == {f"r{number}" for number in range(1, 7)}
+        store, client = AppStore(fleet.call.client, KEYS), fleet.call.client
+        assert list(await store.revisions("shop")) == [1, 2, 3, 4, 5, 6]
+        await client.delete(KEYS.tracker("shop", 1))
+        for name in ("r2", "r3", "r4"):
+            await client.delete(KEYS.record("rcs", made[name].id))
+            await client.delete(KEYS.name("rcs", name))
+        await fleet.apply(rc("r7", replicas=0))
+        await fleet.reached(7)
+        await fleet.clock.advance(30)
+        assert set(await fleet.records()) == {"r1", "r5", "r6", "r7"}
+        told = await fleet.status()
+        assert (told.state, told.effective, told.left) == ("converged", 7, 3)
+        await fleet.say(deleting="objects")
+        await fleet.gone()
+        assert (await fleet.records(), list(await store.revisions("shop"))) == ({}, [])
+
+
 async def test_r18_a_freeze_holds_removals_until_a_person_speaks_anew() -> None:
     async with app_fleet("n1") as fleet:
         await fleet.apply(rc("a"), rc("b"), rc("c"))
@@ -708,6 +733,19 @@ async def test_two_apps_may_each_say_a_label_of_one_node() -> None:
         await fleet.gone()
         node = (await fleet.records("nodes"))["n1"]
         assert (node.labels, node.parts) == ({"zone": "a"}, {"labels.zone": "apps/next"})
+
+
+async def test_a_node_that_moves_from_app_to_app_keeps_what_its_heir_states_alone() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(document("node", "n1", labels={"rack": "r1", "zone": "a"}), rc("keep"))
+        await fleet.reached(1)
+        await fleet.apply(document("node", "n1", labels={"rack": "r2"}), app="next", adopt=["node/n1"])
+        await fleet.told("belongs to apps/shop", app="next")
+        await fleet.apply(rc("keep"), prune=True, mass=True)
+        await fleet.reached(2)
+        await fleet.reached(1, app="next")
+        node = (await fleet.records("nodes"))["n1"]
+        assert (node.labels, node.parts) == ({"rack": "r2"}, {"labels.rack": "apps/next"})
 
 
 async def test_a1_a_label_that_one_app_says_is_refused_to_another_that_says_the_same() -> None:
