@@ -72,7 +72,8 @@ def _decided(shot: Snapshot) -> Plan:
     if target(app, state) != state.effective:
         return _begin(shot)
     if app.resumed >= state.seq:
-        return Plan(note=replace(state, seq=app.resumed + 1), action="app.resume", phase="applying")
+        note = replace(state, seq=app.resumed + 1, began=shot.now)  # what is older was no stopped owner's
+        return Plan(note=note, action="app.resume", phase="applying")
     if state.refused == state.effective:
         return Plan(blocked=_failure(state), phase="failed")
     return _go_on(shot)

@@ -22,6 +22,7 @@ from store import codec
 from store.apps import KIND, AppStore, DispatchState
 from store.audit import AuditReader, Filter
 from store.clusters import PinnedCluster
+from store.times import seconds_of
 from store.work import Work
 from tests.farmctl import Farmctl, Result
 from tests.fleet import eventually
@@ -204,6 +205,80 @@ async def test_r16_consul_restored_to_yesterday_blocks_the_app_and_removes_nothi
     await apps.reached("shop", 3)
     assert apps.config("a") is None
     assert apps.config("c")["data"] == {"x": "1"}
+
+
+async def _kept(apps: Apps) -> dict[str, bytes]:
+    """All that Consul knows of the app, as a snapshot has it."""
+    client, keys = apps.call.client, apps.call.keys
+    trees = (
+        keys.record(KIND, "shop"),
+        keys.trackers("shop"),
+        keys.work(KIND, "shop"),
+        keys.status(KIND, "shop"),
+    )
+    found = [await client.read(key) for tree in trees for key in (await client.keys(tree)).items]
+    return {entry.key: entry.value for entry in found if entry is not None}
+
+
+async def _restored(apps: Apps, kept: dict[str, bytes]) -> None:
+    for key in (await _kept(apps)).keys() - kept.keys():
+        await apps.call.client.delete(key)
+    for key, value in kept.items():
+        await apps.call.client.put(key, value)
+
+
+async def test_r16_consul_restored_to_the_middle_of_a_wave_keeps_what_a_lost_revision_made(
+    apps: Apps,
+) -> None:
+    farm = await apps.farm("first")
+    spec = {"containers": [{"name": "c", "image": "x"}]}
+    pod = config("p", 1) | {"kind": "Pod", "spec": spec}
+    del pod["data"]
+    await apps.apply("shop", config("a", x="1"), pod)
+    await apps.until("shop", "its second wave", lambda now: now.state.wave == 1)
+    middle = await _kept(apps)
+    await apps.apply("shop", config("a", x="2"), config("lost", x="1"))
+    await apps.reached("shop", 2)
+    await farm.close()
+    await _restored(apps, middle)
+    await apps.farm("second")
+    await apps.blocked("shop", "bears the mark 2, and Consul knows none above 1")
+    assert apps.config("a")["data"] == {"x": "2"}
+    made = seconds_of(apps.config("lost")["metadata"]["creationTimestamp"])
+
+    async def older() -> bool:  # the server tells whole seconds
+        return apps.call.clock.now() > made + 3.0
+
+    await eventually(older, what="an object that was made before the farm goes on")
+    await commit(apps.call, await words.resume(_because(apps.call), "shop"))
+
+    async def there() -> bool:
+        return apps.there("pods/p") is not None
+
+    await eventually(there, what="the pod of the second wave")
+    ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    apps.api.patch(f"/api/v1/namespaces/{apps.namespace}/pods/p/status", ready)
+    await apps.reached("shop", 1)
+    await apps.until(
+        "shop", "converged", lambda now: now.status is not None and now.status.phase == "reached"
+    )
+    assert apps.config("a")["data"] == {"x": "1"}
+    assert apps.config("lost")["data"] == {"x": "1"}
+
+
+async def test_r16_consul_restored_to_before_an_app_blocks_the_one_that_is_applied_again(apps: Apps) -> None:
+    farm = await apps.farm("first")
+    await apps.apply("shop", config("a", x="1"))
+    await apps.reached("shop", 1)
+    await farm.close()
+    await _restored(apps, {})
+    await apps.farm("second")
+    await apps.apply("shop", config("a", x="2"), prune=True)
+    await apps.blocked("shop", "bears the mark 1, and Consul knows none above 0")
+    assert apps.config("a")["data"] == {"x": "1"}
+    await commit(apps.call, await words.resume(_because(apps.call), "shop"))
+    await apps.reached("shop", 1)
+    assert apps.config("a")["data"] == {"x": "2"}
 
 
 def _because(call: Call) -> Call:

@@ -620,6 +620,18 @@ def test_r16_a_mark_above_all_that_is_recorded_stops_the_app_until_a_person_goes
     assert resumed.note.seq == 42
 
 
+def test_r16_what_a_revision_made_that_a_restore_lost_stays_when_a_person_goes_on() -> None:
+    found = world(ONE)
+    shot = found.snapshot("shop")
+    lost = Live(ref=ref("rc/lost"), owner="apps/shop", seq=41, created=shot.state.began + 1)
+    live = {**shot.live, "rc/lost": lost}
+    app = App(revision=1, resumed=41)
+    resumed = decide(dataclasses.replace(shot, app=app, live=live, now=shot.state.began + 2))
+    assert resumed.note is not None
+    plan = decide(dataclasses.replace(shot, app=app, live=live, state=resumed.note))
+    assert plan.empty
+
+
 def test_what_a_stopped_owner_made_too_late_is_collected_and_what_is_older_stays() -> None:
     found = world(ONE)
     shot = found.snapshot("shop")
