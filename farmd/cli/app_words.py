@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 import click
@@ -12,6 +11,7 @@ from farmd.cli.apply_cluster import looking
 from farmd.cli.apply_flow import carry_out
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
+from farmd.cli.noun_edit import going_on
 from farmd.cli.options import Whole, command
 from farmd.cli.progress import progress
 from farmd.dispatch import commands, waiting, words
@@ -75,11 +75,7 @@ async def delete(invocation: Invocation, name: str, keep_objects: bool) -> None:
     if settings.wait is False:
         invocation.say(f"app/{name}: marked; a farm takes its objects down, then itself")
         return
-    try:
-        with progress(invocation) as report:
-            await waiting.gone(invocation.call, name, settings.timeout, report)
-    except asyncio.CancelledError:
-        invocation.say(f"app/{name}: goes on without this wait; farmctl app describe {name}")
-        raise
+    with going_on(invocation, [mutation]), progress(invocation) as report:
+        await waiting.gone(invocation.call, name, settings.timeout, report)
     if not settings.quiet and settings.output in {"table", "wide"}:
         click.echo(f"app/{name} deleted")

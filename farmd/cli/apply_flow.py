@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import click
 
 from farmd.cli.apply_lines import lines, plain
-from farmd.cli.changes import CHANGES_DUE, ask
+from farmd.cli.changes import CHANGES_DUE, ask, replanned
 from farmd.cli.invocation import Invocation
+from farmd.cli.noun_edit import going_on
 from farmd.cli.output import document, emit
 from farmd.cli.progress import progress
 from farmd.cli.signing import settled
@@ -18,9 +18,6 @@ from farmd.dispatch import waiting
 from farmd.dispatch.commands import Application
 from farmd.dispatch.standing import Standing
 from farmd.tables.model import clean
-from store.errors import Conflict, Locked
-
-TRIES = 3
 
 
 async def carry_out(
@@ -33,28 +30,25 @@ async def carry_out(
         Conflict: objects that the app may not take. Unconfirmed, Declined: nobody agreed.
         EndedOtherwise: the revision failed. WaitTimeout: it is not reached in time.
     """
-    for left in reversed(range(TRIES)):
+
+    async def prepare() -> Application | None:
         found = await make()
         if invocation.settings.dry_run:
             rehearse(invocation, found, detailed=detailed)
-            return
+            return None
         for line in lines(found):
             invocation.say(clean(line))
         found.refuse()
         if not found.mutation.needed:
             _result(invocation, found, "unchanged")
-            return
+            return None
         ask(invocation, "Apply?", "to apply a revision changes what runs")
         await settled(invocation, list(found.changes.values()))
-        try:
-            await commit(invocation.call, found.mutation)
-        except Conflict as error:
-            if not left or isinstance(error, Locked):
-                raise
-            invocation.say(f"{clean(error.message)}: planned anew")
-        else:
-            await _follow(invocation, found)
-            return
+        return found
+
+    written = await replanned(invocation, prepare, lambda found: commit(invocation.call, found.mutation))
+    if written is not None:
+        await _follow(invocation, written)
 
 
 def rehearse(invocation: Invocation, found: Application, *, detailed: bool) -> None:
@@ -88,12 +82,8 @@ async def _follow(invocation: Invocation, found: Application) -> None:
         _result(invocation, found, f"revision {found.app.revision} recorded")
         return
     began = clock.mono()
-    try:
-        with progress(invocation) as report:
-            now = await waiting.reached(invocation.call, name, found.app.revision, settings.timeout, report)
-    except asyncio.CancelledError:
-        invocation.say(f"app/{name}: goes on without this wait; farmctl app describe {name}")
-        raise
+    with going_on(invocation, [found.mutation]), progress(invocation) as report:
+        now = await waiting.reached(invocation.call, name, found.app.revision, settings.timeout, report)
     _result(invocation, found, _reached(now, clock.mono() - began))
 
 

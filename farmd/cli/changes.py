@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -16,13 +16,16 @@ from farmd.cli.signing import settled
 from farmd.commands.fleet import read
 from farmd.commands.mutation import Change, Mutation, commit, title
 from farmd.commands.outlook import Outlook
-from farmd.runtime.errors import Declined, Unconfirmed
+from farmd.runtime.errors import Declined, Stale, Unconfirmed
 from farmd.tables.model import clean
 from farmd.tables.words import differences
+from store.errors import Conflict, Locked
 from store.words import listed
 
 CHANGES_DUE = 3
 """The exit code where something would change, of commands that were asked to tell that so."""
+TRIES = 3
+P = TypeVar("P")
 _DONE = {
     "create": "created",
     "set-replicas": "scaled",
@@ -131,6 +134,29 @@ async def _write(
         if told:
             click.echo(f"farmctl: {', '.join(told)}:", err=True)
         raise
+
+
+async def replanned(
+    invocation: Invocation,
+    prepare: Callable[[], Awaitable[P | None]],
+    write: Callable[[P], Awaitable[Any]],
+) -> P | None:
+    """Write a plan; where what stands changed meanwhile it is planned anew, thrice at most.
+
+    ``prepare`` plans, shows, asks and signs; it returns None where there is nothing to write.
+    """
+    left = TRIES
+    while (plan := await prepare()) is not None:
+        try:
+            await write(plan)
+        except (Conflict, Stale) as error:
+            left -= 1
+            if not left or isinstance(error, Locked):
+                raise
+            invocation.say(f"{clean(error.message)}: planned anew")
+        else:
+            break
+    return plan
 
 
 def confirm(invocation: Invocation, destructive: Sequence[Change]) -> None:

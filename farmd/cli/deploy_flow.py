@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import click
 
-from farmd.cli.changes import CHANGES_DUE, ask
+from farmd.cli.changes import CHANGES_DUE, ask, replanned
 from farmd.cli.invocation import Invocation
 from farmd.cli.log_stream import Wanted, stream
 from farmd.cli.noun_edit import going_on
@@ -20,12 +21,10 @@ from farmd.deploy.deployment import Deployment
 from farmd.deploy.goals import bodies, settings_of
 from farmd.deploy.holders import taken_over, told
 from farmd.deploy.signing import planned, starting
-from farmd.deploy.waiting import Stale
-from farmd.runtime.errors import EndedOtherwise, FarmdError
+from farmd.runtime.errors import EndedOtherwise, FarmdError, Stale
 from farmd.tables.model import clean
-from store.errors import Conflict, Locked, StoreError
+from store.errors import StoreError
 
-TRIES = 3
 LOGS, LINES = 3, 10
 """Of how many failed pods the last lines are shown, and how many lines."""
 
@@ -46,7 +45,8 @@ async def carry_out(
         EndedOtherwise: it failed and was rolled back.
     """
     settings = invocation.settings
-    for left in reversed(range(TRIES)):
+
+    async def prepare() -> Deployment | None:
         deployment = await make()
         for warning in deployment.warnings:
             invocation.say(f"warning: {clean(warning)}")
@@ -54,25 +54,20 @@ async def carry_out(
             _rehearse(invocation, deployment, title)
             if detailed and deployment.aims:
                 raise click.exceptions.Exit(CHANGES_DUE)
-            return
+            return None
         deployment.refuse_held()
         for line in fitting(_lines(deployment, title), width_of(sys.stderr)):
             invocation.say(line)
         if not deployment.aims:
             _result(invocation, deployment, "", "unchanged")
-            return
+            return None
         ask(invocation, f"{_promise(deployment)} Deploy?", "a deployment changes what runs")
         aims = deployment.aims
         starts = planned(aims) if settings.sign else starting(aims, deployment.made)
         await settle(invocation, starts, [body for aim in aims for body in bodies(invocation.keys, aim)])
-        try:
-            await _run(invocation, deployment)
-        except (Conflict, Stale) as error:
-            if not left or isinstance(error, Locked):
-                raise
-            invocation.say(f"{clean(error.message)}: planned anew")
-        else:
-            return
+        return deployment
+
+    await replanned(invocation, prepare, partial(_run, invocation))
 
 
 async def _run(invocation: Invocation, deployment: Deployment) -> None:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from farmd.cli import described
+from farmd.cli import described, noun_show
 from farmd.cli.changes import apply
 from farmd.cli.cluster import Cluster, Place, connected
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import going_on
-from farmd.cli.output import as_json, as_yaml, document, emit, show
+from farmd.cli.output import document, emit, show
 from farmd.cli.progress import progress
 from farmd.commands.mutation import Mutation
 from farmd.commands.specs import unlike
@@ -87,24 +87,17 @@ async def names(place: Place, incomplete: str) -> list[str]:
 
 async def get(invocation: Invocation, place: Place, name: str, as_file: bool) -> None:
     """``job get``."""
-    output = invocation.settings.output
     async with connected(place) as cluster:
+
+        async def row() -> JobRow:
+            with refusals():  # of one look: the next one may be answered
+                return (await _row(invocation, cluster, name))[1]
+
         if as_file:
             found, _ = await _row(invocation, cluster, name)
-            spec = view.as_file(found)
-            click.echo(as_json(spec) if output == "json" else as_yaml(spec), nl=output == "json")
-            return
-
-        async def read() -> Table:
-            with refusals():  # of one look: the next one may be answered
-                _, row = await _row(invocation, cluster, name)
-            return noun_tables.table(JOB, [row], invocation.call.clock.now())
-
-        if output in {"json", "yaml"} and not invocation.settings.watch:
-            _, row = await _row(invocation, cluster, name)
-            emit(invocation, document("Job", noun_tables.plain_row(row)))
+            noun_show.emit_file(invocation, view.as_file(found))
         else:
-            await show(invocation, read)
+            await noun_show.show_one(invocation, JOB, row)
 
 
 async def describe(invocation: Invocation, place: Place, name: str) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from typing import Any
-
-import click
 
 from farmd.cli import log_stream
 from farmd.cli.cluster import Cluster, Place, connected
 from farmd.cli.invocation import Invocation
+from farmd.cli.noun_logs import read_each
 from farmd.jobs.model import Member
 from farmd.jobs.objects import Pod
 from farmd.jobs.resources.kindfile import titles
@@ -19,8 +17,7 @@ from farmd.kubernetes.people.found import Found, Jobs
 from farmd.kubernetes.people.refusals import refusals
 from farmd.kubernetes.resources import PODS
 from farmd.kubernetes.transport import Request
-from farmd.tables.model import clean
-from store.errors import InputInvalid, NotFound, StoreError, StoreUnavailable
+from store.errors import InputInvalid, NotFound, StoreUnavailable
 from store.mistakes import shown
 from store.words import share
 
@@ -95,22 +92,13 @@ async def _all(
     if not members:
         invocation.say(f"job/{found.name} has no pods")
 
-    async def one(pod: Pod, member: Member) -> bool:
-        prefix = f"{member.slot}: ".encode() if len(members) > 1 else b""
-        try:
-            with refusals():
-                await _stream(cluster, found, pod, member, wanted, prefix)
-        except StoreError as error:
-            click.echo(f"farmctl: {member.slot}: {clean(error.message)}", err=True)
-            return False
-        return True
+    async def read(each: tuple[Pod, Member], prefix: str) -> None:
+        with refusals():
+            await _stream(cluster, found, *each, wanted, prefix.encode())
 
-    if wanted.follow:
-        done = await asyncio.gather(*(one(*each) for each in members))
-    else:
-        done = [await one(*each) for each in members]
-    if failed := done.count(False):
-        text = f"the logs of {share(failed, len(done), 'pod')} could not be read"
+    failed = await read_each(members, lambda each: str(each[1].slot), read, follow=wanted.follow)
+    if failed:
+        text = f"the logs of {share(len(failed), len(members), 'pod')} could not be read"
         raise StoreUnavailable(text, hint=f"farmctl job explain {found.name}")
 
 

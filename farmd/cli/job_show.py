@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from farmd.cli.cluster import Place, beside, namespace_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.output import as_json, as_yaml, document, emit, show
+from farmd.cli.output import document, emit, show
 from farmd.commands import fleet
 from farmd.jobs import commands
 from farmd.jobs.commands import JOB
@@ -84,20 +85,11 @@ async def _row(invocation: Invocation, name: str) -> Row[Job]:
 @target("job", objects(KIND))
 async def get(invocation: Invocation, name: str, as_file: bool) -> None:
     """One job by name, id or beginning of an id."""
-    output = invocation.settings.output
-
-    async def read() -> Table:
-        return noun_tables.table(JOB, [await _row(invocation, name)], invocation.call.clock.now())
-
-    if not as_file and (output not in {"json", "yaml"} or invocation.settings.watch):
-        await show(invocation, read)
-        return
-    row = await _row(invocation, name)
-    if not as_file:
-        emit(invocation, document("Job", noun_tables.plain_row(row)))
-        return
-    told = await commands.as_file(invocation.call, row.record)
-    click.echo(as_json(told) if output == "json" else as_yaml(told), nl=output == "json")
+    row = partial(_row, invocation, name)
+    if as_file:
+        noun_show.emit_file(invocation, await commands.as_file(invocation.call, (await row()).record))
+    else:
+        await noun_show.show_one(invocation, JOB, row)
 
 
 @command("describe")

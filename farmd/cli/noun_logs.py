@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 
@@ -18,6 +18,8 @@ from farmd.runtime.errors import AgentUnavailable, FarmdError
 from farmd.tables.model import clean
 from store.errors import NotFound, StoreError
 from store.words import share
+
+P = TypeVar("P")
 
 
 def showing(noun: Noun[Any, Any]) -> click.Command:
@@ -49,21 +51,35 @@ async def stream_all(
     if not pods:
         invocation.say(f"{title} has no pods")
 
-    async def show(pod: overview.PodRow) -> FarmdError | StoreError | None:
-        place = f"{pod.node}/{pod.instance}"
-        prefix = f"{place}: " if len(pods) > 1 else ""
-        try:
-            await log_stream.stream(invocation, pod.node, pod.instance, wanted, prefix=prefix)
-        except (FarmdError, StoreError) as error:
-            click.echo(f"farmctl: {clean(f'{place}: {error}')}", err=True)
-            return error
-        return None
-
-    shown = await asyncio.gather(*map(show, pods)) if wanted.follow else [await show(pod) for pod in pods]
-    failed = [error for error in shown if error is not None]
+    failed = await read_each(
+        pods,
+        lambda pod: f"{pod.node}/{pod.instance}",
+        lambda pod, prefix: log_stream.stream(invocation, pod.node, pod.instance, wanted, prefix=prefix),
+        follow=wanted.follow,
+    )
     if failed:
         missing = all(isinstance(error, NotFound) for error in failed)
         kind, what = (NotFound, "are not there") if missing else (AgentUnavailable, "could not be read")
         hints = {error.hint for error in failed if isinstance(error, AgentUnavailable)}
         hint = hints.pop() if len(hints) == 1 else ""
         raise kind(f"the logs of {share(len(failed), len(pods), 'pod')} {what}", hint=hint)
+
+
+async def read_each(
+    pods: Sequence[P], title: Callable[[P], str], read: Callable[[P, str], Awaitable[None]], *, follow: bool
+) -> list[FarmdError | StoreError]:
+    """Call ``read`` with each pod and the prefix of its lines; with ``follow`` for all at once.
+
+    Returns the errors of pods whose logs could not be read; they were shown on stderr.
+    """
+
+    async def show(pod: P) -> FarmdError | StoreError | None:
+        try:
+            await read(pod, f"{title(pod)}: " if len(pods) > 1 else "")
+        except (FarmdError, StoreError) as error:
+            click.echo(f"farmctl: {clean(f'{title(pod)}: {error}')}", err=True)
+            return error
+        return None
+
+    shown = await asyncio.gather(*map(show, pods)) if follow else [await show(pod) for pod in pods]
+    return [error for error in shown if error is not None]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, show
 from farmd.commands.explaining import explain
 from farmd.commands.noun import Noun
+from farmd.overview import Row
 from farmd.tables import manifests as manifest_facts
 from farmd.tables import nouns as noun_tables
 from farmd.tables.model import Table, clean
@@ -49,7 +51,7 @@ def getting(noun: Noun[Any, Any]) -> click.Command:
     """``get`` of what people create from files."""
     word = noun.words.noun
     help_ = f"As a file that {word} create and {word} update accept."
-    return _get(noun, click.option("--file", "as_spec", is_flag=True, help=help_))
+    return _get(noun, click.option("--file", "as_file", is_flag=True, help=help_))
 
 
 def seeing(noun: Noun[Any, Any]) -> click.Command:
@@ -58,26 +60,35 @@ def seeing(noun: Noun[Any, Any]) -> click.Command:
 
 
 def _get(noun: Noun[Any, Any], option: Callable[[Any], Any]) -> click.Command:
-    async def run(invocation: Invocation, name: str, as_spec: bool = False) -> None:
-        output = invocation.settings.output
-
-        async def read() -> Table:
-            return noun_tables.table(
-                noun, [await noun.row(invocation.call, name)], invocation.call.clock.now()
-            )
-
-        if as_spec:
-            record = (await noun.row(invocation.call, name)).record
-            spec = await noun.as_file(invocation.call, record)
-            click.echo(as_json(spec) if output == "json" else as_yaml(spec), nl=output == "json")
-        elif output in {"json", "yaml"} and not invocation.settings.watch:
-            row = await noun.row(invocation.call, name)
-            emit(invocation, document(noun.document, noun_tables.plain_row(row)))
+    async def run(invocation: Invocation, name: str, as_file: bool = False) -> None:
+        row = partial(noun.row, invocation.call, name)
+        if as_file:
+            emit_file(invocation, await noun.as_file(invocation.call, (await row()).record))
         else:
-            await show(invocation, read)
+            await show_one(invocation, noun, row)
 
     run.__doc__ = f"One {noun.words.one} by name, id or beginning of an id."
     return command("get", lists=True)(target(noun.words.noun, objects(noun.kind))(option(run)))
+
+
+async def show_one(
+    invocation: Invocation, noun: Noun[Any, Any], row: Callable[[], Awaitable[Row[Any]]]
+) -> None:
+    """Show the one item that ``row`` reads."""
+
+    async def read() -> Table:
+        return noun_tables.table(noun, [await row()], invocation.call.clock.now())
+
+    if invocation.settings.output in {"json", "yaml"} and not invocation.settings.watch:
+        emit(invocation, document(noun.document, noun_tables.plain_row(await row())))
+    else:
+        await show(invocation, read)
+
+
+def emit_file(invocation: Invocation, spec: Any) -> None:
+    """Show an item as the file that makes it."""
+    output = invocation.settings.output
+    click.echo(as_json(spec) if output == "json" else as_yaml(spec), nl=output == "json")
 
 
 def pods(noun: Noun[Any, Any]) -> click.Command:

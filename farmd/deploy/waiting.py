@@ -13,7 +13,7 @@ from farmd.deploy import view
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.pulls import Pulls
 from farmd.deploy.reader import state_of
-from farmd.runtime.errors import EndedOtherwise, WaitTimeout
+from farmd.runtime.errors import EndedOtherwise, Stale, WaitTimeout
 from store.audit import Audit, AuditReader, Filter
 from store.deployments import FAILED, KIND, Deployment, halted
 from store.errors import NotFound
@@ -22,12 +22,6 @@ ASKED = {"deployment.rollback": "reverted"}
 """How a deployment ends if it ends as was asked; otherwise it is done."""
 ENDINGS = ("done", "reverted", "stale", "abandoned")
 HOUR = 3600.0
-
-
-class Stale(EndedOtherwise):
-    """What stands changed between the plan and its beginning; nothing was touched."""
-
-    code = "stale"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,12 @@ class EndedOtherwise(FarmdError):
     code = "ended_otherwise"
 
 
+class Stale(EndedOtherwise):
+    """What stands changed between the plan and its beginning; nothing was touched."""
+
+    code = "stale"
+
+
 class Declined(FarmdError):
     """A person declined the change; nothing was written."""
 

@@ -10,8 +10,7 @@ from farmd.deploy.deployment import Deployment
 from farmd.deploy.model import ContainerSpec, ServiceSpec
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.project import Wanted
-from farmd.deploy.waiting import Stale
-from farmd.runtime.errors import EndedOtherwise, FarmdError, WaitTimeout
+from farmd.runtime.errors import EndedOtherwise, FarmdError, Stale, WaitTimeout
 from store import codec
 from store.audit import Audit, AuditLogStore
 from store.errors import Conflict, TooLarge
