@@ -17,6 +17,7 @@ from farmd.deploy.noun import owner_noun
 from farmd.deploy.sights import Reading, Sight, turned
 from farmd.farm.writer import Write
 from farmd.kinds import title
+from farmd.runtime.errors import FarmdError
 from farmd.work.context import Context
 from store import codec, operations
 from store.deployments import KIND, Deployment, DeploymentState, Goal, GoalState
@@ -30,6 +31,12 @@ from store.work import Work
 KEPT_REVISIONS = 10
 
 Writes = list[Write | Operation]
+
+
+class TurnRefused(FarmdError):
+    """A service cannot change hands now; the message says what stands in the way."""
+
+    code = "turn_refused"
 
 
 class Released(NamedTuple):
@@ -57,13 +64,17 @@ def noted_goal(context: Context, item: str, service: str, state: GoalState, **fi
 
 
 # -- taking -------------------------------------------------------------------------------------
-async def take(context: Context, reading: Reading, sight: Sight) -> Writes | str:
-    """Take the owner of a service, or make it; a text says what stands in the way."""
+async def take(context: Context, reading: Reading, sight: Sight) -> Writes:
+    """Take the owner of a service, or make it.
+
+    Raises:
+        TurnRefused: something stands in the way.
+    """
     record, goal = reading.stored.record, sight.said
     service = await records.services(context).get(goal.service)
     joining = await _joining(context, record.id, service.record)
     if joining is None:
-        return f"service {goal.name} is held by deployment {service.record.deployment or 'none'}"
+        raise TurnRefused(f"service {goal.name} is held by deployment {service.record.deployment or 'none'}")
     standing = await records.owner(context, sight)
     serving = sum(pod.healthy for pod in sight.pods.values())
     state = GoalState(phase="taken", started=serving, since=context.clock.now())
@@ -79,8 +90,7 @@ async def take(context: Context, reading: Reading, sight: Sight) -> Writes | str
     if standing is not None:
         return await _taken(context, reading, sight, standing, fields, writes)
     new = owners.made(goal, fields, record.labels, context.clock.now())
-    made = await _made(context, sight, replace(new, **owners.taken(new, record.id)))
-    return made if isinstance(made, str) else writes + made
+    return writes + await _made(context, sight, replace(new, **owners.taken(new, record.id)))
 
 
 async def _joining(context: Context, ident: str, service: Service) -> list[Operation] | None:
@@ -102,24 +112,25 @@ async def _joining(context: Context, ident: str, service: Service) -> list[Opera
 async def _taken(
     context: Context, reading: Reading, sight: Sight, standing: Stored[Any], fields: dict[str, Any],
     writes: Writes,
-) -> Writes | str:  # fmt: skip
+) -> Writes:  # fmt: skip
     record, found = reading.stored.record, standing.record
     if found.managed_by and not found.managed_by.startswith(f"{KIND}/"):
         # Whoever holds the service may take its owner from any other deployment.
-        return f"{sight.said.owner} is managed by {found.managed_by}"
+        raise TurnRefused(f"{sight.said.owner} is managed by {found.managed_by}")
     lock = context.keys.mutation_lock(sight.family, found.id)
     if (entry := await context.client.read(lock)) is not None:
-        return f"{sight.said.owner} is locked by {holder_told(Holder.parse(entry.value))}"
+        raise TurnRefused(f"{sight.said.owner} is locked by {holder_told(Holder.parse(entry.value))}")
     needs = [*found.needs, *(need for need in owners.NEEDS if need not in found.needs)]
     fields = {**fields, **owners.taken(found, record.id), "needs": needs}
     return [*writes, operations.check_not_exists(lock), records.rewritten(context, sight, standing, **fields)]
 
 
-async def _made(context: Context, sight: Sight, record: Any) -> Writes | str:
+async def _made(context: Context, sight: Sight, record: Any) -> Writes:
     """A new owner with its name; that of an owner that is gone is taken over."""
     named, index = await records.of_owner(context, sight).named(record.name)
     if named is not None:
-        return f"{title(sight.family, record.name)} exists ({named.record.id}), and is not of this service"
+        text = f"{title(sight.family, record.name)} exists ({named.record.id}), and is not of this service"
+        raise TurnRefused(text)
     key = context.keys.record(sight.family, record.id)
     tree = context.caches.tree(FAMILIES[sight.family])
     _, name = records.of_owner(context, sight).create(record, name_index=index)
@@ -148,9 +159,12 @@ async def back(context: Context, reading: Reading, sight: Sight, why: str, faile
     return [*writes, records.rewritten(context, sight, standing, **fields)]
 
 
-async def take_back(context: Context, reading: Reading, sight: Sight, why: str) -> Writes | str:
+async def take_back(context: Context, reading: Reading, sight: Sight, why: str) -> Writes:
     """Take a service again that was released already, for its way back; one that others changed since stays
     as it is.
+
+    Raises:
+        TurnRefused: something stands in the way.
     """
     record, goal = reading.stored.record, sight.said
     assert sight.state is not None
@@ -162,7 +176,7 @@ async def take_back(context: Context, reading: Reading, sight: Sight, why: str) 
     taken = replace(state, phase="taken", started=sum(pod.healthy for pod in sight.pods.values()))
     version, standing = turned(goal, taken), await records.owner(context, sight)
     if standing is None:
-        return f"{goal.owner} is gone"
+        raise TurnRefused(f"{goal.owner} is gone")
     fields = await _wishes(context, goal, version)
     writes: Writes = [
         noted_goal(context, record.id, goal.service, taken, halted="", failed=""),
@@ -179,9 +193,11 @@ async def _wishes(context: Context, goal: Goal, version: Version | None) -> dict
 
 
 # -- release ------------------------------------------------------------------------------------
-async def release(context: Context, reading: Reading, sight: Sight) -> Released | str:
-    """Hand the owner back, and let the service be what it has become; or take all of it away; a text says
-    what stands in the way.
+async def release(context: Context, reading: Reading, sight: Sight) -> Released:
+    """Hand the owner back, and let the service be what it has become; or take all of it away.
+
+    Raises:
+        TurnRefused: something stands in the way.
     """
     assert sight.state is not None
     record, goal = reading.stored.record, sight.said
@@ -191,7 +207,7 @@ async def release(context: Context, reading: Reading, sight: Sight) -> Released 
     if sight.version is None:
         return await _removed(context, sight, service, standing, writes)
     if standing is None:
-        return f"{goal.owner} is gone"
+        raise TurnRefused(f"{goal.owner} is gone")
     writes.append(records.rewritten(context, sight, standing, **owners.handed_back(standing.record)))
     after = revised(service.record, record, goal.wanted, sight, context.clock.now())
     return Released([*writes, records.services(context).replace(service, after)])
@@ -229,7 +245,7 @@ def revised(
 
 async def _removed(
     context: Context, sight: Sight, service: Stored[Service], standing: Stored[Any] | None, writes: Writes
-) -> Released | str:  # fmt: skip
+) -> Released:  # fmt: skip
     """Take the service and its owner away, once no node runs anything of it (R15)."""
     call = Call(context.client, context.keys, context.clock, context.ids, context.actor, "its service goes")
     writes += records.services(context).delete(service)
@@ -237,10 +253,10 @@ async def _removed(
         return Released(writes)
     await context.caches.reality.barrier()
     if running := context.fleet.processes.told(sight.owner_id):
-        return running
+        raise TurnRefused(running)
     if await pods_left(call, sight.owner_id):
         await context.caches.pods.barrier([context.keys.pods(sight.owner_id)])
-        return "a pod of it is left"
+        raise TurnRefused("a pod of it is left")
     gone = await owner_noun(sight.family).removal(call, standing, Guard(()))
     return Released([*writes, *gone.operations], gone.change.before.get("services", ""))
 

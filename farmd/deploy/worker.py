@@ -87,7 +87,12 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
             return await self._volumes(snapshot, plan)
         outcome = GO_ON
         for step in plan.steps:
-            found = await self._step(snapshot, snapshot.sights[step.service], step)
+            sight = snapshot.sights[step.service]
+            try:
+                found = await self._step(snapshot, sight, step)
+            except turns.TurnRefused as error:
+                await self.block(f"{sight.said.name}: {error.message}")
+                found = Outcome("blocked", LOOK_AGAIN_SECONDS, error.message)
             if found.result == "rejected":
                 return found
             if found.result != "after" or found.after:
@@ -110,7 +115,11 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
         return GO_ON
 
     async def _step(self, reading: Reading, sight: Sight, step: Step) -> Outcome:
-        """What is to be done of one service now."""
+        """What is to be done of one service now.
+
+        Raises:
+            TurnRefused: something stands in the way.
+        """
         if step.turn == "pause":
             return await self._pause(reading, step)
         if sight.state is None and step.turn == "skip":
@@ -121,16 +130,12 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
             return await self._turned(reading, sight, "take", "", taken)
         if step.turn in ("back", "skip"):
             if sight.state.phase == "taken":
-                back: turns.Writes | str = await turns.back(
-                    self.context, reading, sight, step.reason, _place(step)
-                )
+                back = await turns.back(self.context, reading, sight, step.reason, _place(step))
             else:
                 back = await turns.take_back(self.context, reading, sight, step.reason)
             return await self._turned(reading, sight, "back", step.reason, back)
         if step.turn == "release":
             released = await turns.release(self.context, reading, sight)
-            if isinstance(released, str):
-                return await self._turned(reading, sight, "release", sight.state.failure, released)
             await self._alarms.released(reading, sight)
             return await self._turned(reading, sight, "release", sight.state.failure, *released)
         return await self._pods(reading, sight, step)
@@ -149,15 +154,10 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
         sight: Sight,
         verb: str,
         why: str,
-        writes: turns.Writes | str,
+        writes: turns.Writes,
         services: Scalar = "",
     ) -> Outcome:
-        """One service changes hands or direction; a text says what stands in the way. ``services``: others
-        that named its owner.
-        """
-        if isinstance(writes, str):
-            await self.block(f"{sight.said.name}: {writes}")
-            return Outcome("blocked", LOOK_AGAIN_SECONDS, writes)
+        """One service changes hands or direction. ``services``: others that named its owner."""
         after: dict[str, Scalar] = {"service": sight.said.name, "owner": sight.said.owner}
         audit = self.audit(
             f"deployment.{verb}",
