@@ -81,21 +81,18 @@ class Agent:
         self._clock = clock
         self._leadership = Leadership(client, clock)
         self._progress = progress
-        self._wake = wake = asyncio.Event()
+        self._wake = asyncio.Event()
         self._checker = Checker(config.check_host)
-        self._contact = contact = Contact(clock, self.state, config.session_ttl / 2)
-        processes = Processes(self.state, config.node, environ, clock)
-        containers = (
-            [] if container is None else [_containers(container, self.state, config, clock, recorder)]
+        self._contact = Contact(clock, self.state, config.session_ttl / 2)
+        self._runtimes = Runtimes(
+            Processes(self.state, config.node, environ, clock),
+            *([] if container is None else [_containers(container, self.state, config, clock, recorder)]),
+            *([] if systemd is None else [_units(systemd, self.state, config, environ, clock, recorder)]),
+            *runtimes,
         )
-        units = [] if systemd is None else [_units(systemd, self.state, config, environ, clock, recorder)]
-        self._runtimes = Runtimes(processes, *containers, *units, *runtimes)
         admission = None if signing is None else _admission(signing, config.node, client, keys, clock)
-        able = (
-            [features.JOBS] if signing is None else [features.JOBS, f"{features.SIGNATURES}{signing.policy}"]
-        )
+        able = [features.JOBS, *([] if signing is None else [f"{features.SIGNATURES}{signing.policy}"])]
         manifests = Manifests(client, keys, self.state)
-        ports = PortRange(*config.port_range, rng)
         self.gone = Gone(self.state, clock)
         enforced = signing is not None and signing.policy == "enforce"
         self.pods = Pods(
@@ -106,7 +103,7 @@ class Agent:
             client=client,
             keys=keys,
             state=self.state,
-            contact=contact,
+            contact=self._contact,
             clock=clock,
             rng=rng,
             recorder=recorder,
@@ -135,26 +132,30 @@ class Agent:
             link=self._link,
             manifests=manifests,
             pods=self.pods,
-            contact=contact,
+            contact=self._contact,
             clock=clock,
             rng=rng,
             recorder=recorder,
             progress=progress,
-            wake=wake.set,
+            wake=self._wake.set,
             doubt=self._doubt,
             preflight=self._runtimes.preflight,
             admission=admission,
         )
+        self._supervisor = self._supervising(manifests, rng, ids, recorder)
+
+    def _supervising(self, manifests: Manifests, rng: Rng, ids: Ids, recorder: Recorder) -> Supervisor:
+        ports = PortRange(*self.config.port_range, rng)
         health = HealthWatcher(
             runtimes=self._runtimes,
             checker=self._checker,
             state=self.state,
             manifests=manifests,
-            clock=clock,
+            clock=self._clock,
             rng=rng,
             recorder=recorder,
-            progress=progress,
-            wake=wake.set,
+            progress=self._progress,
+            wake=self._wake.set,
         )
         lifecycle = Lifecycle(
             pods=self.pods,
@@ -163,23 +164,23 @@ class Agent:
             runtimes=self._runtimes,
             ports=ports,
             health=health,
-            clock=clock,
+            clock=self._clock,
             ids=ids,
             recorder=recorder,
-            wake=wake.set,
+            wake=self._wake.set,
         )
-        self._supervisor = Supervisor(
+        return Supervisor(
             pods=self.pods,
             lifecycle=lifecycle,
             state=self.state,
             runtimes=self._runtimes,
             ports=ports,
             health=health,
-            contact=contact,
-            clock=clock,
+            contact=self._contact,
+            clock=self._clock,
             recorder=recorder,
-            progress=progress,
-            wake=wake,
+            progress=self._progress,
+            wake=self._wake,
             reports=self._reality.tell,
         )
 

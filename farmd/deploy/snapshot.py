@@ -28,6 +28,7 @@ from store.deployments import DEPLOYMENT_LABEL, KIND, Deployment, DeploymentStat
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
 from store.families import FAMILIES
+from store.manifests import Manifest
 from store.pods import Place
 from store.reality import Glance
 from store.services import Mode, Version
@@ -188,36 +189,10 @@ class Reader:
         hook = await hooks.seen(
             state, hook_pods, said.wanted.pre_deploy if said.wanted else None, self._watches
         )
-        label = mark(stored.record.id, state)
-        mode = (said.wanted or said.previous or Version(manifest="-")).mode
-        containers, after, rests = list[Container](), [hook.after], 0.0
-        delay = version.update.delay if version is not None else 0.0
-        for place, pod in sorted(pods.items()):
-            judgement = None
-            if pod.pod.record.labels.get(DEPLOYMENT_LABEL) == label and version is not None and manifest:
-                gate = gate_of(manifest, version)
-                judgement = await self._watches.judged(place, pod, gate, stored.record.resumed)
-                rests = max(rests, delay - judgement.age if judgement.verdict == "proven" else 0.0)
-                after.append(judgement.after)
-            spec = await self._specs.standing(pod.pod.record.manifest, mode, (said.wanted, said.previous))
-            containers.append(container(place, pod, spec, judgement))
-        goal = Goal(
-            service=Service(id=owner, name=said.name, mode=mode, containers=tuple(containers)),
-            spec=None if said.wanted is None else await self._specs.of(said.wanted),
-            previous=None if said.previous is None else await self._specs.of(said.previous),
-            back=state is not None and state.back,
-            taken=state is not None,
-            released=state is not None and state.phase == "released",
-            started=state.started if state is not None else 0,
-            hook=hook.status,
-            hook_failure=hook.failure,
-            hook_place=hooks.place_of(state),
-            rests=rests > 0,
-            recreate=said.recreate,
-            after=said.after,
-            altered=altered(owner, pods),
-            held=frozen is not None,
-        )
+        judged = await self._judged(stored, said, state, manifest, pods)
+        proven = [each.age for each in judged.values() if each.verdict == "proven"]
+        rests = version.update.delay - min(proven) if version is not None and proven else 0.0
+        goal = await self._goal(said, state, pods, judged, hook, rests=rests > 0, held=frozen is not None)
         record = context.caches.tree(FAMILIES[family]).get(context.keys.record(family, owner))
         sight = Sight(
             said=said,
@@ -231,7 +206,53 @@ class Reader:
             goal=goal,
             busy=busy or _missing(said, state, record) or foreign(owner, pods),
         )
-        return sight, earliest(*after, rests or None)
+        after = [hook.after, *(each.after for each in judged.values())]
+        return sight, earliest(*after, rests if rests > 0 else None)
+
+    async def _judged(
+        self, stored: Stored[Deployment], said: deployments.Goal, state: GoalState | None,
+        manifest: Manifest | None, pods: Mapping[Place, PodState],
+    ) -> dict[Place, Judgement]:  # fmt: skip
+        """What the gate says of the pods that this turn placed."""
+        version = turned(said, state)
+        if version is None or manifest is None:
+            return {}
+        gate, label = gate_of(manifest, version), mark(stored.record.id, state)
+        return {
+            place: await self._watches.judged(place, pod, gate, stored.record.resumed)
+            for place, pod in sorted(pods.items())
+            if pod.pod.record.labels.get(DEPLOYMENT_LABEL) == label
+        }
+
+    async def _goal(
+        self, said: deployments.Goal, state: GoalState | None, pods: Mapping[Place, PodState],
+        judged: Mapping[Place, Judgement], hook: hooks.HookSight, *, rests: bool, held: bool,
+    ) -> Goal:  # fmt: skip
+        """What the next steps of a service are decided by."""
+        owner = said.owner.partition("/")[2]
+        mode = (said.wanted or said.previous or Version(manifest="-")).mode
+        containers = list[Container]()
+        for place, pod in sorted(pods.items()):
+            likely = (said.wanted, said.previous)
+            spec = await self._specs.standing(pod.pod.record.manifest, mode, likely)
+            containers.append(container(place, pod, spec, judged.get(place)))
+        return Goal(
+            service=Service(id=owner, name=said.name, mode=mode, containers=tuple(containers)),
+            spec=None if said.wanted is None else await self._specs.of(said.wanted),
+            previous=None if said.previous is None else await self._specs.of(said.previous),
+            back=state is not None and state.back,
+            taken=state is not None,
+            released=state is not None and state.phase == "released",
+            started=state.started if state is not None else 0,
+            hook=hook.status,
+            hook_failure=hook.failure,
+            hook_place=hooks.place_of(state),
+            rests=rests,
+            recreate=said.recreate,
+            after=said.after,
+            altered=altered(owner, pods),
+            held=held,
+        )
 
 
 def _missing(said: deployments.Goal, state: GoalState | None, owner: Stored[Any] | None) -> str:
