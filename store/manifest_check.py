@@ -10,9 +10,8 @@ import math
 import resource
 import signal
 from collections.abc import Iterator
-from typing import Any
 
-from store import codec, container_check
+from store import container_check
 from store.container_check import Mistake
 from store.errors import InputInvalid, refuse
 from store.keys import valid_name, valid_segment
@@ -24,17 +23,6 @@ LIMITS = frozenset(
     name.removeprefix("RLIMIT_").lower() for name in dir(resource) if name.startswith("RLIMIT_")
 )
 SIGNALS = frozenset(known.name.removeprefix("SIG") for known in signal.Signals)
-
-
-def parse(data: Any, source: str) -> Manifest:
-    """A manifest from a person's input (parsed YAML).
-
-    Raises:
-        InputInvalid: an unknown key, a wrong type, or a value that cannot work, by field.
-    """
-    manifest = codec.parse_input(Manifest, data, source)
-    check(manifest, source)
-    return manifest
 
 
 def check(manifest: Manifest, source: str, within: str = "") -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 from farmd.commands.mutation import Call, commit
 from farmd.replication.commands import RC
-from store import codec
+from store import codec, manifest_check
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
 from store.embedded.server import EmbeddedServer
 from store.keys import Keys
+from store.manifests import Manifest
 from store.pods import Pod
 from store.registration import register_cluster
 from tests.still_clock import StillClock
@@ -49,6 +50,13 @@ def hello(**fields: Any) -> dict[str, Any]:
         **rest,
         "pod": {"id": "hello", "command": ["sleep", "9"], **pod},
     }
+
+
+def parsed(data: dict[str, Any], source: str) -> Manifest:
+    """The manifest of a person's input, checked."""
+    manifest = codec.parse_input(Manifest, data, source)
+    manifest_check.check(manifest, source)
+    return manifest
 
 
 @asynccontextmanager

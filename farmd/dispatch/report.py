@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from alerting.alert import Alert
+from alerting.alert import Alert, one_line
 from farmd.dispatch.model import Act, Plan, Ref, Snapshot, owner_of
 from farmd.dispatch.order import steps
 from farmd.dispatch.sweep import unwanted
@@ -15,7 +15,6 @@ from store.apps import AppStatus, DispatchState, ObjectStatus
 from store.ports import Clock
 
 TOLD = 20
-SUMMARY_LIMIT = 1024
 PATIENCE_SECONDS = 600.0
 # That nothing could be planned, or a plan not be carried out.
 OBSTRUCTED = "obstructed"
@@ -114,7 +113,6 @@ class Alarms:
         if not firing:
             await self._incidents.end(key)
             return
-        summary = " ".join(text.split())[:SUMMARY_LIMIT]
         await self._incidents.tell(
-            Alert(summary=summary, incident_key=key, urgency="low", details={"farm": self._farm})
+            Alert(summary=one_line(text), incident_key=key, urgency="low", details={"farm": self._farm})
         )

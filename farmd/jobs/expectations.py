@@ -90,12 +90,6 @@ class ControllerExpectations:
             return True
         return self._clock.mono() - known.since > self._expire
 
-    def expires(self, key: str) -> float | None:
-        """Seconds until an open expectation counts as met; None: none is open."""
-        if self.satisfied(key):
-            return None
-        return self._open[key].since + self._expire - self._clock.mono()
-
     def delete(self, key: str) -> None:
         """Forget a key."""
         self._open.pop(key, None)

@@ -23,7 +23,6 @@ import msgspec
 from farmd.kubernetes.errors import Conflict, KubernetesError, NotFound, Unavailable, UnknownOutcome
 from farmd.kubernetes.progressive.objects import (
     AUTOSCALERS,
-    CONFIGURATION_LABEL,
     CONFIGURATIONS,
     GENERATION_LABEL,
     ORCHESTRATORS,
@@ -39,6 +38,7 @@ from tests.fleet import LIMIT
 from tests.kubernetes import knative_rules as rules
 from tests.kubernetes.knative_world import (
     CLOCK,
+    CONFIGURATION_LABEL,
     NODE,
     Thing,
     World,

@@ -15,8 +15,8 @@ from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import Conflict, NotFound
 from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.progressive.objects import (
-    CONFIGURATION_LABEL,
     GENERATION_LABEL,
+    GROUP,
     ORCHESTRATORS,
     REVISIONS,
     SERVICES,
@@ -31,6 +31,7 @@ from farmd.rollout.revisions import REVISION_LABEL
 from farmd.runtime.clock import SystemClock
 from tests.kubernetes import knative_rules as rules
 
+CONFIGURATION_LABEL = f"{GROUP}/configuration"
 WATCHED = (*rules.KINDS, ORCHESTRATORS, STAGE_AUTOSCALERS, PODS)
 CLOCK = SystemClock()
 NODE = "nobody"

@@ -7,7 +7,7 @@ that takes the service over tells of them, too. ``rollout_contended_<uid>``: see
 
 from __future__ import annotations
 
-from alerting.alert import Alert, Urgency
+from alerting.alert import Alert, Urgency, one_line
 from farmd.kubernetes.progressive import record
 from farmd.kubernetes.progressive.conditions import STAGE_READY
 from farmd.kubernetes.progressive.model import Knative, Plan
@@ -51,7 +51,7 @@ async def tell(
         if not text:
             await incidents.end(f"{key}_{item}", urgency)
             return
-        summary = " ".join(f"rollout ksvc/{knative.service.name}: {text}".split())[:500]
+        summary = one_line(f"rollout ksvc/{knative.service.name}: {text}")
         await incidents.tell(Alert(summary=summary, incident_key=f"{key}_{item}", urgency=urgency))
 
     await say("rollout", failure(knative))

@@ -30,7 +30,6 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 MANAGER, WRITER = "farmd-progressive", USER_AGENT.partition("/")[0]
 
 # Knative's own labels and annotations.
-CONFIGURATION_LABEL = f"{GROUP}/configuration"
 GENERATION_LABEL = f"{GROUP}/configurationGeneration"
 VERSION_LABEL = "app.kubernetes.io/version"
 MIN_SCALE, MAX_SCALE = "autoscaling.knative.dev/min-scale", "autoscaling.knative.dev/max-scale"

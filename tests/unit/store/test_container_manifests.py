@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from store import codec, features, manifest_check, manifests
+from store import codec, features, manifests
 from store.containers import Container, File, Mount
 from store.errors import InputInvalid
 from store.manifests import Manifest, Port
+from tests.people import parsed
 
 UNIT = {"runtime": "systemd", "command": ["x"]}
 IMAGE = {"runtime": "container", "container": {"image": "registry.example/web:1.4"}}
@@ -21,7 +22,7 @@ def having(**fields: Any) -> dict[str, Any]:
 
 
 def test_a_container_needs_an_image_alone() -> None:
-    manifest = manifest_check.parse({"id": "web", **IMAGE}, "pod.yaml")
+    manifest = parsed({"id": "web", **IMAGE}, "pod.yaml")
     assert codec.decode(Manifest, manifests.canonical(manifest), "m") == manifest
 
 
@@ -83,7 +84,7 @@ def test_the_body_of_a_process_is_what_it_was() -> None:
 )
 def test_what_cannot_work_is_named_in_one_line(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(InputInvalid) as caught:
-        manifest_check.parse({"id": "web", **fields}, "pod.yaml")
+        parsed({"id": "web", **fields}, "pod.yaml")
     assert named in caught.value.message
     assert "\n" not in caught.value.message
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from store import manifest_check, manifests, operations
+from store import manifests, operations
 from store.errors import InputInvalid, NotFound, RecordInvalid
 from store.manifests import MAX_MANIFEST_BYTES, Manifest
-from tests.people import KEYS, person
+from tests.people import KEYS, parsed, person
 
 POD = Manifest(id="hello", command=["sleep", "9"])
 BODY = manifests.canonical(POD)
@@ -36,7 +36,7 @@ async def test_a_body_with_a_field_of_an_older_version_is_read_back_under_its_di
 
 def test_a_field_of_an_older_version_is_refused_in_a_persons_file() -> None:
     with pytest.raises(InputInvalid, match=r"f: priority: unknown key"):
-        manifest_check.parse({"id": "hello", "command": ["sleep", "9"], "priority": 80}, "f")
+        parsed({"id": "hello", "command": ["sleep", "9"], "priority": 80}, "f")
 
 
 async def test_a_missing_body_is_not_found() -> None:
@@ -110,7 +110,7 @@ async def test_setting_a_body_again_defeats_a_condemnation() -> None:
 )
 def test_a_manifest_that_cannot_work_names_file_and_field(fields: dict[str, object], named: str) -> None:
     with pytest.raises(InputInvalid) as caught:
-        manifest_check.parse({"id": "hello", "command": ["x"], **fields}, "pod.yaml")
+        parsed({"id": "hello", "command": ["x"], **fields}, "pod.yaml")
     assert caught.value.message.startswith("pod.yaml: ")
     assert named in caught.value.message
     assert "\n" not in caught.value.message
