@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,8 @@ class Bench:
     async def __aenter__(self) -> Bench:
         self._lock = self.agent.state.locked("n1")
         self._lock.__enter__()
+        # One thread takes turns, so that ``settle`` knows when all work in threads is over.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         await self.agent._supervisor.adopt()
         return self
 
@@ -159,7 +162,7 @@ class Bench:
             self.agent._supervisor.round()
             for _ in range(5):
                 await asyncio.sleep(0)
-            await asyncio.sleep(0.002)
+            await asyncio.to_thread(lambda: None)
 
     async def prepare(self) -> None:
         """Run the old manifest, and begin to prepare the new one, which takes for ever."""
