@@ -19,9 +19,9 @@ from farmd.cli.invocation import Invocation, address
 from farmd.cli.names import findings
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, render
-from farmd.doctor import certificates, fixes, outside
+from farmd.doctor import certificates, fixes
 from farmd.doctor.consul import NO_LEADER
-from farmd.doctor.examine import examine
+from farmd.doctor.examine import examine, outside
 from farmd.doctor.model import Finding, Report
 from farmd.doctor.survey import Step
 from farmd.runtime.tasks import end
@@ -99,7 +99,7 @@ async def _outside(invocation: Invocation, place: Place) -> Report:
         return Report({"Kubernetes": "not examined: no kubeconfig (--kubeconfig, or KUBECONFIG)"})
     try:
         async with connected(place) as cluster:
-            return await outside.examine(invocation.call, cluster.transport)
+            return await outside(invocation.call, cluster.transport)
     except StoreError as error:
         if place.named:
             raise

@@ -16,17 +16,17 @@ from farmd import overview
 from farmd.commands import bodies, difference
 from farmd.commands.endings import Ending, audited
 from farmd.commands.fleet import Fleet
-from farmd.commands.forecast import forecast
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, guard
-from farmd.commands.outlook import Outlook
+from farmd.commands.outlook import Outlook, Standing
 from farmd.commands.parts import opens, refuse_managed, refuse_part, refuse_stated
 from farmd.commands.placing import Placing, T
 from farmd.commands.remains import move_room, served
 from farmd.commands.specs import Document, File, changed
 from farmd.kinds import KINDS, KindOfWork
-from store import operations
+from scheduler.errors import PlacementInvalid
+from store import manifests, operations
 from store.entry import Stored
-from store.errors import Conflict, NotFound
+from store.errors import Conflict, NotFound, RecordInvalid
 from store.keys import Keys
 from store.manifests import Manifest
 from store.named import NamedRecords
@@ -194,7 +194,7 @@ class Edits(Generic[S, T]):
     def outlook(
         self, call: Call, wanted: T, pod: Manifest | None
     ) -> Callable[[Fleet], Awaitable[Outlook]] | None:
-        return partial(forecast, call, self.pods, wanted, pod) if self.pods is not None else None
+        return partial(_forecast, call, self.pods, wanted, pod) if self.pods is not None else None
 
     async def removal(self, call: Call, stored: Stored[T], held: Guard) -> Mutation:
         """Delete a record that wants no pods and has none, give back the room that it holds without a pod,
@@ -262,3 +262,16 @@ class Edits(Generic[S, T]):
         text = f"{self.words.noun} {target!r} ended {lasting(call.clock.now() - over.at)} ago: {over.how}"
         reason = f": {over.reason}" if over.reason else ""
         return NotFound(text + reason, kind=self.kind, id=target, hint=over.command)
+
+
+async def _forecast(
+    call: Call, placing: Placing[T], wanted: T, pod: Manifest | None, fleet: Fleet
+) -> Outlook:
+    """The outlook for a record as it will be; ``pod`` is its manifest where that is not stored yet."""
+    try:
+        manifest = pod or await manifests.read(call.client, call.keys, bodies.manifest_of(wanted))
+        request = placing.request(wanted, manifest)
+        own = {(row.node, row.instance): row for row in fleet.pods if row.owner == request.owner}
+        return placing.outlook(wanted, Standing(own, fleet.view({request.owner}), request))
+    except (NotFound, RecordInvalid, PlacementInvalid) as error:
+        return Outlook(unplaced=(error.message,))

@@ -4,8 +4,9 @@ if a second survey has it, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from farmd.commands.mutation import Call
 from farmd.doctor import (
     cluster,
     clusters,
@@ -25,7 +26,7 @@ from farmd.doctor import (
 )
 from farmd.doctor.model import Finding, Report
 from farmd.doctor.survey import Step, Survey, survey
-from farmd.kinds import KINDS
+from farmd.kinds import KINDS, load
 from store.deployments import KIND as DEPLOYMENTS
 from store.families import owners
 from store.keys import Keys
@@ -100,3 +101,14 @@ def _joined(seen: Survey) -> dict[str, str]:
 
 def _unique(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return tuple({(finding.code, finding.object): finding for finding in findings}.values())
+
+
+async def outside(call: Call, transport: Any) -> Report:
+    """What each kind of work finds behind a transport to where its items lie, if that is outside of Consul.
+
+    Raises:
+        StoreError: there is no answer, or this person may not read something there.
+    """
+    found = [await load(kind.examined)(call, transport) for kind in KINDS.values() if kind.examined]
+    facts = {name: text for each in found for name, text in each.facts.items()}
+    return Report(facts, tuple(Finding(*fault) for each in found for fault in each.faults))
