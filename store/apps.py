@@ -160,11 +160,12 @@ class DispatchState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 
     ``seq`` grows by one at each new target; ``effective`` is the revision that is being applied, ``reached``
     the last one that all objects had. No revision up to ``swept`` has left anything behind. ``wave`` counts
-    the gates passed, ``since`` is when the present one began and ``began`` when the target did, or went on above
-    later marks. ``refused`` is the revision that failed, because of ``failure``. ``paused``: the time does not count. ``waits`` are
-    objects of other apps that it takes over, the last one ``*`` where there are more, and ``behind`` all
-    those apps. ``ended`` are objects of the present step that are applied once and were ready: one of them
-    that is gone is not made again. ``repairs``: when which field of which object was repaired lately.
+    the gates passed, ``since`` is when the present one began and ``began`` when the target did, or went on
+    above later marks. ``refused`` is the revision that failed, because of ``failure``. ``paused``: the time
+    does not count. ``waits`` are objects of other apps that it takes over, the last one ``*`` where there are
+    more, and ``behind`` all those apps. ``ended`` are objects of the present step that are applied once and
+    were ready: one of them that is gone is not made again. ``repairs``: when which field of which object was
+    repaired lately.
     """
 
     seq: int = 0
