@@ -14,6 +14,7 @@ from farmd.kubernetes.errors import Conflict
 from farmd.kubernetes.install import documents
 from farmd.kubernetes.progressive.objects import AUTOSCALERS, REVISIONS, ROUTES, SERVICES, UNREACHABLE
 from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.runtime.clock import SystemClock
 from store import codec
 from store.failsafe import Failsafe
 from tests.fleet import CLOCK, in_time
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.xdist_group("kubernetes rollouts")
 OLD, NEW, THIRD = "web-00001", "web-00002", "web-00003"
 RATIO = "rollout.knative.dev/over-consumption-ratio"
 STRATEGY = "rollout.knative.dev/progressive-rollout-strategy"
+DEADLINE = "rollout.farmd.io/progress-deadline"
 STAGED = "rollout.knative.dev/progressive-rollout-enabled"
 
 
@@ -233,6 +235,48 @@ async def test_what_a_farm_still_sends_that_was_frozen_right_before_it_breaks_no
     with pytest.raises(Conflict):
         await late.send_now()
     await idle.until("the second revision", lambda: idle.rests(NEW, 4))
+    kept(idle)
+
+
+def health(rollouts: Rollouts, name: str) -> str:
+    """The conditions of a revision, as text; empty while there is none."""
+    found = rollouts.play.stores[REVISIONS].get(rollouts.namespace, name)
+    return str(found.status) if found is not None else ""
+
+
+class Skewed(SystemClock):
+    """A machine's time that is wrong."""
+
+    def __init__(self, ahead: float) -> None:
+        self._ahead = ahead
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return super().now() + self._ahead
+
+
+async def skewed(rollouts: Rollouts, name: str, ahead: float) -> None:
+    """One more farm, whose machine's time is wrong."""
+    clock = rollouts.settings["clock"] = Skewed(ahead)
+    await rollouts.changed(name, lambda transport: setattr(transport, "_clock", clock))
+
+
+@pytest.mark.parametrize("ahead", [90.0, -90.0])
+async def test_the_time_of_a_farm_s_machine_ends_no_stage(idle: Rollouts, ahead: float) -> None:
+    await skewed(idle, "first", ahead)
+    await pushed(idle, 1, 4)
+    await idle.until("the first revision", lambda: idle.rests(OLD, 4))
+    idle.play.broken.add(NEW)
+    await pushed(idle, 2, 4, 25, **{DEADLINE: "60"})
+    await idle.until("a newcomer that breaks", lambda: "ExitCode1" in health(idle, NEW))
+    await idle.stop("first")
+    await skewed(idle, "second", -ahead)
+    await idle.until("another owner", lambda: bool(idle.running["second"].owned))
+    note = {"metadata": {"annotations": {"example.com/note": "look"}}}
+    idle.server.patch(SERVICES.path(idle.namespace, "web"), note)
+    await pushed(idle, 3, 4, 25, **{DEADLINE: "60"})
+    await idle.until("the third revision", lambda: idle.rests(THIRD, 4))
+    assert not {"progressive.back", "progressive.halt"} & set(await idle.audit())
     kept(idle)
 
 
