@@ -18,11 +18,11 @@ from farmd.kubernetes.events import Events
 from farmd.kubernetes.progressive import alarms, bodies, plan, reader, reading, record
 from farmd.kubernetes.progressive.contention import Contention
 from farmd.kubernetes.progressive.ground import Ground
+from farmd.kubernetes.progressive.growth import Growth
 from farmd.kubernetes.progressive.items import ServiceItems, Where
 from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, Turn
 from farmd.kubernetes.progressive.objects import CLAIM
 from farmd.kubernetes.progressive.record import BY_PERSON
-from farmd.kubernetes.progressive.traffic import actual
 from farmd.kubernetes.progressive.writing import Writing, told_of
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.wake import Wake, earliest
@@ -66,7 +66,7 @@ class Reading:
 class ProgressiveWorker(Worker[Reading, Plan]):
     """Rolls one service while its claim lasts."""
 
-    __slots__ = ("_contention", "_done", "_fenced", "_grown_to", "_mirrored_at", "_risen", "_shared")
+    __slots__ = ("_contention", "_done", "_fenced", "_growth", "_mirrored_at", "_shared")
 
     def __init__(self, kind: Kind, shared: Shared, claim: Claim, session: Session, wake: Wake) -> None:
         super().__init__(kind, claim, session, wake)
@@ -75,7 +75,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         self._fenced = False
         self._done = Plan()
         self._mirrored_at = -math.inf
-        self._risen, self._grown_to = shared.transport.now(), ("", 0)
+        self._growth = Growth(shared.transport.now())
 
     # -- the frame's hooks -----------------------------------------------------------------------
     def attach(self) -> None:
@@ -122,13 +122,13 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             self.claim.item,
             ground,
             frozen=self._frozen(where),
-            risen=self._risen,
+            risen=self._growth.risen,
             now=self._shared.transport.now(),
         )
         if (record := knative.orchestrator) is not None:
             found = record.status.annotations.get(CLAIM, "")
             await fence.check(self.context, self.claim, found, fenced=self._fenced)
-        return Reading(self._seen(knative), where, wrong)
+        return Reading(self._growth.seen(knative), where, wrong)
 
     def _frozen(self, where: Where) -> str | None:
         """The evidence of a freeze, unless a person said something of this rollout since (R18)."""
@@ -137,19 +137,6 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         found, service = watches.orchestrators.store.get(*key), watches.services.store.get(*key)
         commanded = found is not None and record.said_at(found, service) > guard.frozen_since()
         return None if commanded else guard.frozen()
-
-    def _seen(self, knative: Knative) -> Knative:
-        """The same, with when a newcomer last grew as this worker saw it. Pods that come back after they went
-        are no growth: a newcomer that breaks again and again would never fail.
-        """
-        record = knative.orchestrator
-        names = reading.names(record.spec.target_revisions) if record is not None else set()
-        pods = sum(actual(knative, name) or 0 for name in names)
-        target, before = ",".join(sorted(names)), self._grown_to
-        if target != before[0] or pods > before[1]:
-            self._risen = knative.now
-        self._grown_to = target, max(pods, before[1] if target == before[0] else 0)
-        return replace(knative, risen=self._risen)
 
     def decide(self, snapshot: Reading) -> Plan | Ask[None]:
         """Pure (``plan.py``)."""

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from farmd.kubernetes.progressive import reading
+from farmd.kubernetes.progressive.growth import Growth
 from farmd.kubernetes.progressive.model import Bounds, Knative, Turn
 from farmd.kubernetes.progressive.objects import AutoscalerStatus, StageAutoscaler, StageAutoscalerStatus
 from farmd.kubernetes.progressive.settings import Settings
@@ -25,7 +26,7 @@ class Reporting(ProgressiveWorker):
 
     def __init__(self, knative: Knative) -> None:
         self._fenced, self._mirrored_at = True, -math.inf
-        self._risen, self._grown_to = 0.0, ("", 0)
+        self._growth = Growth(0.0)
         self.knative, self.written = knative, list[str]()
         self.took: list[tuple[str, float]] = []
         self.kind: Any = SimpleNamespace(context=SimpleNamespace(recorder=self))
@@ -88,7 +89,7 @@ async def test_pods_of_a_newcomer_that_come_and_go_are_no_progress_and_its_deadl
     began = found.knative.now
     for seconds, pods in ((0.0, 4), (10.0, 5), (300.0, 3), (300.0, 5), (300.0, 4), (10.0, 5)):
         await found.after(seconds, pods)
-        found.knative = found._seen(found.knative)
+        found.knative = found._growth.seen(found.knative)
     assert found.knative.risen == began + 10.0
     await found.after(10.0, 6)
-    assert found._seen(found.knative).risen == found.knative.now
+    assert found._growth.seen(found.knative).risen == found.knative.now
