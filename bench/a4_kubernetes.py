@@ -19,7 +19,7 @@ from bench.kubernetes import Setting, setting
 from bench.rig import median, note, report
 from farmd import overview
 from farmd.commands.mutation import Call, commit
-from farmd.dispatch import commands, waiting, words
+from farmd.dispatch import commands, creation, waiting
 from farmd.dispatch.bundle import AppSpec, parse
 from farmd.dispatch.standing import state_of
 from farmd.kubernetes.apps.api import CREATION, user_of
@@ -87,7 +87,7 @@ async def _reached(call: Call, app: str, documents: list[dict[str, Any]], histor
     """Seconds from a revision's record until it is reached."""
     files = [(json.dumps(each), f"{number}.json") for number, each in enumerate(documents)]
     bundle = parse(files, AppSpec(name=app, namespace="ours", history=history))
-    found = await commands.apply(call, bundle)
+    found = await creation.apply(call, bundle)
     await commit(call, found.mutation)
     began = time.monotonic()
     key, index = call.keys.work(KIND, app), 0
@@ -100,7 +100,7 @@ async def _reached(call: Call, app: str, documents: list[dict[str, Any]], histor
 
 async def _removed(world: Setting, call: Call, app: str) -> None:
     """Empty all namespaces, so that each round begins as the first did."""
-    deletion, _ = await words.delete(call, app, keep=False)
+    deletion, _ = await commands.delete(call, app, keep=False)
     await commit(call, deletion)
     await waiting.gone(call, app, WITHIN, lambda _: None)
     for namespace in ("bare", "plain"):

@@ -14,7 +14,7 @@ from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import going_on
 from farmd.cli.options import Whole, command
 from farmd.cli.progress import progress
-from farmd.dispatch import commands, waiting, words
+from farmd.dispatch import commands, creation, waiting
 from farmd.dispatch.standing import standing
 from farmd.tables.model import clean
 from store.apps import KIND
@@ -28,7 +28,7 @@ APP = target("app", objects(KIND))
 @APP
 async def rollback(invocation: Invocation, name: str, revision: int | None, cluster: str) -> None:
     """Go back to an earlier revision of an app: a new one with that one's documents."""
-    back = partial(commands.rollback, invocation.call, name, revision, cluster=cluster)
+    back = partial(creation.rollback, invocation.call, name, revision, cluster=cluster)
     now = await standing(invocation.call, name)
     needs = () if now.outside else (await back()).app.needs
     async with looking(invocation, now, needs=needs) as outside:
@@ -39,7 +39,7 @@ async def rollback(invocation: Invocation, name: str, revision: int | None, clus
 @APP
 async def pause(invocation: Invocation, name: str) -> None:
     """Let farms touch nothing of an app until it is resumed."""
-    await changes.apply(invocation, [await words.pause(invocation.call, name)])
+    await changes.apply(invocation, [await commands.pause(invocation.call, name)])
 
 
 @command("resume", mutates=True)
@@ -47,7 +47,7 @@ async def pause(invocation: Invocation, name: str) -> None:
 async def resume(invocation: Invocation, name: str) -> None:
     """Let farms go on with an app that is paused, or whose objects bear marks that Consul does not know."""
     async with looking(invocation, await standing(invocation.call, name), only=True) as outside:
-        mutation = await words.resume(invocation.call, name, outside)
+        mutation = await commands.resume(invocation.call, name, outside)
     await changes.apply(invocation, [mutation])
 
 
@@ -56,7 +56,7 @@ async def resume(invocation: Invocation, name: str) -> None:
 @click.argument("refs", nargs=-1, required=True, metavar="REF...")
 async def release(invocation: Invocation, name: str, refs: tuple[str, ...]) -> None:
     """Let objects that left the files stay, and be nobody's."""
-    await changes.apply(invocation, [await words.release(invocation.call, name, refs)])
+    await changes.apply(invocation, [await commands.release(invocation.call, name, refs)])
 
 
 @command("delete", mutates=True, waits=True)
@@ -65,7 +65,7 @@ async def release(invocation: Invocation, name: str, refs: tuple[str, ...]) -> N
 async def delete(invocation: Invocation, name: str, keep_objects: bool) -> None:
     """Delete an app with its objects; waits until a farm has done it, unless --no-wait."""
     async with looking(invocation, await standing(invocation.call, name)) as outside:
-        mutation, preview = await words.delete(invocation.call, name, keep=keep_objects, outside=outside)
+        mutation, preview = await commands.delete(invocation.call, name, keep=keep_objects, outside=outside)
     for line in apply_lines.acts(preview, {}):
         invocation.say(clean(line))
     await changes.apply(invocation, [mutation])

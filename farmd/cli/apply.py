@@ -15,7 +15,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
 
 if TYPE_CHECKING:
-    from farmd.dispatch.commands import Application
+    from farmd.dispatch.creation import Application
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -105,7 +105,7 @@ async def _preparing(
 ) -> AsyncIterator[Callable[[], Awaitable[Application]]]:
     """What prepares the next revision of a bundle's app, again and again if need be."""
     from farmd.cli.noun_edit import text_of
-    from farmd.dispatch import commands
+    from farmd.dispatch import creation
     from farmd.dispatch.bundle import AppSpec, foreign_kinds, parse
     from farmd.dispatch.bundle_files import texts
     from farmd.dispatch.standing import has_outside
@@ -113,7 +113,7 @@ async def _preparing(
     files = texts(paths, text_of, recursive=recursive)
     settings = AppSpec(name=app.removeprefix("app/"), **said)
     make = partial(
-        commands.apply,
+        creation.apply,
         invocation.call,
         adopt=adopt,
         mass=mass_removal,

@@ -15,7 +15,7 @@ from farmd.cli.progress import progress
 from farmd.cli.signing import settled
 from farmd.commands.mutation import commit
 from farmd.dispatch import waiting
-from farmd.dispatch.commands import Application
+from farmd.dispatch.creation import Application
 from farmd.dispatch.standing import Standing
 from farmd.tables.model import clean
 

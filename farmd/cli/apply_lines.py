@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farmd.commands.mutation import Change, Mutation
-from farmd.dispatch.commands import Application
+from farmd.dispatch.creation import Application
 from farmd.dispatch.model import Act
 from farmd.dispatch.preview import Preview
 from farmd.kinds import KINDS, family_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from farmd import overview
 from farmd.commands.mutation import Call, commit
-from farmd.dispatch import commands
+from farmd.dispatch import creation
 from farmd.dispatch.bundle import AppSpec, parse
 from farmd.dispatch.standing import Standing, standing
 from farmd.kubernetes.apps import elsewhere
@@ -81,7 +81,7 @@ class Apps:
         self, app: str, *files: tuple[str, str], adopt: tuple[str, ...] = (), **said: Any
     ) -> int:
         bundle = parse(files, AppSpec(name=app, namespace=self.namespace, **said))
-        found = await commands.apply(self.call, bundle, adopt=adopt, mass=True)
+        found = await creation.apply(self.call, bundle, adopt=adopt, mass=True)
         await commit(self.call, found.mutation)
         return found.app.revision
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from farmd.commands.mutation import Call, commit
-from farmd.dispatch import commands, words
+from farmd.dispatch import commands, creation
 from farmd.dispatch.revision import wanted
 from farmd.dispatch.standing import standing
 from farmd.kubernetes.apps.marks import APPLIED, LABEL
@@ -49,12 +49,12 @@ async def test_an_app_is_applied_in_waves_changed_pruned_rolled_back_and_deleted
     await apps.reached("shop", 2)
     assert apps.config("a")["data"] == {"x": "2"}
     assert apps.config("b") is None
-    await commit(apps.call, (await commands.rollback(apps.call, "shop")).mutation)
+    await commit(apps.call, (await creation.rollback(apps.call, "shop")).mutation)
     await apps.reached("shop", 3)
     assert apps.config("b")["data"] == {"x": "1"}
     told = await AuditReader(apps.call.client, apps.call.keys).read(Filter(kind=KIND), 50)
     assert {"app.apply", "app.begin", "app.reach", "app.sweep"} <= {each.action for each in told}
-    mutation, _ = await words.delete(apps.call, "shop", keep=False)
+    mutation, _ = await commands.delete(apps.call, "shop", keep=False)
     await commit(apps.call, mutation)
     await apps.until("shop", "gone", lambda now: now.stored is None)
     assert apps.config("a") is apps.config("b") is None
@@ -141,13 +141,13 @@ async def test_repairs_of_a_record_and_of_an_object_count_once_each_of_them_is_d
     await apps.farm("first")
     await apps.apply("shop", config("a", x="1"), document)
     await apps.reached("shop", 1)
-    await commit(apps.call, await words.pause(apps.call, "shop"))
+    await commit(apps.call, await commands.pause(apps.call, "shop"))
     await apps.until("shop", "paused", lambda now: now.state.paused)
     apps.disallow("shop")
     apps.allow("shop", role=name)
     apps.api.ask("DELETE", f"/api/v1/namespaces/{apps.namespace}/configmaps/a")
     await commit(apps.call, await set_replicas(replace(apps.call, part_of="apps/shop"), "web", 2))
-    await commit(apps.call, await words.resume(apps.call, "shop"))
+    await commit(apps.call, await commands.resume(apps.call, "shop"))
     now = await apps.blocked("shop", 'cannot patch resource "configmaps"')
     assert list(now.state.repairs) == ["rc/web replicas"]
     apps.disallow("shop")
@@ -201,7 +201,7 @@ async def test_r16_consul_restored_to_yesterday_blocks_the_app_and_removes_nothi
     await apps.farm("second")
     await apps.blocked("shop", "bears the mark 2, and Consul knows none above")
     assert apps.config("a") == state_before
-    await commit(apps.call, await words.resume(_because(apps.call), "shop"))
+    await commit(apps.call, await commands.resume(_because(apps.call), "shop"))
     await apps.reached("shop", 3)
     assert apps.config("a") is None
     assert apps.config("c")["data"] == {"x": "1"}
@@ -250,7 +250,7 @@ async def test_r16_consul_restored_to_the_middle_of_a_wave_keeps_what_a_lost_rev
         return apps.call.clock.now() > made + 3.0
 
     await eventually(older, what="an object that was made before the farm goes on")
-    await commit(apps.call, await words.resume(_because(apps.call), "shop"))
+    await commit(apps.call, await commands.resume(_because(apps.call), "shop"))
 
     async def there() -> bool:
         return apps.there("pods/p") is not None
@@ -276,7 +276,7 @@ async def test_r16_consul_restored_to_before_an_app_blocks_the_one_that_is_appli
     await apps.apply("shop", config("a", x="2"), prune=True)
     await apps.blocked("shop", "bears the mark 1, and Consul knows none above 0")
     assert apps.config("a")["data"] == {"x": "1"}
-    await commit(apps.call, await words.resume(_because(apps.call), "shop"))
+    await commit(apps.call, await commands.resume(_because(apps.call), "shop"))
     await apps.reached("shop", 1)
     assert apps.config("a")["data"] == {"x": "2"}
 
@@ -308,7 +308,7 @@ async def test_what_an_apps_user_may_not_read_any_more_is_not_taken_for_gone(app
     await apps.reached("shop", 1)
     await farm.close()
     apps.disallow("shop")
-    mutation, _ = await words.delete(apps.call, "shop", keep=keep)
+    mutation, _ = await commands.delete(apps.call, "shop", keep=keep)
     await commit(apps.call, mutation)
     await apps.farm("second")
     await apps.blocked("shop", 'User "farmd:app:shop" cannot get resource "configmaps"')
@@ -325,7 +325,7 @@ async def test_what_an_app_never_made_does_not_keep_it_from_its_end(apps: Apps) 
     apps.api.ask("POST", f"/api/v1/namespaces/{apps.namespace}/configmaps", body)
     await apps.apply("stranger", config("a", x="1"))
     await apps.blocked("stranger", 'cannot get resource "configmaps"')
-    mutation, _ = await words.delete(apps.call, "stranger", keep=False)
+    mutation, _ = await commands.delete(apps.call, "stranger", keep=False)
     await commit(apps.call, mutation)
     await apps.until("stranger", "gone", lambda now: now.stored is None)
     assert apps.config("a")["metadata"]["labels"] == {LABEL: "other"}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from farmd.commands.mutation import commit
-from farmd.dispatch import words
+from farmd.dispatch import commands
 from farmd.kubernetes.apps.marks import APPLIED, LABEL
 from tests.binaries import binary
 from tests.fleet import eventually
@@ -108,7 +108,7 @@ async def test_a_rendered_bundle_is_applied_changed_pruned_and_taken_down(apps: 
         if life.gone:
             assert apps.there(life.gone) is None
         assert apps.there(f"deployments/{life.deployment}", DEPLOYMENTS)["spec"]["replicas"] == 2
-        mutation, _ = await words.delete(apps.call, "shop", keep=False)
+        mutation, _ = await commands.delete(apps.call, "shop", keep=False)
         await commit(apps.call, mutation)
         await apps.until("shop", "gone", lambda now: now.stored is None)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from farmd.commands.mutation import Call, Mutation
-from farmd.dispatch import commands, revision
+from farmd.dispatch import creation, revision
 from farmd.dispatch.bundle import AppSpec, Bundle
 from farmd.dispatch.native import parse
 from store.apps import API_VERSION
@@ -31,11 +31,11 @@ async def asked(call: Call, dump: Dump, pod: Callable[[str], dict[str, Any]], rn
     name, word = rng.choice(APPS), rng.choice(WORDS)
     if word == "apply" or name not in states(dump):
         bundle = _bundle(name, pod, rng)
-        application = await commands.apply(
+        application = await creation.apply(
             call, bundle, adopt=rng.choice(((), ("all",))), mass=rng.random() < 0.5
         )
     elif word == "rollback":
-        application = await commands.rollback(call, name)
+        application = await creation.rollback(call, name)
     else:
         fields = {"delete": {"deleting": "objects"}}.get(word, {"paused": word == "pause"})
         return await revision.said(call, await revision.existing(call, name), word, **fields)

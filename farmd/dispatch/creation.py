@@ -1,0 +1,255 @@
+"""New revisions of an app: from a bundle, or from an earlier revision; both with what they will do.
+
+What must never break: what is refused is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import asdict, replace
+
+from farmd.commands.mutation import Call, Mutation
+from farmd.dispatch import changes
+from farmd.dispatch.authors import latest
+from farmd.dispatch.bundle import AppSpec, Bundle
+from farmd.dispatch.model import Ref, Snapshot, app_of
+from farmd.dispatch.plan import carried
+from farmd.dispatch.ports import Outside
+from farmd.dispatch.preview import Preview, play
+from farmd.dispatch.revision import existing, recorded, refuse_deleting, wanted
+from farmd.dispatch.standing import Standing, former, snapshot, standing
+from farmd.overview.members import farms
+from store.apps import ALL, MAX_ADOPTED, App, AppStore, Entry
+from store.clusters import CLUSTERS
+from store.errors import Conflict, InputInvalid, NotFound, refuse
+from store.keys import valid_name
+from store.mistakes import nearest
+from store.words import listed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """A revision that is ready to be written. ``changes`` are those of single records, by reference."""
+
+    now: Standing
+    app: App
+    entries: tuple[Entry, ...]
+    preview: Preview
+    changes: Mapping[Ref, Mutation]
+    mutation: Mutation
+
+    @property
+    def due(self) -> bool:
+        """Whether anything is to be written, by whoever asks or by a farm."""
+        return self.mutation.needed or not self.preview.empty
+
+    def refuse(self) -> None:
+        """Refuse to write a revision that would come to nothing.
+
+        Raises:
+            Conflict: objects that the app may not take, or that cannot be changed so: all of them.
+        """
+        if self.preview.refused:
+            told = "; ".join(f"{ref}: {why}" for ref, why in sorted(self.preview.refused.items()))
+            raise Conflict(f"app {self.now.name!r}: {told}", id=self.now.name)
+
+
+async def apply(
+    call: Call,
+    bundle: Bundle,
+    *,
+    adopt: Sequence[str] = (),
+    mass: bool = False,
+    force: bool = False,
+    cluster: str = "",
+    outside: Outside | None = None,
+) -> Application:
+    """The next revision of an app from a bundle; nothing is written.
+
+    ``adopt`` are objects that it may take although they differ or belong to others; ``force`` takes also
+    fields of theirs that others manage. ``mass`` lets more than half of the objects go. ``cluster`` is the
+    farms' name of the Kubernetes cluster that it needs, if any.
+
+    Raises:
+        InputInvalid: nothing in the bundle, too much would go, or a setting that cannot be.
+        Conflict: the app is being deleted; or it does not fit into one transaction, where it must.
+    """
+    if not bundle.app.name:
+        raise InputInvalid("app: missing, expected --app NAME, or a document with kind: app", field="app")
+    now = await standing(call, valid_name(bundle.app.name, "--app"))
+    refuse_deleting(now)
+    app = replace(_settings(bundle.app, now), adopt=_adopted(adopt, bundle), mass=mass, force=force)
+    known = await former(call, now)
+    app = replace(app, needs=await _needs(call, now, app, cluster, bundle.entries, known))
+    if not (bundle.entries or (mass and known)):
+        gone = f"; --mass-removal --prune removes {listed(sorted(known))}" if known else ""
+        raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")
+    entries = carried(bundle.entries, known, prune=app.prune)
+    return await _prepared(call, now, app, entries, known, bundle.places, outside)
+
+
+async def rollback(
+    call: Call,
+    name: str,
+    revision: int | None = None,
+    outside: Outside | None = None,
+    *,
+    cluster: str = "",
+) -> Application:
+    """A new revision with the documents of an earlier one; None: the last one that was reached before.
+    ``cluster`` as for ``apply``.
+
+    Raises:
+        NotFound: no such app or revision, or none to go back to. Conflict: it is being deleted; or no farm
+            serves the cluster of its objects. InputInvalid: farms serve several, and none is named.
+    """
+    now, store = await existing(call, name), AppStore(call.client, call.keys)
+    was = wanted(now)
+    number = revision or await _before(store, now)
+    documents = [entry for entry in await store.entries(name, number) if not entry.left]
+    known = await former(call, now)
+    app = replace(was, revision=was.revision + 1, mass=True, adopt=[], force=False)
+    app = replace(app, needs=await _needs(call, now, app, cluster, documents, known))
+    entries = carried(documents, known, prune=app.prune)
+    return await _prepared(call, now, app, entries, known, {}, outside, of=number)
+
+
+async def _prepared(
+    call: Call,
+    now: Standing,
+    app: App,
+    entries: tuple[Entry, ...],
+    known: Mapping[Ref, Entry],
+    places: Mapping[Ref, str],
+    outside: Outside | None,
+    of: int = 0,
+) -> Application:
+    shot = await snapshot(call, now, replace(app, paused=False), entries, known, outside)
+    preview = play(shot)
+    if preview.blocked is not None and preview.blocked.code == "mass":
+        raise InputInvalid(f"app {now.name!r}: {preview.blocked.text}", field="mass")
+    await _tell_owners(call, shot, preview)
+    made = await changes.prepared(call, now.name, preview, places)
+    if app.atomic:
+        _check_atomic(call, preview, made)
+    if outside is not None:
+        await changes.rehearsed(outside, preview)
+    return Application(
+        now=now,
+        app=app,
+        entries=entries,
+        preview=preview,
+        changes=made,
+        mutation=await recorded(call, now, app, entries, of, "rollback" if of else "apply"),
+    )
+
+
+async def _tell_owners(call: Call, shot: Snapshot, preview: Preview) -> None:
+    """Say of each object that belongs to another app which revision of that one has it, and by whom."""
+    known = dict[str, str]()
+    for ref, why in preview.refused.items():
+        name = app_of(shot.live[ref].owner) if ref in shot.live else ""
+        if not name:
+            continue
+        if name not in known:
+            known[name] = await latest(call, name)
+        preview.refused[ref] = f"{why} ({known[name]})" if known[name] else why
+
+
+def _settings(spec: AppSpec, now: Standing) -> App:
+    """What the files and the command line say of the app; what people said by other words stays."""
+    told = {name: value for name, value in asdict(spec).items() if name != "name" and value is not None}
+    if (history := told.get("history")) is not None and not 1 <= history <= 100:
+        refuse("history", str(history), "1 to 100 revisions", field="history")
+    if (deadline := told.get("deadline")) is not None and not deadline > 0:
+        refuse("deadline", f"{deadline:g} s", "a time above 0", field="deadline")
+    if now.stored is None:
+        return App(revision=1, **told)
+    was = now.stored.record
+    return App(revision=was.revision + 1, paused=was.paused, resumed=was.resumed, needs=was.needs, **told)
+
+
+async def _needs(
+    call: Call,
+    now: Standing,
+    app: App,
+    cluster: str,
+    documents: Sequence[Entry],
+    known: Mapping[Ref, Entry],
+) -> list[str]:
+    """The features that an app needs with these documents (R11): that of one cluster, as long as it wants
+    objects in Kubernetes or a farm may have to collect some.
+
+    Raises:
+        Conflict: no farm serves it. InputInvalid: farms serve several, and none is named; or another one than
+            the present is.
+    """
+    needed = [need for need in app.needs if need.startswith(CLUSTERS)]
+    others = [need for need in app.needs if need not in needed]
+    held = any(not each.ref.own for each in known.values())
+    foreign = [str(each.ref) for each in (*known.values(), *documents) if not each.ref.own]
+    if foreign:
+        return [*others, await _cluster(call, needed, cluster, foreign[0], held=held)]
+    collected = now.stored is None or now.state.swept >= now.stored.record.revision
+    return others if collected else app.needs
+
+
+async def _cluster(call: Call, needed: Sequence[str], cluster: str, ref: Ref, *, held: bool) -> str:
+    """The feature of the cluster that an app needs; ``held``: objects may stand in its present one, which
+    nobody would collect from another.
+    """
+    served = {
+        feature
+        for member in await farms(call.client, call.keys)
+        for feature in member.features
+        if feature.startswith(CLUSTERS)
+    }
+    named = [f"{CLUSTERS}{cluster}"] if cluster else needed or sorted(served)
+    if held and needed and named != needed:
+        present = repr(needed[0].removeprefix(CLUSTERS))
+        refuse("--cluster", repr(cluster), f"{present}, where objects of the app are: prune them first")
+    if len(named) > 1:
+        refuse("--cluster", f"farms that serve {listed(named)}", "the name of one", field="cluster")
+    if not named or named[0] not in {*served, *needed}:  # a farm of a cluster that is known comes back
+        what = named[0] if named else "a Kubernetes cluster"
+        raise Conflict(f"{ref}: no farm serves {what}", hint="farmctl farm list; docs/kubernetes.md")
+    return named[0]
+
+
+def _adopted(refs: Sequence[str], bundle: Bundle) -> list[str]:
+    known = sorted(bundle.places)
+    for ref in refs:
+        if ref not in (ALL, "all") and ref not in bundle.places:
+            near = nearest(ref, known, "all, or an object of the files")
+            raise InputInvalid(f"--adopt: found {ref!r}{near}", field="adopt")
+    found = [ALL] if {ALL, "all"} & set(refs) else list(dict.fromkeys(refs))
+    if len(found) > MAX_ADOPTED:
+        refuse("--adopt", f"{len(found)} objects", f"at most {MAX_ADOPTED}, or all", field="adopt")
+    return found
+
+
+def _check_atomic(call: Call, preview: Preview, made: Mapping[Ref, Mutation]) -> None:
+    """Refuse what farms cannot write in one transaction."""
+    foreign = sorted({str(act.ref) for _, act in preview.acts if not act.ref.own})
+    if foreign:
+        refuse("--atomic", listed(foreign), "farmd's own objects alone: Kubernetes has no transactions")
+    if len({step for step, _ in preview.acts}) > 1:
+        found = f"changes in {len({step for step, _ in preview.acts})} steps"
+        refuse("--atomic", found, "one step, and no removal after it: a gate waits between steps")
+    written = [write for each in made.values() for write in each.operations if write.key != call.keys.cluster]
+    if over := changes.over_one_transaction(written):
+        refuse("--atomic", over, f"at most {changes.ONE_TRANSACTION}")
+
+
+async def _before(store: AppStore, now: Standing) -> int:
+    """The revision that a rollback without a number means: the last reached one before the wanted."""
+    revision = wanted(now).revision
+    if now.state.reached and now.state.reached != revision:
+        return now.state.reached
+    last = await store.tracker(now.name, revision)
+    older = [number for number in await store.revisions(now.name) if number < (last.of or revision)]
+    if not older:
+        raise NotFound(f"app {now.name!r} has no revision before {revision}", id=now.name)
+    return older[-1]
