@@ -68,16 +68,15 @@ class Applicator(Sight):
 
     async def _one(self, seq: int, act: Act) -> str:
         """One act; why it must wait, empty if it is done."""
-        async with self._gate:
-            try:
-                await self._write(act, seq)
-            except UnknownOutcome as error:
-                self._forget(act.ref)
-                raise OutcomeUnknown(error.message) from error
-            except FieldsTaken as error:
-                return _taken(error)
-            except KubernetesError as error:
-                return f"as {user_of(self._app)}: {error.text or error.message}"
+        try:
+            await self._write(act, seq)
+        except UnknownOutcome as error:
+            self._forget(act.ref)
+            raise OutcomeUnknown(error.message) from error
+        except FieldsTaken as error:
+            return _taken(error)
+        except KubernetesError as error:
+            return f"as {user_of(self._app)}: {error.text or error.message}"
         return ""
 
     async def _write(self, act: Act, seq: int) -> None:

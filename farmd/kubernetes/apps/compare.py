@@ -46,7 +46,7 @@ def _core(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def without(document: Mapping[str, Any], paths: Collection[str]) -> dict[str, Any]:
     """A document that does not speak of some fields."""
-    found: dict[str, Any] = copy.deepcopy(dict(document))
+    found = _changeable(document, paths)
     for path in paths:
         *folders, last = path.split(".")
         place = _place(found, folders)
@@ -57,7 +57,7 @@ def without(document: Mapping[str, Any], paths: Collection[str]) -> dict[str, An
 
 def with_live(document: Mapping[str, Any], live: Mapping[str, Any], paths: Collection[str]) -> dict[str, Any]:
     """A document with the live values of some fields: a field that an apply leaves out is deleted."""
-    found: dict[str, Any] = copy.deepcopy(dict(document))
+    found = _changeable(document, paths)
     for path in paths:
         *folders, last = path.split(".")
         said, there = _place(found, folders), _place(live, folders)
@@ -66,6 +66,11 @@ def with_live(document: Mapping[str, Any], live: Mapping[str, Any], paths: Colle
         elif said is not None:
             said.pop(last, None)
     return found
+
+
+def _changeable(document: Mapping[str, Any], paths: Collection[str]) -> dict[str, Any]:
+    """A copy of a document in which these fields can be changed."""
+    return copy.deepcopy(dict(document)) if paths else dict(document)
 
 
 def _place(found: Any, folders: list[str]) -> dict[str, Any] | None:
