@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from alerting.alert import Alert, one_line
 from farmd.dispatch.model import Act, Plan, Ref, Snapshot, owner_of
 from farmd.dispatch.order import steps
 from farmd.dispatch.sweep import unwanted
@@ -110,9 +109,4 @@ class Alarms:
         return None if due or over else PATIENCE_SECONDS - waited
 
     async def _keep(self, key: str, text: str, firing: bool) -> None:
-        if not firing:
-            await self._incidents.end(key)
-            return
-        await self._incidents.tell(
-            Alert(summary=one_line(text), incident_key=key, urgency="low", details={"farm": self._farm})
-        )
+        await self._incidents.say(key, text if firing else "", {"farm": self._farm})

@@ -163,10 +163,9 @@ class Sight:
     def _same(self, ref: Ref, entry: Entry) -> Live | None:
         """What was found of an object, if nothing was written since and a watch shows that version still."""
         known = self._known.get(ref)
-        resource = self._resources.get((entry.ref.api_version, entry.ref.kind))
-        if known is None or resource is None or self._watching is None or known.entry != entry:
+        if known is None or known.entry != entry:
             return None
-        return known.live if self._watching.version(resource, entry.ref) == known.live.version else None
+        return known.live if self._shown(entry.ref, str(known.live.version)) else None
 
     async def _watched(self, ref: TypedReference) -> Resource | None:
         """The resource of an object, which is watched from now on; None: the server has no such kind, or
