@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from farmd.kubernetes.progressive import bounds, reading, record, statuses, sync, target
+from farmd.kubernetes.progressive import bounds, reading, record, statuses, sync, target, traffic
 from farmd.kubernetes.progressive.conditions import HELD, STAGE_READY
 from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, StageBounds, Sync, Turn
 from farmd.kubernetes.progressive.objects import (
@@ -128,6 +128,8 @@ def _next(knative: Knative, rollout: RolloutOrchestrator) -> Plan:
     """The stage after the one that is done, while that stands: goals that are counted from pods which have
     just gone would take the newcomer's bounds back, and give it traffic besides.
     """
+    if writes := (*target.shifted(knative), *target.kept(knative)):
+        return Plan(writes=writes)
     if not target.stands(knative):
         return _failed(knative) or _waits(knative, rollout)
     spec = knative.record.spec
@@ -201,7 +203,8 @@ def _halted(knative: Knative) -> Plan:
     status, says = knative.record.status, knative.record.metadata.annotations
     if says.get(RESUMED, "") != status.annotations.get(statuses.HALTED, ""):
         return Plan(turn=Turn("resume", "a person resumed it", status=statuses.under_way(knative)))
-    if writes := target.kept(knative):
+    taken = () if traffic.ours(knative) else target.shifted(knative)
+    if writes := (*taken, *target.kept(knative)):
         return Plan(writes=writes)
     cause = condition(status.conditions, STAGE_READY).message
     hint = f"farmctl rollout resume | revert ksvc/{knative.service.name}"

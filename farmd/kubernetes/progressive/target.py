@@ -120,7 +120,7 @@ def reconciled(knative: Knative) -> tuple[RolloutOrchestrator, bool, tuple[Write
     strategy = Rollout((shrink, grow, shift) if tight else (grow, shift, shrink))
     found, done = strategy.reconcile(found, up, down)
     early = [] if tight else [each for each in target.planned if _early(knative, each)]
-    writes = [*_shifted(knative), *(each for each in target.planned if each not in early)]
+    writes = [*shifted(knative), *(each for each in target.planned if each not in early)]
     if not done:
         writes += [Reap(pod) for name in down for pod in _reaped(knative, name, up)]
     return found, done and not (writes or early), tuple(writes)
@@ -149,8 +149,8 @@ def stands(knative: Knative) -> bool:
     )
 
 
-def _shifted(knative: Knative) -> list[Write]:
-    """The traffic, where it is not as it is due."""
+def shifted(knative: Knative) -> list[Write]:
+    """The traffic, where it is not as it is due; what people asked by it is on record by now."""
     due = traffic.pinned(knative)
     if not due or (traffic.ours(knative) and traffic.equal(due, knative.service.spec.traffic)):
         return []
@@ -208,7 +208,7 @@ def holds(knative: Knative) -> tuple[Write, ...]:
 def settled(knative: Knative) -> tuple[Write, ...]:
     """What is left to do at the end: final bounds of what stays and of what is drained, and the traffic."""
     stays = reading.names(knative.record.spec.target_revisions)
-    found: list[Write] = [*_shifted(knative)]
+    found: list[Write] = [*shifted(knative)]
     for name in sorted(stays & knative.revisions.keys() & knative.spas.keys()):
         found += lacking(knative, name, bounds.unmarked(bounds.final(knative, name)))
     return (*found, *drained(knative, stays))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
-from hypothesis import Phase, assume, given
+from hypothesis import Phase, assume, example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from msgspec import structs
@@ -227,6 +227,17 @@ def _until_quiet(world: World) -> None:
 ACTS = ["push", "broken push", "pin", "follow", "revert", "promote", "retry", "pause", "break", "fill"]
 
 
+# People take the traffic from the old revision while a stage of the way back is done, and the next not begun.
+BETWEEN_STAGES = [
+    ("promote", 10),
+    ("push", 9),
+    ("revert", 12),
+    ("pause", 22),
+    ("pause", 22),
+    ("revert", 30),
+]
+
+
 def _act(world: Checked, act: str, size: int) -> None:
     """Something that people or machines do; the worst of each."""
     serving = sorted(name for name, each in world.revisions.items() if each.ready)
@@ -255,6 +266,7 @@ def _act(world: Checked, act: str, size: int) -> None:
     st.integers(1, 5),
     st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 30)), min_size=1, max_size=6),
 )
+@example(5499, Settings(ratio=25, strategy="resourceutil"), "revert", 4, BETWEEN_STAGES)
 def test_k9_every_stage_ends_by_its_goal_a_fault_or_a_person(
     seed: int, pace: Settings, on_failure: Literal["revert", "pause"], size: int, story: list[tuple[str, int]]
 ) -> None:

@@ -497,6 +497,39 @@ def test_a_fault_halts_where_people_want_that_and_a_person_resumes(world: World)
     assert world.shares == {NEW: 100}
 
 
+def test_traffic_of_others_is_taken_back_while_a_fault_holds_the_rollout(world: World) -> None:
+    world.settings = Settings(ratio=20, on_failure="pause")
+    pushed(world, {OLD: 60, NEW: 40})
+    scale = world.revisions[NEW]
+    scale.broken, scale.pods = True, 0
+    blocked(world)
+    world.now += 700
+    blocked(world)
+    assert turns(world)[-1] == "halt"
+    shares = world.shares
+    world.pin(*LATEST, by="helm")
+    blocked(world)
+    assert world.shares == shares
+    assert (turns(world)[-1], "helm" in str(world.seen()["annotations"])) == ("word", True)
+
+
+def test_a_fault_that_holds_the_rollout_gives_no_traffic_to_a_newcomer_that_recovers(world: World) -> None:
+    world.settings = Settings(ratio=20, on_failure="pause")
+    pushed(world, {OLD: 60, NEW: 40})
+    scale = world.revisions[NEW]
+    scale.broken, scale.ready, scale.pods = True, False, 0
+    blocked(world)
+    world.now += 700
+    blocked(world)
+    assert (turns(world)[-1], world.shares) == ("halt", {OLD: 100})
+    scale.broken = False
+    blocked(world)
+    assert world.shares == {OLD: 100}
+    world.say(RESUMED, "1")
+    world.settle()
+    assert world.shares == {NEW: 100}
+
+
 def test_want_of_room_blocks_after_the_deadline_until_there_is_some(
     world: World,
 ) -> None:
@@ -558,3 +591,17 @@ def test_a_push_in_the_middle_of_the_way_back_goes_forward_and_may_fail_in_its_t
     assert world.shares == {OLD: 100}
     assert world.record is not None
     assert world.record.metadata.annotations["farmd.io/refused"] == f"{NEW},{NEWER}"
+
+
+def test_traffic_of_others_is_taken_back_between_two_stages(world: World) -> None:
+    """Else the revision that it takes the traffic from never gets the pods that the next stage waits for."""
+    world.settings = Settings(ratio=20, strategy="resourceutil")
+    pushed(world, {OLD: 60, NEW: 40})
+    world.say(REVERT, "1")
+    while turns(world)[-1] != "stage-done" or not world.shares.get(OLD):
+        world.step()
+        world.cycle()
+    world.revisions[OLD].pods, world.shares = 0, {NEW: 100}
+    world.pin(*LATEST, by="kubectl")
+    world.settle()
+    assert world.shares == {OLD: 100}
