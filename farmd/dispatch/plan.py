@@ -134,12 +134,19 @@ def _go_on(shot: Snapshot) -> Plan:
     if overdue > 0 and (acts := swapped(shot, now.behind)):
         return Plan(acts=tuple(acts), waiting=now.waiting, action="app.sweep", phase="applying")
     if over:
-        note = replace(shot.state, wave=shot.state.wave + 1, since=shot.now, ended=[])
-        return Plan(note=note, action="app.wave", phase="applying")
+        return _stepped(shot, kept, last=shot.state.wave + 1 == len(found))
     if now.failed or overdue <= 0:
         return _fail(shot, now, now.failed or f"not ready in time: {_named(shot, now)}")
     acts = [] if now.refused else now.acts
     return _repaired(shot, kept, acts, now, overdue, "applying")
+
+
+def _stepped(shot: Snapshot, kept: Applied, *, last: bool) -> Plan:
+    """A step is over; with the last one the revision is reached, unless something is left to collect."""
+    note = replace(shot.state, wave=shot.state.wave + 1, since=shot.now, ended=[])
+    if last and (end := _collect(dataclasses.replace(shot, state=note), kept)).action == "app.reach":
+        return end
+    return Plan(note=note, action="app.wave", phase="applying")
 
 
 def _named(shot: Snapshot, found: Applied) -> str:

@@ -165,8 +165,9 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
 
     def _measure(self, snapshot: Snapshot, plan: Plan) -> None:
         """Observe how long a step took that this plan ends."""
-        if (result := {"app.wave": "done", "app.fail": "failed"}.get(plan.action)) is not None:
-            taken = snapshot.now - snapshot.state.since
+        done = plan.note is not None and plan.note.wave > snapshot.state.wave
+        if done or plan.action == "app.fail":
+            taken, result = snapshot.now - snapshot.state.since, "done" if done else "failed"
             self.context.recorder.observe("farmd_app_wave_duration_seconds", taken, result=result)
 
     async def _commit(self, groups: Sequence[Group[Act]]) -> None:

@@ -682,7 +682,7 @@ async def test_an_unchanged_app_writes_nothing_and_asks_nothing() -> None:
         await fleet.reached(2)
         after = (await fleet.call.client.list(KEYS.tree("audit"))).items
         actions = sorted(msgspec.json.decode(raw.decoded())["action"] for raw in after if raw not in before)
-        assert actions == ["app.begin", "app.reach", "app.record", "app.wave"]
+        assert actions == ["app.begin", "app.reach", "app.record"]
 
 
 SERVICE = {"container": {"image": f"web@sha256:{'1' * 64}"}, "replicas": 1}
