@@ -22,8 +22,6 @@ from farmd.kubernetes.transport import KubernetesTransport, Request
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-# Of each object its metadata alone; a server of another kind's objects may send them whole.
-METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 DRY_RUN = (("dryRun", "All"),)
 ObjectT = TypeVar("ObjectT", bound=Object)
 
@@ -99,7 +97,9 @@ class Objects(Generic[ObjectT]):
         now; None: there are more than ``most``.
         """
         path, params = self._resource.path(namespace), pages.params("", "", most)
-        request = Request("GET", path, params, resource=self._label, user=self._user, accept=METADATA)
+        request = Request(
+            "GET", path, params, resource=self._label, user=self._user, accept=pages.LISTED_METADATA
+        )
         page = decoded(await self._transport.send(request), pages.Page, str(request))
         if page.metadata.next:
             return None

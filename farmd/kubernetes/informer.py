@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple
 
@@ -32,7 +32,7 @@ from farmd.kubernetes.errors import (
 )
 from farmd.kubernetes.resources import Resource
 from farmd.kubernetes.store import Key, ObjectStore, ObjectT, key_of
-from farmd.kubernetes.transport import KubernetesTransport, Request, retry_after
+from farmd.kubernetes.transport import JSON, KubernetesTransport, Request, retry_after
 from store.errors import CredentialInvalid
 from store.ports import Clock, Rng
 
@@ -50,12 +50,15 @@ VANISHED_AT_LEAST = 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is watched: a resource, of one namespace or of all, by labels. ``label`` is for metrics."""
+    """What is watched: a resource, of one namespace or of all, by labels. ``label`` is for metrics; with
+    ``metadata`` the server sends nothing else of the objects.
+    """
 
     resource: Resource
     namespace: str = ""
     selector: str = ""
     label: str = "other"
+    metadata: bool = False
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -183,7 +186,7 @@ class Informer(Generic[ObjectT]):
         following = ""
         while True:
             params = pages.params(self.source.selector, following, size)
-            request = Request("GET", self._path, params, resource=self.source.label)
+            request = self._request(params, pages.LISTED_METADATA)
             body = await self._transport.send(request, LIST_SECONDS)
             page = decoded(body, pages.Page, self._path)
             self._hear()
@@ -208,7 +211,7 @@ class Informer(Generic[ObjectT]):
             ("allowWatchBookmarks", "true"),
             ("timeoutSeconds", str(seconds)),
         ]
-        request = Request("GET", self._path, params, resource=self.source.label)
+        request = self._request(params, pages.WATCHED_METADATA)
         begun, before = self._clock.mono(), self.store.version
         try:
             async with self._transport.watch(request, seconds + DEADLINE_AFTER_SECONDS) as lines:
@@ -220,6 +223,10 @@ class Informer(Generic[ObjectT]):
             raise
         if self.store.version == before and self._clock.mono() - begun < SHORT_WATCH_SECONDS:
             await self._clock.sleep(self._rng.uniform(SHORT_WATCH_SECONDS / 2, SHORT_WATCH_SECONDS))
+
+    def _request(self, params: Sequence[tuple[str, str]], metadata: str) -> Request:
+        accept = metadata if self.source.metadata else JSON
+        return Request("GET", self._path, params, resource=self.source.label, accept=accept)
 
     async def _events(self, lines: AsyncIterator[bytes]) -> None:
         async for line in lines:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import msgspec
 
 PAGE = 500
+# The metadata of objects alone, in a list and in a watch; an aggregated server may send them whole.
+_METADATA = "application/json;as={};g=meta.k8s.io;v=v1,application/json"
+LISTED_METADATA = _METADATA.format("PartialObjectMetadataList")
+WATCHED_METADATA = _METADATA.format("PartialObjectMetadata")
 
 
 class ListMeta(msgspec.Struct, rename="camel", frozen=True):

@@ -7,9 +7,10 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
-from farmd.jobs.objects import Pod
+from farmd.jobs.objects import ObjectMeta, Pod
 from farmd.kubernetes import informer as informers
 from farmd.kubernetes import pages
 from farmd.kubernetes.informer import Informer, Source
@@ -25,13 +26,13 @@ pytestmark = pytest.mark.xdist_group("kubernetes")
 
 @asynccontextmanager
 async def informed(
-    transport, namespace: str, selector: str = "", *, kind: type = Pod, of: Resource = PODS
+    transport, namespace: str, selector: str = "", *, kind: type = Pod, of: Resource = PODS, **how: bool
 ) -> AsyncIterator[tuple[Informer, Mirror]]:
     """A running informer of a namespace's pods, or of others, and what its listener was told."""
     store: ObjectStore = ObjectStore()
     mirror = Mirror()
     store.listen(mirror)
-    source = Source(of, namespace, selector, label="pods")
+    source = Source(of, namespace, selector, label="pods", **how)
     informer = Informer(transport, source, kind, store, clock=SystemClock(), rng=random.Random(1))
     task = asyncio.create_task(informer.run())
     try:
@@ -91,6 +92,31 @@ async def test_other_people_s_pods_are_never_sent(api, namespace, connect):
             return not known(informer)
 
         await eventually(gone, what="a pod that lost its label leaves")
+
+
+SECRETS = Resource("", "v1", "secrets", "Secret")
+
+
+async def test_of_objects_that_are_watched_for_their_metadata_nothing_else_is_sent(api, namespace, connect):
+    class Sent(msgspec.Struct):
+        metadata: ObjectMeta
+        data: dict[str, str] | None = None
+
+    def secret(name: str) -> dict[str, object]:
+        return {"metadata": {"name": name}, "stringData": {"password": "hunter2"}}
+
+    api.ask("POST", SECRETS.path(namespace), secret("listed"))
+    async with (
+        connect(api) as admin,
+        informed(admin, namespace, kind=Sent, of=SECRETS, metadata=True) as (informer, _),
+    ):
+        api.ask("POST", SECRETS.path(namespace), secret("watched"))
+
+        async def both() -> bool:
+            return set(known(informer)) == {"listed", "watched"}
+
+        await eventually(both, what="both secrets")
+        assert [each.data for each in informer.store] == [None, None]
 
 
 async def test_what_was_compacted_away_amid_pages_and_behind_a_watch_is_listed_anew(

@@ -68,7 +68,7 @@ class Watching:
                 continue
             store = ObjectStore(owner=_app_of)
             store.listen(self)
-            source = Source(resource, namespace, LABEL)
+            source = Source(resource, namespace, LABEL, metadata=True)
             made = Informer(self._transport, source, Marked, store, clock=self._clock, rng=self._rng)
             self._watches[resource, namespace] = made
             self._tasks.append(asyncio.create_task(made.run()))
