@@ -15,17 +15,20 @@ async def several(one: Callable[[S], Awaitable[T]], items: Iterable[S], at_once:
 
     The first error is raised once the others were cancelled and have ended.
     """
-    gate = asyncio.Semaphore(at_once)
+    asked = list(items)
+    found = dict[int, T]()
+    left = iter(enumerate(asked))  # of which each task takes the next one
 
-    async def gated(item: S) -> T:
-        async with gate:
-            return await one(item)
+    async def take() -> None:
+        for at, item in left:
+            found[at] = await one(item)
 
-    running = [asyncio.create_task(gated(item)) for item in items]
+    running = [asyncio.create_task(take()) for _ in range(min(at_once, len(asked)))]
     try:
-        return await asyncio.gather(*running)
+        await asyncio.gather(*running)
     except BaseException:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         raise
+    return [found[at] for at in range(len(asked))]

@@ -26,6 +26,7 @@ from farmd.kubernetes.resources import Resource
 from store.apps import Entry, TypedReference
 from store.errors import StoreUnavailable
 from store.ports import Clock
+from store.several import several
 
 # What no watch shows, or the app may not read, is looked at again after this time while a step waits for it.
 LOOK_AGAIN_SECONDS = 10.0
@@ -77,7 +78,9 @@ class Sight:
         if self._watching is not None:
             unknown = entries.keys() - done - self._known.keys() - self._answers.keys()
             done |= await absent((entries[ref].ref for ref in unknown), self._watched, self._watching)
-        looks = await asyncio.gather(*(self.look(entry) for ref, entry in entries.items() if ref not in done))
+        looks = await several(
+            self.look, (entry for ref, entry in entries.items() if ref not in done), MOST_IN_FLIGHT
+        )
         found |= {str(live.ref): live for live in looks if live is not None}
         self._known = {ref: known for ref, known in self._known.items() if ref in entries}
         self._answers = {ref: answer for ref, answer in self._answers.items() if ref in entries}
