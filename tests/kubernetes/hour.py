@@ -186,7 +186,8 @@ class Hour:
                 "x-machines": "n3",
                 "pull_policy": "missing",
             }
-            update = {"deploy": {"update_config": {"monitor": "1s"}}}
+            # Its pod fails after two attempts, on a busy machine before anybody can hold it: then it halts.
+            update = {"deploy": {"update_config": {"monitor": "1s", "failure_action": "pause"}}}
             file.write_text(yaml.safe_dump({"name": name, "services": {name: service | update}}))
             await self.run("deploy", "-f", str(file), "-y", "--wait" if name == "web" else "--no-wait")
         # The farm that ended the first one is perhaps the one that is killed later.
