@@ -29,6 +29,7 @@ from farmd.kubernetes.store import ObjectStore
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.rollout.revisions import REVISION_LABEL
 from farmd.runtime.clock import SystemClock
+from tests.fleet import eventually
 from tests.kubernetes import knative_rules as rules
 
 CONFIGURATION_LABEL = f"{GROUP}/configuration"
@@ -152,9 +153,27 @@ class World:
         self.templates.clear()  # whatever that changes is Knative's own doing
 
     async def evict(self, revision: str) -> None:
-        """Delete a pod as an eviction does."""
-        pod = next(each for each in self.pods(revision) if not each.metadata.terminating)
-        await self.remove(pod, 30)
+        """Delete a pod as an eviction does: one that ends by nothing else, as the server has it, because a
+        second deletion would change nothing. The stores know of it then.
+
+        Raises:
+            LookupError: no pod is left that does not end.
+        """
+        while True:
+            found = await self.objects[PODS].list(self.namespace, f"{REVISION_LABEL}={revision}")
+            alive = {each.name: each for each in found if not each.metadata.terminating}
+            if not alive:
+                raise LookupError(f"no pod of {revision} is left that does not end")
+            pod = alive[min(alive)]
+            with suppress(NotFound, Conflict):  # it changed meanwhile, and may end
+                await self._delete(PODS, pod, 30, resourceVersion=pod.metadata.resource_version)
+                break
+
+        async def known() -> bool:
+            there = self.stores[PODS].get(self.namespace, pod.name)
+            return there is None or there.metadata.uid != pod.metadata.uid or there.metadata.terminating
+
+        await eventually(known, what=f"the end of {pod.name}")
 
     def pods(self, revision: str) -> list[Thing]:
         """The pods of a revision, those that end included."""
@@ -200,10 +219,13 @@ class World:
         await self.delete(PODS, pod, grace)
 
     async def delete(self, kind: Resource, each: Thing, grace: int) -> None:
-        options = {"preconditions": {"uid": each.metadata.uid}, "gracePeriodSeconds": grace}
-        path, body = kind.path(self.namespace, each.name), msgspec.json.encode(options)
         with suppress(NotFound, Conflict):
-            await self.transport.send(Request("DELETE", path, body=body))
+            await self._delete(kind, each, grace)
+
+    async def _delete(self, kind: Resource, each: Thing, grace: int, **conditions: str) -> None:
+        options = {"preconditions": {"uid": each.metadata.uid} | conditions, "gracePeriodSeconds": grace}
+        path, body = kind.path(self.namespace, each.name), msgspec.json.encode(options)
+        await self.transport.send(Request("DELETE", path, body=body))
 
 
 def says(thing: Thing, name: str) -> str:

@@ -192,6 +192,20 @@ async def test_pods_end_when_they_are_let_go_and_want_of_room_leaves_them_pendin
     await serves(knative, OLD, 3)
 
 
+async def test_an_eviction_takes_a_pod_that_does_not_end_already_though_the_watch_shows_none_that_ends(
+    api, knative
+):
+    knative.stubborn = True
+    await knative.push("web", least=2)
+    await serves(knative, OLD, 2)
+    first, second = knative.pods(OLD)
+    api.ask("DELETE", PODS.path(knative.namespace, first.name))  # no event comes while this blocks
+    assert len(knative.ready(OLD)) == 2
+    await knative.evict(OLD)
+    ending = {each.name for each in knative.pods(OLD) if each.metadata.terminating}
+    assert ending == {first.name, second.name}
+
+
 async def test_what_a_deleted_service_owns_goes_with_it(api, knative):
     await knative.push("web", least=1)
     await serves(knative, OLD, 1)
