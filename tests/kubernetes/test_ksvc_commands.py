@@ -14,6 +14,7 @@ import yaml
 
 from farmd.kubernetes.install import install
 from farmd.kubernetes.progressive.objects import (
+    AUTOSCALERS,
     CAUSE,
     FINAL,
     FOLLOW,
@@ -25,6 +26,7 @@ from farmd.kubernetes.progressive.objects import (
     RETRY,
     REVERT,
     REVISIONS,
+    ROUTES,
     SERVICES,
     STAGE_AUTOSCALERS,
 )
@@ -53,10 +55,11 @@ async def knative(api, namespace, connect) -> AsyncIterator[Knative]:
             traffic = [{"revisionName": OLD, "percent": 100, "latestRevision": False}]
             await found.pin("web", *traffic, manager=MANAGER)
             await found.push("web", "web:2", least=2, annotations={RATIO: "50"})
-            await until("the second revision", lambda: found.ready(NEW))
+            # Its second pod may be ready after the first: on its way up it has one ready pod, too.
+            await until("the second revision", lambda: len(found.ready(NEW)) == 2)
             least = {"metadata": {"annotations": {MIN: "1"}}}
             await found.objects[REVISIONS].apply(namespace, NEW, least, manager=MANAGER, force=True)
-            await until("one pod of it", lambda: len(found.ready(NEW)) == 1)
+            await until("one pod of it", lambda: len(found.pods(NEW)) == len(found.ready(NEW)) == 1)
             await recorded(found)
             yield found
 
@@ -133,10 +136,12 @@ async def test_the_status_tells_shares_pods_and_bounds_of_each_side(knative, far
 async def test_the_status_and_the_explanation_name_the_pod_that_has_no_room(knative, farmctl):
     knative.room = 0
     await knative.evict(NEW)
-    await until(
-        "a pod without a node", lambda: any("nodeName" not in each.spec for each in knative.pods(NEW))
-    )
-    pending = next(each.name for each in knative.pods(NEW) if "nodeName" not in each.spec)
+
+    def unplaced() -> list[str]:
+        return [each.name for each in knative.pods(NEW) if "Insufficient cpu" in str(each.status)]
+
+    await until("a pod that is told to have no room", unplaced)
+    (pending,) = unplaced()
     for word in ("status", "explain"):
         told = await farmctl(word, f"ksvc/{knative.namespace}/web")
         assert f"{pending}: Pending, Insufficient cpu" in told.out
@@ -327,7 +332,14 @@ def document(name: str, image: str, least: int, ratio: int = 25, **labels: str) 
 
 async def test_a_plan_tells_the_stages_of_a_changed_file_and_writes_nothing(knative, farmctl, api):
     await knative.push("api", least=4, annotations={RATIO: "25"})
-    await until("its pods", lambda: len(knative.ready("api-00001")) == 4)
+
+    def known() -> bool:
+        """Whether what a plan reads tells of the pods, which are ready before."""
+        scale = knative.stores[AUTOSCALERS].get(knative.namespace, "api-00001")
+        route = knative.stores[ROUTES].get(knative.namespace, "api")
+        return bool(scale and scale.status.get("actualScale") == 4 and route and route.status.get("traffic"))
+
+    await until("its pods", known)
     args = ("plan", "-f", "-", "-n", knative.namespace)
     told = await farmctl(*args, stdin=document("api", "web:2", 4))
     assert told.code == 0, told
