@@ -97,6 +97,9 @@ class Bundled(Exported, Protocol):
     def seen(self, call: Call, stored: Stored[Any]) -> Found:
         """What ``find`` says of a record, as far as the record alone tells it."""
 
+    def held(self, call: Call, found: Found, wish: Wish) -> Found:
+        """The record with what those fields of it are part of that a wish states."""
+
     async def differs(
         self, call: Call, found: Found, wish: Wish
     ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
@@ -177,6 +180,9 @@ class BundledNoun(Generic[S, T]):
         if record.deleting:
             busy = "is being deleted"
         return Found(stored, getattr(record, "part_of", ""), busy)
+
+    def held(self, call: Call, found: Found, wish: Wish) -> Found:  # noqa: ARG002
+        return found
 
     async def differs(
         self, call: Call, found: Found, wish: Wish

@@ -60,6 +60,9 @@ class BundledService:
         service: Service = stored.record
         return Found(stored, service.part_of if service.mode else "services of owners that people named")
 
+    def held(self, call: Call, found: Found, wish: Wish) -> Found:  # noqa: ARG002
+        return found
+
     async def differs(
         self, call: Call, found: Found, wish: Wish
     ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:

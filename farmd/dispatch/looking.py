@@ -54,6 +54,7 @@ async def look(call: Call, entry: Entry, spells: Spells, *, judged: bool = True)
     differs: tuple[str, ...] = ()
     wish = part.wish(entry.document, entry.ignore) if entry.document is not None else None
     if wish is not None:
+        found = part.held(call, found, wish)
         differs = await differing(part, speaking(call, call.part_of, wish), found, wish)
     verdict = await part.verdict(call, found, spells, wish) if judged else Verdict("unknown")
     return live(part, entry, found, differs, verdict)

@@ -154,11 +154,12 @@ class Records:
             return await by_name(call, part.seen(call, stored), self._managers)
 
     async def _live(self, part: Bundled, call: Call, there: Found, entry: Entry, steady: bool) -> Live:
-        own, differs = there.part_of == call.part_of, tuple[str, ...]()
-        wish = self._wish(entry) if entry.document is not None else None
-        if wish is not None:
+        wish, differs = None, tuple[str, ...]()
+        if entry.document is not None:
+            wish = self._wish(entry)
+            there = part.held(call, there, wish)
             differs = await looking.differing(part, call, there, wish, steady=steady)
-        verdict, settles = Verdict("unknown"), None
+        own, verdict, settles = there.part_of == call.part_of, Verdict("unknown"), None
         if own and not steady and wish is not None:
             verdict, settles = await self._verdict(part, call, there, wish)
         return looking.live(part, entry, there, differs, verdict, settles)

@@ -69,6 +69,13 @@ class BundledNode:
         mine = stored.record.parts.values()
         return Found(stored, call.part_of if call.part_of in mine else "")
 
+    def held(self, call: Call, found: Found, wish: Wish) -> Found:
+        parts = found.stored.record.parts
+        owners = {parts.get(field, "") for field in _fields(wish)}
+        if not owners:  # nothing is stated, so nothing is another one's
+            return found._replace(part_of=call.part_of)
+        return found._replace(part_of=max(owners - {call.part_of}, default="") or found.part_of)
+
     async def differs(
         self,
         call: Call,

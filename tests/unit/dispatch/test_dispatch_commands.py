@@ -189,6 +189,19 @@ async def test_adopt_takes_what_differs_and_what_is_equal_needs_no_word() -> Non
             await creation.apply(call, bundle(document("web")), adopt=["rc/wen"])
 
 
+async def test_a_node_that_another_app_has_is_waited_for_by_a_persons_word_and_else_refused() -> None:
+    async with person() as call:
+        node = '{"apiVersion":"farmd/v1","kind":"node","name":"n1","labels":{"rack":"r1"}}'
+        await applied(call, node)
+        await reach(call)
+        with pytest.raises(Conflict, match=r"node/n1: belongs to app shop \(revision 1, applied by"):
+            await applied(call, node, name="next")
+        found = await applied(call, node, name="next", adopt=("node/n1",))
+        assert found.preview.waits == {
+            "node/n1": "belongs to app shop: waiting until that app has it no more"
+        }
+
+
 async def test_more_objects_are_not_adopted_by_name_than_a_record_holds() -> None:
     names = [f"a{number}" for number in range(MAX_ADOPTED + 1)]
     refs = tuple(f"rc/{name}" for name in names)

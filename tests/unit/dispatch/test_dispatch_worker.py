@@ -740,12 +740,23 @@ async def test_a_node_that_moves_from_app_to_app_keeps_what_its_heir_states_alon
         await fleet.apply(document("node", "n1", labels={"rack": "r1", "zone": "a"}), rc("keep"))
         await fleet.reached(1)
         await fleet.apply(document("node", "n1", labels={"rack": "r2"}), app="next", adopt=["node/n1"])
-        await fleet.told("belongs to apps/shop", app="next")
+        await fleet.told("belongs to app shop: waiting until", app="next")
         await fleet.apply(rc("keep"), prune=True, mass=True)
         await fleet.reached(2)
         await fleet.reached(1, app="next")
+        (handed,) = [told for told in await fleet.fleet.audits("app.sweep") if "hand" in told.after]
+        assert handed.after["hand"] == "node/n1"
         node = (await fleet.records("nodes"))["n1"]
         assert (node.labels, node.parts) == ({"rack": "r2"}, {"labels.rack": "apps/next"})
+
+
+async def test_a_node_of_which_an_app_states_nothing_keeps_no_step_from_its_end() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(document("node", "n1", labels={"rack": "r1"}))
+        await fleet.reached(1)
+        await fleet.apply(document("node", "n1"), app="next")
+        await fleet.reached(1, app="next")
+        assert (await fleet.records("nodes"))["n1"].parts == {"labels.rack": MARK}
 
 
 async def test_a1_a_label_that_one_app_says_is_refused_to_another_that_says_the_same() -> None:
@@ -754,7 +765,7 @@ async def test_a1_a_label_that_one_app_says_is_refused_to_another_that_says_the_
         await fleet.apply(node)
         await fleet.reached(1)
         await fleet.apply(node, app="next")
-        await fleet.told("node/n1: labels.rack belongs to apps/shop", app="next")
+        await fleet.told("node/n1: belongs to app shop", app="next")
         await fleet.clock.advance(30)
         assert (await fleet.records("nodes"))["n1"].parts == {"labels.rack": MARK}
 
