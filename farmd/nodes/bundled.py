@@ -87,9 +87,9 @@ class BundledNode:
         Of a node that is not yet a part of the calling app, only fields that somebody set.
         """
         node: Node = found.stored.record
-        before, after = difference(node, _said(node, wish))
         if found.part_of or not call.part_of:
-            return before, after
+            return difference(node, _marked(_said(node, wish), wish, call))
+        before, after = difference(node, _said(node, wish))
         return before, {field: value for field, value in after.items() if field in before}
 
     async def create(self, call: Call, wish: Wish) -> Mutation:
@@ -167,13 +167,17 @@ def _taint(taint: Taint) -> str:
 
 
 def _fields(wish: Wish) -> list[str]:
-    spec: NodeSpec = wish.spec
-    found = {
+    named = _named(wish.spec)
+    return [name for field in sorted(wish.stated) for name in named[field]]
+
+
+def _named(spec: NodeSpec) -> dict[str, list[str]]:
+    """What a document speaks of, by its fields."""
+    return {
         "labels": [f"labels.{key}" for key in spec.labels],
         "taints": [_taint(each) for each in spec.taints],
         "capacity": [f"capacity.{key}" for key in spec.capacity],
     }
-    return [name for field in sorted(wish.stated) for name in found[field]]
 
 
 def _said(node: Node, wish: Wish) -> Node:
@@ -208,9 +212,8 @@ def _marked(node: Node, wish: Wish, call: Call) -> Node:
     """A node whose stated fields are the caller's; what the caller said before and states no more goes."""
     if not call.part_of:
         return node
-    stated = _fields(wish)
-    left = _without(node, _mine(node, call).difference(stated))
-    return replace(left, parts=left.parts | dict.fromkeys(stated, call.part_of))
+    left = _without(node, _mine(node, call).difference(*_named(wish.spec).values()))
+    return replace(left, parts=left.parts | dict.fromkeys(_fields(wish), call.part_of))
 
 
 def _refuse_others(call: Call, view: NodeRecords, wish: Wish) -> None:

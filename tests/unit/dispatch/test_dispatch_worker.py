@@ -750,6 +750,22 @@ async def test_a_node_that_moves_from_app_to_app_keeps_what_its_heir_states_alon
         assert (node.labels, node.parts) == ({"rack": "r2"}, {"labels.rack": "apps/next"})
 
 
+async def test_a_label_that_leaves_a_nodes_file_goes_and_an_ignored_one_stays() -> None:
+    async with app_fleet() as fleet:
+        await fleet.apply(document("node", "n1", labels={"rack": "r1", "zone": "a"}, capacity={"gpu": 1}))
+        await fleet.reached(1)
+        left = document("node", "n1", labels={"rack": "r1"}, capacity={"gpu": 1}, ignore=["capacity"])
+        await fleet.apply(left)
+        await fleet.reached(2)
+        node = (await fleet.records("nodes"))["n1"]
+        assert (node.labels, node.capacity) == ({"rack": "r1"}, {"gpu": 1})
+        assert node.parts == {"labels.rack": MARK, "capacity.gpu": MARK}
+        await fleet.apply(document("node", "n1"))
+        await fleet.reached(3)
+        node = (await fleet.records("nodes"))["n1"]
+        assert (node.labels, node.capacity, node.parts) == ({}, {}, {})
+
+
 async def test_a_node_of_which_an_app_states_nothing_keeps_no_step_from_its_end() -> None:
     async with app_fleet("n1") as fleet:
         await fleet.apply(document("node", "n1", labels={"rack": "r1"}))
