@@ -10,7 +10,7 @@ from farmd import overview
 from farmd.cli import log_stream
 from farmd.cli.cluster import beside
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import objects
+from farmd.cli.names import checked, objects
 from farmd.cli.noun_logs import stream_all
 from farmd.cli.options import Whole, command
 from farmd.jobs.commands import JOB
@@ -33,7 +33,12 @@ def _in_kubernetes(slot: str) -> bool:
 
 
 @command("logs")
-@click.argument("slot", metavar="[[KIND/]NAMESPACE/]JOB[/TYPE/INDEX]", shell_complete=objects(KIND))
+@click.argument(
+    "slot",
+    metavar="[[KIND/]NAMESPACE/]JOB[/TYPE/INDEX]",
+    callback=checked,
+    shell_complete=objects(KIND),
+)
 @click.option("--attempt", type=Whole(0), help="That of an earlier attempt.")
 @log_stream.options
 async def logs(invocation: Invocation, slot: str, attempt: int | None, **options: Any) -> None:

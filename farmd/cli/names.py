@@ -32,6 +32,11 @@ def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
+def checked_if_given(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """The same of an option that may be left out."""
+    return checked(ctx, param, value) if value else value
+
+
 def target(noun: str, complete: _Completion) -> Callable[[T], T]:
     """The argument ``name``: one object, as ``hello`` or as ``-o name`` prints it, ``rc/hello``."""
 
@@ -41,11 +46,16 @@ def target(noun: str, complete: _Completion) -> Callable[[T], T]:
     return click.argument("name", callback=one, shell_complete=complete)
 
 
+def all_checked(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> tuple[str, ...]:
+    """The same of several names."""
+    return tuple(checked(ctx, param, name) for name in value)
+
+
 def targets(noun: str, complete: _Completion) -> Callable[[T], T]:
     """The argument ``names``: several such objects, each once."""
 
     def several(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(checked(ctx, param, name).removeprefix(f"{noun}/") for name in value))
+        return tuple(dict.fromkeys(name.removeprefix(f"{noun}/") for name in all_checked(ctx, param, value)))
 
     return click.argument("names", nargs=-1, required=True, callback=several, shell_complete=complete)
 

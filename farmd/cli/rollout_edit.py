@@ -9,7 +9,7 @@ import click
 
 from farmd.cli.cluster import beside, is_ksvc
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import objects, target
+from farmd.cli.names import checked_if_given, objects, target
 from farmd.cli.noun_edit import carry_out, saying, text_of
 from farmd.cli.options import Duration, command
 from farmd.rollout import asked as asking
@@ -29,6 +29,7 @@ _KSVC = "farmd.cli.rollout_knative"
     "old",
     default="",
     metavar="RC",
+    callback=checked_if_given,
     shell_complete=objects(RCS.name),
     help="The controller whose pods are to change.",
 )
@@ -37,6 +38,7 @@ _KSVC = "farmd.cli.rollout_knative"
     "new",
     default="",
     metavar="RC",
+    callback=checked_if_given,
     shell_complete=objects(RCS.name),
     help="The controller that they are to go to.",
 )

@@ -8,7 +8,7 @@ import click
 
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import items, objects, targets
+from farmd.cli.names import all_checked, items, objects, targets
 from farmd.cli.options import command
 from farmd.services import commands
 from store.services import KIND, NOUN, Service, ServiceStore
@@ -17,7 +17,7 @@ from store.services import KIND, NOUN, Service, ServiceStore
 @command("create", mutates=True)
 @click.argument("name", callback=lambda _ctx, _param, value: value.removeprefix(f"{NOUN}/"))
 @click.option("--port", required=True, help="The name of a port in the pods' manifest.")
-@click.argument("owners", nargs=-1, metavar="[RC]...", shell_complete=items)
+@click.argument("owners", nargs=-1, metavar="[RC]...", callback=all_checked, shell_complete=items)
 async def create(invocation: Invocation, name: str, port: str, owners: tuple[str, ...]) -> None:
     """Name the pods that serve: those of the given owners, such as web or rc/web.
 

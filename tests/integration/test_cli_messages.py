@@ -231,6 +231,25 @@ def test_a_name_that_is_no_part_of_a_path_is_refused_before_consul_is_asked(
     assert f"'NAME': found {name!r}, expected a name, no part of which is empty" in said
 
 
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        ("rollout create --rc .. --to web", "--rc"),
+        ("rollout create --rc web --to a//b", "--to"),
+        ("job logs ..", "[[KIND/]NAMESPACE/]JOB[/TYPE/INDEX]"),
+        ("job logs train/worker/", "[[KIND/]NAMESPACE/]JOB[/TYPE/INDEX]"),
+        ("service create web --port http ..", "[RC]..."),
+    ],
+)
+def test_a_name_in_an_option_that_is_no_part_of_a_path_is_refused_before_consul_is_asked(
+    farmctl: Farmctl, words: str, where: str
+) -> None:
+    refused = farmctl(*words.split())
+    assert (refused.code, refused.out) == (2, "")
+    assert f"'{where}': found " in refused.err
+    assert "expected a name, no part of which is empty" in refused.err
+
+
 def test_of_several_names_the_one_that_is_none_is_refused(farmctl: Farmctl) -> None:
     refused = farmctl("node", "cordon", "web1", "..")
     assert (refused.code, "'NAMES...': found '..', expected a name" in refused.err) == (2, True)
