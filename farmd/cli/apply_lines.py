@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from farmd.commands.mutation import Change, Mutation
+from farmd.commands.mutation import Change, Mutation, Scalar
 from farmd.dispatch.creation import Application
 from farmd.dispatch.model import Act
 from farmd.dispatch.preview import Preview
@@ -122,15 +123,20 @@ def _told(act: Act, mutation: Mutation | None) -> list[str]:
 
 
 def _changed(act: Act, change: Change) -> list[str]:
-    fields = {"exists", "deleting", "disabled", "part_of"}
-    before = {name: value for name, value in change.before.items() if name not in fields}
-    after = {name: value for name, value in change.after.items() if name not in fields}
-    told = differences(before, after)
+    told = differences(_spoken(change.before), _spoken(change.after))
     if change.action.endswith("mark-deleted") or change.action.endswith("delete"):
         told = []
     way = [] if change.kind == family_of(act.ref.kind) else [f"by a {KINDS[change.kind].one}"]
     head = ", ".join([*told, *way])
     return [*([head] if head else []), *change.details]
+
+
+def _spoken(fields: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The fields of a change that files speak of."""
+    silent = {"exists", "deleting", "disabled", "part_of"}
+    return {
+        name: value for name, value in fields.items() if name not in silent and not name.startswith("parts.")
+    }
 
 
 def _sum(found: Application) -> str:

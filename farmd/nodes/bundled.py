@@ -87,7 +87,7 @@ class BundledNode:
         Of a node that is not yet a part of the calling app, only fields that somebody set.
         """
         node: Node = found.stored.record
-        if found.part_of or not call.part_of:
+        if found.part_of == call.part_of:
             return difference(node, _marked(_said(node, wish), wish, call))
         before, after = difference(node, _said(node, wish))
         return before, {field: value for field, value in after.items() if field in before}

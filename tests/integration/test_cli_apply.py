@@ -55,6 +55,12 @@ def test_apply_shows_the_plan_asks_and_records_the_revision(farmctl: Farmctl, sh
     assert farmctl.ok("app", "list", "-o", "name").out == "app/shop\n"
 
 
+def test_a_plan_names_the_labels_of_a_node_and_not_whose_they_become(farmctl: Farmctl) -> None:
+    node = "apiVersion: farmd/v1\nkind: node\nname: n1\nlabels: {rack: r1, zone: a}\n"
+    planned = farmctl("diff", "-f", "-", "--app", "shop", stdin=node)
+    assert planned.out.splitlines()[1] == "1  + node/n1  labels.rack r1, labels.zone a"
+
+
 def test_diff_exits_3_where_changes_are_due_and_dry_run_writes_nothing(farmctl: Farmctl, shop: Path) -> None:
     assert farmctl("diff", "-f", str(shop), "--app", "shop").code == 3
     dry = farmctl.ok("apply", "-f", str(shop), "--app", "shop", "--dry-run", "-o", "json").json
