@@ -33,7 +33,7 @@ async def reached(call: Call, name: str, revision: int, timeout: float, report: 
 
     async def late(now: Standing) -> WaitTimeout:
         text = f"app {name!r} has not reached revision {revision} after {timeout:g} s: {told(now)}"
-        return WaitTimeout(text, hint=await _why(call, name))
+        return WaitTimeout(text, hint=await _why(call, now))
 
     found = await waiting.until(
         call,
@@ -90,7 +90,7 @@ async def gone(call: Call, name: str, timeout: float, report: Report) -> None:
 
     async def late(now: Standing) -> WaitTimeout:
         text = f"app {name!r} is still there after {timeout:g} s: {told(now)}"
-        return WaitTimeout(text, hint=await _why(call, name))
+        return WaitTimeout(text, hint=await _why(call, now))
 
     await waiting.until(
         call,
@@ -125,8 +125,9 @@ def _waits(each: ObjectStatus) -> str:
     return f"{each.ref} ({each.why})" if each.why else each.ref
 
 
-async def _why(call: Call, name: str) -> str:
+async def _why(call: Call, now: Standing) -> str:
     members = await overview.farms(call.client, call.keys)
     if not any(KIND in member.kinds for member in members):
         return "no farm that is alive applies apps: start one with farmd run; it goes on then"
-    return f"it goes on; farmctl app describe {name}"
+    blocked = now.reported and now.status is not None and now.status.state == "blocked"
+    return f"{'' if blocked else 'it goes on; '}farmctl app describe {now.name}"

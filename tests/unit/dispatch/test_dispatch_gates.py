@@ -10,7 +10,7 @@ import pytest
 from farmd.commands.mutation import commit
 from farmd.dispatch import waiting
 from farmd.replication.commands import RC, set_replicas
-from farmd.runtime.errors import EndedOtherwise
+from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from tests.app_fleet import KEYS, MARK, app_fleet, apply, document, pod, rc, spec
 from tests.fleet import Inbox
 
@@ -76,6 +76,19 @@ async def test_who_waits_for_a_revision_is_told_so_also_where_the_later_one_was_
         await fleet.call.client.delete(KEYS.tracker("shop", number))
         with pytest.raises(EndedOtherwise, match="'shop': somebody applied revision 2 meanwhile"):
             await waiting.reached(fleet.call, "shop", 1, 600.0, lambda _: None)
+
+
+async def test_who_waits_for_an_app_that_is_blocked_is_not_told_that_it_goes_on() -> None:
+    async with app_fleet("n1") as fleet:
+        await fleet.apply(rc("web"))
+        await fleet.reached(1)
+        await fleet.apply(rc("web"), app="next")
+        await fleet.told("belongs to app shop", app="next")
+        wait = asyncio.create_task(waiting.reached(fleet.call, "next", 1, 5.0, lambda _: None))
+        await fleet.clock.advance(10)
+        with pytest.raises(WaitTimeout, match="rc/web: belongs to app shop") as late:
+            await asyncio.wait_for(wait, 1)
+        assert late.value.hint == "farmctl app describe next"
 
 
 async def test_the_wait_for_a_revision_ends_where_the_way_back_from_it_fails_too() -> None:

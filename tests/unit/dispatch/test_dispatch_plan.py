@@ -613,6 +613,7 @@ def test_r16_a_mark_above_all_that_is_recorded_stops_the_app_until_a_person_goes
     plan = decide(later)
     assert plan.blocked is not None
     assert plan.blocked.code == "restored"
+    assert plan.blocked.text.endswith("farmctl app resume shop --reason TEXT goes on above that mark")
     assert plan.empty
     said = dataclasses.replace(later, app=App(revision=1, resumed=41))
     resumed = decide(said)
