@@ -188,11 +188,15 @@ class World:
         found = self.revisions[name]
         reached = self._reached(name) or (
             not found.ready
-            and not found.at < max((self.revisions[each].at for each in self.shares), default=0.0)
+            and not found.at < max((self.revisions[each].at for each in self._serving()), default=0.0)
         )
         least = (found.bounds.least or 0) if reached else 0
         wanted = max(-(-self.load * self.shares.get(name, 0) // 100), least, int(not found.ready and reached))
         return min(wanted, found.bounds.most) if found.bounds.most else wanted
+
+    def _serving(self) -> list[str]:
+        """The revisions that the route shows, and that nobody deleted."""
+        return [name for name in self.shares if name in self.revisions]
 
     def steps(self) -> list[Any]:
         """What can happen next."""

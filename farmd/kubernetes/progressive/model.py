@@ -69,6 +69,16 @@ class Knative:
         return self.orchestrator
 
     @property
+    def newest(self) -> str:
+        """The revision that the last template became; empty while Knative has not made it."""
+        configuration = self.configuration
+        if configuration is None:
+            return ""
+        status = configuration.status
+        observed = status.observed_generation == configuration.metadata.generation
+        return status.latest_created_revision_name if observed else ""
+
+    @property
     def routed(self) -> Mapping[str, int]:
         """The shares that the route shows, by revision; none where there is no route."""
         return routed(self.route.status.traffic) if self.route is not None else {}

@@ -21,7 +21,8 @@ from farmd.kubernetes.progressive.conditions import (
     marked,
 )
 from farmd.kubernetes.progressive.model import Knative
-from farmd.kubernetes.progressive.objects import Pod, StageAutoscalerStatus, condition
+from farmd.kubernetes.progressive.objects import Pod, StageAutoscaler, StageAutoscalerStatus, condition
+from farmd.kubernetes.progressive.targets import fresh
 from farmd.kubernetes.progressive.traffic import actual
 from farmd.rollout.progressive import Scales
 from farmd.rollout.revisions import RolloutOrchestrator, StagePodAutoscaler, TargetRevision
@@ -41,7 +42,7 @@ def rollout(knative: Knative) -> RolloutOrchestrator:
         namespace=record.metadata.namespace,
         initial_revisions=record.spec.initial_revisions,
         target_revisions=record.spec.target_revisions,
-        stage_target_revisions=record.spec.stage_target_revisions,
+        stage_target_revisions=fresh(knative, record.spec.stage_target_revisions),
         stage_revision_status=record.status.stage_revision_status,
         target_finish_time=seconds_since_epoch(record.spec.target_finish_time),
         rollout_strategy=strategy if strategy == RESOURCE_UTIL_STRATEGY else AVAILABILITY_STRATEGY,
@@ -54,11 +55,12 @@ def rollout(knative: Knative) -> RolloutOrchestrator:
 
 def autoscaler(knative: Knative, name: str) -> StagePodAutoscaler | None:
     """A revision's bounds of its stage and its scale. A revision that is gone has no pods."""
-    spa, found = knative.spas.get(name), knative.autoscalers.get(name)
+    found = knative.autoscalers.get(name)
+    gone = name not in knative.revisions and found is None
+    spa = knative.spas.get(name, StageAutoscaler() if gone else None)
     if spa is None:
         return None
     wanted = found.status.desired_scale if found is not None else None
-    gone = name not in knative.revisions and found is None
     return StagePodAutoscaler(
         name=name,
         namespace=spa.metadata.namespace,
@@ -141,6 +143,8 @@ def short(knative: Knative) -> str:
         name = each.revision_name
         if room := _no_room(knative, name):
             return room
+        if each.direction in ("", "up") and name not in knative.revisions:
+            return f"{name} is gone"
         if each.direction in ("", "up") and each.target_replicas is not None:
             have = actual(knative, name)
             if have is None:

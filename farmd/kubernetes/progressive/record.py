@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from farmd.jobs.objects import seconds_since_epoch
 from farmd.kubernetes.managed import managers_of
 from farmd.kubernetes.progressive import reading, targets
-from farmd.kubernetes.progressive.bounds import final
 from farmd.kubernetes.progressive.model import Heard, Knative, Sync
 from farmd.kubernetes.progressive.objects import (
     CAUSE,
@@ -103,7 +102,9 @@ def _heard(record: Orchestrator) -> Heard:
 
 
 def newcomers(knative: Knative) -> tuple[str, ...]:
-    """Revisions that no record names yet, and that are not older than where the rollout goes."""
+    """Revisions that no record names yet, and that are not older than where the rollout goes or what was
+    reverted.
+    """
     record = knative.orchestrator
     if record is None:
         return ()
@@ -113,9 +114,10 @@ def newcomers(knative: Knative) -> tuple[str, ...]:
         each.revision_name
         for each in (*(one for many in lists for one in many), *status.stage_revision_status)
     }
+    named |= set(refused(knative))
     known = [knative.revisions[name] for name in named if name in knative.revisions]
     newest = max(map(_order, known), default=(0, 0.0))
-    unknown = knative.revisions.keys() - named - set(refused(knative))
+    unknown = knative.revisions.keys() - named
     return tuple(name for name in sorted(unknown) if _order(knative.revisions[name]) >= newest)
 
 
@@ -179,19 +181,11 @@ def _nothing(start: Sequence[TargetRevision]) -> Scales:
 
 
 def _bounded(knative: Knative, spec: OrchestratorSpec) -> OrchestratorSpec:
-    """The record with the final bounds as they are now: somebody may have changed them since."""
-
-    def fresh(revisions: Sequence[TargetRevision]) -> targets.Revisions:
-        return tuple(
-            targets.bounded(each, final(knative, each.revision_name))
-            if each.revision_name in knative.revisions
-            else each
-            for each in revisions
-        )
-
-    return replace(
-        spec, initial_revisions=fresh(spec.initial_revisions), target_revisions=fresh(spec.target_revisions)
+    """The record with the final bounds as they are now."""
+    initial, wanted = (
+        targets.fresh(knative, each) for each in (spec.initial_revisions, spec.target_revisions)
     )
+    return replace(spec, initial_revisions=initial, target_revisions=wanted)
 
 
 def turned_back(knative: Knative, cause: str) -> Sync | None:

@@ -74,7 +74,7 @@ def _created(knative: Knative) -> Sync:
     Where the traffic is farmd's already, somebody deleted the record, or took the label away for a while:
     what came meanwhile and does not serve is refused, so that no rollout starts unasked, and a pin stays.
     """
-    newest = targets.latest(knative)
+    newest = knative.newest
     if not newest:
         return Sync()
     start = targets.initial_target_revisions(knative, newest)
@@ -192,7 +192,7 @@ def _word(knative: Knative) -> Sync | None:
     if wrong is None and traffic.shared_alike(asked, traffic.pinned(knative)):
         return None
     said, at = record.heard(knative), owner.time or ""
-    told, newest = _told(knative, owner), targets.latest(knative)
+    told, newest = _told(knative, owner), knative.newest
     repeated = said.word == told and said.revision == newest
     times = said.times if repeated else ()
     if len(times) >= MOST_WORDS:
@@ -228,7 +228,7 @@ def _unknown(knative: Knative) -> str | None:
 
 def _retargeted(knative: Knative) -> Sync:
     """Another end, because of a new revision or another word."""
-    there, newest, follow = knative.record, targets.latest(knative), followed(knative)
+    there, newest, follow = knative.record, knative.newest, followed(knative)
     if not newest:
         return Sync()
     wanted = targets.final_target_revisions(knative, newest, targets.entries(follow))

@@ -139,12 +139,13 @@ def _laden(knative: Knative, name: str) -> bool:
 
 
 def stands(knative: Knative) -> bool:
-    """Whether what grew in the stage still has its pods, and is ready."""
-    up, _ = retrieve_revs_up_down(knative.record.spec.stage_target_revisions)
+    """Whether what grew in the stage still has its pods, and is ready. A StagePodAutoscaler that somebody
+    deleted is made anew by the next stage.
+    """
+    up, _ = retrieve_revs_up_down(reading.rollout(knative).stage_target_revisions)
     return all(
         knative.ready(name)
-        and (spa := reading.autoscaler(knative, name)) is not None
-        and is_stage_scale_up_ready(spa, each)
+        and ((spa := reading.autoscaler(knative, name)) is None or is_stage_scale_up_ready(spa, each))
         for name, each in up.items()
     )
 
@@ -209,7 +210,7 @@ def settled(knative: Knative) -> tuple[Write, ...]:
     """What is left to do at the end: final bounds of what stays and of what is drained, and the traffic."""
     stays = reading.names(knative.record.spec.target_revisions)
     found: list[Write] = [*shifted(knative)]
-    for name in sorted(stays & knative.revisions.keys() & knative.spas.keys()):
+    for name in sorted(stays & knative.revisions.keys() & _staged(knative)):
         found += lacking(knative, name, bounds.unmarked(bounds.final(knative, name)))
     return (*found, *drained(knative, stays))
 
@@ -218,16 +219,22 @@ def drained(knative: Knative, kept: set[str]) -> tuple[Write, ...]:
     """What the revisions lack that have bounds of a stage, and are none of its own any more."""
     found: list[Write] = []
     held = set(record.newcomers(knative))
-    for name in sorted(knative.spas.keys() - kept - held):
+    for name in sorted(_staged(knative) - kept - held):
         if name not in knative.revisions:
             found.append(Drop(name))
         elif _empty(knative, name):
-            final = bounds.final(knative, name)
-            if bounds.standing(knative, name) != final:
-                found.append(RevisionBounds(name, final))
+            found += _given_back(knative, name)
         elif not _laden(knative, name):
             found += lacking(knative, name, DRAINED)
     return tuple(found)
+
+
+def _staged(knative: Knative) -> set[str]:
+    """The revisions with bounds of a stage, also of one whose StagePodAutoscaler somebody deleted."""
+    changed = (
+        name for name in knative.revisions if bounds.final(knative, name) != bounds.standing(knative, name)
+    )
+    return {*knative.spas, *changed}
 
 
 def _empty(knative: Knative, name: str) -> bool:
@@ -251,11 +258,17 @@ def _left(knative: Knative, name: str) -> int:
 
 def released(knative: Knative) -> tuple[Write, ...]:
     """What it takes to leave a service as people asked: the final bounds of all revisions."""
-    return tuple(
-        RevisionBounds(name, final)
-        for name in sorted(knative.revisions)
-        if (final := bounds.final(knative, name)) != bounds.standing(knative, name)
-    )
+    return tuple(each for name in sorted(knative.revisions) for each in _given_back(knative, name))
+
+
+def _given_back(knative: Knative, name: str) -> list[Write]:
+    """The final bounds of a revision, on record first: what farmd has written is nobody else's any more."""
+    spa, final = knative.spas.get(name), bounds.final(knative, name)
+    if final == bounds.standing(knative, name):
+        return []
+    known = spa is not None and spa.metadata.annotations.get(FINAL) == written(final)
+    record = [] if known else [StageBounds(name, bounds.unmarked(final), final)]
+    return [*record, RevisionBounds(name, final)]
 
 
 def falls(knative: Knative, write: Write) -> bool:

@@ -22,17 +22,6 @@ LATEST = "latest"
 Revisions = tuple[TargetRevision, ...]
 
 
-def latest(knative: Knative) -> str:
-    """The revision that the last template became; empty while Knative has not made it."""
-    configuration = knative.configuration
-    if configuration is None:
-        return ""
-    status = configuration.status
-    if status.observed_generation != configuration.metadata.generation:
-        return ""
-    return status.latest_created_revision_name
-
-
 def spelt(traffic: Iterable[TrafficTarget]) -> str:
     """What a person asks of the traffic, as one text. Entries for a tag alone are no shares."""
     shares = [each for each in traffic if each.percent is not None or not each.tag]
@@ -82,14 +71,14 @@ def target_revision(knative: Knative, newest: str, entry: TrafficTarget) -> Targ
 
 def final_target_revisions(knative: Knative, newest: str, traffic: Sequence[TrafficTarget]) -> Revisions:
     """Where the traffic must go. Of several entries one without a share for the latest revision goes first,
-    so that it is not the last one, which shrinks.
+    so that it is not the last one, which shrinks. Several entries for one revision are one.
     """
     wanted = [each for each in traffic if each.percent is not None or not each.tag]
     if not wanted:
         wanted = [TrafficTarget(latest_revision=True, percent=100)]
     if wanted[-1].latest_revision and wanted[-1].percent == 0:
         wanted = [wanted[-1], *wanted[:-1]]
-    return tuple(target_revision(knative, newest, each) for each in wanted)
+    return _merged(target_revision(knative, newest, each) for each in wanted)
 
 
 def initial_target_revisions(knative: Knative, newest: str) -> Revisions:
@@ -102,6 +91,11 @@ def initial_target_revisions(knative: Knative, newest: str) -> Revisions:
 
 def consolidate_traffic(revisions: Iterable[TargetRevision]) -> Revisions:
     """One entry for each revision, by name, with all of its shares (seed ``consolidateTraffic``)."""
+    return tuple(sorted(_merged(revisions), key=lambda each: each.revision_name))
+
+
+def _merged(revisions: Iterable[TargetRevision]) -> Revisions:
+    """One entry for each revision, in the order in which they are first named."""
     merged: dict[str, TargetRevision] = {}
     for each in revisions:
         had = merged.get(each.revision_name)
@@ -114,7 +108,7 @@ def consolidate_traffic(revisions: Iterable[TargetRevision]) -> Revisions:
             percent=sum(shares) if shares else None,
             latest_revision=bool(had.latest_revision or each.latest_revision),
         )
-    return tuple(merged[name] for name in sorted(merged))
+    return tuple(merged.values())
 
 
 def differs(before: Revisions, after: Revisions) -> bool:
@@ -160,6 +154,14 @@ def _stands(knative: Knative) -> Revisions:
 def serving(knative: Knative, name: str) -> bool:
     """Whether a revision has pods, and is ready."""
     return knative.ready(name) and (actual(knative, name) or 0) > 0
+
+
+def fresh(knative: Knative, revisions: Iterable[TargetRevision]) -> Revisions:
+    """The target revisions with the final bounds as they are now: somebody may have changed them since."""
+    return tuple(
+        bounded(each, final(knative, each.revision_name)) if each.revision_name in knative.revisions else each
+        for each in revisions
+    )
 
 
 def bounded(revision: TargetRevision, bounds: Bounds) -> TargetRevision:

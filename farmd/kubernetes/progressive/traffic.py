@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from farmd.kubernetes.managed import managers_of
+from farmd.kubernetes.progressive.bounds import final
 from farmd.kubernetes.progressive.conditions import LAST_STAGE_READY, known
 from farmd.kubernetes.progressive.model import Knative
 from farmd.kubernetes.progressive.objects import MANAGER, UNREACHABLE, TrafficTarget, routed
@@ -94,7 +95,8 @@ def _behind(knative: Knative, target: TargetRevision) -> bool:
 
     Those of a revision that no route reaches, as its autoscaler knows, are about to go: its least is ignored.
     """
-    name, least = target.revision_name, target.min_scale
+    name = target.revision_name
+    least = final(knative, name).least if name in knative.revisions else target.min_scale
     have, scale = actual(knative, name), knative.autoscalers.get(name)
     if name not in knative.spas or have is None:
         return True

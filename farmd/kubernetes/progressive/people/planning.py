@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from farmd.kubernetes.managed import ManagedFields
-from farmd.kubernetes.progressive import forecast, record, sync, targets
+from farmd.kubernetes.progressive import forecast, record, sync
 from farmd.kubernetes.progressive.model import Knative, Sync
 from farmd.kubernetes.progressive.objects import (
     SERVICES,
@@ -135,7 +135,7 @@ def planned(seen: Seen, base: Settings, asked: Service, *, pushes: bool = True) 
         InputInvalid: the template names a revision that is there.
     """
     knative = _asked(seen.knative, base, asked)
-    newest = targets.latest(knative)
+    newest = knative.newest
     if pushes:
         knative, newest = _pushed(knative, asked)
     plan = Planned(
