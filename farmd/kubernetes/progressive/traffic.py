@@ -114,7 +114,8 @@ def _behind(knative: Knative, target: TargetRevision) -> bool:
 def pinned(knative: Knative) -> tuple[TrafficTarget, ...]:
     """The traffic that the service is to have: by names; empty where nothing is ready to bear it.
 
-    The share of a revision that is not ready goes to the one that shrinks. Tags that people gave stay.
+    The share of a newcomer that is not ready goes to the one that shrinks; that of a former revision to none
+    that is drained, which would never be empty. Tags that people gave stay.
     """
     shares = _shares(knative)
     ready = [each for each in shares if knative.ready(each.revision_name)]
@@ -128,7 +129,10 @@ def pinned(knative: Knative) -> tuple[TrafficTarget, ...]:
         )
     missing = 100 - sum(map(_percent, merged.values()))
     if missing:
-        heir = min(merged.values(), key=lambda each: _HEIRS.index(each.direction))
+        grown = all(knative.ready(each.revision_name) for each in shares if each.direction in ("", "up"))
+        heir = min(
+            merged.values(), key=lambda each: (grown and not each.percent, _HEIRS.index(each.direction))
+        )
         merged[heir.revision_name] = replace(heir, percent=_percent(heir) + missing)
     entries = [replace(_entry(each), latest_revision=False, url=None) for each in merged.values()]
     return (*entries, *_tagged(knative, {each.tag for each in entries}))

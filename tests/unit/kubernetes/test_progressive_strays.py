@@ -100,6 +100,20 @@ def test_bounds_of_a_drained_revision_whose_stage_autoscaler_is_deleted_are_give
     world.rests(NEW)
 
 
+@EACH
+def test_the_share_of_a_revision_that_somebody_deletes_goes_to_none_that_is_drained(strategy: str) -> None:
+    world = resting(strategy, FREE, load=8)
+    world.push(FREE)
+    reached(world, {OLD: 50, NEW: 50})
+    world.push(FREE)
+    while not world.shares.get(NEWER):
+        world.step()
+        world.cycle()
+    del world.revisions[OLD], world.final[OLD]
+    world.settle()
+    assert world.shares == {NEWER: 100}, world.seen()
+
+
 def test_no_stage_waits_for_a_stage_autoscaler_that_somebody_deletes_between_two_stages() -> None:
     world = resting("availability")
     world.push(SIZE)
