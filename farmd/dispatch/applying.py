@@ -87,10 +87,13 @@ def keep(shot: Snapshot, entries: Iterable[Entry]) -> Applied:
 def _change(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
     """An object of the app's own: as its file says, and ready."""
     ref = str(entry.ref)
-    if live.busy:
-        found.waiting[ref] = live.busy
-    elif live.verdict == "failed":
+    once = entry.apply == "once" and live.seq == shot.state.seq  # it may go as soon as it ended
+    if live.verdict == "failed" and (once or not live.busy):
         found.failed = found.failed or f"{ref}: {live.why}"
+    elif live.busy:
+        found.waiting[ref] = live.busy
+        if once and live.verdict == "ready" and ref not in found.ended:
+            found.ended.append(ref)
     elif live.differs and live.fixed and shot.frozen is not None:
         found.waiting[ref] = f"frozen: {shot.frozen}"
     elif live.differs:

@@ -465,6 +465,18 @@ async def test_an_object_whose_kind_is_defined_and_not_served_is_unknown_and_not
         world.api.ask("DELETE", f"{base}/cols.shop.example")
 
 
+async def test_an_object_that_goes_is_busy_and_keeps_the_verdict_that_it_had(world: World) -> None:
+    app, document = world.app(), config(a="1")
+    document["metadata"]["finalizers"] = ["shop.example/hold"]
+    entry = await one(world, document)
+    await world.does(app, "create", entry)
+    world.api.ask("DELETE", path(world))
+    live = await world.look(app, entry)
+    assert live is not None
+    assert (live.verdict, live.busy) == ("ready", "is being deleted, held by shop.example/hold")
+    world.api.patch(path(world), {"metadata": {"finalizers": None}})
+
+
 async def test_a_namespace_that_goes_takes_nothing_new_and_says_so(world: World) -> None:
     app = world.app()
     name = f"{world.namespace}-going"

@@ -18,7 +18,7 @@ from farmd.kubernetes.apps.absence import absent
 from farmd.kubernetes.apps.api import Api, Object
 from farmd.kubernetes.apps.marks import mark_in, mark_of, marked
 from farmd.kubernetes.apps.scopes import unreferenced
-from farmd.kubernetes.apps.verdicts import judge
+from farmd.kubernetes.apps.verdicts import judge_last, leaving
 from farmd.kubernetes.apps.watching import Watching
 from farmd.kubernetes.errors import Invalid, KubernetesError, Unavailable
 from farmd.kubernetes.pace import MOST_IN_FLIGHT
@@ -187,9 +187,7 @@ class Sight:
             return known.live
         meta, mark = found["metadata"], mark_of(found)
         owner = marks.owner(found, self._cluster)
-        verdict, busy = judge(found), ""
-        if meta.get("deletionTimestamp"):
-            busy = verdict.why
+        verdict, busy = judge_last(found), leaving(found)
         differs: tuple[str, ...] = ()
         fixed, why = False, verdict.why
         if entry.document is not None and not busy and owner in ("", owner_of(self._app)):

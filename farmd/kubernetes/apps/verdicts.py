@@ -17,11 +17,23 @@ READY = Verdict("ready")
 
 def judge(found: Found) -> Verdict:
     """The verdict on an object as the server has it."""
+    going = leaving(found)
+    return Verdict("progressing", going) if going else judge_last(found)
+
+
+def leaving(found: Found) -> str:
+    """That an object is being deleted, and what holds it; empty: it is not."""
+    meta = found["metadata"]
+    if not meta.get("deletionTimestamp"):
+        return ""
+    left = ", ".join(meta.get("finalizers") or ())
+    return f"is being deleted{f', held by {left}' if left else ''}"
+
+
+def judge_last(found: Found) -> Verdict:
+    """How far an object is, or was when it began to go."""
     meta, status = found["metadata"], found.get("status")
     status = status if isinstance(status, Mapping) else {}
-    if meta.get("deletionTimestamp"):
-        left = ", ".join(meta.get("finalizers") or ())
-        return Verdict("progressing", f"is being deleted{f', held by {left}' if left else ''}")
     seen = status.get("observedGeneration")
     if isinstance(seen, int) and seen < meta.get("generation", 0):
         return Verdict("progressing", "its controller has not seen the last change")

@@ -235,6 +235,24 @@ def test_what_is_applied_once_and_goes_before_it_was_ready_is_made_again() -> No
     assert set(found.things) == {"job/load", "rc/db"}
 
 
+@pytest.mark.parametrize(
+    ("seq", "verdict", "ended", "failure"),
+    [(1, "ready", ["job/load"], ""), (1, "failed", [], "job/load: no"), (0, "ready", [], "")],
+    ids=["it ended well", "it failed", "it is of an earlier target"],
+)
+def test_what_is_applied_once_is_judged_also_while_it_goes(
+    seq: int, verdict: Any, ended: list[str], failure: str
+) -> None:
+    found = World()
+    found.apply("shop", entry("job/load", 1, apply="once"))
+    found.cycle("shop")
+    shot = found.snapshot("shop")
+    going = {"busy": "is being deleted", "verdict": verdict, "why": "no", "seq": seq}
+    live = {name: dataclasses.replace(each, **going) for name, each in shot.live.items()}
+    note = decide(dataclasses.replace(shot, live=live)).note or shot.state
+    assert (note.ended, note.failure) == (ended, failure)
+
+
 def test_a_new_revision_in_the_middle_of_a_step_makes_what_is_applied_once_anew() -> None:
     found = waiting(entry("job/load", 1, apply="once"), entry("rc/db", 1))
     found.apply("shop", entry("job/load", 1, apply="once"), entry("rc/db", 1), entry("rc/web", 1))
