@@ -159,7 +159,7 @@ def ours(bearer: Thing) -> bool:
 async def recording(
     transport: KubernetesTransport, namespace: str, kinds: Sequence[Resource] = WATCHED
 ) -> AsyncIterator[Recording]:
-    """Watch these kinds in a namespace that holds none of their objects yet."""
+    """Watch these kinds in a namespace that holds none of their objects; a watch that fell fails the test."""
     found = Recording()
     starts = [await _start(transport, kind, namespace) for kind in kinds]
     tasks = [
@@ -168,6 +168,8 @@ async def recording(
     ]
     try:
         yield found
+        for task in tasks:
+            assert not task.done(), task.exception()
     finally:
         for task in tasks:
             task.cancel()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import urllib.error
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -68,31 +69,38 @@ def test_what_is_checked_in_is_what_the_real_tool_renders(renderer: str) -> None
 
 @asynccontextmanager
 async def controlled(apps: Apps, life: Life) -> AsyncIterator[None]:
-    """Deployments and claims whose controllers, which do not run here, have done all that is asked."""
+    """Deployments and claims whose controllers, which do not run here, have done all that is asked; one that
+    fell fails the test.
+    """
 
     async def play() -> None:
         while True:
             if found := apps.there(f"deployments/{life.deployment}", DEPLOYMENTS):
                 count = found["spec"]["replicas"]
-                counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), count)
-                told(f"deployments/{life.deployment}", DEPLOYMENTS, found["metadata"]["generation"], counts)
+                counts = dict.fromkeys(
+                    ("replicas", "readyReplicas", "updatedReplicas", "availableReplicas"), count
+                )
+                status = {"observedGeneration": found["metadata"]["generation"], **counts}
+                told(f"deployments/{life.deployment}", DEPLOYMENTS, status)
             if "claim" in life.stays and apps.there(life.stays):
-                apps.api.patch(f"/api/v1/namespaces/{apps.namespace}/{life.stays}/status", BOUND)
+                told(life.stays, "/api/v1", {"phase": "Bound"})
             await asyncio.sleep(0.2)
 
-    def told(path: str, group: str, generation: int, counts: dict[str, int]) -> None:
-        status = {"observedGeneration": generation, "readyReplicas": counts["replicas"], **counts}
-        apps.api.patch(f"{group}/namespaces/{apps.namespace}/{path}/status", {"status": status})
+    def told(path: str, group: str, status: dict[str, Any]) -> None:
+        try:
+            apps.api.patch(f"{group}/namespaces/{apps.namespace}/{path}/status", {"status": status})
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code != 404:  # it may be gone again
+                raise
 
     task = asyncio.create_task(play())
     try:
         yield
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-BOUND = {"status": {"phase": "Bound"}}
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 @pytest.mark.parametrize("life", [KUSTOMIZE, CHART], ids=["kustomize", "helm"])
