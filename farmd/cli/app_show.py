@@ -14,14 +14,14 @@ from farmd.cli.options import command
 from farmd.cli.output import document, emit, show, text_table
 from farmd.dispatch.model import Live, owner_of
 from farmd.dispatch.revision import found
-from farmd.dispatch.standing import Kept, Standing, kept, lives, owned, standing, standings
+from farmd.dispatch.standing import Kept, Standing, kept, lives, naming, owned, standing, standings
 from farmd.dispatch.waiting import told
 from farmd.tables.apps import facts, plain_row
 from farmd.tables.apps import table as apps_table
 from farmd.tables.model import Column, Table, clean
 from store import selectors
-from store.apps import KIND, AppStore, Entry
-from store.errors import NotFound, RecordInvalid
+from store.apps import KIND, Entry
+from store.errors import NotFound
 
 APP = target("app", objects(KIND))
 
@@ -185,19 +185,8 @@ def _tell(row: _Object, where: str = "") -> None:
 
 
 async def _explain_object(invocation: Invocation, ref: str) -> None:
-    store = AppStore(invocation.client, invocation.keys)
-    apps, broken = await store.list()
-    unread, shown = [error.message for error in broken], 0
-    for name, stored in apps.items():
-        try:
-            wanted = await store.entries(name, stored.record.revision)
-        except (NotFound, RecordInvalid) as error:
-            unread.append(error.message)
-            continue
-        entries = {str(each.ref): each for each in wanted}
-        if (entry := entries.get(ref)) is None:
-            continue
-        shown += 1
+    shown, unread = await naming(invocation.call, ref)
+    for name, revision, entry in shown:
         now = await standing(invocation.call, name)
         async with looking(invocation, now, only=True) as outside:
             live = (await lives(_asking(invocation, now), {ref: entry}, outside, judged=True)).get(ref)
@@ -205,7 +194,7 @@ async def _explain_object(invocation: Invocation, ref: str) -> None:
         if invocation.settings.output in {"json", "yaml"}:
             emit(invocation, document("AppObject", {"app": name, **_plain_object(row)}))
             continue
-        _tell(row, f" in app/{name}, revision {stored.record.revision}")
+        _tell(row, f" in app/{name}, revision {revision}")
     for text in unread:
         invocation.say(text)
     if not shown:

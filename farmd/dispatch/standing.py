@@ -182,6 +182,26 @@ async def former(call: Call, now: Standing) -> dict[Ref, Entry]:
     return found
 
 
+async def naming(call: Call, ref: Ref) -> tuple[list[tuple[str, int, Entry]], list[str]]:
+    """The apps whose wanted revisions name an object, each with the revision and the entry, and one line for
+    each revision that cannot be read.
+    """
+    store = AppStore(call.client, call.keys)
+    apps, broken = await store.list()
+
+    async def one(name: str) -> tuple[str, int, Entry] | str | None:
+        revision = apps[name].record.revision
+        try:
+            entries = await store.entries(name, revision)
+        except (NotFound, RecordInvalid) as error:
+            return error.message
+        return next(((name, revision, each) for each in entries if str(each.ref) == ref), None)
+
+    told = await several(one, apps, AT_ONCE)
+    unread = [*(error.message for error in broken), *(each for each in told if isinstance(each, str))]
+    return [each for each in told if isinstance(each, tuple)], unread
+
+
 async def has_outside(call: Call, name: str) -> bool:
     """Whether an app may have objects in Kubernetes, by the revisions that may have left something; one
     without a name has none.

@@ -16,7 +16,7 @@ from farmd.dispatch.looking import noun_of, speaking
 from farmd.dispatch.model import Act, Live, Rehearsal
 from farmd.dispatch.preview import Preview
 from farmd.dispatch.revision import wanted
-from farmd.dispatch.standing import standing
+from farmd.dispatch.standing import naming, standing
 from farmd.replication.commands import RC
 from store import codec
 from store.apps import KIND, MAX_ADOPTED, App, AppStore, DispatchState, Entry, TypedReference, tracker
@@ -87,6 +87,32 @@ async def test_the_changes_of_many_records_are_prepared_side_by_side() -> None:
         async with asyncio.timeout(30):
             found = await changes.prepared(call, "shop", preview, {})
         assert found.keys() == {"rc/web", "rc/db"}
+
+
+async def test_whose_files_name_an_object_is_read_of_all_apps_side_by_side() -> None:
+    async with person() as call:
+        await applied(call, document("web"))
+        await applied(call, document("db"), name="next")
+        await applied(call, document("old"), name="last")
+        await call.client.delete(KEYS.tracker("last", 1))
+        keys, asked, read = (
+            {KEYS.tracker(app, 1) for app in ("shop", "next", "last")},
+            set[str](),
+            call.client.read,
+        )
+
+        async def together(key: str) -> Any:
+            """Answer for no revision before all are asked for."""
+            asked.update({key} & keys)
+            while key in keys and asked != keys:
+                await asyncio.sleep(0)
+            return await read(key)
+
+        call.client.read = together  # type: ignore[method-assign]
+        async with asyncio.timeout(30):
+            found, unread = await naming(call, "rc/db")
+        assert [(app, str(entry.ref)) for app, _, entry in found] == [("next", "rc/db")]
+        assert unread == ["app 'last' has no revision 1"]
 
 
 async def test_d1_a_revision_is_recorded_with_its_tracker_before_any_object_is_touched() -> None:
