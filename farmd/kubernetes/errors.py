@@ -130,7 +130,7 @@ class Gone(KubernetesError):
 
 
 class Invalid(KubernetesError):
-    """422 or 400: the object or the request is not acceptable, and will not become so."""
+    """422, 400 or ``_UNTYPED``: the object or the request is not acceptable, and will not become so."""
 
     code = "kubernetes_invalid"
 
@@ -178,6 +178,10 @@ _BY_STATUS: dict[int, type[KubernetesError]] = {
 }
 
 
+# An apply of a field that the kind has not, or not so, is answered with 500, before anything is written.
+_UNTYPED = "failed to create typed patch object"
+
+
 def error_of(status: int, body: bytes, what: str, *, write: bool) -> KubernetesError:
     """The error of an answer; ``what`` is the request in words: ``POST /api/v1/…``."""
     try:
@@ -189,6 +193,8 @@ def error_of(status: int, body: bytes, what: str, *, write: bool) -> KubernetesE
         kind = AlreadyExists
     elif any(each.reason == "FieldManagerConflict" for each in told.causes):
         kind = FieldsTaken
+    elif told.message.startswith(_UNTYPED):
+        kind = Invalid
     elif kind is None and status >= 500:
         kind = UnknownOutcome if write else Unavailable
     text = " ".join(told.message.split()) or "no reason given"

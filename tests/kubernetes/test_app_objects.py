@@ -465,6 +465,25 @@ async def test_an_object_whose_kind_is_defined_and_not_served_is_unknown_and_not
         world.api.ask("DELETE", f"{base}/cols.shop.example")
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [("data", {"a": 1}, "expected string"), ("dara", {"a": "1"}, "field not declared")],
+)
+async def test_a_field_that_the_kind_has_not_or_not_so_is_refused_and_not_unknown(
+    world: World, field: str, value: Any, told: str
+) -> None:
+    app, entry = world.app(), await one(world, config() | {field: value})
+    rehearsed = await app.rehearse(Act("create", entry.ref, entry))
+    assert told in rehearsed.refused
+    assert told in (await world.does(app, "create", entry))[str(entry.ref)]
+    good = await one(world, config(a="1"))
+    await world.does(app, "create", good)
+    live = await world.look(app, entry)
+    assert live is not None
+    assert told in live.busy
+    assert live.denied
+
+
 async def test_an_object_that_goes_is_busy_and_keeps_the_verdict_that_it_had(world: World) -> None:
     app, document = world.app(), config(a="1")
     document["metadata"]["finalizers"] = ["shop.example/hold"]
