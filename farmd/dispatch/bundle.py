@@ -141,7 +141,9 @@ def render_settings(name: str, app: App) -> dict[str, Any]:
 
 
 def _items(data: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
-    """One document, or the items of a List as ``kubectl get -o yaml`` prints it."""
+    """One document, or the items of a List as ``kubectl get -o yaml`` prints it, or of a ConfigMapList, whose
+    items need not say what they are.
+    """
     if not isinstance(data, dict):
         refuse(f"{where}: document", shown(data), "a mapping with apiVersion and kind")
     api, kind = data.get("apiVersion"), data.get("kind")
@@ -152,12 +154,15 @@ def _items(data: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
         refuse(f"{where}: apiVersion", shown(api), expected, field="apiVersion")
     if not isinstance(kind, str) or not kind:
         refuse(f"{where}: kind", shown(kind), "the kind of the object", field="kind")
-    if api == "v1" and kind == "List":
-        items = data.get("items") or []
-        if not isinstance(items, list):
-            refuse(f"{where}: items", shown(items), "a list", field="items")
-        return [pair for at, each in enumerate(items) for pair in _items(each, f"{where}: items[{at}]")]
-    return [(where, data)]
+    if (api, kind) != ("v1", "List") and not (kind.endswith("List") and "items" in data):
+        return [(where, data)]
+    items, inner = data.get("items") or [], kind.removesuffix("List")
+    if not isinstance(items, list):
+        refuse(f"{where}: items", shown(items), "a list", field="items")
+    if inner:
+        usual = {"apiVersion": api, "kind": inner}
+        items = [{**usual, **each} if isinstance(each, dict) else each for each in items]
+    return [pair for at, each in enumerate(items) for pair in _items(each, f"{where}: items[{at}]")]
 
 
 def _app(reading: _Reading, data: dict[str, Any], where: str) -> None:

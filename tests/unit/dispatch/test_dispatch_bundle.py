@@ -178,6 +178,24 @@ def test_what_a_server_wrote_into_an_object_is_left_out() -> None:
     }
 
 
+def test_a_list_of_one_kind_is_its_objects_as_kubectl_takes_it() -> None:
+    maps = [{"metadata": {"name": name, "namespace": "n"}} for name in "ab"]
+    listed = {"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": maps}
+    assert [str(entry.ref) for entry in of(json.dumps(listed)).entries] == [
+        "configmap.core/n/a",
+        "configmap.core/n/b",
+    ]
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "a", "namespace": "n"},
+    }
+    roles = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleList", "items": [role]}
+    assert one(json.dumps(roles)).document == role
+    with pytest.raises(InputInvalid, match=r"items\[0\]: document: found 'a'"):
+        of(json.dumps({**listed, "items": ["a"]}))
+
+
 def test_the_apps_document_has_its_settings_and_the_command_line_wins() -> None:
     app = "apiVersion: farmd/v1\nkind: app\nname: shop\nnamespace: shop\ndeadline: 2m\nprune: true\n"
     found = of(CONFIG, app, prune=False)
