@@ -211,7 +211,9 @@ class AppStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def progress(self) -> str:
-        """The phase, the wave, and how many objects are ready."""
+        """The phase, the wave, and how many objects are ready; without a phase nothing could be planned."""
+        if not self.phase:
+            return self.state
         wave = f", wave {self.wave} of {self.waves}" if self.waves > 1 else ""
         return f"{self.phase}{wave}, {self.ready} of {self.objects} ready"
 

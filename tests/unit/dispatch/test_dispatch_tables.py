@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from farmd.dispatch.standing import Standing, owned, standing, standings
+from farmd.dispatch.waiting import told
 from farmd.tables.apps import table
 from store.apps import App, AppStatus, DispatchState
 from store.consul.client import ConsulClient
@@ -30,6 +31,11 @@ def test_objects_of_the_revision_that_is_back_are_counted_as_that_ones() -> None
     status = AppStatus(state="blocked", record=7, effective=1, reached=1, objects=1, ready=1)
     found = cells(app(state, status, on_failure="rollback"))
     assert (found["REVISION"], found["REACHED"], found["READY"]) == ("2", "1", "1/1 of revision 1")
+
+
+def test_an_app_of_which_nothing_could_be_planned_is_blocked_and_counts_nothing() -> None:
+    status = AppStatus(state="blocked", reason="rc/a: its record does not decode", record=7)
+    assert told(app(DispatchState(), status)) == "blocked: rc/a: its record does not decode"
 
 
 def test_what_a_farm_told_of_an_earlier_record_is_not_told_of_this_one() -> None:
