@@ -179,7 +179,7 @@ _BY_STATUS: dict[int, type[KubernetesError]] = {
 
 
 # An apply of a field that the kind has not, or not so, is answered with 500, before anything is written.
-_UNTYPED = "failed to create typed patch object"
+_UNTYPED = ("failed to create typed patch object", "failed to convert new object")
 
 
 def error_of(status: int, body: bytes, what: str, *, write: bool) -> KubernetesError:

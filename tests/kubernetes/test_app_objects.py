@@ -467,7 +467,11 @@ async def test_an_object_whose_kind_is_defined_and_not_served_is_unknown_and_not
 
 @pytest.mark.parametrize(
     ("field", "value", "told"),
-    [("data", {"a": 1}, "expected string"), ("dara", {"a": "1"}, "field not declared")],
+    [
+        ("data", {"a": 1}, "expected string"),
+        ("dara", {"a": "1"}, "field not declared"),
+        ("binaryData", {"a": "no base64"}, "illegal base64"),
+    ],
 )
 async def test_a_field_that_the_kind_has_not_or_not_so_is_refused_and_not_unknown(
     world: World, field: str, value: Any, told: str
