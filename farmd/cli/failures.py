@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from farmd.runtime import errors as ours
+from farmd.tables.model import clean
 from scheduler.errors import SchedulerError
 from store import errors
 
@@ -82,9 +83,9 @@ def report(error: Exception, verbose: bool) -> int:
     if code is None:
         raise error
     message = str(getattr(error, "message", error))
-    click.echo(f"farmctl: {' '.join(message.split())}", err=True)
+    click.echo(f"farmctl: {clean(' '.join(message.split()))}", err=True)
     if advice := hint(error):
-        click.echo(f"hint: {advice}", err=True)
+        click.echo(f"hint: {clean(advice)}", err=True)
     if verbose:
         click.echo(f"code: {getattr(error, 'code', '')}", err=True)
         for name, value in getattr(error, "fields", {}).items():

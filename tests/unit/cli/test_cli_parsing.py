@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from farmd.cli.failures import exit_code, hint
+from farmd.cli.failures import exit_code, hint, report
 from farmd.cli.main import farmctl, run
 from farmd.cli.options import Duration, command
 from farmd.cli.settings import Settings
@@ -235,3 +235,12 @@ def test_an_errors_own_hint_wins() -> None:
     assert hint(errors.NoLeader("x", hint="mine")) == "mine"
     assert "leader" in hint(errors.NoLeader("x"))
     assert hint(ours.WaitTimeout("x", hint="wait more")) == "wait more"
+
+
+def test_an_error_says_no_control_characters_of_others_to_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)
+    told = ours.EndedOtherwise("job/a failed: \x1b[2J\nno", hint="ask \x1b[31mada")
+    assert report(told, verbose=False) == 9
+    assert capsys.readouterr().err == "farmctl: job/a failed:  [2J no\nhint: ask  [31mada\n"
