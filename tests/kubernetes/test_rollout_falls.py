@@ -9,16 +9,24 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from farmd.kubernetes.errors import Unavailable, UnknownOutcome
+from farmd.kubernetes.progressive.objects import SERVICES
 from farmd.kubernetes.transport import KubernetesTransport, Request
+from tests.fault.farm_process import FarmProcess, Nursery
 from tests.fleet import in_time
 from tests.kubeconfigs import kubeconfig
+from tests.kubernetes.knative_world import Thing
 from tests.kubernetes.rollouts import Rollouts
-from tests.kubernetes.test_rollout_history import NEW, OLD, kept, pushed
+from tests.kubernetes.test_rollout_history import NEW, OLD, THIRD, kept, pushed
+from tests.kubernetes_server import ApiServer, Etcd
+from tests.mortal import bury
 from tests.proxy import Proxy
 from tests.proxy_holds import Seen
 
@@ -68,6 +76,46 @@ def shifts(seen: Seen) -> bool:
     return seen.method == "PATCH" and seen.path.endswith("/services/web")
 
 
+async def farm_process(idle: Rollouts, nursery: Nursery, way: Through, folder: Path) -> FarmProcess:
+    """A farm as a process, which asks the API server by way of a proxy."""
+    path = folder / "kubeconfig"
+    path.write_text(way.kubeconfig("admin"))
+    section = {"kubeconfig": str(path), "name": idle.namespace, "namespaces": [idle.namespace]}
+    start = partial(nursery.farm, kinds=("progressive",), kubernetes=section)
+    return await asyncio.to_thread(start, idle.consul, "mortal", idle.cluster.keys)
+
+
+def asked(thing: Thing) -> int:
+    """The newcomer's share as a version of the service has it."""
+    return sum(
+        each.get("percent", 0) for each in thing.spec.get("traffic", ()) if each["revisionName"] == NEW
+    )
+
+
+async def test_a_farm_that_is_stopped_before_it_shifts_traffic_takes_none_from_its_heir_when_it_wakes(
+    idle: Rollouts, api: Any, nursery: Nursery, tmp_path: Path
+) -> None:
+    async with Proxy(api.url.removeprefix("https://"), tls=api.login()) as proxy:
+        farm = await farm_process(idle, nursery, Through(proxy), tmp_path)
+        await pushed(idle, 1, 4)
+        await idle.until("the first revision", lambda: idle.rests(OLD, 4))
+        hold = proxy.hold(lambda seen: shifts(seen) and b'"percent":25' in seen.body)
+        await pushed(idle, 2, 4, 25)
+        await in_time(hold.reached.wait())
+        farm.pause()
+        await idle.farm("heir")
+        await bury(idle.cluster)
+        await idle.until("the heir's second stage", lambda: idle.traffic().get(NEW) == 50)
+        farm.resume()
+        hold.release()
+        await in_time(hold.finished.wait())
+        await idle.until("the second revision", lambda: idle.rests(NEW, 4))
+        await farm.end()
+    found = list(map(asked, idle.recorded.of(SERVICES, "web")))
+    assert found == sorted(found)
+    kept(idle)
+
+
 @pytest.mark.parametrize("done", [False, True])
 async def test_a_server_that_restarts_in_the_middle_of_a_shift_delays_the_rollout_alone(
     idle: Rollouts, api: Any, *, done: bool
@@ -91,6 +139,31 @@ async def test_a_server_that_restarts_in_the_middle_of_a_shift_delays_the_rollou
         await idle.until("no pods of the first", lambda: not idle.play.pods(OLD))
         kept(idle)
         await idle.close()
+
+
+async def test_a_push_while_the_api_server_is_away_is_the_target_once_it_is_back_and_its_past_forgotten(
+    idle: Rollouts, etcd: Etcd
+) -> None:
+    with ApiServer(etcd, "--watch-cache=false") as server, capture_logs() as told:
+        async with Proxy(server.url.removeprefix("https://"), tls=server.login()) as proxy:
+            idle.way = Through(proxy)
+            await idle.farm("first")
+            await pushed(idle, 1, 4)
+            await idle.until("the first revision", lambda: idle.rests(OLD, 4))
+            await pushed(idle, 2, 4, 25)
+            await idle.until("a stage", lambda: idle.traffic().get(NEW) == 25)
+            proxy.freeze()  # watches hang until they break, and begin anew at once where they were
+            await asyncio.to_thread(server.stop)
+            await pushed(idle, 3, 4, 25)
+            await idle.until("pods of the third", lambda: idle.pods(THIRD) == 4)
+            await asyncio.to_thread(etcd.compact)
+            await asyncio.to_thread(server.start)
+            proxy.thaw()
+            await idle.until("the third revision", lambda: idle.rests(THIRD, 4))
+            await idle.until("no others", lambda: not idle.play.pods(OLD) and not idle.play.pods(NEW))
+            assert "informer.gone" in {line["event"] for line in told}
+            kept(idle)
+            await idle.close()
 
 
 async def inherited(rollouts: Rollouts, k: int, *, done: bool, ended: Callable[[], bool]) -> int:
