@@ -5,13 +5,18 @@ One revision under two names, revisions that a later push passed over, objects t
 
 from __future__ import annotations
 
+import dataclasses
+import random
+
 import pytest
 
 from farmd.kubernetes.progressive import reading
 from farmd.kubernetes.progressive.model import Bounds
 from farmd.kubernetes.progressive.objects import MIN_SCALE, PAUSED, RETRY, REVERT
+from farmd.kubernetes.progressive.people import view
+from farmd.kubernetes.progressive.people.found import Seen
 from farmd.kubernetes.progressive.settings import Settings
-from tests.knative_model import LATEST, Scale
+from tests.knative_model import LATEST, Scale, World
 from tests.knative_worlds import FREE, entry
 from tests.unit.kubernetes.test_progressive_properties import NEW, OLD, Checked
 from tests.unit.kubernetes.test_progressive_words import blocked, reached
@@ -160,3 +165,10 @@ def test_a_release_gives_back_a_bound_that_somebody_changed_right_before_it() ->
     world.enabled = False
     world.settle()
     assert world.revisions[OLD].bounds == Bounds(4, 5)
+
+
+def test_a_service_beside_a_record_that_is_nobody_s_is_shown_as_blocked() -> None:
+    world = World(random.Random(1), Settings())
+    row = view.row(Seen(dataclasses.replace(world.snapshot(), ownerless=True)))
+    assert row.phase == "blocked"
+    assert row.reason == "RolloutOrchestrator web: found no owner, expected the service web: delete it"

@@ -64,12 +64,13 @@ def row(seen: Seen) -> RolloutRow:
 
 def phase(knative: Knative, planned: Plan) -> str:
     """One word: off, waiting, done, moving, back, paused, halted or blocked."""
-    if knative.orchestrator is None:
-        return "waiting" if knative.service.enabled else "off"
-    if RELEASED in knative.record.metadata.annotations:
+    there = knative.orchestrator
+    if (RELEASED in there.metadata.annotations) if there is not None else not knative.service.enabled:
         return "off"
     if planned.blocked is not None:
         return {"paused": "paused", "failed": "halted"}.get(planned.blocked.code, "blocked")
+    if there is None:
+        return "waiting"
     if reading.rollout(knative).ready is True:
         return "done"
     return "back" if record.back(knative) else "moving"
