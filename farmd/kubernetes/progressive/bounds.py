@@ -136,8 +136,8 @@ def others(knative: Knative, name: str) -> set[tuple[str, str]]:
 
 
 def _recorded(knative: Knative, name: str) -> Bounds:
-    """The final bounds on record: of the StagePodAutoscaler, or, if somebody deleted that, of the lists. The
-    newest revision, which they may not name, came from the template.
+    """The final bounds on record: of the StagePodAutoscaler, or, if somebody deleted that, of the lists. Then
+    a newest revision that was held back has those of the template.
     """
     spa = knative.spas.get(name)
     if spa is not None and (text := spa.metadata.annotations.get(FINAL)) is not None:
@@ -147,9 +147,9 @@ def _recorded(knative: Knative, name: str) -> Bounds:
         for each in (*spec.target_revisions, *spec.initial_revisions, *spec.stage_target_revisions):
             if each.revision_name == name:
                 return Bounds(each.min_scale, each.max_scale)
-        if name == knative.newest:
-            return read_service_bounds(knative.service)
-    return standing(knative, name)
+    stands, template = standing(knative, name), read_service_bounds(knative.service)
+    held = [merge(template, stage) for stage in (DRAINED, Bounds(1, template.most), Bounds(1, 1))]
+    return template if name == knative.newest and stands in held else stands
 
 
 def written(bounds: Bounds) -> str:

@@ -257,8 +257,14 @@ def _left(knative: Knative, name: str) -> int:
 
 
 def released(knative: Knative) -> tuple[Write, ...]:
-    """What it takes to leave a service as people asked: the final bounds of all revisions."""
-    return tuple(each for name in sorted(knative.revisions) for each in _given_back(knative, name))
+    """What it takes to leave a service as people asked: the final bounds of all revisions, and no stage's on
+    record, which a pause would bring back.
+    """
+    return tuple(
+        each
+        for name in sorted(_staged(knative) & knative.revisions.keys())
+        for each in lacking(knative, name, bounds.unmarked(bounds.final(knative, name)))
+    )
 
 
 def _given_back(knative: Knative, name: str) -> list[Write]:

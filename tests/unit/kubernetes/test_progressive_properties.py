@@ -64,8 +64,9 @@ class Checked(World):
         assert not final.most or (write.bounds.most or math.inf) <= final.most
         before = self.revisions[write.revision].bounds
         falls = (write.bounds.least or 0) < (before.least or 0)
-        if self.settings.strategy == "availability" and falls and self.shares.get(write.revision):
-            shown, due = self.shares, routed(self.traffic)
+        shown, due = self.shares, routed(self.traffic)
+        shrinks = due.get(write.revision, 0) <= shown.get(write.revision, 0)
+        if self.settings.strategy == "availability" and falls and shrinks and shown.get(write.revision):
             assert {name: each for name, each in shown.items() if each} == {
                 name: each for name, each in due.items() if each
             }

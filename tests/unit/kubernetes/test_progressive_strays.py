@@ -90,6 +90,32 @@ def test_bounds_of_a_held_revision_whose_stage_autoscaler_is_deleted_are_the_tem
     world.rests(NEW)
 
 
+def test_bounds_of_a_held_revision_whose_record_is_deleted_are_the_template_s() -> None:
+    world = resting("availability")
+    world.frozen = "somebody doubts it"
+    world.push(SIZE)
+    while world.revisions[NEW].bounds == SIZE:
+        world.step()
+        world.cycle()
+    world.record, world.spas, world.frozen = None, {}, None
+    world.pin(*LATEST)
+    world.settle()
+    world.rests(NEW)
+
+
+def test_bounds_that_somebody_gave_the_newest_revision_outlast_its_record() -> None:
+    world = resting("availability")
+    world.push(SIZE)
+    reached(world, {OLD: 50, NEW: 50})
+    world.revisions[NEW].bounds, world.revisions[NEW].own = Bounds(2, 5), {MIN_SCALE}
+    world.final[NEW] = Bounds(4, 5)
+    world.say(REVERT, "1")
+    world.settle()
+    world.record, world.spas = None, {}
+    world.settle()
+    assert world.revisions[NEW].bounds == Bounds(4, 5)
+
+
 def test_bounds_of_a_drained_revision_whose_stage_autoscaler_is_deleted_are_given_back() -> None:
     world = resting("availability")
     world.push(SIZE)
@@ -152,6 +178,22 @@ def test_a_former_revision_that_somebody_deletes_before_its_first_stage_holds_no
     del world.revisions[OLD], world.final[OLD]
     world.settle()
     assert world.shares == {NEW: 100}
+
+
+def test_a_pause_that_outlasts_a_release_keeps_no_bounds_of_a_stage_before_it() -> None:
+    world = resting("availability")
+    world.say(PAUSED, "true")
+    world.push(SIZE)
+    world.pin(*LATEST)
+    while world.shares != {NEW: 100}:
+        world.step()
+        world.cycle()
+    world.enabled = False
+    world.settle()
+    assert world.revisions[NEW].bounds == SIZE
+    world.enabled = True
+    assert blocked(world).startswith("paused")
+    assert world.revisions[NEW].bounds == SIZE
 
 
 def test_a_release_gives_back_a_bound_that_somebody_changed_right_before_it() -> None:
