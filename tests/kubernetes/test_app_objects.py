@@ -706,6 +706,33 @@ async def test_what_no_watch_shows_is_looked_at_again_soon_and_what_one_shows_is
     assert (live.verdict, live.settles) == ("progressing", LOOK_AGAIN_SECONDS)
 
 
+async def test_what_was_read_and_is_not_there_is_gone_whatever_a_watch_in_doubt_still_shows(
+    world: World,
+) -> None:
+    """A definition that goes may take its objects along before their watch has told of it."""
+    watching = Watching(world.transport, (world.namespace,), SystemClock(), system_rng())
+    api = Api(world.transport, Discovery(world.transport), "shop", lambda: 10.0, impersonate=False)
+    entry = await one(world, config(a="1"))
+    app = Applicator(api, "shop", CLUSTER, SystemClock(), watching)
+    ref = str(entry.ref)
+    try:
+        await world.does(app, "create", entry)
+
+        async def shown() -> bool:
+            return ref in await app.read({}, False)
+
+        await eventually(shown, what="the watch shows the object")
+    finally:
+        await watching.close()
+    world.api.ask("DELETE", path(world))
+    (informer,) = watching._watches.values()
+    informer.doubt, informer.denied = "403: forbidden", True
+    assert ref in await app.read({}, False)
+    assert await app.read({ref: entry}, False) == {}
+    informer.doubt, informer.denied = "404: page not found", False
+    assert await app.read({}, False) == {}
+
+
 async def test_an_object_is_never_older_than_the_moment_at_which_it_was_made(world: World) -> None:
     """The server tells the second alone; else what came late would look older than the target."""
     app, entry = world.app(), await one(world, config(a="1"))

@@ -84,7 +84,8 @@ class Sight:
         found |= {str(live.ref): live for live in looks if live is not None}
         self._known = {ref: known for ref, known in self._known.items() if ref in entries}
         self._answers = {ref: answer for ref, answer in self._answers.items() if ref in entries}
-        return {**self._others(found.values()), **found}
+        others = self._others(found.values())  # what was read and is not there is gone, whatever they show
+        return {**{ref: live for ref, live in others.items() if ref not in entries}, **found}
 
     def _others(self, found: Iterable[Live]) -> dict[Ref, Live]:
         """What bears the app's label besides these, as the watches show it: perhaps what a stopped owner

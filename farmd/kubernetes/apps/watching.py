@@ -111,10 +111,11 @@ class Watching:
         return await objects.names(namespace, most)
 
     def marked(self, resources: Iterable[Resource], app: str) -> Iterable[tuple[Resource, ObjectMeta]]:
-        """The objects of these resources that bear an app's label."""
+        """The objects of these resources that bear an app's label; none of a kind that is not served."""
         for resource in resources:
             for informer in self._of(resource):
-                for each in informer.store.owned_by(app):
+                unserved = informer.doubt and not informer.denied
+                for each in () if unserved else informer.store.owned_by(app):
                     yield resource, each.metadata
 
     def _of(self, resource: Resource) -> Iterable[Informer[Marked]]:
