@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, islice
 
 from farmd.dispatch.model import Act, Plan, Ref, Snapshot, owner_of
 from farmd.dispatch.order import steps
@@ -14,6 +14,8 @@ from store.apps import AppStatus, DispatchState, ObjectStatus
 from store.ports import Clock
 
 TOLD = 20
+# Bytes of the objects of one verb in an audit record, which shares a transaction with the app's state.
+MOST_TOLD = 100_000
 PATIENCE_SECONDS = 600.0
 # That nothing could be planned, or a plan not be carried out.
 OBSTRUCTED = "obstructed"
@@ -69,7 +71,15 @@ def acts(done: Iterable[Act]) -> dict[str, int | str | bool]:
     found: dict[str, list[str]] = {}
     for act in done:
         found.setdefault(act.verb, []).append(str(act.ref))
-    return {verb: ", ".join(refs) for verb, refs in found.items()}
+    return {verb: _cut(refs) for verb, refs in found.items()}
+
+
+def _cut(refs: Sequence[str]) -> str:
+    """These objects as text, as many as an audit record may tell of."""
+    ends = accumulate(len(ref) + 2 for ref in refs)
+    shown = sum(end <= MOST_TOLD for end in ends)
+    rest = len(refs) - shown
+    return ", ".join([*refs[:shown], *([f"and {rest} more"] if rest else [])])
 
 
 def noted(before: DispatchState, after: DispatchState) -> dict[str, int | str | bool]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from farmd.dispatch import report
+from farmd.dispatch.model import Act
 from farmd.dispatch.standing import Standing, owned, standing, standings
 from farmd.dispatch.waiting import told
 from farmd.tables.apps import table
-from store.apps import App, AppStatus, DispatchState
+from store.apps import MAX_ENTRIES, App, AppStatus, DispatchState, TypedReference
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
 from store.entry import Stored
@@ -36,6 +38,17 @@ def test_objects_of_the_revision_that_is_back_are_counted_as_that_ones() -> None
 def test_an_app_of_which_nothing_could_be_planned_is_blocked_and_counts_nothing() -> None:
     status = AppStatus(state="blocked", reason="rc/a: its record does not decode", record=7)
     assert told(app(DispatchState(), status)) == "blocked: rc/a: its record does not decode"
+
+
+def test_the_audit_of_a_step_fits_into_its_transaction_however_long_the_names_are() -> None:
+    places = {"api_version": "v1", "kind": "ConfigMap", "namespace": "n" * 63}
+    refs = [TypedReference(name=f"{at:0253}", **places) for at in range(MAX_ENTRIES)]
+    found = report.acts([*(Act("create", ref) for ref in refs), Act("remove", refs[0])])
+    create = str(found["create"])
+    assert len(create) <= report.MOST_TOLD + 20
+    shown = create.count(", ")
+    assert create.endswith(f", and {MAX_ENTRIES - shown} more")
+    assert found["remove"] == str(refs[0])
 
 
 def test_what_a_farm_told_of_an_earlier_record_is_not_told_of_this_one() -> None:
