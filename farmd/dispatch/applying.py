@@ -13,6 +13,8 @@ from store.words import listed
 # Whoever writes a field again as often as this in this time is another writer, whom repairs would only fight.
 REPAIRS = 3
 REPAIR_SECONDS = 600.0
+# So many fields are counted, which fit into the app's state; whoever writes more is told of by these.
+COUNTED = 500
 
 
 @dataclass(slots=True)
@@ -142,8 +144,9 @@ def _repair(shot: Snapshot, act: Act, fields: Sequence[str], found: Applied) -> 
         text = f"{listed(often)} was repaired {REPAIRS} times in {REPAIR_SECONDS / 60:g} minutes"
         found.contended[ref] = f"{text}, and is written otherwise again{by}"
         return
-    for name in fields:
-        found.repairs.setdefault(f"{ref} {name}", []).append(shot.now)
+    for name in (f"{ref} {name}" for name in fields):
+        if name in found.repairs or len(found.repairs) < COUNTED:
+            found.repairs.setdefault(name, []).append(shot.now)
     found.acts.append(act)
 
 

@@ -11,6 +11,7 @@ import pytest
 from farmd.dispatch.model import Live
 from farmd.dispatch.order import steps
 from farmd.dispatch.plan import decide, revisions
+from store import codec
 from store.apps import MAX_ENTRIES, App, DispatchState, Entry
 from store.errors import InputInvalid
 from tests.app_worlds import World, entry, ref, world
@@ -495,6 +496,16 @@ def test_a_field_that_somebody_else_writes_again_and_again_is_left_and_told() ->
     found.now += 601
     found.run()
     assert found.things["rc/web"].fields == {"value": 1}
+
+
+def test_all_objects_that_somebody_took_away_are_made_again_and_the_state_fits_into_its_record() -> None:
+    long = [entry(f"rc/{at:0253}") for at in range(MAX_ENTRIES)]
+    found = world(tuple(long))
+    for _ in range(2):
+        found.things.clear()
+        found.run()
+        assert len(found.things) == MAX_ENTRIES
+        assert len(codec.encode(found.apps["shop"].state)) < 256 * 1024
 
 
 def test_repairs_may_be_off() -> None:
