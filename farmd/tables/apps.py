@@ -47,8 +47,8 @@ def state(now: Standing) -> str:
 
 
 def ready(now: Standing) -> str:
-    """How many objects are as the revision that is applied says, of how many; ``-`` where nobody looked."""
-    if now.stored is None or now.status is None or not now.reported:
+    """How many objects are as the revision that is applied says, of how many; ``-``: nobody could look."""
+    if now.stored is None or now.status is None or not (now.reported and now.status.objects):
         return "-"
     back = falls_back(now.stored.record, now.state)
     return f"{now.status.ready}/{now.status.objects}{f' of revision {now.state.reached}' if back else ''}"

@@ -37,7 +37,9 @@ def test_objects_of_the_revision_that_is_back_are_counted_as_that_ones() -> None
 
 def test_an_app_of_which_nothing_could_be_planned_is_blocked_and_counts_nothing() -> None:
     status = AppStatus(state="blocked", reason="rc/a: its record does not decode", record=7)
-    assert told(app(DispatchState(), status)) == "blocked: rc/a: its record does not decode"
+    now = app(DispatchState(), status)
+    assert told(now) == "blocked: rc/a: its record does not decode"
+    assert cells(now)["READY"] == "-"
 
 
 def test_the_audit_of_a_step_fits_into_its_transaction_however_long_the_names_are() -> None:
