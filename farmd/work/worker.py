@@ -32,6 +32,7 @@ from store.errors import (
     RecordInvalid,
     SessionSuspended,
     StoreError,
+    TooLarge,
     TransactionRejected,
 )
 from store.locks import Claim
@@ -55,7 +56,7 @@ REST_LIMIT = 1.0
 # Turns of small items are not worth a timer.
 REST_LEAST = 0.01
 # Errors that waiting does not mend: the status names them, and the cycle is still retried.
-FOR_PEOPLE = (AccessDenied, SchedulerError, NotFound, RecordInvalid, InputInvalid)
+FOR_PEOPLE = (AccessDenied, TooLarge, SchedulerError, NotFound, RecordInvalid, InputInvalid)
 
 
 class Worker(ClaimedItem, ABC, Generic[S, P]):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from store.errors import AccessDenied, StoreUnavailable
+import pytest
+
+from store.errors import AccessDenied, StoreError, StoreUnavailable, TooLarge
 from tests.node_farms import GRACE, KEYS, base64_of, fleet_of
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
@@ -94,20 +96,21 @@ async def test_r12_an_agent_that_a_late_watch_still_shows_registers_nothing() ->
         assert await fleet.client.read(KEYS.node("n1")) is None
 
 
-async def test_what_only_people_can_mend_stands_in_the_status_until_it_is_mended() -> None:
+@pytest.mark.parametrize("error", [AccessDenied("it may not write this"), TooLarge("its value is too large")])
+async def test_what_only_people_can_mend_stands_in_the_status_until_it_is_mended(error: StoreError) -> None:
     async with fleet_of(*NODES) as fleet:
         farm = await fleet.start("a")
         await fleet.leave("n1")
 
         async def deny(request: object) -> None:
             if b"lost_since" in base64_of(request):
-                raise AccessDenied("it may not write this")
+                raise error
 
         farm.faults.before = deny
         await fleet.clock.advance(GRACE + 5)
         status = await fleet.status("n1")
         assert status is not None
-        assert (status.state, status.reason) == ("blocked", "access_denied: it may not write this")
+        assert (status.state, status.reason) == ("blocked", f"{error.code}: {error.message}")
         farm.faults.before = None
         await fleet.clock.advance(60)
         assert await fleet.lost("n1")
