@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from farmd.kubernetes.transport import KubernetesTransport
 
 F = TypeVar("F", bound=Any)
+KNATIVE = "farmd.cli.rollout_knative"
+"""The module with what rollout commands do for Knative Services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +133,18 @@ def beside(
     made.add_own(list(reversed(run.__click_params__)))  # type: ignore[attr-defined]
     made.function = run
     if names:
-        complete_too(next(each for each in made.params if each.name == argument), names)
+        complete_too(made, argument, names)
     return made
 
 
-def complete_too(param: click.Parameter, names: str) -> None:
-    """Have a parameter complete names of objects in Kubernetes, too: briefly, and silent where that fails."""
+def beside_ksvc(made: click.Command) -> click.Command:
+    """A command for rollouts of controllers, made one for those of Knative Services, too."""
+    return beside(made, f"{KNATIVE}:{made.name}", lies=is_ksvc, names=f"{KNATIVE}:names")
+
+
+def complete_too(made: click.Command, argument: str, names: str) -> None:
+    """Have an argument complete names of objects in Kubernetes, too: briefly, and silent where that fails."""
+    param = next(each for each in made.params if each.name == argument)
     known = param.shell_complete
 
     async def asked(place: Place, incomplete: str) -> list[str]:

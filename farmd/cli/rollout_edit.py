@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import click
 
-from farmd.cli.cluster import beside, is_ksvc
+from farmd.cli.cluster import beside_ksvc
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import checked_if_given, objects, target
 from farmd.cli.noun_edit import carry_out, saying, text_of
@@ -19,8 +19,6 @@ from farmd.rollout.noun import ROLLOUT
 from store.families import RCS, SERVICES
 from store.policies import Strategy
 from store.rollouts import KIND
-
-_KSVC = "farmd.cli.rollout_knative"
 
 
 @command("create", mutates=True, waits=True, signs=True)
@@ -124,7 +122,4 @@ async def scale(invocation: Invocation, name: str, replicas: int) -> None:
     await carry_out(invocation, ROLLOUT, [await scaling.scale(invocation.call, name, replicas)])
 
 
-pause, resume, revert = (
-    beside(made, f"{_KSVC}:{made.name}", lies=is_ksvc, names=f"{_KSVC}:names")
-    for made in (pause, resume, revert)
-)
+pause, resume, revert = map(beside_ksvc, (pause, resume, revert))

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import click
 
-from farmd.cli.cluster import Place, complete_too, namespace_options
+from farmd.cli.cluster import KNATIVE, Place, complete_too, namespace_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import FILES
 from farmd.cli.noun_show import listing
 from farmd.cli.options import Command, command
 from farmd.kinds import load
 from farmd.rollout.noun import ROLLOUT
-
-_THERE = "farmd.cli.rollout_knative"
 
 
 @command("list", lists=True)
@@ -30,7 +28,7 @@ async def list_(
     """All rollouts of controllers; with -A, -n or another option of a cluster Knative Services, too."""
     place = Place(kubeconfig, context, namespace)
     if everywhere or place.named:
-        await load(f"{_THERE}:listed")(invocation, place, everywhere=everywhere, selector=selector)
+        await load(f"{KNATIVE}:listed")(invocation, place, everywhere=everywhere, selector=selector)
         return
     made = listing(ROLLOUT)
     assert isinstance(made, Command)
@@ -44,7 +42,7 @@ async def plan(
     invocation: Invocation, paths: tuple[str, ...], kubeconfig: str, context: str, namespace: str
 ) -> None:
     """The stages that a changed file of a Knative Service would go through; nothing is written."""
-    await load(f"{_THERE}:plan")(invocation, Place(kubeconfig, context, namespace), paths)
+    await load(f"{KNATIVE}:plan")(invocation, Place(kubeconfig, context, namespace), paths)
 
 
 @command("promote", mutates=True, waits=True)
@@ -52,7 +50,7 @@ async def plan(
 @namespace_options
 async def promote(invocation: Invocation, name: str, kubeconfig: str, context: str, namespace: str) -> None:
     """Bring a rollout of a Knative Service, ksvc/NAMESPACE/NAME, to its end in one stage."""
-    await load(f"{_THERE}:say")(invocation, Place(kubeconfig, context, namespace), name, "promote")
+    await load(f"{KNATIVE}:say")(invocation, Place(kubeconfig, context, namespace), name, "promote")
 
 
 @command("retry", mutates=True, waits=True)
@@ -64,8 +62,8 @@ async def retry(
 ) -> None:
     """Try a reverted revision of a Knative Service again: the one that is named, else the last one."""
     place = Place(kubeconfig, context, namespace)
-    await load(f"{_THERE}:say")(invocation, place, name, "retry", revision)
+    await load(f"{KNATIVE}:say")(invocation, place, name, "retry", revision)
 
 
 for _made in (promote, retry):
-    complete_too(next(each for each in _made.params if each.name == "name"), f"{_THERE}:names")
+    complete_too(_made, "name", f"{KNATIVE}:names")

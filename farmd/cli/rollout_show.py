@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import click
 
-from farmd.cli.cluster import beside, is_ksvc
+from farmd.cli.cluster import beside_ksvc
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
@@ -22,8 +22,6 @@ from store.errors import NotFound
 from store.families import RCS
 from store.rollouts import KIND
 from store.times import plain
-
-_KSVC = "farmd.cli.rollout_knative"
 
 
 @command("status", lists=True)
@@ -140,6 +138,4 @@ async def history(invocation: Invocation, name: str) -> None:
     await show(invocation, read)
 
 
-status, explain = (
-    beside(made, f"{_KSVC}:{made.name}", lies=is_ksvc, names=f"{_KSVC}:names") for made in (status, explain)
-)
+status, explain = map(beside_ksvc, (status, explain))
