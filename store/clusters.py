@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from store.times import Time
 
 # What a farm knows while it reaches a cluster begins so, and ends with the cluster's name.
 CLUSTERS = "kubernetes."
+
+
+def of_clusters(features: Iterable[str]) -> list[str]:
+    """Those of some features or needs that name a cluster."""
+    return [feature for feature in features if feature.startswith(CLUSTERS)]
 
 
 class PinnedCluster(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from farmd.cli.cluster import Place, connected
 from farmd.cli.invocation import Invocation
 from store import codec
-from store.clusters import CLUSTERS, PinnedCluster
+from store.clusters import CLUSTERS, PinnedCluster, of_clusters
 from store.errors import InputInvalid
 from store.registration import cluster_id
 
@@ -56,7 +56,7 @@ class Login:
         """
         from farmd.kubernetes.identity import uid_of
 
-        for name in (need.removeprefix(CLUSTERS) for need in needs if need.startswith(CLUSTERS)):
+        for name in (need.removeprefix(CLUSTERS) for need in of_clusters(needs)):
             entry = await self.invocation.client.read(self.invocation.keys.other_cluster(name))
             pinned = codec.decode(PinnedCluster, entry.value, entry.key).uid if entry is not None else ""
             found = await uid_of(self.transport, SECONDS) if pinned else ""
@@ -102,7 +102,7 @@ async def looking(
         InputInvalid, StoreError: as ``login``. InputInvalid: it is a login to another cluster.
     """
     place, needs = Place(), needs or (now.stored.record.needs if now.stored is not None else ())
-    if not (any(need.startswith(CLUSTERS) for need in needs) and place.configured(os.environ)):
+    if not (of_clusters(needs) and place.configured(os.environ)):
         yield None
         return
     async with login(invocation, place) as found:

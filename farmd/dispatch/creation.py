@@ -22,7 +22,7 @@ from farmd.dispatch.revision import existing, recorded, refuse_deleting, wanted
 from farmd.dispatch.standing import Standing, former, snapshot, standing
 from farmd.overview.members import farms
 from store.apps import ALL, MAX_ADOPTED, App, AppStore, Entry
-from store.clusters import CLUSTERS
+from store.clusters import CLUSTERS, of_clusters
 from store.errors import Conflict, InputInvalid, NotFound, refuse
 from store.keys import valid_name
 from store.mistakes import nearest
@@ -186,7 +186,7 @@ async def _needs(
         Conflict: no farm serves it. InputInvalid: farms serve several, and none is named; or another one than
             the present is.
     """
-    needed = [need for need in app.needs if need.startswith(CLUSTERS)]
+    needed = of_clusters(app.needs)
     others = [need for need in app.needs if need not in needed]
     held = any(not each.ref.own for each in known.values())
     foreign = [str(each.ref) for each in (*known.values(), *documents) if not each.ref.own]
@@ -201,10 +201,7 @@ async def _cluster(call: Call, needed: Sequence[str], cluster: str, ref: Ref, *,
     nobody would collect from another.
     """
     served = {
-        feature
-        for member in await farms(call.client, call.keys)
-        for feature in member.features
-        if feature.startswith(CLUSTERS)
+        feature for member in await farms(call.client, call.keys) for feature in of_clusters(member.features)
     }
     named = [f"{CLUSTERS}{cluster}"] if cluster else needed or sorted(served)
     if held and needed and named != needed:

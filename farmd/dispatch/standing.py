@@ -17,7 +17,7 @@ from farmd.overview.owners import holders
 from store import codec
 from store.apps import KIND, TRACKERS, App, AppStatus, AppStore, DispatchState, Entry, ResourceTracker
 from store.apps import entries as entries_of
-from store.clusters import CLUSTERS
+from store.clusters import of_clusters
 from store.entry import Stored
 from store.errors import AccessDenied, NotFound, RecordInvalid
 from store.keys import valid_name
@@ -47,7 +47,7 @@ class Standing:
     @property
     def outside(self) -> bool:
         """Whether it has objects in Kubernetes, because its farm must reach a cluster."""
-        return self.stored is not None and any(need.startswith(CLUSTERS) for need in self.stored.record.needs)
+        return self.stored is not None and bool(of_clusters(self.stored.record.needs))
 
     @property
     def reported(self) -> bool:
