@@ -7,7 +7,7 @@ that takes the service over tells of them, too. ``rollout_contended_<uid>``: see
 
 from __future__ import annotations
 
-from alerting.alert import Alert, Urgency, one_line
+from alerting.alert import Urgency
 from farmd.kubernetes.progressive import record
 from farmd.kubernetes.progressive.conditions import STAGE_READY
 from farmd.kubernetes.progressive.model import Knative, Plan
@@ -48,11 +48,8 @@ async def tell(
     incidents = status.incidents
 
     async def say(key: str, text: str, urgency: Urgency = "low") -> None:
-        if not text:
-            await incidents.end(f"{key}_{item}", urgency)
-            return
-        summary = one_line(f"rollout ksvc/{knative.service.name}: {text}")
-        await incidents.tell(Alert(summary=summary, incident_key=f"{key}_{item}", urgency=urgency))
+        summary = f"rollout ksvc/{knative.service.name}: {text}" if text else ""
+        await incidents.say(f"{key}_{item}", summary, {}, urgency)
 
     await say("rollout", failure(knative))
     if contended is not None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from alerting.alert import Alert
 from farmd.kubernetes.progressive import alarms
 from farmd.kubernetes.progressive.model import Bounds
 from farmd.kubernetes.progressive.objects import PAUSED, REVERT
@@ -30,13 +29,13 @@ class Told:
     def incidents(self) -> Told:
         return self
 
-    async def tell(self, alert: Alert) -> None:
-        assert alert.summary.startswith("rollout ksvc/shop/web: ")
-        self.open[alert.incident_key] = alert.urgency
-
-    async def end(self, key: str, urgency: str) -> None:
-        del urgency
-        self.open.pop(key, None)
+    async def say(self, key: str, text: str, details: dict[str, str], urgency: str) -> None:
+        assert not details
+        if not text:
+            self.open.pop(key, None)
+            return
+        assert text.startswith("rollout ksvc/shop/web: ")
+        self.open[key] = urgency
 
 
 def moving(pace: Settings) -> Checked:
