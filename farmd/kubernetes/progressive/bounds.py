@@ -8,7 +8,9 @@ that another manager owns is final, whoever wrote it and when, but for what Knat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec.structs import replace
 
 from farmd.kubernetes.managed import ManagedFields, managers_of
 from farmd.kubernetes.progressive.model import Bounds, Knative
@@ -24,6 +26,7 @@ from farmd.kubernetes.progressive.objects import (
     Revision,
     Service,
 )
+from farmd.rollout.revisions import TargetRevision
 from store.mistakes import shown
 
 # A marker of Knative's extension: the revision is to get no pods before those of the others are gone.
@@ -150,6 +153,25 @@ def _recorded(knative: Knative, name: str) -> Bounds:
     stands, template = standing(knative, name), read_service_bounds(knative.service)
     held = [merge(template, stage) for stage in (DRAINED, Bounds(1, template.most), Bounds(1, 1))]
     return template if name == knative.newest and stands in held else stands
+
+
+def narrowed(knative: Knative, name: str) -> bool:
+    """Whether a revision has bounds of a stage."""
+    return final(knative, name) != standing(knative, name)
+
+
+def fresh(knative: Knative, revisions: Iterable[TargetRevision]) -> tuple[TargetRevision, ...]:
+    """The target revisions with the final bounds as they are now: somebody may have changed them since."""
+    return tuple(
+        bounded(each, final(knative, each.revision_name)) if each.revision_name in knative.revisions else each
+        for each in revisions
+    )
+
+
+def bounded(revision: TargetRevision, bounds: Bounds) -> TargetRevision:
+    """The target revision with these final bounds."""
+    least, most = unmarked(bounds)
+    return replace(revision, min_scale=least, max_scale=most)
 
 
 def written(bounds: Bounds) -> str:

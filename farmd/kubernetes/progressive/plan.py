@@ -158,7 +158,7 @@ def _draining(knative: Knative) -> bool:
     keeps them: by its own it would get its least pods.
     """
     return any(
-        bounds.final(knative, name) != bounds.standing(knative, name)
+        bounds.narrowed(knative, name)
         for name, autoscaler in knative.autoscalers.items()
         if autoscaler.spec.reachability and name in knative.revisions
     )

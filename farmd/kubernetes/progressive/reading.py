@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from farmd.jobs.objects import seconds_since_epoch
+from farmd.kubernetes.progressive.bounds import fresh
 from farmd.kubernetes.progressive.conditions import (
     AUTOSCALER,
     LAST_STAGE_READY,
@@ -22,7 +23,6 @@ from farmd.kubernetes.progressive.conditions import (
 )
 from farmd.kubernetes.progressive.model import Knative
 from farmd.kubernetes.progressive.objects import Pod, StageAutoscaler, StageAutoscalerStatus, condition
-from farmd.kubernetes.progressive.targets import fresh
 from farmd.kubernetes.progressive.traffic import actual
 from farmd.rollout.progressive import Scales
 from farmd.rollout.revisions import RolloutOrchestrator, StagePodAutoscaler, TargetRevision

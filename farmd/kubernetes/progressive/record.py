@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from farmd.jobs.objects import seconds_since_epoch
 from farmd.kubernetes.managed import managers_of
 from farmd.kubernetes.progressive import reading, targets
+from farmd.kubernetes.progressive.bounds import fresh
 from farmd.kubernetes.progressive.model import Heard, Knative, Sync
 from farmd.kubernetes.progressive.objects import (
     CAUSE,
@@ -182,9 +183,7 @@ def _nothing(start: Sequence[TargetRevision]) -> Scales:
 
 def _bounded(knative: Knative, spec: OrchestratorSpec) -> OrchestratorSpec:
     """The record with the final bounds as they are now."""
-    initial, wanted = (
-        targets.fresh(knative, each) for each in (spec.initial_revisions, spec.target_revisions)
-    )
+    initial, wanted = (fresh(knative, each) for each in (spec.initial_revisions, spec.target_revisions))
     return replace(spec, initial_revisions=initial, target_revisions=wanted)
 
 

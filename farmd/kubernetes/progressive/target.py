@@ -231,10 +231,7 @@ def drained(knative: Knative, kept: set[str]) -> tuple[Write, ...]:
 
 def _staged(knative: Knative) -> set[str]:
     """The revisions with bounds of a stage, also of one whose StagePodAutoscaler somebody deleted."""
-    changed = (
-        name for name in knative.revisions if bounds.final(knative, name) != bounds.standing(knative, name)
-    )
-    return {*knative.spas, *changed}
+    return {*knative.spas, *(name for name in knative.revisions if bounds.narrowed(knative, name))}
 
 
 def _empty(knative: Knative, name: str) -> bool:
@@ -269,9 +266,9 @@ def released(knative: Knative) -> tuple[Write, ...]:
 
 def _given_back(knative: Knative, name: str) -> list[Write]:
     """The final bounds of a revision, on record first: what farmd has written is nobody else's any more."""
-    spa, final = knative.spas.get(name), bounds.final(knative, name)
-    if final == bounds.standing(knative, name):
+    if not bounds.narrowed(knative, name):
         return []
+    spa, final = knative.spas.get(name), bounds.final(knative, name)
     known = spa is not None and spa.metadata.annotations.get(FINAL) == written(final)
     record = [] if known else [StageBounds(name, bounds.unmarked(final), final)]
     return [*record, RevisionBounds(name, final)]

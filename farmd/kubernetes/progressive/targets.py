@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from farmd.kubernetes.progressive.bounds import final, read_service_bounds, unmarked
+from farmd.kubernetes.progressive.bounds import bounded, final, read_service_bounds
 from farmd.kubernetes.progressive.conditions import READY, STAGE_READY, known
-from farmd.kubernetes.progressive.model import Bounds, Knative
+from farmd.kubernetes.progressive.model import Knative
 from farmd.kubernetes.progressive.objects import OrchestratorSpec, TrafficTarget
 from farmd.kubernetes.progressive.traffic import actual
 from farmd.rollout.revisions import TargetRevision
@@ -154,17 +154,3 @@ def _stands(knative: Knative) -> Revisions:
 def serving(knative: Knative, name: str) -> bool:
     """Whether a revision has pods, and is ready."""
     return knative.ready(name) and (actual(knative, name) or 0) > 0
-
-
-def fresh(knative: Knative, revisions: Iterable[TargetRevision]) -> Revisions:
-    """The target revisions with the final bounds as they are now: somebody may have changed them since."""
-    return tuple(
-        bounded(each, final(knative, each.revision_name)) if each.revision_name in knative.revisions else each
-        for each in revisions
-    )
-
-
-def bounded(revision: TargetRevision, bounds: Bounds) -> TargetRevision:
-    """The target revision with these final bounds."""
-    least, most = unmarked(bounds)
-    return replace(revision, min_scale=least, max_scale=most)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from farmd.kubernetes.managed import managers_of
-from farmd.kubernetes.progressive.bounds import final
+from farmd.kubernetes.progressive.bounds import fresh
 from farmd.kubernetes.progressive.conditions import LAST_STAGE_READY, known
 from farmd.kubernetes.progressive.model import Knative
 from farmd.kubernetes.progressive.objects import MANAGER, UNREACHABLE, TrafficTarget, routed
@@ -78,7 +78,7 @@ def _held(knative: Knative) -> tuple[TargetRevision, ...]:
     if record.spec.rollout_strategy == RESOURCE_UTIL_STRATEGY or knative.settings.duration != NO_DURATION:
         return ()
     targets, stage = record.spec.target_revisions, record.spec.stage_target_revisions
-    if not stage or not before or not any(_behind(knative, each) for each in targets):
+    if not stage or not before or not any(_behind(knative, each) for each in fresh(knative, targets)):
         return ()
     grow = {each.revision_name for each in targets}
     held = tuple(
@@ -95,8 +95,7 @@ def _behind(knative: Knative, target: TargetRevision) -> bool:
 
     Those of a revision that no route reaches, as its autoscaler knows, are about to go: its least is ignored.
     """
-    name = target.revision_name
-    least = final(knative, name).least if name in knative.revisions else target.min_scale
+    name, least = target.revision_name, target.min_scale
     have, scale = actual(knative, name), knative.autoscalers.get(name)
     if name not in knative.spas or have is None:
         return True
