@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -21,6 +20,8 @@ from store.words import count_of
 
 # Operations of a farm beside the changes in one transaction: the fence, the record, the state, the audit.
 BESIDE = 8
+# Dry runs that are asked for at a time.
+TRIED_AT_ONCE = 32
 ONE_TRANSACTION = f"{MAX_OPERATIONS} of {ROUTINE_BYTES} bytes, which fit into one transaction"
 
 
@@ -98,7 +99,7 @@ async def rehearsed(outside: Outside, preview: Preview) -> None:
     preview.
     """
     acts = [act for _, act in preview.acts if not act.ref.own and act.verb in ("create", "adopt")]
-    for act, found in zip(acts, await asyncio.gather(*map(outside.rehearse, acts)), strict=True):
+    for act, found in zip(acts, await several(outside.rehearse, acts, TRIED_AT_ONCE), strict=True):
         if found.refused:
             preview.refused[str(act.ref)] = found.refused
         elif found.note:

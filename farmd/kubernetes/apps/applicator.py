@@ -41,15 +41,14 @@ class Applicator(Sight):
 
     async def rehearse(self, act: Act) -> Rehearsal:
         """What the server says of a creation or an adoption, by a dry run."""
-        async with self._gate:
-            try:
-                await self._bring(act, self._found(act.ref), self._mark(0), dry=True)
-            except FieldsTaken as error:
-                return Rehearsal(refused=_taken(error))
-            except Invalid as error:
-                return Rehearsal(refused=error.text or error.message)
-            except KubernetesError as error:
-                return Rehearsal(note=f"cannot be tried now: {error.text or error.message}")
+        try:
+            await self._bring(act, self._found(act.ref), self._mark(0), dry=True)
+        except FieldsTaken as error:
+            return Rehearsal(refused=_taken(error))
+        except Invalid as error:
+            return Rehearsal(refused=error.text or error.message)
+        except KubernetesError as error:
+            return Rehearsal(note=f"cannot be tried now: {error.text or error.message}")
         return Rehearsal(note="server dry run: ok")
 
     async def act(self, acts: Sequence[Act], seq: int) -> Mapping[Ref, str]:

@@ -6,7 +6,6 @@ was read or written last is not read again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -65,7 +64,6 @@ class Sight:
         self._resources: dict[tuple[str, str], Resource] = {}
         self._known: dict[Ref, _Known] = {}
         self._answers: dict[Ref, Object] = {}
-        self._gate = asyncio.Semaphore(MOST_IN_FLIGHT)
 
     async def read(self, entries: Mapping[Ref, Entry], steady: bool) -> Mapping[Ref, Live]:  # noqa: ARG002
         """The objects that exist of these entries.
@@ -120,16 +118,15 @@ class Sight:
         Raises:
             StoreUnavailable: the API server does not answer.
         """
-        async with self._gate:
-            try:
-                if (known := await self._unchanged(entry)) is not None:
-                    return known
-                found = await self._api.get(entry.ref)
-                return None if found is None else await self._live(entry, found)
-            except Unavailable as error:
-                raise StoreUnavailable(error.message) from error
-            except KubernetesError as error:
-                return self._unreadable(entry.ref, error.text or error.message)
+        try:
+            if (known := await self._unchanged(entry)) is not None:
+                return known
+            found = await self._api.get(entry.ref)
+            return None if found is None else await self._live(entry, found)
+        except Unavailable as error:
+            raise StoreUnavailable(error.message) from error
+        except KubernetesError as error:
+            return self._unreadable(entry.ref, error.text or error.message)
 
     def _unreadable(self, ref: TypedReference, why: str) -> Live:
         """An object that may not be read now, which is not gone: the app's own, unless a watch shows that it
