@@ -7,6 +7,7 @@ thing happen: a pod comes, goes or ends, or the route follows the service.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -264,6 +265,15 @@ class World:
                 return
             self.check()
         raise AssertionError(f"it does not come to rest: {self.seen()}")
+
+    def until(self, holds: Callable[[], bool], most: int = 2000) -> None:
+        """One step and one cycle after the other, until something holds."""
+        for _ in range(most):
+            if holds():
+                return
+            self.step()
+            self.cycle()
+        raise AssertionError(f"it never held: {self.seen()}")
 
     def check(self) -> None:
         """What must hold after everything that happens; a test says more."""

@@ -69,20 +69,23 @@ def verbs(found: Application) -> list[tuple[int, str, str]]:
     return [(step, act.verb, str(act.ref)) for step, act in found.preview.acts]
 
 
+def together(call: Call, keys: set[str]) -> None:
+    """From now on answer for none of these keys before all are asked for."""
+    asked, read = set[str](), call.client.read
+
+    async def answer(key: str) -> Any:
+        asked.update({key} & keys)
+        while key in keys and asked != keys:
+            await asyncio.sleep(0)
+        return await read(key)
+
+    call.client.read = answer  # type: ignore[method-assign]
+
+
 async def test_the_changes_of_many_records_are_prepared_side_by_side() -> None:
     async with person() as call:
         entries = bundle(document("web"), document("db")).entries
-        names, asked = {KEYS.name("rcs", entry.ref.name) for entry in entries}, set[str]()
-        read = call.client.read
-
-        async def together(key: str) -> Any:
-            """Answer for no name before all are asked for."""
-            asked.update({key} & names)
-            while key in names and asked != names:
-                await asyncio.sleep(0)
-            return await read(key)
-
-        call.client.read = together  # type: ignore[method-assign]
+        together(call, {KEYS.name("rcs", entry.ref.name) for entry in entries})
         preview = Preview(acts=[(1, Act("create", entry.ref, entry)) for entry in entries])
         async with asyncio.timeout(30):
             found = await changes.prepared(call, "shop", preview, {})
@@ -95,20 +98,7 @@ async def test_whose_files_name_an_object_is_read_of_all_apps_side_by_side() -> 
         await applied(call, document("db"), name="next")
         await applied(call, document("old"), name="last")
         await call.client.delete(KEYS.tracker("last", 1))
-        keys, asked, read = (
-            {KEYS.tracker(app, 1) for app in ("shop", "next", "last")},
-            set[str](),
-            call.client.read,
-        )
-
-        async def together(key: str) -> Any:
-            """Answer for no revision before all are asked for."""
-            asked.update({key} & keys)
-            while key in keys and asked != keys:
-                await asyncio.sleep(0)
-            return await read(key)
-
-        call.client.read = together  # type: ignore[method-assign]
+        together(call, {KEYS.tracker(app, 1) for app in ("shop", "next", "last")})
         async with asyncio.timeout(30):
             found, unread = await naming(call, "rc/db")
         assert [(app, str(entry.ref)) for app, _, entry in found] == [("next", "rc/db")]

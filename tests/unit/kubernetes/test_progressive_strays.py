@@ -81,9 +81,7 @@ def test_bounds_of_a_held_revision_whose_stage_autoscaler_is_deleted_are_the_tem
     world = resting("availability")
     world.say(PAUSED, "true")
     world.push(SIZE)
-    while world.revisions[NEW].bounds == SIZE:
-        world.step()
-        world.cycle()
+    world.until(lambda: world.revisions[NEW].bounds != SIZE)
     world.spas = {OLD: world.spas[OLD]}
     world.say(PAUSED, None)
     world.settle()
@@ -94,9 +92,7 @@ def test_bounds_of_a_held_revision_whose_record_is_deleted_are_the_template_s() 
     world = resting("availability")
     world.frozen = "somebody doubts it"
     world.push(SIZE)
-    while world.revisions[NEW].bounds == SIZE:
-        world.step()
-        world.cycle()
+    world.until(lambda: world.revisions[NEW].bounds != SIZE)
     world.record, world.spas, world.frozen = None, {}, None
     world.pin(*LATEST)
     world.settle()
@@ -119,12 +115,8 @@ def test_bounds_that_somebody_gave_the_newest_revision_outlast_its_record() -> N
 def test_bounds_of_a_drained_revision_whose_stage_autoscaler_is_deleted_are_given_back() -> None:
     world = resting("availability")
     world.push(SIZE)
-    while world.revisions[OLD].bounds != Bounds(0, 1):
-        world.step()
-        world.cycle()
-    while not world.record or reading.rollout(world.snapshot()).ready is not True:
-        world.step()
-        world.cycle()
+    world.until(lambda: world.revisions[OLD].bounds == Bounds(0, 1))
+    world.until(lambda: bool(world.record) and reading.rollout(world.snapshot()).ready is True)
     assert world.revisions[OLD].bounds == Bounds(0, 1)
     world.spas = {NEW: world.spas[NEW]}
     world.settle()
@@ -137,9 +129,7 @@ def test_the_share_of_a_revision_that_somebody_deletes_goes_to_none_that_is_drai
     world.push(FREE)
     reached(world, {OLD: 50, NEW: 50})
     world.push(FREE)
-    while not world.shares.get(NEWER):
-        world.step()
-        world.cycle()
+    world.until(lambda: bool(world.shares.get(NEWER)))
     del world.revisions[OLD], world.final[OLD]
     world.settle()
     assert world.shares == {NEWER: 100}, world.seen()
@@ -149,9 +139,7 @@ def test_no_stage_waits_for_a_stage_autoscaler_that_somebody_deletes_between_two
     world = resting("availability")
     world.push(SIZE)
     reached(world, {OLD: 50, NEW: 50})
-    while not reading.rollout(world.snapshot()).stage_ready:
-        world.step()
-        world.cycle()
+    world.until(lambda: bool(reading.rollout(world.snapshot()).stage_ready))
     world.spas = {OLD: world.spas[OLD]}
     world.settle()
     world.rests(NEW)
@@ -185,9 +173,7 @@ def test_a_pause_that_outlasts_a_release_keeps_no_bounds_of_a_stage_before_it() 
     world.say(PAUSED, "true")
     world.push(SIZE)
     world.pin(*LATEST)
-    while world.shares != {NEW: 100}:
-        world.step()
-        world.cycle()
+    world.until(lambda: world.shares == {NEW: 100})
     world.enabled = False
     world.settle()
     assert world.revisions[NEW].bounds == SIZE
@@ -199,9 +185,7 @@ def test_a_pause_that_outlasts_a_release_keeps_no_bounds_of_a_stage_before_it() 
 def test_a_release_gives_back_a_bound_that_somebody_changed_right_before_it() -> None:
     world = resting("availability")
     world.push(SIZE)
-    while world.revisions[OLD].bounds != Bounds(0, 1):
-        world.step()
-        world.cycle()
+    world.until(lambda: world.revisions[OLD].bounds == Bounds(0, 1))
     world.revisions[OLD].bounds, world.revisions[OLD].own = Bounds(0, 5), {MIN_SCALE}
     world.final[OLD] = Bounds(4, 5)
     world.enabled = False

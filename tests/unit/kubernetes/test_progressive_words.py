@@ -140,9 +140,7 @@ def test_a_promotion_over_two_former_revisions_reaches_the_end_in_one_stage(
     world.settings = dataclasses.replace(PACE, strategy=strategy)
     pushed(world, {OLD: 60, NEW: 40})
     world.push(Bounds(10, 30))
-    while not world.shares.get(NEWER):
-        world.step()
-        world.cycle()
+    world.until(lambda: bool(world.shares.get(NEWER)))
     assert world.shares.keys() >= {OLD, NEW}
     began = len(turns(world))
     world.say(PROMOTE, "1")
@@ -168,9 +166,7 @@ def test_no_traffic_flows_back_to_pods_that_are_gone_where_people_turn_a_stage_u
     world: World, word: str
 ) -> None:
     pushed(world, {OLD: 60, NEW: 40})
-    while world.revisions[OLD].pods > 6:
-        world.step()
-        world.cycle()
+    world.until(lambda: world.revisions[OLD].pods <= 6)
     if word == "push":
         world.push(Bounds(10, 30))
     else:
@@ -482,30 +478,29 @@ def test_a_deleted_record_is_made_anew_and_starts_no_rollout(world: World) -> No
     assert world.shares == {OLD: 100}
 
 
-def test_a_fault_halts_where_people_want_that_and_a_person_resumes(world: World) -> None:
+def halted(world: World, shares: dict[str, int], *, ready: bool = True) -> str:
+    """A newcomer breaks in the stage that shows these shares, and halts the rollout; why nothing goes on."""
     world.settings = Settings(ratio=20, on_failure="pause")
-    pushed(world, {OLD: 80, NEW: 20})
+    pushed(world, shares)
     scale = world.revisions[NEW]
-    scale.broken, scale.pods = True, 0
+    scale.broken, scale.ready, scale.pods = True, ready, 0
     blocked(world)
     world.now += 700
-    assert blocked(world).startswith(f"600 s without progress: {NEW}: ExitCode1")
+    text = blocked(world)
     assert turns(world)[-1] == "halt"
-    scale.broken = False
+    return text
+
+
+def test_a_fault_halts_where_people_want_that_and_a_person_resumes(world: World) -> None:
+    assert halted(world, {OLD: 80, NEW: 20}).startswith(f"600 s without progress: {NEW}: ExitCode1")
+    world.revisions[NEW].broken = False
     world.say(RESUMED, "1")
     world.settle()
     assert world.shares == {NEW: 100}
 
 
 def test_traffic_of_others_is_taken_back_while_a_fault_holds_the_rollout(world: World) -> None:
-    world.settings = Settings(ratio=20, on_failure="pause")
-    pushed(world, {OLD: 60, NEW: 40})
-    scale = world.revisions[NEW]
-    scale.broken, scale.pods = True, 0
-    blocked(world)
-    world.now += 700
-    blocked(world)
-    assert turns(world)[-1] == "halt"
+    halted(world, {OLD: 60, NEW: 40})
     shares = world.shares
     world.pin(*LATEST, by="helm")
     blocked(world)
@@ -514,15 +509,9 @@ def test_traffic_of_others_is_taken_back_while_a_fault_holds_the_rollout(world: 
 
 
 def test_a_fault_that_holds_the_rollout_gives_no_traffic_to_a_newcomer_that_recovers(world: World) -> None:
-    world.settings = Settings(ratio=20, on_failure="pause")
-    pushed(world, {OLD: 60, NEW: 40})
-    scale = world.revisions[NEW]
-    scale.broken, scale.ready, scale.pods = True, False, 0
-    blocked(world)
-    world.now += 700
-    blocked(world)
-    assert (turns(world)[-1], world.shares) == ("halt", {OLD: 100})
-    scale.broken = False
+    halted(world, {OLD: 60, NEW: 40}, ready=False)
+    assert world.shares == {OLD: 100}
+    world.revisions[NEW].broken = False
     blocked(world)
     assert world.shares == {OLD: 100}
     world.say(RESUMED, "1")
@@ -545,9 +534,7 @@ def test_want_of_room_blocks_after_the_deadline_until_there_is_some(
 
 def test_no_stage_begins_while_the_newcomer_lacks_the_pods_of_the_one_that_is_done(world: World) -> None:
     world.push(Bounds(10, 30))
-    while "stage-done" not in turns(world)[4:]:
-        world.step()
-        world.cycle()
+    world.until(lambda: "stage-done" in turns(world)[4:])
     world.revisions[NEW].pods = 0
     assert decide(world.snapshot()).turn is None
     world.settle()
@@ -598,9 +585,7 @@ def test_traffic_of_others_is_taken_back_between_two_stages(world: World) -> Non
     world.settings = Settings(ratio=20, strategy="resourceutil")
     pushed(world, {OLD: 60, NEW: 40})
     world.say(REVERT, "1")
-    while turns(world)[-1] != "stage-done" or not world.shares.get(OLD):
-        world.step()
-        world.cycle()
+    world.until(lambda: turns(world)[-1] == "stage-done" and bool(world.shares.get(OLD)))
     world.revisions[OLD].pods, world.shares = 0, {NEW: 100}
     world.pin(*LATEST, by="kubectl")
     world.settle()
