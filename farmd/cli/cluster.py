@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from farmd.kubernetes.transport import KubernetesTransport
 
 F = TypeVar("F", bound=Any)
-KNATIVE = "farmd.cli.rollout_knative"
-"""The module with what rollout commands do for Knative Services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +91,6 @@ def has_kind(data: Any) -> bool:
     return isinstance(data, Mapping) and bool({"apiVersion", "kind"} & data.keys())
 
 
-def is_ksvc(name: str) -> bool:
-    """Whether a name is that of a Knative Service: ``ksvc/shop/web``."""
-    return name.startswith("ksvc/")
-
-
 def beside(
     made: click.Command,
     outside: str,
@@ -135,11 +128,6 @@ def beside(
     if names:
         complete_too(made, argument, names)
     return made
-
-
-def beside_ksvc(made: click.Command) -> click.Command:
-    """A command for rollouts of controllers, made one for those of Knative Services, too."""
-    return beside(made, f"{KNATIVE}:{made.name}", lies=is_ksvc, names=f"{KNATIVE}:names")
 
 
 def complete_too(made: click.Command, argument: str, names: str) -> None:

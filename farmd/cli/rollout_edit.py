@@ -7,11 +7,11 @@ from typing import Any, get_args
 
 import click
 
-from farmd.cli.cluster import beside_ksvc
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import checked_if_given, objects, target
 from farmd.cli.noun_edit import carry_out, saying, text_of
 from farmd.cli.options import Duration, command
+from farmd.cli.rollout_ksvc import beside_ksvc
 from farmd.rollout import asked as asking
 from farmd.rollout import commands, scaling
 from farmd.rollout.asked import Asked, from_file, pod_of

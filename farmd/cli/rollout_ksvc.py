@@ -7,13 +7,25 @@ from __future__ import annotations
 
 import click
 
-from farmd.cli.cluster import KNATIVE, Place, complete_too, namespace_options
+from farmd.cli.cluster import Place, beside, complete_too, namespace_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import FILES
 from farmd.cli.noun_show import listing
 from farmd.cli.options import Command, command
 from farmd.kinds import load
 from farmd.rollout.noun import ROLLOUT
+
+_THERE = "farmd.cli.rollout_knative"
+
+
+def beside_ksvc(made: click.Command) -> click.Command:
+    """A command for rollouts of controllers, made one for those of Knative Services, too."""
+    return beside(made, f"{_THERE}:{made.name}", lies=_is_ksvc, names=f"{_THERE}:names")
+
+
+def _is_ksvc(name: str) -> bool:
+    """Whether a name is that of a Knative Service: ``ksvc/shop/web``."""
+    return name.startswith("ksvc/")
 
 
 @command("list", lists=True)
@@ -28,7 +40,7 @@ async def list_(
     """All rollouts of controllers; with -A, -n or another option of a cluster Knative Services, too."""
     place = Place(kubeconfig, context, namespace)
     if everywhere or place.named:
-        await load(f"{KNATIVE}:listed")(invocation, place, everywhere=everywhere, selector=selector)
+        await load(f"{_THERE}:listed")(invocation, place, everywhere=everywhere, selector=selector)
         return
     made = listing(ROLLOUT)
     assert isinstance(made, Command)
@@ -42,7 +54,7 @@ async def plan(
     invocation: Invocation, paths: tuple[str, ...], kubeconfig: str, context: str, namespace: str
 ) -> None:
     """The stages that a changed file of a Knative Service would go through; nothing is written."""
-    await load(f"{KNATIVE}:plan")(invocation, Place(kubeconfig, context, namespace), paths)
+    await load(f"{_THERE}:plan")(invocation, Place(kubeconfig, context, namespace), paths)
 
 
 @command("promote", mutates=True, waits=True)
@@ -50,7 +62,7 @@ async def plan(
 @namespace_options
 async def promote(invocation: Invocation, name: str, kubeconfig: str, context: str, namespace: str) -> None:
     """Bring a rollout of a Knative Service, ksvc/NAMESPACE/NAME, to its end in one stage."""
-    await load(f"{KNATIVE}:say")(invocation, Place(kubeconfig, context, namespace), name, "promote")
+    await load(f"{_THERE}:say")(invocation, Place(kubeconfig, context, namespace), name, "promote")
 
 
 @command("retry", mutates=True, waits=True)
@@ -62,8 +74,8 @@ async def retry(
 ) -> None:
     """Try a reverted revision of a Knative Service again: the one that is named, else the last one."""
     place = Place(kubeconfig, context, namespace)
-    await load(f"{KNATIVE}:say")(invocation, place, name, "retry", revision)
+    await load(f"{_THERE}:say")(invocation, place, name, "retry", revision)
 
 
 for _made in (promote, retry):
-    complete_too(_made, "name", f"{KNATIVE}:names")
+    complete_too(_made, "name", f"{_THERE}:names")

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import click
 
-from farmd.cli.cluster import beside_ksvc
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, live, looks, on_terminal, show, width_of
+from farmd.cli.rollout_ksvc import beside_ksvc
 from farmd.cli.tables import drawable
 from farmd.rollout import commands, explaining, view
 from farmd.rollout.noun import ROLLOUT
