@@ -1,4 +1,4 @@
-"""Finds the worst pod of an owner and a crash loop among its pods, for the status and the alerts.
+"""Finds the worst pod of an owner and says what ails it, for the status and the alerts.
 
 Decisions use the short realities in memory; exits and reasons are read from the store, for the worst pod
 alone.
@@ -6,9 +6,8 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
-from farmd.farm.incidents import Incidents
 from farmd.pods.state import PodState
 from store import codec
 from store.consul.client import ConsulClient
@@ -17,9 +16,6 @@ from store.keys import Keys
 from store.pods import Place
 from store.reality import Glance, Reality, ending, fails
 from store.words import share
-
-CRASH_LOOP_SECONDS = 60.0
-"""A pod that fails for so long is in a crash loop; the loop is over when all pods stayed up for so long."""
 
 # The worst first.
 _SEVERITY = ("failed", "backoff", "exited")
@@ -72,41 +68,3 @@ def complaint(reality: Reality) -> str:
     if reality.phase in ("backoff", "exited") and reality.exits:
         return ending(reality.exits[-1].code)
     return reality.reason or reality.health.reason or f"{reality.phase}, health {reality.health.state}"
-
-
-async def tell_of_crashes(
-    incidents: Incidents,
-    key: str,
-    tell: Callable[[], Awaitable[None]],
-    pods: Mapping[Place, PodState],
-    min_healthy_time: float,
-    now: float,
-) -> float | None:
-    """Keep the alert ``key``, which ``tell`` fires, open while a pod is in a crash loop.
-
-    Returns the seconds until time alone changes whether there is a crash loop; None: time does not.
-    """
-    since = [at for state in pods.values() if (at := failing_since(state)) is not None]
-    if any(now - at >= CRASH_LOOP_SECONDS for at in since):
-        await tell()
-        return None
-    if since:
-        return min(since) + CRASH_LOOP_SECONDS - now
-    if key not in incidents:
-        return None
-    up = [min_healthy_time - state.settles_in for state in pods.values() if not state.down]
-    left = CRASH_LOOP_SECONDS - min(up, default=CRASH_LOOP_SECONDS)
-    if left > 0:
-        return left
-    await incidents.end(key)
-    return None
-
-
-def failing_since(state: PodState) -> float | None:
-    """Since when (seconds since the epoch) a pod that is down has ended or failed to start in a row; or
-    None.
-    """
-    seen = state.reality
-    if state.unknown or state.lost is not None or not isinstance(seen, Glance):
-        return None
-    return seen.since if seen.phase in ("backoff", "failed", "exited") and seen.since > 0 else None

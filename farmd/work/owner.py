@@ -18,7 +18,8 @@ import msgspec
 import structlog
 
 from farmd.commands.remains import pods_left
-from farmd.pods.ailing import tell_of_crashes, told, worst
+from farmd.pods.ailing import told, worst
+from farmd.pods.crashes import Crashes, tell_of_crashes
 from farmd.pods.placement import Subject
 from farmd.pods.spending import Spending
 from farmd.pods.state import PodState, settled, settling
@@ -135,7 +136,7 @@ class ReplicaKind(OwnerKind):
 class ReplicaWorker(OwnerWorker[R, Q]):
     """Keeps one owner's pods as its record says."""
 
-    __slots__ = ("_began", "_hands", "reader")
+    __slots__ = ("_began", "_ends", "_hands", "reader")
 
     kind: ReplicaKind
 
@@ -145,6 +146,7 @@ class ReplicaWorker(OwnerWorker[R, Q]):
         super().__init__(kind, claim, session, wake)
         self.reader = reader
         self._began = self.context.clock.mono()
+        self._ends = Crashes()
         self._hands = kind.hands.pop(claim.item, 0)
 
     # -- what a kind says ------------------------------------------------------------------------
@@ -235,8 +237,9 @@ class ReplicaWorker(OwnerWorker[R, Q]):
         """Keep one alert open while a pod is in a crash loop; the seconds until time alone changes that."""
         noun, incidents, now = self.kind.noun.words.noun, self.status.incidents, self.context.clock.now()
         key = f"{noun}_crashes_{self.claim.item}"
-        tell = partial(self.tell, key, f"{noun} {record.name!r}: crash loop: {ails}")
-        return await tell_of_crashes(incidents, key, tell, pods, record.min_healthy_time, now)
+        self._ends.look(record.manifest, pods, now, told=key in incidents)
+        tell = partial(self.tell, key, f"{noun} {record.name!r}: crash loop: {ails or self._ends}")
+        return await tell_of_crashes(incidents, key, tell, self._ends, pods, record.min_healthy_time, now)
 
     async def tell(self, key: str, text: str, **details: str) -> None:
         """Fire a low alert with the text; an empty text resolves it."""

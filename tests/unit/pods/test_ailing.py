@@ -1,24 +1,20 @@
-"""What people are told of pods that do not work: the worst one, its exit, one alert of a crash loop."""
+"""What people are told of pods that do not work: the worst one, and its exit."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
-from alerting.alert import Alert
-from farmd.farm.incidents import Incidents
-from farmd.pods.ailing import CRASH_LOOP_SECONDS, tell_of_crashes, told, worst
+from farmd.pods.ailing import told, worst
 from farmd.pods.state import PodState
 from store import codec
 from store.keys import Keys
 from store.pods import Place
 from store.reality import Exit, Reality
-from tests.fleet import Inbox
 from tests.rc_worlds import NEWER, NOW, SHA, pod
 from tests.virtual import VirtualClock, embedded_client
 
 KEYS = Keys()
-KEY = "rc_crashes_00aa"
 OTHER = msgspec.structs.replace(pod(), reality=pod(manifest=NEWER).reality)
 
 
@@ -69,27 +65,3 @@ async def test_its_exit_is_read_from_what_its_node_said(
     pods = world(n1=state, n2=pod())
     said = await told(client, KEYS, ("n1", "web"), pods)
     assert said == f"1 of 2 pods is not healthy; n1/web: {text}"
-
-
-async def test_a_crash_loop_is_one_alert_until_all_pods_stayed_up_for_a_minute() -> None:
-    inbox = Inbox()
-    incidents = Incidents(inbox)
-
-    async def tell() -> None:
-        await incidents.tell(Alert(summary="x", incident_key=KEY))
-
-    async def look(*states: PodState) -> float | None:
-        pods = {(f"n{at}", "web"): state for at, state in enumerate(states)}
-        return await tell_of_crashes(incidents, KEY, tell, pods, 10.0, NOW)
-
-    assert await look(pod()) is None
-    assert await look(pod(), crashed(NOW - 20)) == CRASH_LOOP_SECONDS - 20
-    assert not inbox.firing
-    assert await look(pod(), crashed(NOW - 60)) is None
-    assert await look(pod(), crashed(NOW - 90)) is None
-    assert [alert.incident_key for alert in inbox.fired] == [KEY]
-    # It runs again since 5 s: healthy for half of min_healthy_time, and not over.
-    assert await look(pod(settles_in=-90.0), pod(settles_in=5.0)) == CRASH_LOOP_SECONDS - 5
-    assert list(inbox.firing) == [KEY]
-    assert await look(pod(settles_in=-90.0), pod(settles_in=-50.0)) is None
-    assert (inbox.firing, inbox.resolved) == ({}, [KEY])
