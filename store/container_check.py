@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from collections.abc import Iterator
@@ -64,6 +65,8 @@ def _of_others(manifest: Manifest) -> Iterator[Mistake]:
     for name, port in manifest.ports.items():
         if port.container:
             yield f"ports.{name}.container", port.container, f"nothing: only {_CONTAINER_HAS} it"
+        if port.host_ip:
+            yield f"ports.{name}.host_ip", port.host_ip, f"nothing: only {_CONTAINER_HAS} it"
 
 
 def _of_container(container: Container, manifest: Manifest) -> Iterator[Mistake]:
@@ -78,6 +81,10 @@ def _of_container(container: Container, manifest: Manifest) -> Iterator[Mistake]
             yield f"ports.{name}.container", port.container, "0 (the same port) to 65535"
         if port.container and container.network == "host":
             yield f"ports.{name}.container", port.container, "nothing: the container has the node's network"
+        if port.host_ip and container.network == "host":
+            yield f"ports.{name}.host_ip", port.host_ip, "nothing: the container has the node's network"
+        if port.host_ip and not _is_address(port.host_ip):
+            yield f"ports.{name}.host_ip", port.host_ip, "an IP address of the node, such as 127.0.0.1"
         if container.network == "none":
             yield f"ports.{name}", name, "no ports: the container has no network"
     for name in container.networks:
@@ -163,3 +170,11 @@ def _of_limits(manifest: Manifest) -> Iterator[Mistake]:
         yield "limits.cpu", limits.cpu, "0 (unlimited), or at least 0.01 cores"
     if limits.pids < 0:
         yield "limits.pids", limits.pids, "0 (unlimited) or more"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -18,6 +18,9 @@ SIGNATURES = "signatures."
 """What the agent asks of pods that nobody signed stands behind it (R32)."""
 ENFORCED = f"{SIGNATURES}enforce"
 
+HOST_IP = "ports.host-ip"
+"""The agent publishes a port at ``host_ip`` alone; an older one would publish it everywhere."""
+
 ALLOWABLE = ("privileged", "host-network", "host-pid", "devices", "capabilities", "security-options")
 
 
@@ -36,6 +39,7 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
             container.security_options,
         )
         found += [f"allow.{name}" for name, wants in zip(ALLOWABLE, asked, strict=True) if wants]
+        found += [HOST_IP] if any(port.host_ip for port in manifest.ports.values()) else []
     binds = {mount.source for mount in manifest.mounts if mount.type == "bind"}
     return (*found, *(f"allow.{folder}" for folder in sorted(binds)))
 

@@ -29,12 +29,14 @@ class Port(msgspec.Struct, frozen=True, omit_defaults=True):
     """A named port: ``port`` 0 lets the agent pick one from its range and keep it.
 
     A pod with a fixed port reserves it on its node (R17), under ``protocol``. ``container`` is the port on
-    which a container listens, if that is another one.
+    which a container listens, if that is another one. ``host_ip`` is the node's address at which the engine
+    publishes a container's fixed port; empty: all of them.
     """
 
     port: int = 0
     container: int = 0
     protocol: Literal["tcp", "udp"] = "tcp"
+    host_ip: str = ""
 
 
 class HealthCheck(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import aiohttp
@@ -19,10 +19,13 @@ Result = Literal["passing", "failing", "timeout"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The checked pod: its ports on this node, and what runs a check's command beside it."""
+    """The checked pod: its ports on this node, what runs a check's command beside it, and the addresses of
+    ports that are published at one alone.
+    """
 
     ports: Mapping[str, int]
     run: Callable[[Sequence[str]], Awaitable[int]]
+    addresses: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +71,22 @@ class Checker:
             # A new connection for each check: a kept one would hide that the pod accepts no more.
             connector = aiohttp.TCPConnector(force_close=True, limit=0)
             self._http = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-        host = f"[{self._host}]" if ":" in self._host else self._host
+        host = self._address(check, target)
+        host = f"[{host}]" if ":" in host else host
         url = f"http://{host}:{target.ports[check.port]}{check.path}"
         async with self._http.get(url, allow_redirects=False) as response:
             good = 200 <= response.status < 300
             return Answer("passing" if good else "failing", f"HTTP {response.status}")
 
     async def _connect(self, check: HealthCheck, target: Target) -> Answer:
-        _, writer = await asyncio.open_connection(self._host, target.ports[check.port])
+        _, writer = await asyncio.open_connection(self._address(check, target), target.ports[check.port])
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
         return Answer("passing", "connected")
+
+    def _address(self, check: HealthCheck, target: Target) -> str:
+        return target.addresses.get(check.port) or self._host
 
 
 def _reason(error: Exception) -> str:

@@ -1,7 +1,8 @@
 """Dynamic ports: picked from the agent's range, kept across restarts, never assigned twice.
 
-A port counts as free if the agent can bind it at that moment. Another process may take it before the
-workload binds it; then the workload fails, and its next start gets another port.
+A port is a number of one protocol: 53/udp and 53/tcp are two. It counts as free if the agent can bind it at
+that moment. Another process may take it before the workload binds it; then the workload fails, and its next
+start gets another port.
 """
 
 from __future__ import annotations
@@ -11,19 +12,33 @@ import socket
 from collections.abc import Callable, Mapping
 
 from farmd.agent.errors import StartFailed
-from store.manifests import Manifest
+from store.manifests import Manifest, Port
 from store.ports import Rng
 
+_ANY = Port()
+_EVERYWHERE = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
 
-def bindable(port: int) -> bool:
-    """Whether a server could listen on the port now; a port that needs root counts as free."""
-    for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+Number = tuple[int, str]
+"""(port, protocol); an empty protocol stands for both."""
+
+
+def bindable(number: int, port: Port = _ANY) -> bool:
+    """Whether a server could listen on this number now, in the port's protocol and at its address.
+
+    A number that only root may bind counts as free.
+    """
+    family = socket.AF_INET6 if ":" in port.host_ip else socket.AF_INET
+    places = ((family, port.host_ip),) if port.host_ip else _EVERYWHERE
+    for family, host in places:
         try:
-            with socket.socket(family, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with socket.socket(
+                family, socket.SOCK_DGRAM if port.protocol == "udp" else socket.SOCK_STREAM
+            ) as probe:
+                if port.protocol == "tcp":  # for datagrams the option would share a port that is in use
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                probe.bind((host, port))
+                probe.bind((host, number))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return False
@@ -33,16 +48,18 @@ def bindable(port: int) -> bool:
 class PortRange:
     """Hands out the ports ``first`` … ``last`` of one agent."""
 
-    def __init__(self, first: int, last: int, rng: Rng, *, free: Callable[[int], bool] = bindable) -> None:
+    def __init__(
+        self, first: int, last: int, rng: Rng, *, free: Callable[[int, Port], bool] = bindable
+    ) -> None:
         self._first = first
         self._last = last
         self._rng = rng
         self._free = free
-        self._held: dict[str, dict[str, int]] = {}
+        self._held: dict[str, dict[str, Number]] = {}
 
     def remember(self, instance: str, ports: Mapping[str, int]) -> None:
-        """Remember the ports of an adopted instance."""
-        self._held[instance] = dict(ports)
+        """Remember the ports of an adopted instance, whose protocols are known at its next start."""
+        self._held[instance] = {name: (number, "") for name, number in ports.items()}
 
     def release(self, instance: str) -> None:
         """Free the ports of an instance that is gone."""
@@ -56,31 +73,43 @@ class PortRange:
         Raises:
             StartFailed: a fixed port is taken, or the range has no free port left.
         """
-        before = self._held.get(instance, {})
-        others = {p for name, ports in self._held.items() if name != instance for p in ports.values()}
-        given: dict[str, int] = {}
+        before = {name: number for name, (number, _) in self._held.get(instance, {}).items()}
+        others = {held for name, ports in self._held.items() if name != instance for held in ports.values()}
+        given: dict[str, Number] = {}
         for name, port in sorted(manifest.ports.items(), key=lambda item: item[1].port == 0):
             if number := port.port or (before.get(name, 0) if same else 0):
-                given[name] = self._fixed(name, number, others)
+                number = self._fixed(name, number, port, others)
             else:
-                given[name] = self._dynamic(name, before.get(name, 0), others | set(given.values()))
+                number = self._dynamic(name, before.get(name, 0), port, others | set(given.values()))
+            given[name] = number, port.protocol
         self._held[instance] = given
-        return given
+        return {name: number for name, (number, _) in given.items()}
 
-    def _fixed(self, name: str, port: int, others: set[int]) -> int:
-        if port in others or not self._free(port):
-            raise StartFailed(f"ports.{name}: port {port} is in use on this node", field=f"ports.{name}")
-        return port
+    def _fixed(self, name: str, number: int, port: Port, others: set[Number]) -> int:
+        if self._taken(number, port, others) or not self._free(number, port):
+            at = f" at {port.host_ip}" if port.host_ip else ""
+            raise StartFailed(
+                f"ports.{name}: port {number}/{port.protocol} is in use on this node{at}",
+                field=f"ports.{name}",
+            )
+        return number
 
-    def _dynamic(self, name: str, before: int, taken: set[int]) -> int:
-        if self._first <= before <= self._last and before not in taken and self._free(before):
+    @staticmethod
+    def _taken(number: int, port: Port, held: set[Number]) -> bool:
+        return (number, port.protocol) in held or (number, "") in held
+
+    def _dynamic(self, name: str, before: int, port: Port, held: set[Number]) -> int:
+        def free(number: int) -> bool:
+            return not self._taken(number, port, held) and self._free(number, port)
+
+        if self._first <= before <= self._last and free(before):
             return before
         size = self._last - self._first + 1
         begin = min(int(self._rng.uniform(0, size)), size - 1)
         for step in range(size):
-            port = self._first + (begin + step) % size
-            if port not in taken and self._free(port):
-                return port
+            number = self._first + (begin + step) % size
+            if free(number):
+                return number
         raise StartFailed(
             f"ports.{name}: no free port from {self._first} to {self._last}", field=f"ports.{name}"
         )

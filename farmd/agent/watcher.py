@@ -111,7 +111,8 @@ class HealthWatcher:
     ) -> None:
         assert pod.identity is not None
         runtime = self.runtimes.of(pod.identity.runtime)
-        target = Target(pod.record.ports, partial(runtime.check, pod.identity, manifest))
+        addresses = {name: port.host_ip for name, port in manifest.ports.items()}
+        target = Target(pod.record.ports, partial(runtime.check, pod.identity, manifest), addresses)
         verdict = Verdict(pod.health.state, pod.health.reason)
         # From here on the monotonic clock counts: setting the time must not change a verdict.
         began = self.clock.mono() - max(0.0, self.clock.now() - pod.record.started)

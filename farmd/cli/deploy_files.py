@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from farmd.cli.noun_edit import text_of
 from store.errors import InputInvalid
-from store.keys import valid_name
 from store.mistakes import nearest
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ def project_of(
         InputInvalid: naming the file and the field.
     """
     from farmd.compose.disk import Disk, found, variables
+    from farmd.compose.load import valid_project
     from farmd.compose.project import Project, read
     from farmd.deploy.spec_files import services_of
 
@@ -36,7 +36,7 @@ def project_of(
         if unknown := sorted(set(services) - own.keys()):
             raise InputInvalid(f"deploy: found no service {unknown[0]!r}{nearest(unknown[0], sorted(own))}")
         if name:
-            valid_name(name, "project's name")
+            valid_project(name, "project's name")
         chosen = {each: own[each] for each in services or own}
         return Project(name=name, services=chosen), lambda: frozenset(own)
     unset = list[str]()

@@ -90,7 +90,7 @@ def _filled(template: str, where: str, interpolation: Interpolation) -> str:
         return interpolation.text(template, where)
     except TemplateInvalid as error:
         raise InputInvalid(
-            f"{where}: found a dollar sign that begins no variable, expected $$, or single quotes around it"
+            f"{where}: found ${{ without a variable, expected ${{NAME}}, $${{, or single quotes around it"
         ) from error
 
 

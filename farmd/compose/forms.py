@@ -40,6 +40,12 @@ def _service(value: Any, name: str) -> Any:
 def _key(key: str, value: Any, path: tuple[str, ...]) -> Any:
     where = ".".join(path)
     plain = normal(key, value, path)
+    if key == "ports" and isinstance(plain, list):
+        plain = [
+            each
+            for at, entry in enumerate(plain)
+            for each in (_ports(entry, f"{where}[{at}]") if isinstance(entry, str | int | float) else [entry])
+        ]
     if key in _ENTRIES and isinstance(plain, list):
         short = _ENTRIES[key]
         plain = [
@@ -61,7 +67,8 @@ def _named(value: Any, path: tuple[str, ...]) -> Any:
     return result
 
 
-def _port(entry: Any, where: str) -> dict[str, Any]:
+def _ports(entry: Any, where: str) -> list[dict[str, Any]]:
+    """A port, or those of a range: ``8000-8001:9000-9001`` are two."""
     text, slash, protocol = str(entry).partition("/")
     host, _, rest = text.rpartition("]:") if text.startswith("[") else ("", "", text)
     parts = rest.split(":")
@@ -69,11 +76,24 @@ def _port(entry: Any, where: str) -> dict[str, Any]:
         parts.insert(0, host.lstrip("["))
     if len(parts) > 3 or not all(parts[-1:]) or (slash and not protocol):
         raise _refused(where, entry, "a port such as 8080, 80:8080 or 53:53/udp")
-    if any(_RANGE.fullmatch(part) for part in parts):
-        raise _refused(where, entry, "single ports: each pod has its own")
     host, published, target = ["", "", *parts][-3:]
-    result = {"target": target, "published": published, "host_ip": host, "protocol": protocol}
-    return {key: value for key, value in result.items() if value or key == "target"}
+    inside, outside = _numbers(target), _numbers(published)
+    if len(outside) != len(inside):
+        if published:
+            raise _refused(where, entry, "as many published ports as ports of the container")
+        outside = [""] * len(inside)
+    found = [
+        {"target": one, "published": other, "host_ip": host, "protocol": protocol}
+        for one, other in zip(inside, outside, strict=True)
+    ]
+    return [{key: value for key, value in each.items() if value or key == "target"} for each in found]
+
+
+def _numbers(part: str) -> list[str]:
+    if not _RANGE.fullmatch(part):
+        return [part]
+    first, last = map(int, part.split("-"))
+    return [str(number) for number in range(first, min(last, 65535) + 1)]
 
 
 def _everywhere(port: Any) -> Any:
@@ -127,11 +147,18 @@ def _gpus(value: Any, where: str) -> Any:
     if value == "all":
         return [{"count": -1}]
     if isinstance(value, list):
-        return [
-            {**each, "count": -1} if isinstance(each, dict) and each.get("count") == "all" else each
-            for each in value
-        ]
+        return _all_counted(value)
     raise _refused(where, value, "all, or a list of devices")
+
+
+def _all_counted(devices: Any) -> Any:
+    """Devices with ``count: all`` as the number that means it."""
+    if not isinstance(devices, list):
+        return devices
+    return [
+        {**each, "count": -1} if isinstance(each, dict) and each.get("count") == "all" else each
+        for each in devices
+    ]
 
 
 def _ulimits(value: Any, where: str) -> Any:
@@ -162,7 +189,13 @@ def _deploy(value: Any, where: str) -> Any:
     del where
     if not isinstance(value, dict):
         return value
-    return {key: normal(key, each, ("services", "", key)) for key, each in value.items()}
+    result = {key: normal(key, each, ("services", "", key)) for key, each in value.items()}
+    resources = result.get("resources")
+    reserved = resources.get("reservations") if isinstance(resources, dict) else None
+    if isinstance(resources, dict) and isinstance(reserved, dict) and "devices" in reserved:
+        reserved = {**reserved, "devices": _all_counted(reserved["devices"])}
+        result["resources"] = {**resources, "reservations": reserved}
+    return result
 
 
 def _refused(where: str, found: Any, expected: str) -> InputInvalid:
@@ -171,7 +204,6 @@ def _refused(where: str, found: Any, expected: str) -> InputInvalid:
 
 _Short = Callable[[Any, str], Any]
 _ENTRIES: dict[str, _Short] = {
-    "ports": _port,
     "volumes": _mount,
     "devices": _device,
     "configs": _file,

@@ -1,6 +1,7 @@
 """Variables in the values of compose files: ``$NAME``, ``${NAME:-default}``, ``${NAME:?why}``, ``$$``.
 
-Values alone are interpolated, and before files are merged, as compose does. A default may hold variables.
+Values alone are interpolated, and before files are merged, as Compose does. A default may hold variables. A
+dollar sign that begins neither a name nor a brace stands for itself, as in ``$2a$14$1``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ DEEPEST = 20
 
 
 class TemplateInvalid(InputInvalid):
-    """A dollar sign that begins no variable."""
+    """A brace behind a dollar sign that holds no variable, or is never closed."""
 
 
 class Interpolation:
@@ -64,10 +65,10 @@ class Interpolation:
             return "$", at + 1
         braced = template.startswith("{", at)
         name = _NAME.match(template, at + braced)
+        if not braced:
+            return (self._value(name[0], path), name.end()) if name else ("$", at)
         if name is None:
             raise _invalid(template, path)
-        if not braced:
-            return self._value(name[0], path), name.end()
         end = _closing(template, name.end(), path)
         if end < 0:
             raise _invalid(template, path)

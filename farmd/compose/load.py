@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 import os.path
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -26,6 +27,8 @@ from store.errors import InputInvalid
 from store.mistakes import nearest, shown
 
 Document = dict[str, Any]
+PROJECT_NAME = "COMPOSE_PROJECT_NAME"
+_PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 LONGEST_CHAIN = 64
 """How many services may extend one another in a row."""
 MAX_NODES = 50_000
@@ -36,12 +39,15 @@ MAX_SERVICES = 1000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """One document for all files, and what people should know of it. ``folder``: of the first file.
-    ``bases``: what its services extend.
+    ``bases``: what its services extend. ``project`` is the project's name, and ``env`` the caller's variables
+    with those that Compose itself sets.
     """
 
     document: Document
     folder: str
     bases: Bases
+    project: str
+    env: Mapping[str, str]
     warnings: tuple[str, ...] = ()
 
 
@@ -78,6 +84,7 @@ class _Loading:
 
     files: Files
     env: Mapping[str, str]
+    parsed: dict[str, list[Document]] = field(default_factory=dict)
     read: dict[str, Document] = field(default_factory=dict)
     bases: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     unset: dict[str, str] = field(default_factory=dict)
@@ -92,22 +99,37 @@ class _Loading:
     def raw(self, path: str) -> Document:
         """One file, interpolated."""
         if path not in self.read:
-            text, interpolation = self.files.read(path), Interpolation(self.env)
-            parsed = documents.parse(text, path, _Loader, MAX_NODES)
+            interpolation = Interpolation(self.env)
             result: Any = {}
+            for each in self.plain(path):
+                with self._placing(path):
+                    result = merged(result, interpolation.document(each, ""))
+            if unset := interpolation.unset:
+                found = zip(unset, places(unset.values(), path, self.files.read(path)), strict=True)
+                self.unset = dict(found) | self.unset
+            self.read[path] = result
+        return self.read[path]
+
+    def plain(self, path: str) -> list[Document]:
+        """The documents of one file as they are written."""
+        if path not in self.parsed:
+            found = [each for _, each in documents.parse(self.files.read(path), path, _Loader, MAX_NODES)]
             with self._placing(path):
-                for _, each in parsed:
+                for each in found:
                     _check_mapping(each)
                     if len(_services(each)) > MAX_SERVICES:
                         many = f"services: found {len(_services(each))} of them"
                         raise InputInvalid(f"{many}, expected at most {MAX_SERVICES}")
                     _check_keys(each)
-                    result = merged(result, interpolation.document(each, ""))
-            if unset := interpolation.unset:
-                found = zip(unset, places(unset.values(), path, text), strict=True)
-                self.unset = dict(found) | self.unset
-            self.read[path] = result
-        return self.read[path]
+            self.parsed[path] = found
+        return self.parsed[path]
+
+    def name(self, path: str) -> str:
+        """The project's name as one file gives it; empty: it gives none."""
+        names = [each["name"] for each in self.plain(path) if each.get("name")]
+        with self._placing(path):
+            found = Interpolation(self.env).document(names[-1], "name") if names else ""
+        return found if isinstance(found, str) else ""
 
     def extended(self, path: str, name: str, way: tuple[tuple[str, str], ...]) -> Any:
         """A service of a file with what it extends under it."""
@@ -142,14 +164,24 @@ class _Loading:
             raise placed(error, [path], self.files) from error
 
 
-def load(paths: Sequence[str], files: Files, env: Mapping[str, str]) -> Loaded:
+def load(paths: Sequence[str], files: Files, env: Mapping[str, str], name: str = "") -> Loaded:
     """The document of some files, in the order in which they are laid over one another, in long forms.
+
+    ``name`` is the project's, as a person gave it.
 
     Raises:
         InputInvalid: naming the file or the field.
     """
     loading = _Loading(files, env)
-    parts = [loading.document(os.path.normpath(path)) for path in paths]
+    folder, places_ = str(PurePath(paths[0]).parent), [os.path.normpath(path) for path in paths]
+    given = name or env.get(PROJECT_NAME, "")
+    said = given or next(filter(None, map(loading.name, reversed(places_))), "")
+    try:
+        project = valid_project(said, "project's name" if given else "name") if said else _of_folder(folder)
+    except InputInvalid as error:
+        raise error if given else placed(error, paths, files) from error
+    loading.env = {**env, PROJECT_NAME: project}  # Compose sets it, so values may name it
+    parts = [loading.document(path) for path in places_]
     try:
         result: Any = {}
         for document in parts:
@@ -159,10 +191,32 @@ def load(paths: Sequence[str], files: Files, env: Mapping[str, str]) -> Loaded:
         raise placed(error, paths, files, loading.bases) from error
     return Loaded(
         document=result,
-        folder=str(PurePath(paths[0]).parent),
+        folder=folder,
         bases=loading.bases,
+        project=project,
+        env=loading.env,
         warnings=(*warnings(loading.unset), *told),
     )
+
+
+def valid_project(name: str, field: str) -> str:
+    """A project's name, if Compose takes it.
+
+    Raises:
+        InputInvalid: anything else.
+    """
+    if not _PROJECT.fullmatch(name):
+        expected = "1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit"
+        raise InputInvalid(f"{field}: found {shown(name)}, expected {expected}", field=field)
+    return name
+
+
+def _of_folder(folder: str) -> str:
+    """The project's name after its folder, as Compose makes it: ``My_App.v2`` is ``my_appv2``."""
+    plain = re.sub(r"[^a-z0-9_-]+", "", Path(folder).resolve().name.lower()).lstrip("_-")
+    if not plain:
+        raise InputInvalid(f"name: missing, and the folder {folder!r} gives none; use -p NAME")
+    return plain[:63]
 
 
 def _services(document: Document) -> dict[str, Any]:

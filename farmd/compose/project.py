@@ -1,6 +1,6 @@
 """A compose project: its services as specs, in what order they come, and what they share.
 
-``read`` is the one entry of this package. Services bear their keys as names; their volumes are named after
+``read`` is the one entry of this package. Services are named after their keys; their volumes are named after
 the project, so that the ``data`` of two projects never meet.
 """
 
@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import msgspec
 
@@ -29,6 +28,7 @@ from store.keys import valid_name
 from store.mistakes import nearest, shown
 
 LONGEST_CIRCLE = 10
+_SERVICE = re.compile(r"[a-zA-Z0-9._-]+")
 CONDITIONS: dict[str, Condition] = {
     "service_started": "started",
     "service_healthy": "healthy",
@@ -69,38 +69,35 @@ def read(
     Raises:
         InputInvalid: naming the file and the key.
     """
-    loaded = load(paths, files, env)
+    loaded = load(paths, files, env, name)
     try:
-        return _project(loaded, files, env, name, profiles, services)
+        return _project(loaded, files, profiles, services)
     except InputInvalid as error:
         raise placed(error, paths, files, loaded.bases) from error
 
 
-def _project(
-    loaded: Loaded,
-    files: Files,
-    env: Mapping[str, str],
-    name: str,
-    profiles: Collection[str],
-    services: Collection[str],
-) -> Project:
+def _project(loaded: Loaded, files: Files, profiles: Collection[str], services: Collection[str]) -> Project:
     document = codec.parse_input(schema.Project, loaded.document, "")
     active = _active(document.services, profiles, services)
     if len(active) > MAX_GOALS:
         raise InputInvalid(f"services: found {len(active)} that are active, expected at most {MAX_GOALS}")
     remarks = _remarks(document, profiles)
     document = msgspec.structs.replace(document, services=active)
-    given = name or env.get("COMPOSE_PROJECT_NAME", "")
-    project = valid_name(given, "project's name") if given else _named(document.name, loaded.folder)
-    context = ProjectContext(document, project, loaded.folder, files, env, _awaited(document))
+    project, prefix = loaded.project, document.farmd.prefix
+    context = ProjectContext(document, project, loaded.folder, files, loaded.env, _awaited(document))
+    names = _names(document.services, prefix)
+    renamed = [
+        f"services.{key}: is service {name} here: names have a-z, 0-9 and '-' alone"
+        for key, name in names.items()
+        if name != f"{prefix}{key}"
+    ]
     specs = {}
     after = {}
     for key in sorted(document.services):
-        valid_name(key, "services")
-        spec = service_spec(key, document.services[key], context)
+        spec = service_spec(names[key], key, document.services[key], context)
         check(spec)
         specs[spec.name] = spec
-        after[spec.name] = _before(key, document)
+        after[spec.name] = _before(key, document, names)
     _check_circle(after)
     return Project(
         name=project,
@@ -108,7 +105,7 @@ def _project(
         after=after,
         external=_external(document, specs, project),
         together=_together(document, specs),
-        warnings=(*loaded.warnings, *remarks, *context.warnings),
+        warnings=(*loaded.warnings, *remarks, *renamed, *context.warnings),
     )
 
 
@@ -163,17 +160,34 @@ def _active(
     return {name: each for name, each in services.items() if name in wanted}
 
 
-def _named(said: str, folder: str) -> str:
-    """The project's name: what its file says, else that of the folder."""
-    if said:
-        return valid_name(said, "name")
-    plain = re.sub(r"[^a-z0-9-]+", "-", Path(folder).resolve().name.lower()).strip("-")
-    if not plain:
-        raise InputInvalid(f"name: missing, and the folder {folder!r} gives none; use -p NAME")
-    return plain[:63].strip("-")
+def service_name(key: str) -> str:
+    """What a service of a file is called here: ``My_db.v2`` is ``my-db-v2``.
+
+    Raises:
+        InputInvalid: a name that Compose would not take either, or a longer one than 63 letters.
+    """
+    if not _SERVICE.fullmatch(key):
+        raise InputInvalid(
+            f"services: found {shown(key)}, expected letters, digits, '_', '.' and '-'", field="services"
+        )
+    return valid_name(re.sub(r"[._]", "-", key.lower()).strip("-"), "services")
 
 
-def _before(key: str, document: schema.Project) -> dict[str, Condition]:
+def _names(services: Collection[str], prefix: str) -> dict[str, str]:
+    """The name of each service; two keys never mean one."""
+    found: dict[str, str] = {}
+    for key in sorted(services):
+        name = f"{prefix}{service_name(key)}"
+        if (other := next((each for each, taken in found.items() if taken == name), None)) is not None:
+            raise InputInvalid(
+                f"services: found {other!r} and {key!r}, which are both {name!r} here; rename one",
+                field="services",
+            )
+        found[key] = name
+    return found
+
+
+def _before(key: str, document: schema.Project, names: Mapping[str, str]) -> dict[str, Condition]:
     found: dict[str, Condition] = {}
     for other, dependency in document.services[key].depends_on.items():
         field_ = f"services.{key}.depends_on.{other}"
@@ -184,7 +198,7 @@ def _before(key: str, document: schema.Project) -> dict[str, Condition]:
                 field=field_,
             )
         if other in document.services:
-            found[f"{document.farmd.prefix}{other}"] = CONDITIONS[dependency.condition]
+            found[names[other]] = CONDITIONS[dependency.condition]
         elif dependency.required:
             raise InputInvalid(
                 f"{field_}: found no such service among those that are deployed"

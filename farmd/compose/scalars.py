@@ -12,16 +12,16 @@ import msgspec
 from store.errors import InputInvalid
 from store.mistakes import shown
 
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(b|k|kb|m|mb|g|gb|t|tb)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmgtp]?)i?b?", re.IGNORECASE)
 LONGEST_LINE = 32 * 1024
-_POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_POWERS = ("", "k", "m", "g", "t", "p")
 
 
 def size(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise InputInvalid(f"found {shown(text)}, expected a size such as 64m or 1.5g")
-    return int(float(found[1]) * 1024 ** _POWERS[(found[2] or "").lower()[:1]])
+    return int(float(found[1]) * 1024 ** _POWERS.index(found[2].lower()))
 
 
 def count(text: str) -> int:

@@ -5,6 +5,7 @@ Nothing is read here but what stands in the document and the files that it names
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,17 +37,18 @@ _PULL = {
     "always": "always",
     "never": "never",
 }
+_EVERY = re.compile(r"every_[0-9wdhms]+")
 _RESTART = {"": "always", "always": "always", "unless-stopped": "always", "no": "never", "none": "never",
             "any": "always", "on-failure": "on-failure"}  # fmt: skip
 
 
-def service_spec(name: str, said: schema.Service, context: ProjectContext) -> ServiceSpec:
-    """One service.
+def service_spec(name: str, key: str, said: schema.Service, context: ProjectContext) -> ServiceSpec:
+    """One service; its containers are known to each other by its ``key`` in the file.
 
     Raises:
         InputInvalid: naming the key.
     """
-    where = f"services.{name}"
+    where = f"services.{key}"
     volumes, mounts, travelling = mounts_of(where, said, context)
     configs, config_mounts = configs_of(where, said, context)
     configs += [ConfigSpec(name=mount.name, content=content) for mount, content in travelling]
@@ -64,19 +66,19 @@ def service_spec(name: str, said: schema.Service, context: ProjectContext) -> Se
         hostname=said.hostname,
         platform=said.platform,
         labels=words(said.labels),
-        pull=_one_of(where, "pull_policy", said.pull_policy, _PULL),
+        pull=_pull(where, said.pull_policy, context),
         init=said.init,
         privileged=said.privileged,
         pid=_one_of(where, "pid", said.pid or "", {"": "", "host": "host"}),
         read_only=said.read_only,
-        **_network(where, name, said, context),
+        **_network(where, key, said, context),
         cap_add=said.cap_add,
         cap_drop=said.cap_drop,
         sysctls=words(said.sysctls),
         security_options=said.security_opt,
         log=_log(where, said.logging),
         health=_health(where, said.healthcheck, context),
-        restart=_restart(where, name, said, context),
+        restart=_restart(where, key, said, context),
         stop=Stop(signal=said.stop_signal.removeprefix("SIG") or "TERM", grace=said.stop_grace_period),
         mounts=mounts,
         configs=config_mounts,
@@ -84,7 +86,7 @@ def service_spec(name: str, said: schema.Service, context: ProjectContext) -> Se
         resources=resources(where, said),
     )
     return ServiceSpec(
-        name=f"{context.document.farmd.prefix}{name}",
+        name=name,
         labels=words(said.deploy.labels),
         mode=mode,
         replicas=_replicas(where, said),
@@ -107,6 +109,13 @@ def _one_of(where: str, key: str, found: str, known: Mapping[str, Any]) -> Any:
             f"{where}.{key}: found {shown(found)}{nearest(found, names)}", field=f"{where}.{key}"
         )
     return known[found]
+
+
+def _pull(where: str, policy: str, context: ProjectContext) -> Any:
+    if policy in ("daily", "weekly") or _EVERY.fullmatch(policy):
+        context.warnings.append(f"{where}.pull_policy: {policy} is ignored: each deploy asks the registry")
+        policy = "missing"
+    return _one_of(where, "pull_policy", policy, _PULL)
 
 
 def _network(where: str, name: str, said: schema.Service, context: ProjectContext) -> dict[str, Any]:
@@ -238,17 +247,20 @@ def _ports(where: str, said: schema.Service) -> list[PortSpec]:
                 refuse("published", published, "one port from 1 to 65535")
             if port.mode not in ("host", "ingress"):
                 refuse("mode", port.mode, "host or ingress")
+            if port.host_ip and not published:
+                refuse("host_ip", port.host_ip, "a published port beside it")
             fixed = int(published[:6] or 0) if published else 0
             spec = PortSpec(
                 container=port.target,
                 published=fixed,
                 protocol=port.protocol,
                 mode="host" if fixed else "ingress",
-                host_ip=port.host_ip if fixed and "/" not in port.host_ip else "",
-                host_prefix=port.host_ip if fixed and "/" in port.host_ip else "",
+                host_ip="" if "/" in port.host_ip else port.host_ip,
+                host_prefix=port.host_ip if "/" in port.host_ip else "",
             )
             port_spec.validate(spec)
             found.append(spec)
+        found = list(dict.fromkeys(found))  # Compose takes one that is listed twice
     except InputInvalid as error:
         raise InputInvalid(f"{where}.ports: {error.message}", field=f"{where}.ports") from error
     return found

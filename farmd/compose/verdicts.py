@@ -52,6 +52,7 @@ x-farmd.tolerations
 _CHANGED = {
     "ports.[].target": "published on each machine that runs a pod; unpublished: one of the agent's ports",
     "ports.[].published": "a port of each machine that runs a pod",
+    "ports.[].host_ip": "an address of each machine that runs a pod, such as 127.0.0.1",
     "ports.[].protocol": "tcp or udp",
     "ports.[].mode": "host and ingress mean the same: on each machine that runs a pod",
     "top.networks.*.external": "a network of that name, made on each machine that has none",
@@ -142,7 +143,6 @@ _REFUSED = {
     "pre_stop": "handle the stop signal in the image",
     "volumes.[].image": "copy the files into the image",
     "deploy.resources.reservations.generic_resources": "set a capacity of the machine, and reserve devices",
-    "ports.[].host_ip": "a port is published on all addresses of a machine; let its firewall choose",
     "x-caddy": "a proxy of its own serves host names",
     "x-farmd.together": "it holds for the whole file; set it in x-farmd at the top",
     "x-farmd.prefix": "it holds for the whole file; set it in x-farmd at the top",

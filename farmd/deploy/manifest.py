@@ -130,6 +130,7 @@ def spec_of(manifest: Manifest, kept: Version) -> ServiceSpec:
                 published=each.port,
                 protocol=each.protocol,
                 mode="host" if each.port else "ingress",
+                host_ip=each.host_ip,
             )
             for each in manifest.ports.values()
         ],
@@ -196,7 +197,7 @@ def _ports(ports: list[PortSpec]) -> dict[str, Port]:
         name = f"{each.protocol}-{each.container}"
         name = f"{name}-at-{each.published}" if name in found else name
         protocol: Literal["tcp", "udp"] = "udp" if each.protocol == "udp" else "tcp"
-        found[name] = Port(port=each.published, container=each.container, protocol=protocol)
+        found[name] = Port(each.published, each.container, protocol, each.host_ip)
     return found
 
 

@@ -80,8 +80,8 @@ def _ports(ports: Collection[PortSpec]) -> Iterator[Mistake]:
             yield "ports", port_spec.text(port), "tcp or udp: a proxy serves http and https under host names"
         if port.mode == "ingress" and port.published:
             yield "ports", port_spec.text(port), f"{port.published}:{port.container}@host, on each machine"
-        if port.host_ip or port.host_prefix:
-            yield "ports", port_spec.text(port), "no address: a port is published on all of the machine's"
+        if port.host_prefix:
+            yield "ports", port_spec.text(port), "one address, such as 127.0.0.1: a network is not supported"
     for place, port in enumerate(ports := list(ports)):
         if port_spec.conflicting([port], ports[:place]):
             yield "ports", port_spec.text(port), "each published port once"

@@ -27,6 +27,7 @@ from farmd.agent.runtimes.container_seen import ENDED, LIVE
 from farmd.agent.runtimes.engine import Engine, EngineRefused
 from farmd.agent.runtimes.port import Busy, Ended, Launch
 from farmd.agent.state import StateDirectory
+from store import features
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
 from store.reality import Exit
@@ -60,7 +61,9 @@ class Containers:
     def features(self) -> Sequence[str]:
         """The features of an engine that answered once; a short absence of the engine withdraws none."""
         return (
-            ["runtime.container", *allowed.as_features(self._config.allow)] if self._listing.answered else []
+            ["runtime.container", features.HOST_IP, *allowed.as_features(self._config.allow)]
+            if self._listing.answered
+            else []
         )
 
     # -- what runs -------------------------------------------------------------------------------

@@ -90,9 +90,11 @@ def create_body(
     variables = environment(manifest, node, launch.instance, launch.ports, given)
     published = container.network not in ("host", "none")
     ports = {
-        f"{_inner(manifest, name, number)}/{manifest.ports[name].protocol}": [{"HostPort": str(number)}]
+        f"{_inner(manifest, name, number)}/{port.protocol}": [
+            {"HostPort": str(number)} | ({"HostIp": port.host_ip} if port.host_ip else {})
+        ]
         for name, number in launch.ports.items()
-        if published and name in manifest.ports
+        if published and (port := manifest.ports.get(name)) is not None
     }
     body: dict[str, Any] = {
         "Image": container.image,

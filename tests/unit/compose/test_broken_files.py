@@ -34,7 +34,12 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
     "no image": ("services: {a: {command: x}}", "services.a.image: missing"),
     "build alone": ("services: {a: {build: .}}", "a.image: missing, expected an image: none is built here"),
     "bad image": ("services: {a: {image: 'A B'}}", "services.a: image: found 'A B', expected an image"),
-    "bad name": ("services: {A_b: {image: x}}", "services: found 'A_b', expected 1 to 63"),
+    "bad name": ("services: {A b: {image: x}}", "services: found 'A b', expected letters, digits"),
+    "names that meet": (
+        "services: {a_b: {image: x}, a-b: {image: x}}",
+        "services: found 'a-b' and 'a_b', which are both 'a-b' here; rename one",
+    ),
+    "bad project": ("name: A b\nservices: {a: {image: x}}", "name: found 'A b', expected 1 to 63"),
     "unset": (
         "services: {a: {image: 'x:${TAG:?tell the version}'}}",
         "services.a.image: variable TAG has no value: tell the version",
@@ -121,11 +126,14 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
 SERVICES: dict[str, tuple[str, str]] = {
     "twice": ("image: y", "image: found twice"),
     "port": ("ports: ['80:x']", "services.a.ports[0].target: found 'x'"),
-    "port range": ("ports: ['8000-9000:80']", "expected single ports"),
+    "port range": ("ports: ['8000-9000:80']", "expected as many published ports as ports of the container"),
     "published range": ("ports: [{target: 80, published: 8000-9000}]", "8000-9000"),
     "port too high": ("ports: ['99999:80']", "services.a.ports: published port"),
     "port without target": ("ports: [{published: 80}]", "ports[0].target: missing"),
-    "bad address": ("ports: ['1.2.3:80:80']", "ports[0].host_ip: is not supported"),
+    "bad address": (
+        "ports: ['1.2.3:80:80']",
+        "services.a.ports: host address: found '1.2.3', expected an IP address",
+    ),
     "ports twice": ("ports: ['80:80', '80:81']", "expected each published port once"),
     "ports and x-ports": ("ports: [80], x-ports: [81]", "expected none beside ports"),
     "http": ("x-ports: [a.example.com:80/http]", "expected tcp or udp: a proxy"),
@@ -145,17 +153,13 @@ SERVICES: dict[str, tuple[str, str]] = {
     "job": ("deploy: {mode: replicated-job}", "deploy.mode: found 'replicated-job'"),
     "order": ("deploy: {update_config: {order: first}}", "order: found 'first'"),
     "continue": ("deploy: {update_config: {failure_action: continue}}", "found 'continue'"),
-    "published on one address": (
-        "ports: ['127.0.0.1:80:80']",
-        "ports[0].host_ip: is not supported: a port is published on all",
-    ),
     "log driver": ("logging: {driver: syslog}", "logging.driver: found 'syslog'"),
     "log option": (
         "logging: {options: {tag: x}}",
         "logging.options: found 'tag', expected max-size and max-file",
     ),
     "restart": ("restart: alway", "restart: found 'alway', did you mean 'always'?"),
-    "pull": ("pull_policy: daily", "pull_policy: found 'daily'"),
+    "pull": ("pull_policy: dayly", "pull_policy: found 'dayly'"),
     "size": ("mem_limit: 1 apple", "mem_limit: found '1 apple', expected a size"),
     "time": ("stop_grace_period: soon", "stop_grace_period: found 'soon'"),
     "cpus": ("cpus: two", "cpus: found 'two', expected a number"),
@@ -203,7 +207,7 @@ BROKEN = DOCUMENTS | {
 def test_a_broken_file_is_refused_in_one_line_that_names_the_place(name: str) -> None:
     text, expected = BROKEN[name]
     with pytest.raises(InputInvalid) as caught:
-        project(text, name="" if name == "project" else "shop", files={"list.yaml": "services: [a]"})
+        project(text, name="" if name.endswith("project") else "shop", files={"list.yaml": "services: [a]"})
     assert expected in caught.value.message
     assert "\n" not in caught.value.message
 

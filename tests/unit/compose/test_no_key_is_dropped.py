@@ -22,7 +22,8 @@ from tests.unit.compose.disk import Disk
 VALUES: list[Any] = [
     "a", "b", "r", "HUP", "1", "2", "64m", "5s", "/a", "host", "other", "raw", "always", "on-failure",
     "stop-first", "pause", "global", "never", "service_healthy", "wait", "udp", "tmpfs", "shared",
-    "linux/arm64", "0400", "max.yaml", "node.labels.a == b", "node.labels.a", True, False, 1, 2, 8, 2**30,
+    "linux/arm64", "127.0.0.1", "0400", "max.yaml", "node.labels.a == b", "node.labels.a", True, False,
+    1, 2, 8, 2**30,
     ["a"], ["other"], ["/dev/null"], ["8080"], ["1.1.1.1"], ["node.labels.a == b"], ["CMD", "x"],
     [{"key": "a"}], {"a": "b"}, {"a.b": "c"}, {"max-size": "1m"}, {"max-file": "2"}, {"nofile": 1},
     {"other": None}, {"data": None},
@@ -38,7 +39,7 @@ RICH: dict[str, Any] = {
             "healthcheck": {"test": "a"},
             "depends_on": {"name2": {}},
             "networks": {"name": {}},
-            "ports": [{"target": 80}],
+            "ports": [{"target": 80, "published": 80}],
             "devices": [{"source": "/dev/a"}],
             "gpus": [{}],
             "ulimits": {"name": {"soft": 1, "hard": 2}},

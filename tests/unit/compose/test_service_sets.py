@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from farmd.compose.project import read
 from store.errors import InputInvalid
-from tests.unit.compose.disk import project
+from tests.unit.compose.disk import Disk, project
 
 
 def test_extends_takes_what_another_service_says() -> None:
@@ -111,10 +112,27 @@ def test_the_projects_name_is_said_or_that_of_the_folder() -> None:
     assert project(f"name: other\n{text}", name="").name == "other"
     assert project(f"name: other\n{text}", name="", env={"COMPOSE_PROJECT_NAME": "env"}).name == "env"
     assert project(f"name: other\n{text}", name="flag").name == "flag"
+    named = read(["My_App.v2/c.yaml"], Disk({"My_App.v2/c.yaml": text}), {})
+    assert named.name == "my_appv2"
+
+
+def test_values_know_the_projects_name() -> None:
+    text = "services: {a: {image: x, volumes: ['d:/d']}}\nvolumes: {d: {name: '${COMPOSE_PROJECT_NAME}_d'}}"
+    found = project(f"name: ${{NAME}}\n{text}", name="", env={"NAME": "shop"})
+    assert [each.volume_name for each in found.services["a"].mounted()] == ["shop_d"]
+
+
+def test_names_that_compose_takes_are_names_here_and_between_containers() -> None:
+    found = project("services: {My_db.v2: {image: x}, web: {image: x, depends_on: [My_db.v2]}}")
+    assert found.after == {"my-db-v2": {}, "web": {"my-db-v2": "started"}}
+    assert found.services["my-db-v2"].container.networks == {"shop_default": ["My_db.v2"]}
+    assert found.warnings == (
+        "services.My_db.v2: is service my-db-v2 here: names have a-z, 0-9 and '-' alone",
+    )
 
 
 def test_a_name_that_cannot_be_is_not_laid_to_the_file() -> None:
-    with pytest.raises(InputInvalid, match=r"^shop/0\.yaml: project's name: found 'A B', expected 1 to 63"):
+    with pytest.raises(InputInvalid, match=r"^project's name: found 'A B', expected 1 to 63"):
         project("name: other\nservices: {a: {image: x}}", name="A B")
 
 

@@ -61,7 +61,7 @@ BROKEN: dict[str, tuple[ServiceSpec, str]] = {
     "http": (spec(ports="8080/http"), "ports: found '8080/http', expected tcp or udp"),
     "hostname": (spec(ports="app.example.com:8080"), "expected tcp or udp: a proxy"),
     "published without @host": (spec(ports="80:8080"), "expected 80:8080@host, on each machine"),
-    "prefix": (spec(ports="10.0.0.0/8:80:8080@host"), "expected no address"),
+    "prefix": (spec(ports="10.0.0.0/8:80:8080@host"), "expected one address, such as 127.0.0.1"),
     "one port twice": (spec(ports="80:8080@host 80:8081@host"), "expected each published port once"),
     "volume twice": (spec(volumes=[DATA, DATA]), "volumes: found 'data', expected each name once"),
     "volume described twice": (
