@@ -1,4 +1,4 @@
-"""Records with names: found by name, id or the beginning of an id; all families with names use this.
+"""Records with names: found by name or id, to read also by the beginning of an id.
 
 ``names/<family>/<name>`` holds the id of the record with that name. This key makes names unique, because
 both keys are created together or not at all. A record that does not decode is reported beside the good
@@ -7,6 +7,7 @@ ones and does not fail a listing.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -19,6 +20,9 @@ from store.keys import Keys, is_sentinel
 from store.listing import Listing, sifted
 from store.operations import Operation
 from store.ports import KeyReader
+
+_BEGINNING = re.compile(r"[0-9a-f]{8,}")
+"""As much of an id as a person means by it; less is more likely a mistyped name."""
 
 
 class Named(Protocol):
@@ -172,27 +176,55 @@ class NamedRecords(Generic[T]):
         return found, entry.modify_index
 
     async def find(self, text: str) -> Stored[T]:
-        """One record by its name, its id, or the beginning of its id if only one id begins so.
+        """One record by its exact name or its whole id, so that a change never meets another record.
+
+        Raises:
+            NotFound: no record matches; the hint names the record whose id begins so.
+            RecordInvalid: the record does not decode.
+        """
+        found, ids = await self._exact(text)
+        if found is not None:
+            return found
+        hint = ""
+        if len(ids) == 1:
+            name = (await self.get(ids[0])).record.name
+            hint = f"{text} begins the id of {self._noun}/{name}: use that name, or the whole id"
+        raise self._missing(text, hint)
+
+    async def look(self, text: str) -> Stored[T]:
+        """One record to read: by its name, its id, or the first 8 or more digits of its id.
 
         Raises:
             NotFound: no record matches.
             Ambiguous: several ids begin so; ``fields["ids"]`` lists some.
             RecordInvalid: the record does not decode.
         """
-        if text and "/" not in text:
-            stored, _ = await self.named(text)
-            if stored is not None:
-                return stored
-            page = await self._client.keys(self._keys.record(self.family, text))
-            ids = [self._keys.last_part(key) for key in page.items if not is_sentinel(key)]
-            if text in ids or len(ids) == 1:
-                return await self.get(text if text in ids else ids[0])
-            if ids:
-                shown = ", ".join(ids[:5])
-                raise Ambiguous(
-                    f"{self._noun} {text!r} fits {len(ids)} ids: {shown}", kind=self.family, ids=ids[:5]
-                )
+        found, ids = await self._exact(text)
+        if found is not None:
+            return found
+        if len(ids) == 1:
+            return await self.get(ids[0])
+        if ids:
+            shown = ", ".join(ids[:5])
+            raise Ambiguous(
+                f"{self._noun} {text!r} fits {len(ids)} ids: {shown}", kind=self.family, ids=ids[:5]
+            )
         raise self._missing(text)
+
+    async def _exact(self, text: str) -> tuple[Stored[T] | None, list[str]]:
+        """The record with that name or whole id, else the ids that begin so."""
+        if not text or "/" in text:
+            return None, []
+        stored, _ = await self.named(text)
+        if stored is not None:
+            return stored, []
+        key = self._keys.record(self.family, text)
+        entry = None if is_sentinel(key) else await self._client.read(key)
+        if entry is not None:
+            return decode_named(self._kind, self._keys, entry), []
+        if not _BEGINNING.fullmatch(text):
+            return None, []
+        return None, [self._keys.last_part(found) for found in (await self._client.keys(key)).items]
 
     async def list(self) -> Listing[T]:
         """All records, sorted by name, and the errors of those that do not decode."""
@@ -234,5 +266,6 @@ class NamedRecords(Generic[T]):
             operations.delete(self._keys.sentinel(self._keys.pods(record.id))),
         )
 
-    def _missing(self, text: str) -> NotFound:
-        return NotFound(f"{self._noun} {text!r} does not exist", kind=self.family, id=text)
+    def _missing(self, text: str, hint: str = "") -> NotFound:
+        told = {"hint": hint} if hint else {}
+        return NotFound(f"{self._noun} {text!r} does not exist", kind=self.family, id=text, **told)

@@ -19,6 +19,7 @@ from farmd.cli.settings import Settings
 from farmd.commands.mutation import Call
 from farmd.process.start import collect_rarely, import_structlog
 from farmd.runtime.clock import SystemClock, SystemIds
+from farmd.tables.model import clean
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
 from store.consul.environment import Tls
@@ -97,7 +98,14 @@ async def _run(settings: Settings, function: Callable[..., Any], params: Mapping
     keys = Keys(prefix(env))
     clock = SystemClock()
     client = connect(env, clock, address=address(settings, env))
-    call = Call(client, keys, clock, SystemIds(), actor(), settings.reason, settings.force)
+    said = set[str]()
+
+    def note(text: str) -> None:
+        if text not in said and not settings.quiet:  # --watch looks again and again
+            said.add(text)
+            click.echo(clean(text), err=True)
+
+    call = Call(client, keys, clock, SystemIds(), actor(), settings.reason, settings.force, note=note)
     try:
         await function(Invocation(settings, call), **params)
     finally:

@@ -49,7 +49,7 @@ async def logs(invocation: Invocation, slot: str, attempt: int | None, **options
     wanted = log_stream.Wanted(**options)
     client, keys = invocation.client, invocation.keys
     name, _, rest = slot.removeprefix("job/").partition("/")
-    job: Job = (await overview.row(client, keys, JOB.records(client, keys), name)).record
+    job: Job = (await JOB.look(invocation.call, name)).record
     if not rest:
         if attempt is not None:
             raise InputInvalid("--attempt: found without a slot, expected JOB/TYPE/INDEX", field="attempt")

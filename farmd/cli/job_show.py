@@ -75,8 +75,7 @@ async def _there(invocation: Invocation, place: Place, everywhere: bool) -> list
 
 
 async def _row(invocation: Invocation, name: str) -> Row[Job]:
-    client, keys = invocation.client, invocation.keys
-    found: Row[Job] = await overview.row(client, keys, JOB.records(client, keys), name)
+    found: Row[Job] = await JOB.row(invocation.call, name)
     return found
 
 
@@ -84,7 +83,7 @@ async def _row(invocation: Invocation, name: str) -> Row[Job]:
 @click.option("--file", "as_file", is_flag=True, help="As a file that job run accepts.")
 @target("job", objects(KIND))
 async def get(invocation: Invocation, name: str, as_file: bool) -> None:
-    """One job by name, id or beginning of an id."""
+    """One job by name, id or the beginning of its id."""
     row = partial(_row, invocation, name)
     if as_file:
         noun_show.emit_file(invocation, await commands.as_file(invocation.call, (await row()).record))

@@ -42,7 +42,7 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
     async def run(invocation: Invocation, name: str) -> None:
         call = invocation.call
         _editor()  # or what is wrong with it would leave a file
-        stored = await noun.records(call.client, call.keys).find(name)
+        stored = await noun.find(call, name)
         text = as_yaml(await noun.as_file(call, stored.record))
         with _file(f"{noun.words.noun}-{stored.record.name}-") as path:
             mutation = await _rounds(invocation, noun, stored, path, text)

@@ -27,9 +27,8 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
 
     async def run(invocation: Invocation, name: str, **options: Any) -> None:
         wanted = log_stream.Wanted(**options)
-        client, keys = invocation.client, invocation.keys
-        record = (await overview.row(client, keys, noun.records(client, keys), name)).record
-        pods = (await overview.pods(client, keys, record)).placed
+        record = (await noun.look(invocation.call, name)).record
+        pods = (await overview.pods(invocation.client, invocation.keys, record)).placed
         await stream_all(invocation, f"{noun.words.noun}/{record.name}", pods, wanted)
 
     run.__doc__ = (

@@ -67,7 +67,7 @@ def _get(noun: Noun[Any, Any], option: Callable[[Any], Any]) -> click.Command:
         else:
             await show_one(invocation, noun, row)
 
-    run.__doc__ = f"One {noun.words.one} by name, id or beginning of an id."
+    run.__doc__ = f"One {noun.words.one} by name, id or the beginning of its id."
     return command("get", lists=True)(target(noun.words.noun, objects(noun.kind))(option(run)))
 
 

@@ -34,7 +34,7 @@ async def status(invocation: Invocation, name: str) -> None:
             click.echo(line)
         return
     # Another one of that name is another one.
-    rollout = (await ROLLOUT.find(invocation.call, name)).record.id
+    rollout = (await ROLLOUT.look(invocation.call, name)).record.id
     try:
         if on_terminal(invocation) and settings.output in {"table", "wide"}:
             await live(invocation, lambda: _status(invocation, rollout, width_of(sys.stdout)))

@@ -12,6 +12,7 @@ from farmd.cli.noun_logs import stream_all
 from farmd.cli.noun_show import explained
 from farmd.cli.options import command
 from farmd.cli.output import show
+from farmd.commands.finding import look
 from farmd.kinds import KINDS, load
 from farmd.services import commands
 from farmd.tables.model import Table
@@ -61,5 +62,5 @@ async def explain(invocation: Invocation, name: str) -> None:
 
 async def _owners(invocation: Invocation, name: str) -> tuple[Service, dict[str, Owner]]:
     """A service, and its owners of pods that exist."""
-    service = (await ServiceStore(invocation.client, invocation.keys).find(name)).record
+    service = (await look(invocation.call, ServiceStore(invocation.client, invocation.keys), name)).record
     return service, await commands.owners_of(invocation.call, service)

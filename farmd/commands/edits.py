@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from farmd import overview
 from farmd.commands import bodies, difference
 from farmd.commands.endings import Ending, audited
+from farmd.commands.finding import look
 from farmd.commands.fleet import Fleet
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, guard
 from farmd.commands.outlook import Outlook, Standing
@@ -90,12 +91,12 @@ class Edits(Generic[S, T]):
         by_name: bool = False,
         fields: Collection[str] | None = None,
     ) -> tuple[Stored[T], Guard]:
-        """A record by name, id or beginning of an id (``by_name``: by its whole name only), and its guard.
+        """A record by name or id (``by_name``: by its name only), and its guard.
 
         ``fields`` are those that the edit changes; None: any, so ``edit`` looks at those of an app's part.
 
         Raises:
-            NotFound: there is none. Ambiguous: several fit.
+            NotFound: there is none.
             Conflict: it is being deleted or locked; managed, where it is about the ``membership``; or a part
                 of something that alone changes such fields.
         """
@@ -222,10 +223,10 @@ class Edits(Generic[S, T]):
         return Change(self.kind, record.id, record.name, f"{self.words.noun}.{action}", **fields)
 
     async def find(self, call: Call, target: str, *, by_name: bool = False) -> Stored[T]:
-        """A record by name, id or beginning of an id (``by_name``: by its whole name only).
+        """A record to change, by name or whole id (``by_name``: by its name only).
 
         Raises:
-            NotFound: there is none; says how it ended, if it did. Ambiguous: several fit.
+            NotFound: there is none; says how it ended, if it did.
         """
         records, noun = self.records(call.client, call.keys), self.words.noun
         if not by_name:
@@ -239,20 +240,28 @@ class Edits(Generic[S, T]):
             raise NotFound(f"{noun} {target!r} does not exist", kind=self.kind, id=target, hint=hint)
         return named
 
+    async def look(self, call: Call, target: str) -> Stored[T]:
+        """A record to read, by name, id or the beginning of its id, of which the caller is told.
+
+        Raises:
+            NotFound: as ``find``. Ambiguous: several ids begin so.
+        """
+        try:
+            return await look(call, self.records(call.client, call.keys), target)
+        except NotFound as error:
+            raise await self._gone(call, target, error) from None
+
     async def row(self, call: Call, target: str) -> overview.Row[T]:
         """A record with what is known of it besides.
 
         Raises:
-            NotFound, Ambiguous: as ``find``.
+            NotFound, Ambiguous: as ``look``.
         """
-        try:
-            return await overview.row(call.client, call.keys, self.records(call.client, call.keys), target)
-        except NotFound as error:
-            raise await self._gone(call, target, error) from None
+        return await overview.row_of(call.client, call.keys, self.kind, await self.look(call, target))
 
     async def _gone(self, call: Call, target: str, error: NotFound) -> NotFound:
         """The same error with how the item ended, where items end by themselves."""
-        if not (self.words.ended and target):
+        if error.fields.get("hint") or not (self.words.ended and target):
             return error
         over = await self.past(call, target) if self.past is not None and "/" not in target else None
         over = over or await audited(call, self.kind, target)

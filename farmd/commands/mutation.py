@@ -43,6 +43,8 @@ class Call:
     """The caller of a command, with a reason and the means. ``actor`` is ``user/<name>@<host>``; ``force``
     breaks a lock.
 
+    ``note`` tells the caller something beside the result.
+
     ``part_of`` is what the caller acts for, such as ``apps/shop``: records that it makes or changes become
     parts of that, and ``open`` are the fields of theirs that stay to others (R14).
     """
@@ -56,6 +58,7 @@ class Call:
     force: bool = False
     part_of: str = ""
     open: tuple[str, ...] = ()
+    note: Callable[[str], None] = field(default=lambda _: None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class Spells:
 
 
 async def look(call: Call, noun: Noun[S, T], target: str, spells: Spells) -> Look:
-    """A look at a record by its name, id or beginning of an id.
+    """A look at a record by its name or id.
 
     Raises:
         NotFound: it is gone.

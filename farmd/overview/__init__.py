@@ -6,7 +6,7 @@ others and hides none of them.
 
 from farmd.overview.members import farms
 from farmd.overview.nodes import NodeRow, Nodes, node_row, node_state, nodes
-from farmd.overview.owners import Row, Rows, owners, records_of, row, rows, titled, titled_or_not
+from farmd.overview.owners import Row, Rows, owners, records_of, row, row_of, rows, titled, titled_or_not
 from farmd.overview.pod_row import PodRow, pod_row
 from farmd.overview.pods import Pods, lost, pods, pods_of_node, states
 from farmd.overview.processes import FarmRow, farm_rows, freezes
@@ -32,6 +32,7 @@ __all__ = [
     "pods_of_node",
     "records_of",
     "row",
+    "row_of",
     "rows",
     "states",
     "titled",

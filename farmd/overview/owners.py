@@ -10,6 +10,7 @@ import msgspec
 from farmd.kinds import noun, title
 from farmd.overview.members import farms, why_unowned
 from store import families
+from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
 from store.families import FAMILIES, named
 from store.family import Family
@@ -160,13 +161,17 @@ async def rows(client: ConsulClient, keys: Keys, records: NamedRecords[T]) -> Ro
 
 
 async def row(client: ConsulClient, keys: Keys, records: NamedRecords[T], target: str) -> Row[T]:
-    """One record by name, id or beginning of an id.
+    """One record by name or id.
 
     Raises:
-        NotFound: there is none. Ambiguous: several fit. RecordInvalid: it does not decode.
+        NotFound: there is none. RecordInvalid: it does not decode.
     """
-    stored = await records.find(target)
-    family, item = FAMILIES[records.family], stored.record.id
+    return await row_of(client, keys, records.family, await records.find(target))
+
+
+async def row_of(client: ConsulClient, keys: Keys, name: str, stored: Stored[T]) -> Row[T]:
+    """A record of the family ``name``, with what is known of it besides."""
+    family, item = FAMILIES[name], stored.record.id
     lock = await client.read(keys.lock(family.name, item))
     mutation = await client.read(keys.mutation_lock(family.name, item))
     members = [] if lock is not None else await farms(client, keys)

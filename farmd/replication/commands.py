@@ -73,7 +73,7 @@ RC: Noun[ControllerSpec, ReplicationController] = Noun(
 
 
 async def set_replicas(call: Call, target: str, replicas: int) -> Mutation:
-    """Set the desired count of the controller with that name, id or beginning of an id.
+    """Set the desired count of the controller with that name or id.
 
     Raises:
         InputInvalid: a negative or absurd count.

@@ -96,7 +96,7 @@ async def difference_of(call: Call, target: str) -> Difference:
     Raises:
         NotFound: there is none, or the new manifest is gone.
     """
-    rollout = (await noun.ROLLOUT.find(call, target)).record
+    rollout = (await noun.ROLLOUT.look(call, target)).record
     after = await manifests.read(call.client, call.keys, rollout.to_manifest)
     try:
         before = await manifests.read(call.client, call.keys, rollout.from_manifest)
@@ -152,7 +152,7 @@ async def past(call: Call, name: str) -> tuple[list[Ended], list[str]]:
     store = History(call.client, call.keys)
     found = await store.read(name) if name and "/" not in name else Listing[Ended]([], [])
     if not (found.items or found.broken):
-        await noun.controller().records(call.client, call.keys).find(name)
+        await noun.controller().look(call, name)
     return [each.record for each in found.items], found.mistakes
 
 

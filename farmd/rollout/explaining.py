@@ -41,7 +41,7 @@ async def explain(call: Call, target: str) -> list[PodRow]:
     Raises:
         NotFound: there is no such rollout, or one of its controllers is gone.
     """
-    rollout = (await noun.ROLLOUT.find(call, target)).record
+    rollout = (await noun.ROLLOUT.look(call, target)).record
     state, _ = await phase(call, rollout)
     old, new = await _side(call, rollout.old), await _side(call, rollout.new)
     shot = Snapshot(rollout=rollout, state=state, old=old, new=new, now=call.clock.now())

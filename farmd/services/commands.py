@@ -13,6 +13,7 @@ import msgspec
 
 from farmd import overview
 from farmd.commands.difference import fields
+from farmd.commands.finding import look
 from farmd.commands.mutation import Call, Change, Mutation, guard, registered
 from farmd.commands.parts import refuse_managed, refuse_part
 from farmd.kinds import KINDS, family_of, noun, title
@@ -156,12 +157,12 @@ async def rows(call: Call) -> tuple[list[ServiceRow], list[str]]:
 
 
 async def row(call: Call, target: str) -> ServiceRow:
-    """One service by name, id or beginning of an id.
+    """One service by name, id or the beginning of its id.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is none. Ambiguous: several ids begin so.
     """
-    record = (await ServiceStore(call.client, call.keys).find(target)).record
+    record = (await look(call, ServiceStore(call.client, call.keys), target)).record
     owners = {}
     for ref, owner in (await owners_of(call, record)).items():
         family = ref.partition("/")[0]
@@ -192,7 +193,7 @@ class Watch:
             NotFound: there is no such service.
         """
         call = self._call
-        service = (await ServiceStore(call.client, call.keys).find(self._target)).record
+        service = (await look(call, ServiceStore(call.client, call.keys), self._target)).record
         hosts, now = await _hosts(call), call.clock.mono()
         found, since = list[Sighting](), dict[object, float]()
         for ref, owner in (await owners_of(call, service)).items():

@@ -37,13 +37,37 @@ def test_a_controllers_life_in_commands(farmctl: Farmctl) -> None:
     changed = farmctl.ok("rc", "set-replicas", "hello", "5", "--reason", "load", "-o", "json").json
     assert changed["items"][0]["before"] == {"replicas": 3}
     assert changed["items"][0]["after"] == {"replicas": 5}
-    assert farmctl.ok("rc", "get", rc_id[:6], "-o", "json").json["replicas_desired"] == 5
+    assert farmctl.ok("rc", "get", rc_id[:8], "-o", "json").json["replicas_desired"] == 5
 
     farmctl.ok("rc", "set-replicas", "hello", "0", "-y")
     assert farmctl.ok("rc", "delete", "hello", "-y").out == f"rc/hello deleted ({rc_id})\n"
     assert farmctl("rc", "get", "hello").code == 4
     actions = [item["action"] for item in farmctl.ok("audit", "list", "-o", "json").json["items"]]
     assert actions == ["rc.delete", "rc.set-replicas", "rc.set-replicas", "rc.create"]
+
+
+def test_no_change_falls_through_to_the_beginning_of_an_id(farmctl: Farmctl) -> None:
+    made = farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
+    rc_id = made.out.split("(")[1].split(")")[0]
+    changes = (
+        ["delete", "--cascade", "-y"],
+        ["set-replicas", "-y"],
+        ["disable"],
+        ["enable"],
+        ["restart"],
+    )
+    for begins in (rc_id[:2], rc_id[:8]):
+        for verb, *more in changes:
+            number = ["0"] if verb == "set-replicas" else []
+            refused = farmctl("rc", verb, begins, *number, *more)
+            assert (refused.code, f"rc {begins!r} does not exist" in refused.err) == (4, True), refused
+            assert ("begins the id of rc/hello" in refused.err) == (len(begins) == 8)
+    assert farmctl("rc", "describe", rc_id[:7]).code == 4
+    for verb in ("get", "describe", "pods", "logs", "explain"):
+        told = farmctl("rc", verb, rc_id[:8])
+        assert f"{rc_id[:8]} begins the id of rc/hello" in told.err
+    assert f"{rc_id} is the id of rc/hello" in farmctl.ok("rc", "get", rc_id).err
+    assert f"rc/hello deleted ({rc_id})" in farmctl.ok("rc", "delete", rc_id, "--cascade", "-y").out
 
 
 def test_dry_run_walks_the_same_way_and_writes_nothing(farmctl: Farmctl) -> None:

@@ -160,7 +160,7 @@ async def test_disable_enable_and_update_are_edits_of_the_version_that_was_read(
     async with person() as call:
         daemonset = await created(call)
         stale = await DAEMON_SET.disable(call, "logs")
-        await commit(call, await DAEMON_SET.disable(call, daemonset.id[:6]))
+        await commit(call, await DAEMON_SET.disable(call, daemonset.id))
         assert (await found(call)).disabled
         with pytest.raises(Conflict):
             await commit(call, stale)

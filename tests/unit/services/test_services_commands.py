@@ -26,7 +26,7 @@ async def test_a_service_names_owners_by_id_and_creating_an_equal_one_changes_no
         record = (await ServiceStore(call.client, KEYS).get(ident)).record
         assert (record.name, record.port, record.active) == ("web", "http", [f"rcs/{rc.id}"])
         before = await snapshot(call)
-        for owners in (["web"], ["rc/web", f"rc/{rc.id[:8]}"]):
+        for owners in (["web"], ["rc/web", f"rc/{rc.id}"]):
             assert not (await commands.create(call, "web", "http", owners)).needed
         assert await snapshot(call) == before
         with pytest.raises(Conflict, match=r"service 'web' exists and differs: port \(http -> admin\)"):

@@ -30,23 +30,43 @@ async def test_create_writes_record_and_name_or_neither() -> None:
         assert (await store.get("ab12")).record.name == "hello"
 
 
-async def test_a_name_wins_over_an_id_that_begins_alike() -> None:
+BILLING = "4f8be7be00000001"
+
+
+async def test_a_change_takes_the_exact_name_or_the_whole_id() -> None:
     async with person() as call:
         store = ReplicationControllerStore(call.client, KEYS)
-        await call.client.transaction(store.create(record("ab12", "first")))
-        await call.client.transaction(store.create(record("cd34", "ab")))
-        assert (await store.find("ab")).record.id == "cd34"
-        assert (await store.find("ab1")).record.id == "ab12"
-        assert (await store.find("ab12")).record.id == "ab12"
+        await call.client.transaction(store.create(record(BILLING, "billing")))
+        assert (await store.find("billing")).record.id == BILLING
+        assert (await store.find(BILLING)).record.id == BILLING
+        for begins in ("4", "4f", "4f8be7b"):
+            for way in (store.find, store.look):
+                with pytest.raises(NotFound) as refused:
+                    await way(begins)
+                assert "hint" not in refused.value.fields
+        with pytest.raises(NotFound) as refused:
+            await store.find("4f8be7be")
+        assert "4f8be7be begins the id of rc/billing" in refused.value.fields["hint"]
+
+
+async def test_eight_digits_of_an_id_find_a_record_to_read_and_a_name_wins() -> None:
+    async with person() as call:
+        store = ReplicationControllerStore(call.client, KEYS)
+        await call.client.transaction(store.create(record(BILLING, "billing")))
+        assert (await store.look("4f8be7be")).record.id == BILLING
+        await call.client.transaction(store.create(record("cd34", "4f8be7be")))
+        assert (await store.look("4f8be7be")).record.id == "cd34"
 
 
 async def test_a_beginning_that_fits_several_ids_is_ambiguous_and_names_them() -> None:
     async with person() as call:
         store = ReplicationControllerStore(call.client, KEYS)
-        await call.client.transaction(store.create(record("ab12", "first")))
-        await call.client.transaction(store.create(record("ab34", "second")))
-        with pytest.raises(Ambiguous, match="ab12, ab34"):
-            await store.find("ab")
+        await call.client.transaction(store.create(record(BILLING, "first")))
+        await call.client.transaction(store.create(record("4f8be7be00000002", "second")))
+        with pytest.raises(Ambiguous, match="4f8be7be00000001, 4f8be7be00000002"):
+            await store.look("4f8be7be")
+        with pytest.raises(NotFound):
+            await store.find("4f8be7be")
 
 
 @pytest.mark.parametrize("text", ["", "nope", "a/b", "../meta/cluster", ".present"])
