@@ -70,6 +70,9 @@ class Recorder(Protocol):
     def set(self, name: str, value: float, /, **labels: str) -> None:
         """Set a gauge."""
 
+    def forget(self, name: str, /, **labels: str) -> None:
+        """Export a series of a gauge no more."""
+
 
 class Lane(enum.Enum):
     """Which pool of connections a request uses: a full pool never delays requests of other lanes."""

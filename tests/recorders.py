@@ -21,6 +21,9 @@ class CountingRecorder:
     def set(self, name: str, value: float, /, **labels: str) -> None:
         self.values[_key(name, labels)] = value
 
+    def forget(self, name: str, /, **labels: str) -> None:
+        del self.values[_key(name, labels)]
+
 
 def _key(name: str, labels: dict[str, str]) -> tuple[str, ...]:
     return (name, *(labels[label] for label in sorted(labels)))

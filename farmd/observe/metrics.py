@@ -2,9 +2,10 @@
 
 Names follow Prometheus' conventions: one prefix, base units, ``_total`` for counters. A label takes
 its values from a closed set and never from an id, a node or a name, because a fleet of ten thousand items
-must not make ten thousand series. ``docs/metrics.md`` is rendered from this table and a test keeps
-both equal; alert rules are checked against the table. What one kind of work alone measures stands in its
-own ``metrics.py``, which the registry names.
+must not make ten thousand series. The one exception is ``owner``, of which a farm exports few at a time
+(``farmd/work/shortfalls.py``). A process exports the metrics of its role alone.
+``docs/metrics.md`` is rendered from this table and a test keeps both equal; alert rules are checked against
+the table. What one kind of work alone measures stands in its own ``metrics.py``, which the registry names.
 """
 
 from __future__ import annotations
@@ -17,9 +18,14 @@ from farmd.kinds import KINDS, load
 from store import families
 from store.consul.errors import Op
 from store.errors import StoreError
+from store.status import Status
 
 Kind = Literal["counter", "gauge", "histogram"]
 Values = tuple[str, ...]
+Role = Literal["farm", "agent", "both"]
+
+# The labels without a closed set, and what their values are.
+OPEN_LABELS = {"version": "the version", "owner": "the name of an owner that falls short"}
 
 # Requests to Consul: from 1 ms on loopback to 30 s for a store that hardly answers.
 REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -64,26 +70,37 @@ KUBERNETES_RESOURCES: Values = ("jobs", "pods", "services", "events", *KNATIVE_R
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row of the table; ``labels`` maps each label to its closed set of values."""
+    """One row of the table; ``labels`` maps each label to its closed set of values, ``role`` says whether
+    farms or agents export it.
+    """
 
     name: str
     kind: Kind
     help: str
     labels: Mapping[str, Values] = field(default_factory=dict)
     buckets: tuple[float, ...] = REQUEST_SECONDS
+    role: Role = "farm"
 
 
 def table() -> tuple[Metric, ...]:
     """All metrics, also those of single kinds; kinds and watched trees are those that are registered."""
     kinds: Values = tuple(family.name for family in families.claimed())
+    replicas: Values = tuple(family.name for family in families.owners() if issubclass(family.status, Status))
     watches: Values = tuple(family.name for family in families.cached())
     clusters: Values = tuple(f"kubernetes_{resource}" for resource in KUBERNETES_RESOURCES)
     return (
-        Metric("farmd_build_info", "gauge", "Always 1; the version is in the label.", {"version": ()}),
+        Metric(
+            "farmd_build_info",
+            "gauge",
+            "Always 1; the version is in the label.",
+            {"version": ()},
+            role="both",
+        ),
         Metric(
             "farmd_web_certificate_end_timestamp_seconds",
             "gauge",
             "When the first certificate of web.tls_cert ends, as it is served; 0 without TLS.",
+            role="both",
         ),
         Metric(
             "farmd_cycles_total",
@@ -106,12 +123,14 @@ def table() -> tuple[Metric, ...]:
             "gauge",
             "When the slowest loop of that name last made progress.",
             {"loop": LOOPS},
+            role="both",
         ),
         Metric(
             "farmd_loop_stalled",
             "gauge",
             "1 while a loop of that name makes no progress for longer than it may.",
             {"loop": LOOPS},
+            role="both",
         ),
         Metric("farmd_owned", "gauge", "Items whose lock this farm holds.", {"kind": kinds}),
         Metric(
@@ -120,12 +139,37 @@ def table() -> tuple[Metric, ...]:
             "Owned items that are blocked, with a reason in their status.",
             {"kind": kinds},
         ),
+        Metric(
+            "farmd_owners_short",
+            "gauge",
+            "Owned items with fewer available pods than they should have.",
+            {"kind": replicas},
+        ),
+        Metric(
+            "farmd_owner_desired_pods",
+            "gauge",
+            "Pods that an owner should have; only of owners that fall short, 20 a farm and kind, the worst.",
+            {"kind": replicas, "owner": ()},
+        ),
+        Metric(
+            "farmd_owner_available_pods",
+            "gauge",
+            "Available pods of the same owners.",
+            {"kind": replicas, "owner": ()},
+        ),
+        Metric(
+            "farmd_crash_loops",
+            "gauge",
+            "Owned items with a pod that ends again and again, wherever it runs.",
+            {"kind": replicas},
+        ),
         Metric("farmd_frozen", "gauge", "1 while removals of this kind are frozen.", {"kind": kinds}),
         Metric(
             "farmd_invalid_records",
             "gauge",
             "Records and objects of Kubernetes that do not decode and are skipped.",
             {"family": (*watches, *clusters)},
+            role="both",
         ),
         Metric(
             "farmd_lock_events_total",
@@ -145,19 +189,27 @@ def table() -> tuple[Metric, ...]:
             "counter",
             "Events of this process's session.",
             {"event": ("created", "resumed", "suspended", "lost", "destroyed")},
+            role="both",
         ),
-        Metric("farmd_session_renew_seconds", "histogram", "Time of one good renewal of the session."),
+        Metric(
+            "farmd_session_renew_seconds",
+            "histogram",
+            "Time of one good renewal of the session.",
+            role="both",
+        ),
         Metric(
             "farmd_store_requests_total",
             "counter",
             "Requests to Consul, by how they ended.",
             {"op": STORE_OPERATIONS, "code": CODES},
+            role="both",
         ),
         Metric(
             "farmd_store_request_duration_seconds",
             "histogram",
             "Time of one request, waits of watches included.",
             {"op": STORE_OPERATIONS},
+            role="both",
         ),
         Metric(
             "farmd_kubernetes_requests_total",
@@ -171,14 +223,16 @@ def table() -> tuple[Metric, ...]:
             "Objects of Kubernetes that this farm knows by its watches.",
             {"resource": KUBERNETES_RESOURCES},
         ),
-        Metric("farmd_store_reachable", "gauge", "1 while the last request to Consul was answered."),
+        Metric(
+            "farmd_store_reachable", "gauge", "1 while the last request to Consul was answered.", role="both"
+        ),
         Metric(
             "farmd_watch_staleness_seconds",
             "gauge",
             "Age of a watch's last proven answer.",
             {"watch": (*watches, *clusters)},
         ),
-        Metric("farmd_txn_ops", "histogram", "Operations in one transaction.", {}, OPERATIONS),
+        Metric("farmd_txn_ops", "histogram", "Operations in one transaction.", {}, OPERATIONS, role="both"),
         *(row for kind in KINDS.values() if kind.metrics for row in load(kind.metrics)),
         Metric(
             "farmd_alerts_sent_total",
@@ -197,36 +251,42 @@ def table() -> tuple[Metric, ...]:
             "gauge",
             "Pods on this node, by state.",
             {"state": ("running", "starting", "backoff", "stopping", "failed", "held", "done")},
+            role="agent",
         ),
         Metric(
             "farmd_checked_pods",
             "gauge",
             "Running pods of this node that have a health check, by health; unknown: no verdict yet.",
             {"health": ("passing", "critical", "unknown")},
+            role="agent",
         ),
         Metric(
             "farmd_pod_events_total",
             "counter",
             "Actions and events of the agent's pods.",
             {"event": ("started", "exited", "restarted", "stopped", "killed", "adopted", "refused")},
+            role="agent",
         ),
         Metric(
             "farmd_unsigned_pods",
             "gauge",
             "Pods of this node that nobody signed whom it trusts: started with a warning, or refused.",
             {"result": ("warned", "refused")},
+            role="agent",
         ),
         Metric(
             "farmd_runtime_up",
             "gauge",
             "Whether the runtime tells what runs on this node: 1, or 0 while it does not answer.",
             {"runtime": ("container", "systemd")},
+            role="agent",
         ),
         Metric(
             "farmd_images_removed_total",
             "counter",
             "Images that an agent pulled and removed, because no pod had needed them for long.",
             {"cause": ("unused", "disk")},
+            role="agent",
         ),
         Metric(
             "farmd_image_pull_duration_seconds",
@@ -234,29 +294,32 @@ def table() -> tuple[Metric, ...]:
             "Time of one pull of an image.",
             {"result": ("ok", "failed")},
             CYCLE_SECONDS,
+            role="agent",
         ),
         Metric(
             "farmd_health_checks_total",
             "counter",
             "Health checks of pods.",
             {"type": ("http", "tcp", "command"), "result": ("passing", "failing", "timeout")},
+            role="agent",
         ),
         Metric(
             "farmd_config_reloads_total",
             "counter",
             "Reloads of the configuration.",
             {"result": ("applied", "unchanged", "refused")},
+            role="both",
         ),
     )
 
 
 def markdown() -> str:
     """The table as ``docs/metrics.md`` shows it."""
-    lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    lines = ["| metric | type | of | labels | meaning |", "|---|---|---|---|---|"]
     for row in table():
         labels = "<br>".join(
-            f"`{label}`: {', '.join(values) if values else 'the version'}"
+            f"`{label}`: {', '.join(values) if values else OPEN_LABELS[label]}"
             for label, values in row.labels.items()
         )
-        lines.append(f"| `{row.name}` | {row.kind} | {labels or '–'} | {row.help} |")
+        lines.append(f"| `{row.name}` | {row.kind} | {row.role} | {labels or '–'} | {row.help} |")
     return "\n".join(lines) + "\n"

@@ -7,10 +7,8 @@ import math
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
-from farmd.observe.metrics import Kind, Metric, table
+from farmd.observe.metrics import OPEN_LABELS, Kind, Metric, Role, table
 
-# Only ``farmd_build_info`` has a label without a closed set: the version, which is one in each process.
-_OPEN_LABELS = {"version"}
 # The requests to Consul would be some 500 series: only those that occur are exported.
 _EXPORTED_FROM_THE_START = 100
 
@@ -20,19 +18,19 @@ class UnknownMetric(Exception):
 
 
 class Metrics:
-    """Records into one registry; satisfies ``store.ports.Recorder``.
+    """Records the metrics of a role into one registry; satisfies ``store.ports.Recorder``.
 
     Metrics without labels, and counters and histograms of few series, are exported from the start: "never
     happened" is 0, and Prometheus sees the first increase.
 
     Raises:
-        UnknownMetric: from all three methods, for a metric or label that is not in ``table``.
+        UnknownMetric: from all methods, for a metric or label that is not in ``table``, or not of the role.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, role: Role = "both") -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry
-        self._rows = {row.name: row for row in table()}
+        self._rows = {row.name: row for row in table() if "both" in (role, row.role) or role == row.role}
         self._made = {name: _make(row, registry) for name, row in self._rows.items()}
         self._known: dict[tuple[object, ...], Counter | Gauge | Histogram] = {}
         for row in self._rows.values():
@@ -60,6 +58,12 @@ class Metrics:
         assert isinstance(found, Gauge)
         found.set(value)
 
+    def forget(self, name: str, /, **labels: str) -> None:
+        """Export this series of a gauge no more."""
+        self._labelled(name, "gauge", labels)
+        self._made[name].remove(*(labels[label] for label in self._rows[name].labels))
+        del self._known[(name, "gauge", *labels.items())]
+
     def _labelled(self, name: str, kind: Kind, labels: dict[str, str]) -> Counter | Gauge | Histogram:
         key = (name, kind, *labels.items())
         found = self._known.get(key)
@@ -74,7 +78,7 @@ class Metrics:
         if labels.keys() != row.labels.keys():
             raise UnknownMetric(f"{name}: found labels {sorted(labels)}, expected {sorted(row.labels)}")
         for label, value in labels.items():
-            if label not in _OPEN_LABELS and value not in row.labels[label]:
+            if label not in OPEN_LABELS and value not in row.labels[label]:
                 raise UnknownMetric(f"{name}: label {label} has no value {value!r} in the table of metrics")
         made = self._made[name]
         return made.labels(**labels) if labels else made

@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, MutableMapping
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -61,7 +61,7 @@ def run_agent(loaded: Loaded, load: Callable[[], Loaded], env: MutableMapping[st
 
 
 def _process(
-    role: str,
+    role: Literal["farm", "agent"],
     build: Builder,
     port: int,
     loaded: Loaded,
@@ -99,7 +99,7 @@ def _failed(exit_code: int, event: str, reason: str, **fields: str) -> int:
 
 
 async def _live(
-    role: str,
+    role: Literal["farm", "agent"],
     build: Builder,
     port: int,
     loaded: Loaded,
@@ -110,7 +110,7 @@ async def _live(
     asyncio.get_running_loop().call_later(START_SECONDS, collect_rarely)
     log_unhandled(asyncio.get_running_loop(), clock)
     ProcessCollector(registry=registry)
-    metrics = Metrics(registry)
+    metrics = Metrics(registry, role)
     metrics.set("farmd_build_info", 1, version=VERSION)
     progress = Progress(clock, metrics)
     life = Life(loaded, load, Notifier.from_environment(env), progress, clock, metrics)
@@ -149,7 +149,7 @@ def _encrypted(section: WebSection, life: Life) -> tls.ServerContext | None:
 
 
 async def _serve(
-    role: str,
+    role: Literal["farm", "agent"],
     built: Built,
     dependencies: Dependencies,
     registry: CollectorRegistry,

@@ -29,11 +29,13 @@ from farmd.work.model import Ask, Outcome
 from farmd.work.named import DELETED, NamedKind, NamedWorker, P, S
 from farmd.work.owned import ReplicaPlan, ReplicaReading, Units
 from farmd.work.reader import ReplicaReader
+from farmd.work.shortfalls import Shortfalls
 from store.entry import Stored
 from store.errors import RecordInvalid
 from store.locks import Claim
 from store.operations import Operation
 from store.pods import Place
+from store.ports import Recorder
 from store.sessions import Session
 from store.signatures import UNSIGNED
 from store.status import Status
@@ -121,6 +123,14 @@ class ReplicaKind(OwnerKind):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.hands: dict[str, int] = {}
+        self.shortfalls = Shortfalls(self.name)
+        self.looping: set[str] = set()
+
+    def publish(self, recorder: Recorder) -> None:
+        """Write the metrics of owners that fall short, and of crash loops."""
+        super().publish(recorder)
+        self.shortfalls.publish(recorder)
+        recorder.set("farmd_crash_loops", len(self.looping), kind=self.name)
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read what plans rest on (R15).
@@ -165,6 +175,12 @@ class ReplicaWorker(OwnerWorker[R, Q]):
         """Called when the plan was rejected, after pods and records were read again."""
 
     # -- the frame's hooks -----------------------------------------------------------------------
+    def detach(self) -> None:
+        """Undo ``attach``, and count the owner in no metric."""
+        super().detach()
+        self.kind.shortfalls.forget(self.claim.item)
+        self.kind.looping.discard(self.claim.item)
+
     async def reread(self) -> None:
         """Read the outcome of an execution that did not end well (R12)."""
         await super().reread()
@@ -211,8 +227,13 @@ class ReplicaWorker(OwnerWorker[R, Q]):
         ails = ""
         if works and place is not None:
             ails = await told(self.context.client, self.context.keys, place, pods)
-        loops = await self._crashes(snapshot.stored.record, pods if works else {}, ails)
-        if self.context.clock.mono() - self._began < snapshot.stored.record.min_healthy_time:
+        record = snapshot.stored.record
+        loops = await self._crashes(record, pods if works else {}, ails)
+        young = self.context.clock.mono() - self._began < record.min_healthy_time
+        available = sum(state.healthy if young else state.available for state in pods.values())
+        desired = said.desired if works and not record.deleting else 0
+        self.kind.shortfalls.see(self.claim.item, record.name, desired, available)
+        if young:
             whole = dataclasses.replace(snapshot.snapshot, pods=settled(pods))
             later = self.describe(dataclasses.replace(snapshot, snapshot=whole), plan)  # type: ignore[type-var]
             if later.state == "converged" and self.status.stands(later, self.index):
@@ -239,7 +260,9 @@ class ReplicaWorker(OwnerWorker[R, Q]):
         key = f"{noun}_crashes_{self.claim.item}"
         self._ends.look(record.manifest, pods, now, told=key in incidents)
         tell = partial(self.tell, key, f"{noun} {record.name!r}: crash loop: {ails or self._ends}")
-        return await tell_of_crashes(incidents, key, tell, self._ends, pods, record.min_healthy_time, now)
+        due = await tell_of_crashes(incidents, key, tell, self._ends, pods, record.min_healthy_time, now)
+        (self.kind.looping.add if key in incidents else self.kind.looping.discard)(self.claim.item)
+        return due
 
     async def tell(self, key: str, text: str, **details: str) -> None:
         """Fire a low alert with the text; an empty text resolves it."""

@@ -52,6 +52,28 @@ def test_a_counter_is_exported_before_its_first_event():
             assert samples == []
 
 
+@pytest.mark.parametrize("role", ["farm", "agent"])
+def test_a_process_exports_the_metrics_of_its_role_alone(role):
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, role)
+    for row in table():
+        if row.role in (role, "both") and row.kind == "gauge":
+            metrics.set(row.name, 1, **{label: (values or ("x",))[0] for label, values in row.labels.items()})
+    text = generate_latest(registry).decode()
+    exported = {row.name for row in table() if f"# HELP {row.name} " in text}
+    assert exported == {row.name for row in table() if row.role in (role, "both")}
+
+
+def test_a_series_that_is_forgotten_is_exported_no_more():
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    for _ in range(2):
+        metrics.set("farmd_owner_desired_pods", 4, owner="web", kind="rcs")
+        assert 'owner="web"' in generate_latest(registry).decode()
+        metrics.forget("farmd_owner_desired_pods", owner="web", kind="rcs")
+        assert 'owner="web"' not in generate_latest(registry).decode()
+
+
 @pytest.mark.parametrize(
     "ask",
     [
