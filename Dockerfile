@@ -12,6 +12,7 @@ COPY store store
 COPY scheduler scheduler
 COPY alerting alerting
 COPY farmd farmd
+COPY docs/runbooks docs/runbooks
 RUN /opt/farmd/bin/pip install --no-cache-dir .
 
 FROM python:${PYTHON}

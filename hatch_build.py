@@ -1,7 +1,7 @@
-"""What hatchling does besides: the version from git, and in a wheel the manual pages and shell completions.
+"""What hatchling does besides: the version from git, and in a wheel runbooks, manual pages and completions.
 
-Both come from the commands themselves, so a wheel of a commit has always its own. An editable install gets
-neither: there the version is ``store.version.VERSION`` of a source tree.
+The last two come from the commands themselves, so a wheel of a commit has always its own. An editable install
+gets none of them: there the version is ``store.version.VERSION`` of a source tree.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class Extras(BuildHookInterface[Any]):
             "built.py", f'"""Written by the build."""\n\nVERSION = "{self.metadata.version}"\n'
         )
         build_data["force_include"][built] = "store/built.py"
+        build_data["force_include"][str(Path(self.root, "docs/runbooks"))] = "farmd/web/runbooks"
         for path, text in {**pages(programs, self.metadata.version), **completions(programs)}.items():
             build_data["shared_data"][self._written(path, text)] = f"share/{path}"
 

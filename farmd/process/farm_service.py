@@ -25,7 +25,7 @@ from farmd.process.lifecycle import STARTING
 from farmd.process.services import Built, Dependencies
 from farmd.runtime.clock import cpu_seconds
 from farmd.services.board import Board
-from farmd.web import page
+from farmd.web import page, runbooks
 from farmd.web import services as web_services
 from scheduler.protocol import Scheduler
 from scheduler.remote import RemoteScheduler
@@ -66,7 +66,8 @@ class FarmService:
         return self._lacks if self._farm is None else self._farm.lacks()
 
     def mount(self, app: web.Application) -> None:
-        """Add the routes of services and of the page."""
+        """Add the routes of runbooks, of services and of the page."""
+        runbooks.add_routes(app)
         web_services.add_routes(app, lambda: self.board)
         page.Door(lambda: self._farm, self._dependencies.config.web).add_routes(app)
 

@@ -78,6 +78,12 @@ def test_an_installed_wheel_runs_and_brings_its_manual_and_completions(empty, di
         assert (empty / "share" / path).read_text()
 
 
+def test_an_installed_farm_has_the_runbooks_of_its_version(empty):
+    code = "from farmd.web.runbooks import find; print(find('FarmdNoFarm.md'))"
+    expected = (ROOT / "docs/runbooks/FarmdNoFarm.md").read_text()
+    assert run(empty / "bin/python", "-P", "-I", "-c", code) == expected + "\n"
+
+
 def test_every_module_of_an_installed_wheel_can_be_imported(empty):
     """What a module needs is a dependency of the package; the extras are the only exceptions."""
     code = """

@@ -54,7 +54,7 @@ def accepts(command: click.Command, words: list[str], context: click.Context | N
 def test_each_alert_has_a_runbook_and_each_runbook_an_alert():
     assert RUNBOOKS.keys() == RULES.keys()
     for name, rule in RULES.items():
-        assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{name}.md"
+        assert rule["annotations"]["runbook_url"] == f"{{{{ $externalLabels.runbooks }}}}/{name}.md"
         assert f"](runbooks/{name}.md)" in (ROOT / "docs/monitoring.md").read_text()
 
 
