@@ -29,6 +29,7 @@ from prometheus_client import CollectorRegistry
 
 from bench.processes import Child, tell
 from farmd.config.sources import load
+from farmd.observe.metrics import Role
 from farmd.observe.recorder import Metrics
 from farmd.process import daemon
 from store.consul import connect
@@ -57,8 +58,8 @@ format = "json"
 class _Telling(Metrics):
     """Metrics that also report each batch of locks that is taken, and count the requests."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(registry)
+    def __init__(self, registry: CollectorRegistry, role: Role = "both") -> None:
+        super().__init__(registry, role)
         threading.Thread(target=_obey_stdin, daemon=True).start()
 
     def count(self, name: str, value: float = 1, /, **labels: str) -> None:

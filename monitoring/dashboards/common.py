@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from monitoring.dashboards.panels import (
     GREEN,
     NONE_IS_GOOD,
@@ -13,6 +15,7 @@ from monitoring.dashboards.panels import (
     by_kind,
     graph,
     query,
+    stat,
     steps,
     timeline,
 )
@@ -47,6 +50,18 @@ def number(metric: str, chosen: str) -> str:
 def some(expr: str, label: str) -> str:
     """Only the series above 0, where there are many; one 0 while there are none."""
     return f'{expr} > 0 or on () label_replace(vector(0), "{label}", "none", "", "")'
+
+
+def short(**more: Any) -> Json:
+    return stat(
+        "Owners that fall short",
+        "Do controllers and daemon sets have the pods that they should? `farmctl top` lists those that do "
+        "not.",
+        f"sum(farmd_owners_short{{{CHOSEN}}})",
+        thresholds=steps((1, YELLOW)),
+        runbook="FarmdOwnerShort",
+        **more,
+    )
 
 
 def blocked() -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from farmd.kinds import KINDS
 from monitoring.dashboards import common
 from monitoring.dashboards.common import CHOSEN, INSTANCE
-from monitoring.dashboards.layout import dashboard
+from monitoring.dashboards.layout import FIRING, dashboard
 from monitoring.dashboards.panels import (
     GREEN,
     NONE_IS_GOOD,
@@ -44,6 +44,7 @@ def _now() -> tuple[Json, ...]:
             "keep running.",
             'count(up{job="farmd-farm"} == 1) or vector(0)',
             thresholds=steps((1, YELLOW), (2, GREEN), first=RED),
+            width=3,
             runbook="FarmdNoFarm",
         ),
         stat(
@@ -51,6 +52,7 @@ def _now() -> tuple[Json, ...]:
             "Which nodes are without an agent? `farmctl node list` names them. Their pods keep running.",
             'count(up{job="farmd-agent"} == 0) or vector(0)',
             thresholds=NONE_IS_GOOD,
+            width=3,
             runbook="FarmdAgentDown",
         ),
         stat(
@@ -58,6 +60,7 @@ def _now() -> tuple[Json, ...]:
             "Is Consul the cause? Farms and agents whose last request to Consul was not answered.",
             "count(farmd_store_reachable == 0) or vector(0)",
             thresholds=NONE_IS_GOOD,
+            width=3,
             runbook="FarmdStoreUnreachable",
         ),
         stat(
@@ -65,6 +68,7 @@ def _now() -> tuple[Json, ...]:
             "Do removals stand still? `farmctl failsafe status` names the evidence.",
             f"sum(max by (kind) (farmd_frozen{{{CHOSEN}}}))",
             thresholds=NONE_IS_GOOD,
+            width=3,
             runbook="FarmdFrozen",
         ),
         stat(
@@ -72,6 +76,7 @@ def _now() -> tuple[Json, ...]:
             "Does an item wait for a person? `farmctl top` lists them first.",
             f"sum(farmd_blocked{{{CHOSEN}}})",
             thresholds=NONE_IS_GOOD,
+            width=3,
             runbook="FarmdBlocked",
         ),
         stat(
@@ -79,7 +84,17 @@ def _now() -> tuple[Json, ...]:
             "Does a process hang? Its watchdog restarts it; a Consul that hangs stalls no loop.",
             f"sum(farmd_loop_stalled{{{INSTANCE}}})",
             thresholds=NONE_IS_GOOD,
+            width=3,
             runbook="FarmdLoopStalled",
+        ),
+        common.short(width=3),
+        stat(
+            "Owners in a crash loop",
+            "Does a pod end again and again, on whatever node? `farmctl alert list` names its owner.",
+            f"sum(farmd_crash_loops{{{CHOSEN}}})",
+            thresholds=NONE_IS_GOOD,
+            width=3,
+            runbook="FarmdCrashLoop",
         ),
     )
 
@@ -88,8 +103,7 @@ def _alerts() -> Json:
     return table(
         "Alerts that fire",
         "What should I do first? Each alert has a runbook under docs/runbooks.",
-        'ALERTS{alertname=~"Farmd.+", alertstate="firing"} or on () label_replace(vector(0), "alertname", '
-        '"none", "", "")',
+        f'{FIRING} or on () label_replace(vector(0), "alertname", "none", "", "")',
         hidden=("alertstate", "job"),
     )
 

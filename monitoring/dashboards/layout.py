@@ -11,6 +11,7 @@ WIDTH = 24
 # Grafana serves the folder of runbooks as files where it is mounted below its own (docker-compose.yml).
 RUNBOOKS = "/public/runbooks"
 PAGE = "http://127.0.0.1:7520"
+FIRING = 'ALERTS{alertname=~"Farmd.+", alertname!="FarmdHeartbeat", alertstate="firing"}'
 Row = tuple[str, Sequence[Json]]
 
 
@@ -133,7 +134,7 @@ def _links() -> list[Json]:
 
 
 def _alerts() -> Json:
-    return _annotation("Alerts", "red", 'ALERTS{alertname=~"Farmd.+", alertstate="firing"}', "{{alertname}}")
+    return _annotation("Alerts", "red", FIRING, "{{alertname}}")
 
 
 def _starts() -> Json:

@@ -6,6 +6,7 @@ they answer, and a link to the runbook of the alert that watches the same number
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ Json = dict[str, Any]
 SOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 GREEN, YELLOW, RED = "green", "yellow", "red"
 COUNT, SECONDS, SHARE, BYTES, RATE, REQUESTS = "short", "s", "percentunit", "bytes", "ops", "reqps"
+# The labels that have thousands of values, and how many lines of them a graph has.
+MANY, LINES = {"instance", "owner"}, 12
 # Which dashboard tells more of a kind of work; a test asks for every kind of the registry.
 HOMES = {
     "rcs": "farmd-replication",
@@ -31,11 +34,18 @@ HOMES = {
 }
 
 
-def query(expr: str, legend: str = "", *, now: bool = False) -> Json:
-    """One query; ``legend`` may name labels as ``{{kind}}``. ``now``: the last value alone, for tables."""
+def query(expr: str, legend: str = "", *, now: bool = False, least: bool = False) -> Json:
+    """One query; ``legend`` may name labels as ``{{kind}}``. ``now``: the last value alone, for tables.
+
+    Of lines of single processes or owners only the largest are drawn, or the ``least``: a fleet has
+    thousands.
+    """
+    expr = " ".join(expr.split())
+    if MANY & set(re.findall(r"{{(\w+)}}", legend)):
+        expr = f"{'bottomk' if least else 'topk'}({LINES}, {expr})"
     return {
         "datasource": SOURCE,
-        "expr": " ".join(expr.split()),
+        "expr": expr,
         "legendFormat": legend or "__auto",
         "range": not now,
         "instant": now,

@@ -44,7 +44,7 @@ def _reachable() -> Json:
     return timeline(
         "Processes that reach Consul",
         "All red at once: Consul. One: its machine or network. Agents keep their pods running meanwhile.",
-        query(f"min by (instance) (farmd_store_reachable{{{INSTANCE}}})", "{{instance}}"),
+        query(f"min by (instance) (farmd_store_reachable{{{INSTANCE}}})", "{{instance}}", least=True),
         words={"0": ("unreachable", RED), "1": ("reached", GREEN)},
         thresholds=steps((1, GREEN), first=RED),
         runbook="FarmdStoreUnreachable",
@@ -244,7 +244,7 @@ def _starts() -> Json:
     return graph(
         "Age of each process",
         "Does a process start again and again? Each start drops the line to 0.",
-        query(f"time() - process_start_time_seconds{{{JOBS}}}", "{{instance}}"),
+        query(f"time() - process_start_time_seconds{{{JOBS}}}", "{{instance}}", least=True),
         unit=SECONDS,
         runbook="FarmdRestarts",
     )

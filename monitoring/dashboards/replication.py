@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitoring.dashboards import common
-from monitoring.dashboards.common import INSTANCE
+from monitoring.dashboards.common import CHOSEN, INSTANCE
 from monitoring.dashboards.layout import dashboard
 from monitoring.dashboards.panels import (
     GREEN,
@@ -33,7 +33,7 @@ def replication() -> Json:
         ("Is anything wrong?", _now()),
         (
             "What is not converged, and why?",
-            (common.blocked(), common.frozen(), common.cycles(), common.cycle_time()),
+            (_lacking(), common.blocked(), common.frozen(), common.cycles(), common.cycle_time()),
         ),
         ("What do the nodes say?", (_pods(), _events(), _checks(), _runtimes(), _pulls(), _records())),
         ("Who owns it?", (common.owned(), _staleness())),
@@ -67,12 +67,23 @@ def _now() -> tuple[Json, ...]:
             "How many are there, without daemon sets?",
             f'sum(farmd_owned{{{INSTANCE}, kind="rcs"}})',
         ),
-        stat("Daemon sets", "How many are there?", f'sum(farmd_owned{{{INSTANCE}, kind="daemonsets"}})'),
+        common.short(),
         stat(
             "Nodes",
             "How many nodes do farms look after? Lost and drained ones count, too: `farmctl node list`.",
             f'sum(farmd_owned{{{INSTANCE}, kind="nodes"}})',
         ),
+    )
+
+
+def _lacking() -> Json:
+    lacks = "max by (kind, owner) (farmd_owner_{}_pods{{{}}})"
+    return graph(
+        "Desired and available pods of owners that fall short",
+        "Which owner lacks pods, and how many? Those that lack most; `farmctl rc explain NAME` says why.",
+        query(lacks.format("desired", CHOSEN), "{{owner}} desired"),
+        query(lacks.format("available", CHOSEN), "{{owner}} available", least=True),
+        runbook="FarmdOwnerShort",
     )
 
 
@@ -126,7 +137,11 @@ def _runtimes() -> Json:
         "Runtimes that answer",
         "Does the container engine or systemd answer its agent? Pods of one that does not are left as they "
         "are. Empty where agents run processes alone.",
-        query(f"min by (instance, runtime) (farmd_runtime_up{{{INSTANCE}}})", "{{instance}} {{runtime}}"),
+        query(
+            f"min by (instance, runtime) (farmd_runtime_up{{{INSTANCE}}})",
+            "{{instance}} {{runtime}}",
+            least=True,
+        ),
         words={"0": ("silent", RED), "1": ("answers", GREEN)},
         thresholds=steps((1, GREEN), first=RED),
         runbook="FarmdRuntimeDown",

@@ -101,6 +101,13 @@ def test_each_panel_asks_a_question_and_names_metrics_and_labels_of_the_table(pa
 
 
 @pytest.mark.parametrize("panel", PANELS)
+def test_no_panel_draws_a_line_for_each_of_two_thousand_processes(panel):
+    for target in panel.targets:
+        if re.search(r"{{(instance|owner)}}", target.legend_format):
+            assert re.match(r"(topk|bottomk)\(", target.expr)
+
+
+@pytest.mark.parametrize("panel", PANELS)
 def test_each_runbook_that_a_panel_links_to_is_that_of_an_alert(panel):
     for link in panel.links:
         found = re.fullmatch(r"\$\{runbooks\}/(\w+)\.md", link.url)
