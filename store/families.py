@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from store import codec
+from store import codec, revocations
 from store.apps import App, AppStatus, ResourceTracker
 from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
 from store.deployments import DEPLOYMENT_LABEL, SERVICE_LABEL, Deployment, DeploymentStatus
@@ -279,6 +279,8 @@ def decode(keys: Keys, name: str, entry: Entry) -> Any:
     if family.named:
         return decode_named(family.record, keys, entry).record
     record = family.record
+    if entry.key.startswith(keys.revocations):
+        return revocations.decode(keys, entry)
     if name == "status":
         of = FAMILIES.get(entry.key[len(keys.tree(name)) :].partition("/")[0])
         record = of.status if of is not None else record

@@ -17,6 +17,8 @@ JOBS = "jobs.1"
 SIGNATURES = "signatures."
 """What the agent asks of pods that nobody signed stands behind it (R32)."""
 ENFORCED = f"{SIGNATURES}enforce"
+BOUND = f"{SIGNATURES}2"
+"""The agent knows signatures that name the cluster; older agents take them for false."""
 
 HOST_IP = "ports.host-ip"
 """The agent publishes a port at ``host_ip`` alone; an older one would publish it everywhere."""

@@ -116,6 +116,15 @@ class Keys:
         """The signature of one key for an owner, ``<family>/<name>``, of a manifest."""
         return f"{self.signatures(sha)}{key_id}/{owner}"
 
+    @property
+    def revocations(self) -> str:
+        """The prefix of all revocations of signatures."""
+        return f"{self.prefix}signatures/revoked/"
+
+    def revocation(self, sha: str, owner: str) -> str:
+        """The revocation of the signatures over a manifest for an owner, ``<family>/<name>``."""
+        return f"{self.revocations}{owner}/{sha}"
+
     def name(self, family: str, name: str) -> str:
         """Holds the id of the record with this name, which makes names unique."""
         return f"{self.prefix}names/{family}/{name}"

@@ -1,9 +1,10 @@
 """Signatures of manifests: a person's word that an owner's pods may run a manifest (R32).
 
-A signature covers the manifest's digest, the owner as ``<family>/<name>``, and from when until when the
-manifest may start there for the first time. It lies at ``signatures/<digest>/<key id>/<family>/<name>``. What
-is signed are the bytes of ``payload``. This module knows no cryptography: ``farmd.signing`` makes and checks
-the signatures.
+A signature covers the manifest's digest, the owner as ``<family>/<name>``, the cluster, and from when until
+when the manifest may start there for the first time. It lies at
+``signatures/<digest>/<key id>/<family>/<name>``. What is signed are the bytes of ``payload``. Revocations
+(``store.revocations``) lie below the same tree. This module knows no cryptography: ``farmd.signing`` makes
+and checks the signatures.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ UNSIGNED = "not signed: "
 """What the reason of a pod begins with that no signature permits to start."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_CLUSTER = re.compile(r"[!-~]{1,128}")
 _OWNER = re.compile(r"[a-z]+/[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _BESIDE = re.compile(r"(?P<stem>.+)-[0-9a-f]{6}")
 _CUT = 56  # what is left of a long name in front of the six digits
@@ -43,13 +45,15 @@ Second = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a person says: pods of ``owner`` may run the manifest with this ``digest``, and start it for the
-    first time between ``begins`` and ``ends`` (seconds since the epoch).
+    first time between ``begins`` and ``ends`` (seconds since the epoch), in the cluster with the id
+    ``cluster``. Statements of version 1 name no cluster and hold in all of them.
     """
 
     digest: str
     owner: str
     begins: Second
     ends: Second
+    cluster: str = ""
 
 
 class Signature(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -75,8 +79,10 @@ def payload(statement: Statement) -> bytes:
         InputInvalid: the statement cannot be one.
     """
     check(statement)
-    lines = ("farmd manifest 1", statement.digest, statement.owner, statement.begins, statement.ends, "")
-    return "\n".join(map(str, lines)).encode()
+    said = (statement.digest, statement.owner, statement.begins, statement.ends)
+    bound = ("farmd manifest 2", *said, statement.cluster)
+    lines = bound if statement.cluster else ("farmd manifest 1", *said)
+    return "\n".join(map(str, (*lines, ""))).encode()
 
 
 def check(statement: Statement) -> None:
@@ -85,11 +91,23 @@ def check(statement: Statement) -> None:
     Raises:
         InputInvalid: one line with the field, what was found and what was expected.
     """
-    if not _DIGEST.fullmatch(statement.digest):
-        refuse("digest", shown(statement.digest), "64 hex digits")
+    valid_digest(statement.digest)
+    if statement.cluster and not _CLUSTER.fullmatch(statement.cluster):
+        refuse("cluster", shown(statement.cluster), "the id of a cluster")
     valid_owner(statement.owner)
     if not 0 < statement.ends - statement.begins <= LONGEST:
         refuse("ends", f"{statement.ends - statement.begins} s", f"1 to {LONGEST} s after its begin")
+
+
+def valid_digest(digest: str) -> str:
+    """Return the digest of a manifest.
+
+    Raises:
+        InputInvalid: it is not 64 hex digits.
+    """
+    if not _DIGEST.fullmatch(digest):
+        refuse("digest", shown(digest), "64 hex digits")
+    return digest
 
 
 def valid_owner(owner: str) -> str:

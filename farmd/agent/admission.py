@@ -7,10 +7,11 @@ that is added or removed counts at once. Whatever cannot be read or understood r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from farmd.agent.model import SigningConfig
+from farmd.agent.revocations import Revocations
 from farmd.signing import keys as signing_keys
 from farmd.signing import trust
 from farmd.signing.judge import Decision, Question, Refused, judge
@@ -32,6 +33,8 @@ class Admission:
     client: ConsulClient
     keys: Keys
     clock: Clock
+    cluster: Callable[[], str]
+    revocations: Revocations
 
     def __post_init__(self) -> None:
         # Asked for at each look at the presence, so it is not read anew while it stays as it is.
@@ -67,6 +70,7 @@ class Admission:
             return Refused(error.message)
         try:
             found, broken = await signatures.of(self.client, self.keys, digest)
+            revoked = await self.revocations.read()
             named = await self._owner(owner, {each.statement.owner for each in found})
         except AccessDenied as error:
             return Refused(f"this agent's token may not read signatures and names: {error.message}")
@@ -79,9 +83,29 @@ class Admission:
                 f"manifest {digest[:12]} is signed for {_owners(found)}, and {owner} is none of them"
             )
         question = Question(
-            digest, named, self.node, instance, manifest.id, now=self.clock.now(), again=again
+            digest,
+            named,
+            self.node,
+            instance,
+            manifest.id,
+            now=self.clock.now(),
+            cluster=self.cluster(),
+            again=again,
         )
-        return await asyncio.to_thread(judge, question, found, trusted)
+        return await asyncio.to_thread(judge, question, found, trusted, revoked)
+
+    async def revokes(self, digest: str, owner: str) -> bool:
+        """Whether a signature by which pods of this owner may have started a manifest was revoked.
+
+        Raises:
+            StoreError: the store did not answer.
+        """
+        owners = self.revocations.known.owners(digest)
+        try:
+            named = await self._owner(owner, owners) if owners else ""
+            return any(signatures.covers(each, named) for each in owners)
+        except RecordInvalid:
+            return True  # ``decide`` says what is wrong with it
 
     async def _owner(self, ident: str, signed: Iterable[str]) -> str:
         """The owner's ``<family>/<name>``, if its name is one of the signed ones; empty: it is none of them.

@@ -7,7 +7,7 @@ when it is told to stop, or when another agent holds the node's presence or the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ from farmd.agent.supervisor import Supervisor
 from farmd.agent.watcher import HealthWatcher
 from farmd.observe.progress import Progress
 from farmd.runtime import tasks
+from farmd.runtime.wake import within
 from store import features
 from store.consul.client import ConsulClient
 from store.keys import Keys, valid_segment
@@ -49,6 +50,8 @@ RESTART_LOOP_SECONDS = 1.0
 QUIET_LOOK_SECONDS = 0.05
 # An agent that stops its workloads waits this much longer than the longest time that one has to end.
 STOP_SECONDS = 10.0
+# How long an agent that starts waits for the store's revocations before it starts pods without them.
+HEARD_SECONDS = 5.0
 
 
 class Agent:
@@ -90,8 +93,25 @@ class Agent:
             *([] if systemd is None else [_units(systemd, self.state, config, environ, clock, recorder)]),
             *runtimes,
         )
-        admission = None if signing is None else _admission(signing, config.node, client, keys, clock)
-        able = [features.JOBS, *([] if signing is None else [f"{features.SIGNATURES}{signing.policy}"])]
+        able = [
+            features.JOBS,
+            *([] if signing is None else [f"{features.SIGNATURES}{signing.policy}", features.BOUND]),
+        ]
+        admission = self._admission = (
+            None
+            if signing is None
+            else _admission(
+                signing,
+                node=config.node,
+                client=client,
+                keys=keys,
+                state=self.state,
+                clock=clock,
+                rng=rng,
+                progress=progress,
+                cluster=lambda: self._link.identity.cluster,
+            )
+        )
         manifests = Manifests(client, keys, self.state)
         self.gone = Gone(self.state, clock)
         enforced = signing is not None and signing.policy == "enforce"
@@ -143,6 +163,8 @@ class Agent:
             admission=admission,
         )
         self._supervisor = self._supervising(manifests, rng, ids, recorder)
+        if admission is not None:
+            admission.revocations.news = self._revoked
 
     def _supervising(self, manifests: Manifests, rng: Rng, ids: Ids, recorder: Recorder) -> Supervisor:
         ports = PortRange(*self.config.port_range, rng)
@@ -195,6 +217,17 @@ class Agent:
         self._link.doubt()
         self._reality.doubt()
 
+    def _revoked(self, digests: Set[str]) -> None:
+        """Start nothing of these manifests, whose signatures people revoked, before it is judged again."""
+        self.pods.withhold(digests)
+        self._intents.judge_again()
+
+    async def _supervise(self) -> None:
+        """Run the supervisor once the revocations are known; a silent store delays it by seconds only."""
+        if self._admission is not None:
+            await within(self._admission.revocations.heard.wait(), self._clock, HEARD_SECONDS)
+        await self._supervisor.run()
+
     def lacks(self) -> str:
         """Why this agent does not hold the node's presence in the store; empty: it does."""
         return self._link.lacks()
@@ -232,12 +265,17 @@ class Agent:
             )
 
     async def _run_loops(self, stop: asyncio.Event) -> None:
-        supervisor = asyncio.create_task(self._kept_up("supervisor", self._supervisor.run))
+        supervisor = asyncio.create_task(self._kept_up("supervisor", self._supervise))
         others = [
             asyncio.create_task(self._kept_up("link", self._link.run)),
             asyncio.create_task(self._kept_up("intents", self._intents.run)),
             asyncio.create_task(self._kept_up("reality", self._reality.run)),
             asyncio.create_task(self._kept_up("leader", self._follow_leader)),
+            *(
+                [asyncio.create_task(self._kept_up("revocations", self._admission.revocations.run))]
+                if self._admission is not None
+                else []
+            ),
             *(
                 asyncio.create_task(self._kept_up(each.name, partial(each.run, self._woken)))
                 for each in self._runtimes
@@ -293,11 +331,24 @@ def _containers(
     return Containers(container, state=state, node=config.node, clock=clock, recorder=recorder)
 
 
-def _admission(config: SigningConfig, node: str, client: ConsulClient, keys: Keys, clock: Clock) -> Admission:
+def _admission(
+    config: SigningConfig, *, node: str, client: ConsulClient, keys: Keys, state: StateDirectory,
+    clock: Clock, rng: Rng, progress: Progress, cluster: Callable[[], str],
+) -> Admission:  # fmt: skip
     """What judges signatures, imported only where signatures are asked for."""
     from farmd.agent.admission import Admission
+    from farmd.agent.revocations import Revocations
 
-    return Admission(config=config, node=node, client=client, keys=keys, clock=clock)
+    revocations = Revocations(client=client, keys=keys, state=state, clock=clock, rng=rng, progress=progress)
+    return Admission(
+        config=config,
+        node=node,
+        client=client,
+        keys=keys,
+        clock=clock,
+        cluster=cluster,
+        revocations=revocations,
+    )
 
 
 def _units(

@@ -94,6 +94,10 @@ class Intents:
         node = self.config.node
         return f"its intents are not proven (R20): farmctl node register {node}" if self._unproven else ""
 
+    def judge_again(self) -> None:
+        """Judge the last answer once more, because what people revoked has changed."""
+        self._fresh.set()
+
     async def look(self) -> None:
         """Learn whether the intents are proven, before farms hear of this node and place pods on it."""
         self._proves(await self.client.list(self._sentinel, mode="consistent"))
@@ -227,7 +231,8 @@ class Intents:
         again = record.wanted and record.has_started(wanted.sha)
         # A node that warns goes on looking at what nobody signed, so that it says so until somebody does.
         settled = self.admission.config.policy == "enforce" or record.start_by > 0
-        if again and settled and record.owner == wanted.owner:
+        started = again and settled and record.owner == wanted.owner
+        if started and not record.revoked and not await self.admission.revokes(wanted.sha, wanted.owner):
             return replace(wanted, start_by=record.start_by)
         decision = await self.admission.decide(
             wanted.sha, wanted.owner, wanted.instance, manifest, again=again
@@ -237,7 +242,7 @@ class Intents:
         reason = f"{UNSIGNED}{decision.reason}"
         if self.admission.config.policy == "warn":
             return replace(wanted, unsigned=reason)
-        return replace(wanted, manifest=None, problem=reason, unsigned=reason)
+        return replace(wanted, manifest=None, problem=reason, unsigned=reason, revoked=started)
 
     def _tell_unsigned(self, wanted: Iterable[Wanted]) -> None:
         """Count the pods that nobody signed, and name each of them once in the log."""

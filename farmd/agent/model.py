@@ -93,6 +93,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``vars``, ``hold`` and ``peers`` are the intent's (R29). ``held``: the ports were chosen and told before
     the first start, so no start has other ones. ``start_by``: until when, in seconds since the epoch, this
     manifest may start here for the first time, by its signature; 0: no signature was asked for (R32).
+    ``revoked`` says why it must not start again either; empty: it may.
     """
 
     instance: str
@@ -116,6 +117,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     peers: str = ""
     held: bool = False
     start_by: float = 0.0
+    revoked: str = ""
     failures: int = 0
     failing_since: float = 0.0
     not_before: float = 0.0
@@ -176,7 +178,7 @@ class Wanted:
 
     ``told`` is what the store holds as this agent's word on a pod whose record it does not have (R29).
     ``unsigned`` says why no signature permits the start; with a ``manifest`` it is a warning. ``start_by``
-    is the record's.
+    is the record's. ``revoked``: what this pod started before must not start again.
     """
 
     instance: str
@@ -192,6 +194,7 @@ class Wanted:
     told: Reality | None = None
     unsigned: str = ""
     start_by: float = 0.0
+    revoked: bool = False
 
     @property
     def ended(self) -> Reality | None:

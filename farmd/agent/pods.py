@@ -8,7 +8,7 @@ when a consistent read says the same (R16); the caller checks that.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 import msgspec
@@ -72,6 +72,8 @@ class Pods:
             pod.problem = f"peers {record.peers[:12]}: no copy on this node"
         elif self._enforced and not record.has_started(record.manifest) and not record.start_by:
             pod.target, pod.problem = None, "its signature was not looked at yet"
+        elif self._enforced and record.revoked:
+            pod.target, pod.problem = None, record.revoked
         left = record.not_before - self._clock.now()
         longest = pod.target.restart.maximum if pod.target is not None else 0.0
         # If the clock was set back, the pod must still not wait for longer than its backoff.
@@ -127,6 +129,12 @@ class Pods:
             if name in wanted and wanted[name].index < pod.record.intent
         ]
 
+    def withhold(self, digests: Set[str]) -> None:
+        """Start none of these manifests before the signatures of its pods were looked at again (R32)."""
+        for pod in self._pods.values():
+            if self._enforced and pod.record.manifest in digests and pod.target is not None:
+                pod.target, pod.warning = None, "a signature of its manifest was revoked: it is judged again"
+
     def obey(self, wanted: Mapping[str, Wanted]) -> None:
         """Adopt a proven answer: each intent in it, and the absence of all others."""
         for intent in wanted.values():
@@ -171,6 +179,7 @@ class Pods:
         pod.change(wanted=True, manifest=intent.sha, owner=intent.owner, intent=intent.index)
         pod.change(restart=intent.restart, restarted=restarted)
         pod.change(vars=dict(intent.vars), hold=intent.hold, peers=intent.peers, start_by=intent.start_by)
+        pod.change(revoked="")
         if record.manifest != intent.sha:
             pod.change(held=False)
         if not pod.record.superseded:
@@ -200,6 +209,8 @@ class Pods:
             self._state.save_first(record)
 
     def _refuse(self, pod: Pod, intent: Wanted) -> None:
+        if intent.revoked and self._revoke(pod, intent):
+            return
         if (pod.problem, pod.refused) != (intent.problem, intent.index):
             log.warning("intent.refused", instance=pod.instance, intent=intent.index, reason=intent.problem)
             self._recorder.count("farmd_pod_events_total", event="refused")
@@ -212,6 +223,18 @@ class Pods:
             pod.target = None
             pod.renew()
             pod.change(wanted=True, manifest=intent.sha, owner=intent.owner, fresh=True, start_by=0.0)
+
+    def _revoke(self, pod: Pod, intent: Wanted) -> bool:
+        """Let nothing start of a pod again; whether it still runs as its intent asks, and so goes on."""
+        pod.target = None
+        if pod.record.revoked != intent.problem:
+            pod.change(revoked=intent.problem)
+            self.save(pod)
+        runs = pod.identity is not None and pod.stopping is None
+        if not runs or pod.record.running != intent.sha or pod.record.acted != intent.index:
+            return False
+        pod.problem, pod.warning = "", intent.problem
+        return True
 
 
 def _record(intent: Wanted) -> Record:

@@ -256,6 +256,17 @@ class StateDirectory:
         """Save which images the agent pulled."""
         self._files.put(self.root / "images.json", data, sync=False)
 
+    def saved_revocations(self) -> bytes | None:
+        """What was saved of the revocations that the agent heard of; None: nothing that can be read."""
+        try:
+            return (self.root / "revoked.json").read_bytes()
+        except OSError:
+            return None
+
+    def save_revocations(self, data: bytes) -> None:
+        """Save the revocations, as soon as that is possible."""
+        self._files.put(self.root / "revoked.json", data, sync=True)
+
     def save_manifest(self, sha: str, body: bytes) -> None:
         """Write a copy of a manifest.
 

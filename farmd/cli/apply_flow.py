@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 import click
 
 from farmd.cli.apply_lines import lines, plain
-from farmd.cli.changes import CHANGES_DUE, ask, replanned
+from farmd.cli.asking import ask
+from farmd.cli.changes import CHANGES_DUE, replanned
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import going_on
 from farmd.cli.output import document, emit

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from farmd.cli.interrupts import interruptible
+from farmd.cli.asking import ask
 from farmd.cli.invocation import Invocation
 from farmd.cli.output import document, emit
 from farmd.cli.signing import settled
 from farmd.commands.fleet import read
 from farmd.commands.mutation import Change, Mutation, commit, title
 from farmd.commands.outlook import Outlook
-from farmd.runtime.errors import Declined, Stale, Unconfirmed
+from farmd.runtime.errors import Stale
 from farmd.tables.model import clean
 from farmd.tables.words import differences
 from store.errors import Conflict, Locked
@@ -60,6 +59,7 @@ _DONE = {
     "stop": "stopping",
     "accept": "accepted",
     "sign": "signed",
+    "revoke": "revoked",
 }
 
 
@@ -164,24 +164,6 @@ def confirm(invocation: Invocation, destructive: Sequence[Change]) -> None:
     if destructive:
         names = listed(list(dict.fromkeys(title(change) for change in destructive)), 5)
         ask(invocation, f"Change {names}?", f"{destructive[0].action} {names} is destructive")
-
-
-def ask(invocation: Invocation, question: str, why: str) -> None:
-    """Ask on a terminal; elsewhere ``-y`` is needed, because of the reason ``why``.
-
-    Raises:
-        Unconfirmed: there is no terminal to ask on, and ``-y`` is missing. Declined: a person said no.
-    """
-    if invocation.settings.yes:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Unconfirmed(
-            f"{why}, and nobody can be asked here", hint="pass -y to go on, or --dry-run to look"
-        )
-    with interruptible():
-        agreed = click.confirm(question, err=True)
-    if not agreed:
-        raise Declined("declined; nothing was written")
 
 
 def _lines(mutation: Mutation) -> list[str]:

@@ -8,7 +8,8 @@ from functools import partial
 
 import click
 
-from farmd.cli.changes import CHANGES_DUE, ask, replanned
+from farmd.cli.asking import ask
+from farmd.cli.changes import CHANGES_DUE, replanned
 from farmd.cli.invocation import Invocation
 from farmd.cli.log_stream import Wanted, stream
 from farmd.cli.noun_edit import going_on

@@ -10,7 +10,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -64,6 +64,10 @@ class Invocation:
         """
         tls = Tls.from_environment(os.environ, "FARMCTL")
         return tls.context() if any(tls.files) else True
+
+    def reviewing(self) -> Invocation:
+        """The same where what is signed comes from the store, and not from a person's file."""
+        return replace(self, settings=replace(self.settings, reviews=True))
 
     def say(self, text: str) -> None:
         """Print a remark to stderr; nothing with ``-q``."""

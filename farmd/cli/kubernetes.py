@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from farmd import overview
-from farmd.cli.changes import apply, ask
+from farmd.cli.asking import ask
+from farmd.cli.changes import apply
 from farmd.cli.cluster import Place, access_options, connected
 from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup

@@ -1,4 +1,4 @@
-"""``farmctl manifest keygen | sign | verify``: keys of people, signatures, and what nodes make of them."""
+"""``farmctl manifest keygen | sign | revoke | restore | verify``: keys of people, and signatures."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from farmd.cli.noun_edit import texts_of
 from farmd.cli.options import Duration, command
 from farmd.cli.output import document, emit
 from farmd.cli.settings import SIGN_SECONDS
+from farmd.cli.signing import reviewed, signer_of
 from farmd.commands import bodies, signing
 from farmd.commands.mutation import Mutation
 from farmd.commands.signing import Start
 from farmd.kinds import KINDS, KindOfWork, load
-from store import signatures
+from store import revocations, signatures
 from store.errors import InputInvalid
+from store.registration import cluster_id
 from store.signatures import Signature
 from store.times import rfc3339
 
@@ -49,31 +51,98 @@ def keygen(path: Path) -> None:
 @click.option(
     "-f", "--file", "paths", multiple=True, type=click.Path(), help="What these files say; - is stdin."
 )
+@click.option(
+    "--digest",
+    "digests",
+    multiple=True,
+    metavar="DIGEST",
+    help="Of NOUN/NAME: sign this manifest and no other, without a question.",
+)
 @click.option("--key", required=True, type=click.Path(), help="The file that keygen made.")
 @click.option("--for", "seconds", type=Duration(), default=SIGN_SECONDS, help="How long.  [default: 90d]")
-async def sign(invocation: Invocation, target: str, paths: tuple[str, ...], key: str, seconds: float) -> None:
-    """Sign the manifests of an object such as rc/hello, or of all documents of files.
+async def sign(
+    invocation: Invocation,
+    target: str,
+    paths: tuple[str, ...],
+    digests: tuple[str, ...],
+    key: str,
+    seconds: float,
+) -> None:
+    """Sign the manifests of all documents of files, or those of an object such as rc/hello.
 
     With -f the object need not exist: sign rc -f hello.yaml. Its manifest is stored for a day, in which
     something must refer to it. Signing again replaces this key's signature.
-    """
-    from farmd.signing import keys
 
-    loaded, call = keys.load(Path(key)), invocation.call
+    Without -f the manifests come from the store, where a thief may have put them. farmctl shows what differs
+    from the manifest that this key signed last, values of the environment included, and asks, also with -y.
+    A script names the 64 digits of the manifest that it means: --digest.
+    """
+    signer, call = await signer_of(invocation, key, seconds), invocation.call
     noun, _, name = target.partition("/")
-    asked = load(_kind(noun).asked)
     mutations: list[Mutation] = []
     if paths:
         if name:
             raise InputInvalid(f"-f: found {target!r} beside it, expected {noun} alone", field="file")
+        if digests:
+            raise InputInvalid("--digest: found -f beside it, expected one of them", field="digest")
+        asked = load(_kind(noun).asked)
         for spec in asked.file.parse_all(*texts_of(paths)):
             _, stored = bodies.ensured(call, spec)
             for each in stored:
                 start = Start(f"{asked.kind}/{spec.name}", call.keys.last_part(each.key))
-                mutations.append(signing.signed(call, loaded, start, seconds, [each]))
+                mutations.append(signer.signed(start, [each]))
     else:
-        mutations += [signing.signed(call, loaded, start, seconds) for start in await _of(invocation, target)]
+        starts = await _of(invocation, target)
+        if digests:
+            _require_same(target, {start.digest for start in starts}, set(digests))
+        else:
+            await reviewed(invocation, signer, starts)
+        mutations += [signer.signed(start) for start in starts]
     await apply(invocation, mutations)
+
+
+def _require_same(target: str, found: set[str], named: set[str]) -> None:
+    """Refuse to sign anything else than what was named.
+
+    Raises:
+        InputInvalid: the object has other manifests.
+    """
+    if found != named:
+        said, expected = ", ".join(sorted(named)), ", ".join(sorted(found))
+        raise InputInvalid(f"--digest: found {said}, expected what {target} has: {expected}", field="digest")
+
+
+@command("revoke", mutates=True)
+@click.argument("target", metavar="NOUN/NAME")
+@click.option(
+    "--digest",
+    "digests",
+    multiple=True,
+    metavar="DIGEST",
+    help="The manifests, where they are not those that the object has now.",
+)
+async def revoke(invocation: Invocation, target: str, digests: tuple[str, ...]) -> None:
+    """Revoke the signatures of an object's manifests: no node starts them any more, restarts included.
+
+    Pods that run go on until they end. Later signatures count again. With --digest the object need not exist.
+    """
+    for digest in digests:
+        signatures.valid_digest(digest)
+    starts = _revocable(target, digests) if digests else await _of(invocation, target)
+    await apply(invocation, await signing.revoke(invocation.call, starts))
+
+
+def _revocable(target: str, digests: tuple[str, ...]) -> list[Start]:
+    """Manifests by their digests, for the owner of a name, or for those that a service of it has."""
+    noun, _, name = target.partition("/")
+    if not name:
+        raise InputInvalid(f"{target!r}: expected NOUN/NAME, such as rc/hello", field="target")
+    owners = (
+        load("farmd.deploy.signing:owners_of")(name)
+        if noun == "service"
+        else [f"{_kind(noun).family}/{name}"]
+    )
+    return [Start(signatures.valid_owner(owner), digest) for digest in digests for owner in owners]
 
 
 @command("restore", mutates=True)
@@ -81,7 +150,8 @@ async def sign(invocation: Invocation, target: str, paths: tuple[str, ...], key:
 async def restore(invocation: Invocation, path: str) -> None:
     """Write the signatures of a file that farmctl export wrote (signatures.txt); needs no key.
 
-    They hold for the same manifests and the same names of owners, in any cluster, until their end.
+    They hold for the same manifests and the same names of owners, until their end, in the cluster that they
+    name. Those of version 1 name none and hold in any cluster.
     """
     [(text, source)] = texts_of((path,))
     await apply(invocation, signing.restored(invocation.call, text, source))
@@ -99,14 +169,18 @@ async def verify(invocation: Invocation, target: str, trust: str | None, node: s
     keys.require()
     if node and trust is None:
         raise InputInvalid("--node: found no --trust beside it, expected the node's trust file", field="node")
-    lines = list(read(trust)) if trust is not None else None
+    lines = list(read(trust, own=False)) if trust is not None else None
     rows, missing = [], 0
+    cluster = await cluster_id(invocation.client, invocation.keys)
+    revoked = revocations.revoked(await revocations.stored(invocation.client, invocation.keys))
+    now = invocation.call.clock.now()
     for start in await _of(invocation, target):
         found, broken = await signatures.of(invocation.client, invocation.keys, start.digest)
         good = 0
         for each in sorted(found, key=lambda one: one.statement.ends):
             if signatures.covers(each.statement.owner, start.owner):
-                holds, word = _worth(each, lines, node, invocation.call.clock.now())
+                flaw = signing.flaw(each, now, cluster, revoked)
+                holds, word = (False, flaw) if flaw else _worth(each, lines, node)
                 good += holds
                 rows.append((start, each.key_id, each.statement.ends, each.by, word))
         if not good:
@@ -118,15 +192,15 @@ async def verify(invocation: Invocation, target: str, trust: str | None, node: s
         raise click.exceptions.Exit(1)
 
 
-def _worth(signature: Signature, lines: Trust | None, node: str, now: float) -> tuple[bool, str]:
-    """Whether a signature holds, and the word for it; with the ``lines`` of a trust file also there."""
+def _worth(signature: Signature, lines: Trust | None, node: str) -> tuple[bool, str]:
+    """Whether a signature without a flaw holds, and the word for it; with ``lines`` of trust: there."""
     said = signature.statement
-    if flaw := signing.flaw(signature, now):
-        return False, flaw
     if lines is None:
         return True, "good"
     for line in lines:
         if line.key == signature.key and line.may_deploy(said.owner) and (not node or line.may_reach(node)):
+            if line.bound and not said.cluster:
+                return False, "names no cluster"
             return True, f"trusted as {line.name}"
     return False, "not trusted"
 
@@ -174,5 +248,5 @@ def _kind(noun: str) -> KindOfWork:
     )
 
 
-for each in (keygen, sign, restore, verify):
+for each in (keygen, sign, revoke, restore, verify):
     manifest.add_command(each)

@@ -49,7 +49,7 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
             if mutation is None:
                 invocation.say(f"{noun.words.noun}/{stored.record.name}: nothing was changed")
             else:
-                await apply(invocation, [mutation])
+                await apply(invocation.reviewing(), [mutation])
         if mutation is not None:
             await converge(invocation, noun, [mutation])
 

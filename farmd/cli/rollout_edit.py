@@ -87,7 +87,7 @@ async def create(
     }
     changes = {name: value for name, value in changes.items() if value is not None}
     mutation = await asking.create(invocation.call, replace(asked, changes=changes))
-    await carry_out(invocation, ROLLOUT, [mutation])
+    await carry_out(invocation.reviewing() if asked.to else invocation, ROLLOUT, [mutation])
 
 
 def _part(text: str | None) -> int | str | None:

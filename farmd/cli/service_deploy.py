@@ -85,7 +85,9 @@ async def run(
 @click.argument("replicas", type=int)
 async def scale(invocation: Invocation, name: str, replicas: int) -> None:
     """Change how many pods a service has."""
-    await carry_out(invocation, lambda: services.scaled(invocation.call, name, replicas), f"{NOUN} {name}")
+    await carry_out(
+        invocation.reviewing(), lambda: services.scaled(invocation.call, name, replicas), f"{NOUN} {name}"
+    )
 
 
 @command("rollback", mutates=True, waits=True, signs=True)
@@ -94,7 +96,9 @@ async def scale(invocation: Invocation, name: str, replicas: int) -> None:
 async def rollback(invocation: Invocation, name: str, revision: int | None) -> None:
     """Make a service what it was at a revision; farmctl service history shows them."""
     await carry_out(
-        invocation, lambda: services.rolled_back(invocation.call, name, revision), f"{NOUN} {name}"
+        invocation.reviewing(),
+        lambda: services.rolled_back(invocation.call, name, revision),
+        f"{NOUN} {name}",
     )
 
 

@@ -15,7 +15,8 @@ SIGN_SECONDS = 90 * 86_400.0
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The values of the shared options. ``timeout`` and ``sign_for`` in seconds; ``wait`` None: the command's
-    default; ``sign``: the file of the key that signs what the change lets start, or empty.
+    default; ``sign``: the file of the key that signs what the change lets start, or empty. ``reviews``: that
+    comes from the store, so a person looks at it before it is signed.
     """
 
     http_addr: str | None = None
@@ -33,6 +34,7 @@ class Settings:
     timeout: float = 300.0
     sign: str = ""
     sign_for: float = SIGN_SECONDS
+    reviews: bool = False
 
     @classmethod
     def of(cls, ctx: click.Context) -> Settings:

@@ -7,25 +7,32 @@ are the agents; this only spares people the wait for their refusal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
 from farmd.kinds import KINDS, load
-from store import codec, families, signatures
+from store import codec, families, operations, revocations, signatures
 from store.errors import Conflict, InputInvalid, RecordInvalid, refuse
-from store.features import ENFORCED
+from store.features import BOUND, ENFORCED, SIGNATURES
 from store.keys import Keys
 from store.listing import sifted
 from store.manifests import digest
 from store.nodes import Agent, NodeStore
 from store.operations import Operation
+from store.registration import cluster_id
+from store.revocations import Revocation, Revoked
 from store.signatures import Signature, Statement
 from store.times import rfc3339
 from store.words import listed
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+MOST_GONE = 32
+"""How many revocations that are over go with a new one, because a transaction holds few operations."""
 
 
 class Start(NamedTuple):
@@ -62,19 +69,52 @@ def bodies(keys: Keys, operations: Iterable[Operation]) -> list[bytes]:
     return [each.value for each in operations if each.value and each.key.startswith(keys.manifest(""))]
 
 
-def signed(
-    call: Call, key: Ed25519PrivateKey, start: Start, seconds: float, beside: Sequence[Operation] = ()
-) -> Mutation:
-    """Sign a start from now on for so many seconds, with what is written ``beside``.
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Signs starts from now on for ``seconds``, in the cluster with the id ``cluster`` alone.
+
+    ``older`` are nodes whose agents take signatures that name a cluster for false; while there are any, the
+    signatures name none, and hold in every cluster.
+    """
+
+    call: Call
+    key: Ed25519PrivateKey
+    seconds: float
+    cluster: str
+    revoked: Revoked
+    older: Sequence[str] = ()
+
+    def signed(self, start: Start, beside: Sequence[Operation] = ()) -> Mutation:
+        """Sign a start, with what is written ``beside``; a revocation does not concern it.
+
+        Raises:
+            InputInvalid: signatures cannot last for so long.
+        """
+        from farmd.signing import keys as signing
+
+        begins = max(int(self.call.clock.now()), self.revoked.before.get((start.digest, start.owner), 0))
+        cluster = "" if self.older else self.cluster
+        said = Statement(start.digest, start.owner, begins, begins + int(self.seconds), cluster)
+        made = signing.sign(self.key, said, self.call.actor)
+        return _kept(self.call.keys, made, "manifest.sign", beside)
+
+
+async def signer(call: Call, key: Ed25519PrivateKey, seconds: float) -> Signer:
+    """Who signs with this key in this cluster.
 
     Raises:
-        InputInvalid: signatures cannot last for so long.
+        NotRegistered: no cluster is registered here.
     """
-    from farmd.signing import keys as signing
-
-    now = int(call.clock.now())
-    made = signing.sign(key, Statement(start.digest, start.owner, now, now + int(seconds)), call.actor)
-    return _kept(call.keys, made, "manifest.sign", beside)
+    agents, _ = await NodeStore(call.client, call.keys).agents()
+    older = [
+        agent.record.node
+        for agent in agents.values()
+        if BOUND not in agent.record.features
+        and any(each.startswith(SIGNATURES) for each in agent.record.features)
+    ]
+    cluster = await cluster_id(call.client, call.keys)
+    revoked = revocations.revoked(await revocations.stored(call.client, call.keys))
+    return Signer(call, key, seconds, cluster, revoked, sorted(older))
 
 
 def _kept(keys: Keys, made: Signature, action: str, beside: Sequence[Operation] = ()) -> Mutation:
@@ -85,7 +125,7 @@ def _kept(keys: Keys, made: Signature, action: str, beside: Sequence[Operation] 
     return Mutation(change, (*beside, signatures.put(keys, made)))
 
 
-def flaw(signature: Signature, now: float) -> str:
+def flaw(signature: Signature, now: float, cluster: str, revoked: Revoked) -> str:
     """Why no node starts anything by a signature now, whomever it trusts; empty: one that trusts its key may.
 
     Without the library only its times are looked at.
@@ -95,6 +135,10 @@ def flaw(signature: Signature, now: float) -> str:
     said = signature.statement
     if not signing.missing() and not signing.genuine(signature):
         return "false"
+    if said.cluster not in ("", cluster):
+        return "for another cluster"
+    if revoked.covers(said):
+        return "revoked"
     if said.ends <= now:
         return "expired"
     return "begins later" if now < said.begins - signatures.EARLY else ""
@@ -105,9 +149,12 @@ async def standing(call: Call, start: Start) -> list[Signature]:
     trust.
     """
     found, _ = await signatures.of(call.client, call.keys, start.digest)
-    now = call.clock.now()
+    now, cluster = call.clock.now(), await cluster_id(call.client, call.keys)
+    revoked = revocations.revoked(await revocations.stored(call.client, call.keys))
     return [
-        each for each in found if signatures.covers(each.statement.owner, start.owner) and not flaw(each, now)
+        each
+        for each in found
+        if signatures.covers(each.statement.owner, start.owner) and not flaw(each, now, cluster, revoked)
     ]
 
 
@@ -146,10 +193,11 @@ async def enforcing(call: Call) -> list[Agent]:
 
 
 async def saved(call: Call) -> list[str]:
-    """All signatures, as lines of JSON that ``restored`` takes; equal ones are equal lines, in order."""
+    """The signatures that nobody revoked, as lines of JSON that ``restored`` takes, in order."""
     page = await call.client.list(call.keys.tree(signatures.KIND))
     found, _ = sifted(page.items, partial(signatures.decode, call.keys))  # farmctl doctor names the others
-    return sorted(codec.encode(each).decode() for each in found)
+    revoked = revocations.revoked(revocations.of_page(call.keys, page.items))
+    return sorted(codec.encode(each).decode() for each in found if not revoked.covers(each.statement))
 
 
 def restored(call: Call, text: str, source: str) -> list[Mutation]:
@@ -168,4 +216,33 @@ def restored(call: Call, text: str, source: str) -> list[Mutation]:
         except (RecordInvalid, InputInvalid) as error:
             refuse(f"{source}: line {number}", error.message, "a signature as farmctl export writes it")
         made.append(_kept(call.keys, found, "manifest.restore"))
+    return made
+
+
+async def revoke(call: Call, wanted: Sequence[Start]) -> list[Mutation]:
+    """Revoke all signatures of these starts that were made so far, also those that are not stored any more.
+
+    A revocation of which no signature is left that could start anything goes with the first one.
+    """
+    held = await revocations.stored(call.client, call.keys)
+    known = revocations.revoked(held).before
+    over = [each for each in held if each.over(call.clock.now())]
+    made: list[Mutation] = []
+    for start in dict.fromkeys(wanted):
+        found, _ = await signatures.of(call.client, call.keys, start.digest)
+        begun = [each.statement.begins + 1 for each in found if each.statement.owner == start.owner]
+        ends = max([int(call.clock.now()), known.get((start.digest, start.owner), 0), *begun])
+        said = Statement(start.digest, start.owner, 0, ends)
+        revocation = Revocation(statement=said, by=call.actor, reason=call.reason)
+        after: dict[str, Scalar] = {"owner": start.owner, "before": rfc3339(ends)}
+        change = Change(
+            "manifests", start.digest, start.digest[:12], "manifest.revoke",
+            after=after, manifest=start.digest, destructive=True,
+        )  # fmt: skip
+        gone = [
+            operations.delete(call.keys.revocation(each.statement.digest, each.statement.owner))
+            for each in (over if not made else [])
+            if (each.statement.digest, each.statement.owner) != (start.digest, start.owner)
+        ]
+        made.append(Mutation(change, (*gone[:MOST_GONE], revocations.put(call.keys, revocation))))
     return made

@@ -66,6 +66,11 @@ async def of_service(call: Call, name: str) -> list[Start]:
     return list(of_version(service.name, service.active[0].partition("/")[0], service.version, manifest))
 
 
+def owners_of(name: str) -> list[str]:
+    """Whatever may own pods of a service of this name: ``<family>/<name>`` each."""
+    return [f"rcs/{owner_name(name)}", f"daemonsets/{owner_name(name)}", f"{SERVICES}/{name}"]
+
+
 def of_version(service: str, family: str, version: Version, manifest: Manifest) -> Iterator[Start]:
     """What a version of a service lets start; ``family`` is that of the owner of its pods."""
     yield Start(f"{family}/{owner_name(service)}", version.manifest)

@@ -97,11 +97,17 @@ class Survey:
         return frozenset(family.name for family in families.younger()).difference(known)
 
     def _sentinel_value(self) -> bytes:
-        assert self.cluster is not None
+        return sentinel_value(self.cluster_id) if self.cluster_id else b""
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id; empty where there is none that decodes."""
+        if self.cluster is None:
+            return ""
         try:
-            return sentinel_value(codec.decode(str, self.cluster.value, self.cluster.key))
+            return codec.decode(str, self.cluster.value, self.cluster.key)
         except RecordInvalid:
-            return b""
+            return ""
 
     def owners(self) -> Iterator[tuple[Family[Any], Entry, Owner]]:
         """The records that own pods and decode."""

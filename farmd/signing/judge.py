@@ -1,7 +1,8 @@
 """The decision whether a node may start a manifest for an owner: pure (R32).
 
 Only a reason to allow allows: a signature that is genuine, whose key the node trusts for this owner and for
-itself, over this digest, for this owner, at this time. Whatever is doubtful is refused.
+itself, over this digest, for this owner, in this cluster, at this time, and that nobody revoked. Whatever is
+doubtful is refused.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from dataclasses import dataclass
 
 from farmd.signing.keys import genuine
 from farmd.signing.trust import Trust
+from store.revocations import NOTHING, Revoked
 from store.signatures import EARLY, Signature, covers
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """A start that is asked for. ``owner`` is ``<family>/<name>``, ``pod`` the manifest's own id; ``now`` is
-    seconds since the epoch. ``again``: the instance started this manifest before, so the time is over only
-    for others.
+    seconds since the epoch. ``cluster`` is the id of the node's own cluster. ``again``: the instance started
+    this manifest before, so the time is over only for others.
     """
 
     digest: str
@@ -28,6 +30,7 @@ class Question:
     instance: str
     pod: str
     now: float
+    cluster: str = ""
     again: bool = False
 
 
@@ -49,8 +52,10 @@ class Refused:
 Decision = Allowed | Refused
 
 
-def judge(question: Question, found: Iterable[Signature], trust: Trust) -> Decision:
-    """Decide about one start, from all signatures of its manifest.
+def judge(
+    question: Question, found: Iterable[Signature], trust: Trust, revoked: Revoked = NOTHING
+) -> Decision:
+    """Decide about one start, from all signatures of its manifest and what people revoked.
 
     Of several refusals the one of the signature that came furthest is told.
     """
@@ -59,7 +64,7 @@ def judge(question: Question, found: Iterable[Signature], trust: Trust) -> Decis
     allowed: list[Allowed] = []
     refused = [(0, "nobody signed it")]
     for signature in found:
-        match _one(question, signature, trust):
+        match _one(question, signature, trust, revoked):
             case Allowed() as good:
                 allowed.append(good)
             case rank, text:
@@ -69,7 +74,9 @@ def judge(question: Question, found: Iterable[Signature], trust: Trust) -> Decis
     return Refused(f"{max(refused)[1]}: manifest {question.digest[:12]} for {question.owner}")
 
 
-def _one(question: Question, signature: Signature, trust: Trust) -> Allowed | tuple[int, str]:
+def _one(
+    question: Question, signature: Signature, trust: Trust, revoked: Revoked
+) -> Allowed | tuple[int, str]:
     """What one signature says: allowed, or how far it came and why no further."""
     said = signature.statement
     if said.digest != question.digest:
@@ -87,10 +94,16 @@ def _one(question: Question, signature: Signature, trust: Trust) -> Allowed | tu
     line = next((line for line in lines if line.may_reach(question.node)), None)
     if line is None:
         return 6, f"{lines[0].name} may not deploy to {question.node}"
+    if said.cluster and said.cluster != question.cluster:
+        return 7, f"the signature by {line.name} is for cluster {said.cluster}, and this is another one"
+    if line.bound and not said.cluster:
+        return 8, f"the signature by {line.name} names no cluster, which agent.trust asks for"
+    if revoked.covers(said):
+        return 9, f"the signature by {line.name} was revoked"
     if question.now < said.begins - EARLY:
-        return 7, f"the signature by {line.name} begins later than this node's clock says"
+        return 10, f"the signature by {line.name} begins later than this node's clock says"
     if question.now >= said.ends and not question.again:
-        return 8, f"the signature by {line.name} has expired"
+        return 11, f"the signature by {line.name} has expired"
     return Allowed(line.name, said.ends)
 
 

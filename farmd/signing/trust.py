@@ -1,26 +1,27 @@
-"""The keys that an agent trusts: a file with one line ``name public-key owners nodes`` each.
+"""The keys that an agent trusts: a file with one line ``name public-key owners nodes [bound]`` each.
 
 ``owners`` (``rcs/web-*,jobs/*``) and ``nodes`` (``edge-*``) are patterns with commas between. A person signs
-only for owners that the line allows, and only nodes that it allows obey. The file grants; what no line grants
+only for owners that the line allows, and only nodes that it allows obey; with ``bound`` only signatures count
+that name the cluster. The file grants; what no line grants
 is refused, and a file that cannot be read or has a mistake grants nothing.
 """
 
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from farmd.signing.keys import valid_public
-from store.credentials import guarded, invalid
+from store.credentials import content, invalid
 from store.errors import InputInvalid
 from store.keys import valid_name
 from store.mistakes import shown
+from store.own_files import own_content
 
 FIELD = "agent.trust"
-_FORBIDDEN = stat.S_IWGRP | stat.S_IWOTH
+BOUND = "bound"
 _PATTERNS = re.compile(r"[A-Za-z0-9._/*-]+(,[A-Za-z0-9._/*-]+)*")
 
 
@@ -30,12 +31,16 @@ def fits(name: str, patterns: Iterable[str]) -> bool:
 
 
 class Trusted(NamedTuple):
-    """One line: a person's key, for whose pods and to which nodes it may deploy."""
+    """One line: a person's key, for whose pods and to which nodes it may deploy.
+
+    ``bound``: its signatures count only where they name the cluster.
+    """
 
     name: str
     key: str
     owners: tuple[str, ...]
     nodes: tuple[str, ...]
+    bound: bool = False
 
     def may_deploy(self, owner: str) -> bool:
         """Whether the person signs for this owner, ``<family>/<name>``."""
@@ -50,22 +55,24 @@ Trust = Sequence[Trusted]
 """The lines of a file; a person may have several, with the same key or others."""
 
 
-def read(path: str) -> Trust:
-    """The lines of a file.
+def read(path: str, *, own: bool = True) -> Trust:
+    """The lines of a file. ``own`` is off for one that grants nothing here: a person's copy of a node's file.
 
     Raises:
-        CredentialInvalid: the file cannot be read, others may write it, or a line is wrong.
+        CredentialInvalid: the file cannot be read, others may change or replace it, or a line is wrong.
     """
-    text = guarded(FIELD, path, _FORBIDDEN, "a file that only its owner may write", may_be_empty=True)
+    text = own_content(FIELD, path) if own else content(FIELD, path, may_be_empty=True)
     lines = enumerate(text.decode("utf-8", "replace").splitlines(), start=1)
     words = ((number, line.partition("#")[0].split()) for number, line in lines)
     return [_line(f"{FIELD}: {path}: line {number}", found) for number, found in words if found]
 
 
 def _line(where: str, words: list[str]) -> Trusted:
-    if len(words) != 4:
+    if len(words) not in (4, 5):
         raise invalid(where, f"{len(words)} words", "name, public key, owners and nodes")
-    name, key, owners, nodes = words
+    name, key, owners, nodes, *more = words
+    if more not in ([], [BOUND]):
+        raise invalid(where, shown(more[0]), f"{BOUND} or nothing behind the nodes")
     try:
         valid_name(name)
         valid_public(key)
@@ -74,4 +81,4 @@ def _line(where: str, words: list[str]) -> Trusted:
     for patterns in (owners, nodes):
         if not _PATTERNS.fullmatch(patterns):
             raise invalid(where, shown(patterns), "patterns such as FAMILY/web-*,FAMILY/*")
-    return Trusted(name, key, tuple(owners.split(",")), tuple(nodes.split(",")))
+    return Trusted(name, key, tuple(owners.split(",")), tuple(nodes.split(",")), bool(more))

@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from farmd.agent.model import Policy, SigningConfig
 from farmd.signing import keys as signing
-from store import codec, signatures
+from store import codec, revocations, signatures
 from store.manifests import Manifest
 from store.rcs import ReplicationController, ReplicationControllerStore
 from store.reality import Reality
+from store.registration import cluster_id
+from store.revocations import Revocation
 from store.signatures import Signature, Statement
 from tests.agents import Agents, alive, kill, sha_of, shell
 from tests.fleet import eventually
@@ -54,6 +56,12 @@ class People:
         signed = signing.sign(self.key, said)
         await self.keep(signed)
         return signed
+
+    async def revokes(self, manifest: Manifest, owner: str = "rcs/web") -> str:
+        """Revoke what was signed so far; the key of the revocation."""
+        said = Statement(sha_of(manifest), owner, 0, int(time.time()) + 1)
+        await self.rig.client.transaction([revocations.put(self.rig.keys, Revocation(statement=said))])
+        return self.rig.keys.revocation(said.digest, owner)
 
     async def keep(self, signed: Signature) -> None:
         await self.rig.client.transaction([signatures.put(self.rig.keys, signed)])
@@ -173,6 +181,77 @@ async def test_a_key_that_leaves_the_trust_file_starts_nothing_and_the_new_one_d
         return found[0].trusts == {signatures.key_id(signing.public_of(people.key)): ["rcs/web"]}
 
     await eventually(told_whom_it_trusts, what="the keys that the node trusts")
+
+
+async def test_a_revoked_signature_stops_nothing_that_runs_and_refuses_every_later_start(
+    rig: Agents, people: People
+) -> None:
+    """After a crash, a restart that is asked for, a restart of the agent, and once the record is deleted."""
+    signed = await people.signs(RUNS)
+    first = await rig.agent()
+    await rig.want(RUNS, owner="ab01")
+    before = await rig.until_running(RUNS)
+    place = await people.revokes(RUNS)
+    reason = f"not signed: the signature by alice was revoked: manifest {sha_of(RUNS)[:12]} for rcs/web"
+    told = await rig.until(lambda r: r.reason == reason)
+    assert (told.pid, told.phase, told.refused) == (before.pid, "running", 0)
+    index = await rig.want(RUNS, owner="ab01", restart=1)
+    told = await rig.until(lambda r: r.refused == index)
+    assert (told.pid, told.phase) == (before.pid, "running")
+    assert alive(before)
+    kill(before)
+    await rig.until(lambda r: r.phase == "failed" and reason in r.reason)
+    await first.crash()
+    await rig.client.delete(place)
+    await people.keep(signed)
+    await rig.agent()
+    index = await rig.want(RUNS, owner="ab01", restart=2)
+    await rig.until(lambda r: r.refused == index and reason in r.reason)
+    assert [each.pid for each in rig.identities()] == [before.pid]
+    await people.keep(signing.sign(people.key, replace(signed.statement, begins=int(time.time()) + 2)))
+    await rig.until_running(RUNS)
+
+
+async def test_an_agent_that_was_away_learns_of_a_revocation_before_it_starts_what_ended(
+    rig: Agents, people: People
+) -> None:
+    await people.signs(RUNS)
+    first = await rig.agent()
+    await rig.want(RUNS, owner="ab01")
+    before = await rig.until_running(RUNS)
+    await first.crash()
+    kill(before)
+    await people.revokes(RUNS)
+    await rig.agent()
+    await rig.until(lambda r: r.phase == "failed" and "was revoked" in r.reason)
+    assert [each.pid for each in rig.identities()] == [before.pid]
+
+
+async def test_a_revocation_for_one_owner_concerns_no_other_one(rig: Agents, people: People) -> None:
+    people.trusts("rcs/*", "*")
+    await people.signs(RUNS, "rcs/web")
+    await people.signs(RUNS, "rcs/shop")
+    await rig.agent()
+    await rig.want(RUNS, owner="ab02")
+    before = await rig.until_running(RUNS)
+    await people.revokes(RUNS, "rcs/web")
+    await rig.want(RUNS, owner="ab01", instance="web~1")
+    await rig.until(lambda r: "was revoked" in r.reason, instance="web~1")
+    kill(before)
+    again = await rig.until(lambda r: r.restarts == 1 and r.phase == "running")
+    assert again.reason == ""
+
+
+async def test_a_signature_of_another_cluster_starts_nothing_here(rig: Agents, people: People) -> None:
+    signed = await people.signs(RUNS, ends=HOUR)
+    await rig.client.delete(rig.keys.signature(sha_of(RUNS), signed.key_id, "rcs/web"))
+    await people.keep(signing.sign(people.key, replace(signed.statement, cluster="staging")))
+    await rig.agent()
+    await rig.want(RUNS, owner="ab01")
+    assert "is for cluster staging" in (await rig.until(refused)).reason
+    own = await cluster_id(rig.client, rig.keys)
+    await people.keep(signing.sign(people.key, replace(signed.statement, cluster=own)))
+    await rig.until_running(RUNS)
 
 
 async def test_a_node_that_a_person_may_not_deploy_to_refuses(rig: Agents, people: People) -> None:

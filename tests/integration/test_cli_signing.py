@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from farmd.commands import signing as signing_commands
 from farmd.commands.mutation import Call
 from farmd.deploy.hook_pods import of_hook
 from farmd.signing import keys as signing
+from store import signatures
 from store.deployments import Deployment
 from store.errors import Conflict, Locked
 from store.jobs import Job
@@ -20,6 +22,7 @@ from store.keys import Keys
 from store.manifests import Manifest, canonical, digest
 from store.nodes import Agent
 from store.rcs import ReplicationController
+from store.revocations import NOTHING
 from store.services import Hook
 from store.signatures import Signature
 from tests.deploying import kept, machines, stands, write
@@ -231,7 +234,96 @@ def test_a_signature_that_begins_later_counts_for_farmctl_as_little_as_for_nodes
     assert (found.code, " rcs/hello: begins later by key " in found.out) == (1, True)
 
 
-def test_signatures_are_exported_and_hold_in_another_cluster(
+def current(farmctl: Farmctl) -> None:
+    """Let the enforcing machine have an agent that knows signatures which name the cluster."""
+    features = ["runtime.container", "jobs.1", "signatures.enforce", "signatures.2"]
+    write(farmctl, Keys(farmctl.prefix).agent("m2"), Agent(node="m2", version="2", features=features))
+
+
+def test_a_signature_names_the_cluster_unless_an_agent_is_older_than_that(farmctl: Farmctl, key: str) -> None:
+    sign = ("manifest", "sign", "rc", "-f", "-", "--key", key)
+    told = farmctl.ok(*sign, stdin=HELLO)
+    assert "warning: the agents of m2 are older than signatures that name the cluster" in told.err
+    assert [each.statement.cluster for each in kept(farmctl, "signatures", Signature)] == [""]
+    current(farmctl)
+    told = farmctl.ok(*sign, stdin=HELLO)
+    assert "warning" not in told.err
+    [cluster] = [json.loads(value) for key, value in kept(farmctl, "meta", None) if key == "cluster"]
+    assert [each.statement.cluster for each in kept(farmctl, "signatures", Signature)] == [cluster]
+    farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
+
+
+def test_what_lies_in_the_store_is_signed_only_by_its_digest_or_by_a_person_who_saw_it(
+    farmctl: Farmctl, key: str
+) -> None:
+    """Whoever steals a farm's token puts another manifest there, and waits for a signature."""
+    current(farmctl)
+    farmctl.ok("rc", "create", "-f", "-", "--sign", key, stdin=HELLO)
+    evil = yaml.safe_load(HELLO)
+    evil["pod"]["env"] = {"LD_PRELOAD": "/tmp/x.so"}
+    thief = str(Path(key).with_name("thief.key"))
+    farmctl.ok("manifest", "keygen", thief)
+    farmctl.ok("manifest", "sign", "rc", "-f", "-", "--key", thief, stdin=yaml.safe_dump(evil))
+    [old] = kept(farmctl, "rcs", ReplicationController)
+    [bad] = {sha for sha, _ in kept(farmctl, "manifests", None)} - {old.manifest}
+    write(farmctl, Keys(farmctl.prefix).record("rcs", old.id), replace(old, manifest=bad))
+    sign = ("manifest", "sign", "rc/hello", "--key", key)
+    for more in ([], ["-y"], ["-q", "-y"]):
+        refused = farmctl(*sign, *more)
+        assert (refused.code, "nobody can be asked here" in refused.err) == (2, True)
+        assert re.search(r"^  \+  LD_PRELOAD: /tmp/x.so$", refused.err, re.MULTILINE), refused.err
+        assert f"--digest {bad}" in refused.err
+    refused = farmctl(*sign, "--digest", old.manifest)
+    assert (refused.code, f"expected what rc/hello has: {bad}" in refused.err) == (2, True)
+    declined = farmctl.on_terminal(*sign, answer="n\n")
+    assert (declined.code, "LD_PRELOAD" in declined.out) == (10, True)
+    assert [
+        each.key_id for each in kept(farmctl, "signatures", Signature) if each.statement.digest == bad
+    ] == [signatures.key_id(signing.public_of(signing.load(Path(thief))))]
+    assert farmctl.on_terminal(*sign, answer="y\n").code == 0
+    again = farmctl.ok(*sign)
+    assert "this key signed it before" in again.err
+
+
+def test_what_a_command_takes_from_the_store_is_not_signed_unseen(farmctl: Farmctl, key: str) -> None:
+    current(farmctl)
+    stands(farmctl, spec(), "m1")
+    scale = ("service", "scale", "web", "3", "-y", "--no-wait", "--sign", key)
+    refused = farmctl(*scale)
+    assert (refused.code, "comes from the store, and nobody looked at it" in refused.err) == (2, True)
+    assert kept(farmctl, "deployments", None) == []
+    [sha] = {sha for sha, _ in kept(farmctl, "manifests", None)}
+    farmctl.ok("manifest", "sign", "service/web", "--digest", sha, "--key", key)
+    farmctl.ok(*scale)
+
+
+def test_a_revoked_signature_holds_nowhere_until_somebody_signs_again(farmctl: Farmctl, key: str) -> None:
+    current(farmctl)
+    farmctl.ok("rc", "create", "-f", "-", "--sign", key, stdin=HELLO)
+    saved = kept(farmctl, "signatures", Signature)
+    assert farmctl("manifest", "revoke", "rc/hello").code == 2  # it asks
+    farmctl.ok("manifest", "revoke", "rc/hello", "-y", "--reason", "CVE-1")
+    found = farmctl("manifest", "verify", "rc/hello")
+    assert (found.code, " rcs/hello: revoked by key " in found.out) == (1, True)
+    refused = farmctl("rc", "update", "-f", "-", "--now", "-y", stdin=NEWER)
+    assert refused.code == 5
+    assert "unsigned" in {each["code"] for each in farmctl("doctor", "-o", "json").json["items"]}
+    [audit] = [
+        item for item in farmctl.ok("audit", "list", "-o", "json").json["items"]
+        if item["action"] == "manifest.revoke"
+    ]  # fmt: skip
+    assert (audit["reason"], audit["after"]["owner"]) == ("CVE-1", "rcs/hello")
+    farmctl.ok("manifest", "sign", "rc", "-f", "-", "--key", key, stdin=HELLO)
+    newer = [each for each in kept(farmctl, "signatures", Signature) if each.key]
+    assert [each.statement.begins > saved[0].statement.begins for each in newer] == [True]
+    assert signing_commands.flaw(newer[0], 1.8e9, newer[0].statement.cluster, NOTHING) in {"", "begins later"}
+    digest_ = newer[0].statement.digest
+    farmctl.ok("manifest", "revoke", "rc/gone", "--digest", digest_, "-y")  # an owner that is not there
+    bad = farmctl("manifest", "revoke", "rc/hello", "--digest", "abc", "-y")
+    assert (bad.code, "digest: found 'abc', expected 64 hex digits" in bad.err) == (2, True)
+
+
+def test_signatures_are_exported_and_those_of_version_1_hold_in_another_cluster(
     farmctl: Farmctl, key: str, tmp_path: Path
 ) -> None:
     farmctl.ok("rc", "create", "-f", "-", "--sign", key, stdin=HELLO)

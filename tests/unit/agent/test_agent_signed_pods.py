@@ -86,9 +86,13 @@ class Judge:
 
     def __init__(self, policy: Policy, decision: Decision) -> None:
         self.config, self.decision = SigningConfig(policy=policy, trust=""), decision
+        self.revoked = False
 
     async def decide(self, *_: Any, **__: Any) -> Decision:
         return self.decision
+
+    async def revokes(self, *_: Any) -> bool:
+        return self.revoked
 
 
 async def answered(bench: Bench, judge: Judge, *pages: Page[RawEntry]) -> tuple[Pod, Intents]:

@@ -6,8 +6,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
-from farmd.commands.mutation import Call, commit
-from farmd.commands.signing import Start, signed
+from farmd.commands.mutation import Call, Mutation, commit
+from farmd.commands.signing import Start, signer
 from farmd.doctor import signed as check
 from farmd.doctor.survey import survey
 from farmd.replication.commands import RC
@@ -26,6 +26,10 @@ async def fleet(call: Call, feature: str) -> tuple[str, str]:
     agent = Agent(node="n1", version="1", features=[feature])
     await call.client.put(KEYS.agent("n1"), codec.encode(agent))
     return rc_id, (await RC.records(call.client, KEYS).get(rc_id)).record.manifest
+
+
+async def signed(call: Call, key: Ed25519PrivateKey, start: Start, seconds: float) -> Mutation:
+    return (await signer(call, key, seconds)).signed(start)
 
 
 async def found(call: Call) -> list[tuple[str, str]]:
@@ -49,14 +53,16 @@ async def test_an_owner_without_a_lasting_signature_is_a_finding(
         rc_id, sha = await fleet(call, "signatures.enforce")
         if owner:
             key = Ed25519PrivateKey.generate()
-            await commit(call, signed(call, key, Start(owner, sha), days * DAY))
+            await commit(call, await signed(call, key, Start(owner, sha), days * DAY))
         assert await found(call) == ([(code, f"rcs/{rc_id}")] if code else [])
 
 
 async def test_a_false_signature_counts_for_nothing() -> None:
     async with person() as call:
         rc_id, sha = await fleet(call, "signatures.enforce")
-        await commit(call, signed(call, Ed25519PrivateKey.generate(), Start("rcs/hello", sha), 90 * DAY))
+        await commit(
+            call, await signed(call, Ed25519PrivateKey.generate(), Start("rcs/hello", sha), 90 * DAY)
+        )
         [true], _ = await signatures.of(call.client, KEYS, sha)
         false = signatures.put(KEYS, replace(true, signature="0" * 128))
         await call.client.transaction([false])
@@ -104,7 +110,9 @@ async def test_a_signature_that_no_node_trusts_counts_for_nothing(
 ) -> None:
     async with person() as call:
         rc_id, sha = await fleet(call, "signatures.enforce")
-        await commit(call, signed(call, Ed25519PrivateKey.generate(), Start("rcs/hello", sha), 90 * DAY))
+        await commit(
+            call, await signed(call, Ed25519PrivateKey.generate(), Start("rcs/hello", sha), 90 * DAY)
+        )
         [signature], _ = await signatures.of(call.client, KEYS, sha)
         key = signature.key_id
         trusts = None if trusted is None else {key if k == "mine" else k: v for k, v in trusted.items()}
@@ -120,5 +128,7 @@ async def test_one_node_that_trusts_the_key_is_enough() -> None:
         _, sha = await fleet(call, "signatures.enforce")
         stranger = Agent(node="n2", version="1", features=["signatures.enforce"], trusts={})
         await call.client.put(KEYS.agent("n2"), codec.encode(stranger))
-        await commit(call, signed(call, Ed25519PrivateKey.generate(), Start("rcs/hello", sha), 90 * DAY))
+        await commit(
+            call, await signed(call, Ed25519PrivateKey.generate(), Start("rcs/hello", sha), 90 * DAY)
+        )
         assert await found(call) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,11 @@ from msgspec.structs import replace
 from farmd.signing import keys, trust
 from farmd.signing.judge import Allowed, Question, Refused, judge
 from farmd.signing.trust import Trusted
-from store import codec, signatures
+from store import codec, revocations, signatures
 from store.entry import Entry
 from store.errors import CredentialInvalid, InputInvalid, RecordInvalid
 from store.keys import Keys
+from store.revocations import Revocation, Revoked
 from store.signatures import LONGEST, Signature, Statement, covers, payload
 
 # RFC 8032, 7.1, tests 1 and 2: seeds and public keys.
@@ -50,6 +53,56 @@ def test_keys_are_those_of_the_standard() -> None:
 def test_what_is_signed_never_changes_between_versions() -> None:
     assert payload(SAID) == f"farmd manifest 1\n{DIGEST}\nrcs/web\n1000000\n2000000\n".encode()
     assert SIGNED.signature == PINNED
+
+
+BOUND = replace(SAID, cluster="3f5e")
+
+
+def test_version_2_names_the_cluster_and_never_changes_either() -> None:
+    assert payload(BOUND) == f"farmd manifest 2\n{DIGEST}\nrcs/web\n1000000\n2000000\n3f5e\n".encode()
+    assert not keys.genuine(replace(SIGNED, statement=BOUND))
+    assert not keys.genuine(replace(keys.sign(ALICE, BOUND), statement=SAID))
+
+
+@pytest.mark.parametrize(
+    ("said", "bound", "reason"),
+    [
+        (BOUND, False, ""),
+        (BOUND, True, ""),
+        (SAID, False, ""),
+        (SAID, True, "the signature by alice names no cluster, which agent.trust asks for"),
+        (replace(BOUND, cluster="77aa"), False,
+         "the signature by alice is for cluster 77aa, and this is another one"),
+    ],
+)  # fmt: skip
+def test_version_2_holds_in_its_cluster_alone_and_version_1_unless_trust_says_bound(
+    said: Statement, bound: bool, reason: str
+) -> None:
+    trusted = [Trusted("alice", PUBLIC, ("*",), ("*",), bound)]
+    asked = Question(DIGEST, "rcs/web", "edge-1", "web", "web", now=1_500_000.0, cluster="3f5e")
+    decision = judge(asked, [keys.sign(ALICE, said)], trusted)
+    expected = Refused(f"{reason}: manifest {DIGEST[:12]} for rcs/web") if reason else Allowed("alice", ENDS)
+    assert decision == expected
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_began_before_a_revocation_starts_nothing_and_what_is_signed_after_it_does(again: bool) -> None:
+    revoked = Revoked({(DIGEST, "rcs/web"): BEGINS + 1})
+    asked = Question(DIGEST, "rcs/web", "edge-1", "web", "web", now=1_500_000.0, again=again)
+    expected = f"the signature by alice was revoked: manifest {DIGEST[:12]} for rcs/web"
+    assert judge(asked, [SIGNED], TRUST, revoked) == Refused(expected)
+    later = keys.sign(ALICE, replace(SAID, begins=BEGINS + 1))
+    assert isinstance(judge(asked, [SIGNED, later], TRUST, revoked), Allowed)
+    other = Revoked({(DIGEST, "rcs/shop"): ENDS, (OTHER, "rcs/web"): ENDS})
+    assert isinstance(judge(asked, [SIGNED], TRUST, other), Allowed)
+
+
+@given(st.integers(0, 2**33), st.integers(0, 2**33))
+def test_a_revocation_lasts_as_long_as_any_signature_that_it_revokes(begins: int, ends: int) -> None:
+    revocation = Revocation(statement=Statement(DIGEST, "rcs/web", 0, ends))
+    last = begins + LONGEST  # of a signature that begins then
+    covered = revocations.revoked([revocation]).covers(Statement(DIGEST, "rcs/web", begins, last))
+    assert not (covered and revocation.over(last))
 
 
 names = st.from_regex(r"[a-z]{1,6}/[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
@@ -230,6 +283,11 @@ def test_a_line_says_who_may_deploy_what_to_where(tmp_path: Path) -> None:
     ("text", "mode", "error"),
     [
         (f"alice {PUBLIC} *", 0o644, "line 1: found 3 words, expected name, public key, owners and nodes"),
+        (
+            f"alice {PUBLIC} * * later",
+            0o644,
+            "line 1: found 'later', expected bound or nothing behind the nodes",
+        ),
         ("alice abc * *", 0o644, "line 1: found 'alice', expected public key: found 'abc', expected 64 hex"),
         (f"# a\nAlice {PUBLIC} * *", 0o644, "line 2: found 'Alice'"),
         (f"alice {PUBLIC} rcs/[a-z] *", 0o644, "line 1: found 'rcs/[a-z]', expected patterns"),
@@ -243,6 +301,54 @@ def test_a_trust_file_with_a_mistake_grants_nothing(tmp_path: Path, text: str, m
     with pytest.raises(CredentialInvalid) as caught:
         trust.read(str(path))
     assert error in caught.value.message
+
+
+def outside(patch: pytest.MonkeyPatch, path: Path) -> None:
+    """Let something belong to somebody else; whoever may not do that becomes somebody else itself."""
+    if os.geteuid():
+        patch.setattr("store.own_files.os.geteuid", lambda: 54321)
+    else:
+        os.chown(path, 12345, -1, follow_symlinks=False)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (lambda root, patch: outside(patch, root / "etc/trust"), "found owner "),
+        (lambda root, patch: outside(patch, root / "etc"), "found owner "),
+        (lambda root, _: (root / "etc").chmod(0o777), "found mode 0777 of the folder"),
+        (lambda root, _: (root / "etc").chmod(0o775), "found mode 0775 of the folder"),
+        (lambda root, patch: outside(patch, root / "link"), "found owner "),
+        (lambda root, _: (root / "open").chmod(0o777), "found mode 0777 of the folder"),
+        (lambda root, _: (root / "etc/trust").unlink(), "No such file"),
+        (lambda root, _: (root / "etc/trust").rename(root / "etc/old") and os.mkfifo(root / "etc/trust"),
+         "which is no file"),
+    ],
+)  # fmt: skip
+def test_a_trust_file_that_others_may_change_or_replace_grants_nothing(
+    tmp_path: Path,
+    spoil: Callable[[Path, pytest.MonkeyPatch], object],
+    error: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``link`` leads to ``open``, which leads to ``etc``, where the file is: each of them counts."""
+    (tmp_path / "etc").mkdir(mode=0o755)
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "etc/trust").write_text(f"alice {PUBLIC} * *\n")
+    (tmp_path / "open/etc").symlink_to("../etc")
+    (tmp_path / "link").symlink_to(tmp_path / "open/etc")
+    path = str(tmp_path / "link/trust")
+    assert [line.name for line in trust.read(path)] == ["alice"]
+    spoil(tmp_path, monkeypatch)
+    with pytest.raises(CredentialInvalid) as caught:
+        trust.read(path)
+    assert error in caught.value.message
+
+
+def test_a_folder_where_nobody_replaces_what_is_somebody_elses_is_good_enough(tmp_path: Path) -> None:
+    (tmp_path / "trust").write_text(f"alice {PUBLIC} * * bound\n")
+    tmp_path.chmod(0o1777)
+    assert [line.bound for line in trust.read(str(tmp_path / "trust"))] == [True]
 
 
 # -- key files -------------------------------------------------------------------------------------
