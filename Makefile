@@ -2,20 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CODE := store scheduler alerting farmd monitoring acl tests bench .ci hatch_build.py
-# Tiers on real parts wait more than they compute: six workers keep two cores busy.
-# pytest exits with 5 for a folder without tests, so only folders with tests are run.
-tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
-
-SERVERS := consul nginx prometheus promtool prometheus-alertmanager docker-registry
+PROGRAMS := nginx prometheus promtool prometheus-alertmanager docker-registry
 BUILT := etcd kube-apiserver kustomize helm
-bench soak: SERVERS := consul
+bench: PROGRAMS :=
 bench: BUILT := etcd kube-apiserver
 
 # Without bytecode each process of a test would compile all modules anew, for 0.2 s of CPU.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv servers kubernetes demo dev test test-fast test-stateful test-parts soak lint format install-systemd uninstall-systemd bench audit package clean compose-up compose-down
+.PHONY: help venv machine servers programs demo dev test test-all test-rest test-fast soak lint format install-systemd uninstall-systemd bench audit package clean compose-up compose-down
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -30,23 +26,27 @@ demo: venv ## A fleet on this machine, from a command to running processes, in u
 dev: venv ## Keep such a fleet up until ^C
 	@$(BIN)/python -m farmd dev
 
-test: servers test-fast test-stateful test-parts ## Every tier of tests, on real parts; fetches a real Consul, nginx, Prometheus, registry of images, Kubernetes API server, kustomize and Helm if there are none
+test: servers ## Tests that need Python, make and a Consul alone: no root, nothing compiled; 5 minutes
+	PYTHONHASHSEED=0 $(BIN)/pytest -n 4 --dist loadgroup -m everywhere $$($(BIN)/python -m tests.promises)
+
+test-all: machine test test-rest ## Every test: as root on Debian, for containers, systemd, Kubernetes and a browser; 20 minutes and builds
+
+# Tests on real parts wait more than they compute: six workers keep two cores busy.
+test-rest: servers programs
+	$(BIN)/pytest -n 6 --dist loadgroup -m "not everywhere" $$($(BIN)/python -m tests.promises rest)
 
 test-fast: venv ## Unit tests only
-	$(BIN)/pytest -n 2 $(call tests_in,unit)
+	$(BIN)/pytest -n 2 tests/unit
 
-test-stateful: venv
-	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 --dist worksteal $(call tests_in,stateful)
-
-test-parts: servers kubernetes
-	$(BIN)/pytest -n 6 --dist loadgroup $(call tests_in,contract integration kubernetes fault e2e)
+machine: venv
+	@$(BIN)/python -m tests.machine
 
 servers: venv
-	@$(BIN)/python -m tests.binaries $(SERVERS) >&2
+	@$(BIN)/python -m tests.binaries consul >&2
 
-# Built from its source once, in minutes, and kept outside of this clone.
-kubernetes: venv
-	@$(BIN)/python -m tests.binaries $(BUILT) >&2
+# Kubernetes, kustomize and Helm are built from their sources once, in minutes, and kept outside of this clone.
+programs: venv
+	@$(BIN)/python -m tests.binaries $(PROGRAMS) $(BUILT) >&2
 
 soak: servers ## A fleet on a real Consul under edits and faults for an hour (MINUTES=10 SEED=1 CONSULS=3)
 	@$(if $(CONSULS),unshare --net sh -c 'ip link set lo up && exec "$$@"' soak) \
@@ -82,7 +82,7 @@ uninstall-systemd: ## Take them out again; an environment file that was changed 
 	for unit in $(UNITS); do rmdir $(DESTDIR)$(LIBDIR)/systemd/system/$$unit.d 2>/dev/null || true; done
 	for name in $(NAMES); do cmp -s systemd/$$name.default $(DESTDIR)/etc/default/$$name && rm $(DESTDIR)/etc/default/$$name || true; done
 
-bench: servers kubernetes ## The performance budget, one JSON line each, on a real Consul with fsync
+bench: servers programs ## The performance budget, one JSON line each, on a real Consul with fsync
 	@$(PYTHON) .ci/venv.py bench
 	@$(BIN)/python -m bench
 

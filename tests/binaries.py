@@ -61,19 +61,19 @@ def binary(name: str) -> Path:
         NotToBeHad: nowhere to be had.
     """
     reasons = list[str]()
-    if (found := _here(name)) is not None:
+    if (found := here(name)) is not None:
         return found
     if name in kubernetes_programs.NAMES:
         return _of_kubernetes(name)
     with debian.locked(PACKAGED[name].package):
         for source in _sources(name):
-            if (found := _here(name)) is not None:
+            if (found := here(name)) is not None:
                 return found
             try:
                 source()
             except debian.CannotFetch as error:
                 reasons.append(str(error))
-    if (found := _here(name)) is not None:
+    if (found := here(name)) is not None:
         return found
     raise _missing(name, FOLDER / name, "; ".join(reasons))
 
@@ -90,7 +90,7 @@ def _missing(name: str, place: Path, reasons: str) -> NotToBeHad:
     return NotToBeHad(f"no {name} for the tests: put `{name}` on PATH or at {place} ({reasons})")
 
 
-def _here(name: str) -> Path | None:
+def here(name: str) -> Path | None:
     """Also in the folders of administrators' programs, which are not on everybody's PATH."""
     if name in kubernetes_programs.NAMES:
         return kubernetes_programs.here(name)

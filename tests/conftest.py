@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import logs, servers
+from tests import logs, promises, servers
 
 # A busy machine is slow, and nothing is wrong with it.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,9 +28,21 @@ if servers.external() is None:
         del os.environ[name]
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits longest begins first, so that no worker is left with it at the end."""
+    """Mark what `make test` runs. What waits longest begins first: no worker is left with it at the end."""
+    for item in items:
+        if promises.in_make_test(item.nodeid) and item.get_closest_marker("whole") is None:
+            item.add_marker("everywhere")
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test runs the commands of farmctl that promises.toml says of it."""
+    promises.asked.clear()
+    yield
+    assert (missing := promises.not_run(item.nodeid)) == [], f"tests/promises.toml: does not run {missing}"
 
 
 @pytest.fixture(scope="session")

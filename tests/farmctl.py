@@ -27,7 +27,7 @@ from farmd.cli.main import run
 from farmd.runtime.clock import SystemIds
 from store.keys import Keys
 from store.registration import register_cluster, register_node
-from tests import earlier_calls
+from tests import earlier_calls, promises
 from tests.fleet import patient_client
 from tests.forked import Forked, forked_module, piped_module
 
@@ -74,12 +74,14 @@ class Farmctl:
 
     def start(self, *arguments: str, **kwargs: Any) -> subprocess.Popen[str]:
         """Start one run with pipes; the caller ends it."""
+        promises.asked.append(arguments)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         command = [sys.executable, "-m", "farmd.cli", *arguments]
         return subprocess.Popen(command, text=True, env=self.env, cwd=self.tree, **{**pipes, **kwargs})
 
     def __call__(self, *arguments: str, stdin: str = "") -> Result:
         """Run to the end."""
+        promises.asked.append(arguments)
         if self.inside:
             return self._inside(arguments, stdin)
         with TemporaryFile() as typed, TemporaryFile() as out, TemporaryFile() as err:
@@ -126,6 +128,7 @@ class Farmctl:
         """Run on a pseudo-terminal; type ``answer`` at a question. Once ``until`` is shown, send the signal:
         an interrupt, or what the kernel sends when the terminal is closed.
         """
+        promises.asked.append(arguments)
         main, side = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, "-m", "farmd.cli", *arguments],
