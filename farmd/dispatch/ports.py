@@ -9,6 +9,11 @@ from farmd.dispatch.model import Act, Live, Ref, Rehearsal
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from store.apps import Entry
+from store.errors import OutcomeUnknown
+
+
+class OutsideUnknown(OutcomeUnknown):
+    """A write outside of Consul was not answered, or with a server's error: it may have happened."""
 
 
 class Objects(Protocol):
@@ -28,6 +33,7 @@ class Objects(Protocol):
         """Do these acts, each fenced and audited; the reasons of those that must wait.
 
         Raises:
+            OutsideUnknown: nobody knows whether something outside of Consul was written.
             StoreError: what was done is unknown, or the app is no longer this worker's.
         """
 

@@ -16,11 +16,11 @@ from farmd.dispatch.collector import GCHandler
 from farmd.dispatch.dispatcher import AppManifestsDispatcher
 from farmd.dispatch.index import Index
 from farmd.dispatch.model import Act, ApplicationRevision, Plan, Ref, Snapshot
-from farmd.dispatch.ports import Elsewhere, Objects
+from farmd.dispatch.ports import Elsewhere, Objects, OutsideUnknown
 from farmd.dispatch.reading import Reader
 from farmd.dispatch.records import Records
 from farmd.dispatch.writing import Writing
-from farmd.runtime.wake import Wake
+from farmd.runtime.wake import Wake, earliest
 from farmd.work.model import Blocked, Outcome
 from farmd.work.named import DELETED, LOOK_AGAIN_SECONDS, NamedKind, NamedWorker
 from farmd.work.phases import Phases
@@ -33,9 +33,6 @@ from store.operations import Operation
 from store.sessions import Session
 from store.transaction import Group
 from store.words import listed
-
-# What the API server refuses may be allowed later, which wakes nobody; each trial has an audit record.
-TRY_AGAIN_LIMIT = 60.0
 
 
 def _validity(session: Session) -> float:
@@ -51,7 +48,7 @@ def _validity(session: Session) -> float:
 class AppWorker(NamedWorker[Snapshot, Plan]):
     """Keeps one app as people ask, while its claim lasts."""
 
-    __slots__ = ("_alarms", "_index", "_pause", "_phases", "_places", "_reader", "_tried", "_writing")
+    __slots__ = ("_alarms", "_index", "_phases", "_places", "_reader", "_tried", "_writing")
 
     def __init__(
         self,
@@ -73,7 +70,6 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         self._alarms = report.Alarms(self.status.incidents, context.clock, context.farm)
         self._writing: Writing | None = None
         self._tried: Mapping[Ref, str] = {}
-        self._pause = LOOK_AGAIN_SECONDS
 
     # -- the frame's hooks -----------------------------------------------------------------------
     def attach(self) -> None:
@@ -125,35 +121,53 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         """Carry out a plan; what cannot be changed now is looked at again soon."""
         if plan.ends:
             return await self.end()
+        state, outside = plan.note or snapshot.state, [act for act in plan.acts if not act.ref.own]
+        what = (state.seq, state.effective, state.wave, plan.action, plan.acts) if outside else None
+        if (rest := self.resting(what)) is not None:
+            due = await self.block(rest.reason)
+            return Outcome(rest.result, earliest(rest.after, due), rest.reason)
         writing = self._writing = Writing(self, self._index, snapshot, plan, self._reader.work)
-        carry = partial(self._carry, writing, (plan.note or snapshot.state).seq)
-        revision = ApplicationRevision(app=snapshot.name, number=(plan.note or snapshot.state).effective)
+        carry = partial(self._carry, writing, state.seq, self.repeats(what))
+        revision = ApplicationRevision(app=snapshot.name, number=state.effective)
         collector = GCHandler(snapshot, carry)
         dispatcher = AppManifestsDispatcher(revision, snapshot.wanted, carry, collector)
-        if plan.collects:
-            waiting = await dispatcher.end_and_gc(snapshot.former).dispatch([])
-        else:
-            waiting = await dispatcher.start_and_skip_gc(snapshot.former).dispatch(plan.acts)
+        try:
+            if plan.collects:
+                waiting = await dispatcher.end_and_gc(snapshot.former).dispatch([])
+            else:
+                waiting = await dispatcher.start_and_skip_gc(snapshot.former).dispatch(plan.acts)
+        except OutsideUnknown as error:
+            return await self._refused(what, error.message)
         await writing.note()
         if plan.phase == "deleting" and plan.note is not None:
             await self.reread()  # of what was handed over before that note this farm may not have heard yet
         self._writing = None
         self._measure(snapshot, plan)
-        before, self._tried = self._tried, waiting
+        self._tried = waiting
         if not waiting:
             return Outcome("after", 0.0)
-        again = waiting == before and any(str(act.ref) in waiting and not act.ref.own for act in plan.acts)
-        self._pause = min(2 * self._pause, TRY_AGAIN_LIMIT) if again else LOOK_AGAIN_SECONDS
         text = listed([f"{ref}: {why}" for ref, why in sorted(waiting.items())])
+        if any(str(act.ref) in waiting for act in outside):
+            return await self._refused(what, text)
         await self.block(text)
-        return Outcome("blocked", self._pause, text)
+        return Outcome("blocked", LOOK_AGAIN_SECONDS, text)
 
-    async def _carry(self, writing: Writing, seq: int, acts: Sequence[Act]) -> Mapping[Ref, str]:
-        """Do changes: of records in their transactions, of other objects after one that tells of them."""
+    async def _refused(self, what: object, text: str) -> Outcome:
+        """Tell people what the API server refuses, and try again later."""
+        due = await self.block(text)
+        rest = await self.count_refusal(what, text, noun="app", name=self.claim.item)
+        return Outcome(rest.result, earliest(rest.after, due), text)
+
+    async def _carry(
+        self, writing: Writing, seq: int, repeated: bool, acts: Sequence[Act]
+    ) -> Mapping[Ref, str]:
+        """Do changes: of records in their transactions, of other objects after one that tells of them, unless
+        they are ``repeated`` after a refusal.
+        """
         own = [act for act in acts if act.ref.own]
         waiting = dict(await self._places[True].act(own, seq)) if own else {}
         others = [act for act in acts if not act.ref.own]
-        await writing.note(outside=others)
+        await writing.note(outside=others, repeated=repeated)
         if others:
             refused = await self._places[False].act(others, seq)
             writing.done(str(act.ref) for act in others if str(act.ref) not in refused)

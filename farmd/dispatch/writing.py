@@ -71,15 +71,21 @@ class Writing:
         self._done.update(refs)
 
     async def note(
-        self, groups: Sequence[Group[Act]] = (), *beside: Operation, outside: Sequence[Act] = ()
+        self,
+        groups: Sequence[Group[Act]] = (),
+        *beside: Operation,
+        outside: Sequence[Act] = (),
+        repeated: bool = False,
     ) -> None:
         """Write the app's next state, as far as it is not written, with the changes that share its
-        transaction; and tell of changes ``outside`` of Consul, which may be made afterwards (R16).
+        transaction; and tell of changes ``outside`` of Consul, which may be made afterwards (R16), unless
+        they are ``repeated``: of these an earlier record tells.
         """
         context, shot, note = self._item.context, self._shot, self._next()
         if note == self._state:
             if outside:
-                await self._item.writer.commit(*self._item.stands(), self._told(outside))
+                account = [] if repeated else [self._told(outside)]
+                await self._item.writer.commit(*self._item.stands(), *account)
             return
         record = replace(self._work.record if self._work is not None else Work(), dispatch=note)
         key = context.keys.work(KIND, shot.name)

@@ -119,7 +119,7 @@ class Claim(Generic[O]):
         try:
             await self.patch(each, patch)
         except ApiFailed as error:
-            if error.status in gone:
+            if error.status in gone and error.reason != "Denied":
                 return False
             raise
         return True

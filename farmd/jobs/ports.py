@@ -140,5 +140,15 @@ class Lister(Protocol[O_co]):
 class EventRecorder(Protocol):
     """Tells people of a job; events may be dropped."""
 
-    def event(self, of: Owned, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Record one event on an object; ``reason`` is a word (CamelCase)."""
+    def event(
+        self,
+        of: Owned,
+        kind: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Record one event on an object; ``reason`` is a word (CamelCase). ``anew``: another message is told
+        even if the reason was told just now.
+        """

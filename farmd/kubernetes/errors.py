@@ -6,6 +6,7 @@ happened: read the object before writing again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 
@@ -86,6 +87,19 @@ class Forbidden(KubernetesError):
     """403: no permission, a policy that refuses, or a quota that is used up."""
 
     code = "kubernetes_forbidden"
+    retry = Retry.BACKOFF
+
+
+class Denied(Forbidden):
+    """An admission policy or a webhook said no, with whatever status: people may change either's mind."""
+
+    code = "kubernetes_denied"
+
+
+class AdmissionFailed(KubernetesError):
+    """500 of a webhook that could not be asked; nothing was written, because it is asked before."""
+
+    code = "kubernetes_admission_failed"
     retry = Retry.BACKOFF
 
 
@@ -180,6 +194,21 @@ _BY_STATUS: dict[int, type[KubernetesError]] = {
 
 # An apply of a field that the kind has not, or not so, is answered with 500, before anything is written.
 _UNTYPED = ("failed to create typed patch object", "failed to convert new object")
+_NOT_ADMITTED = "Internal error occurred: failed calling webhook"
+# What is left of the request's time, in a webhook's address: each try would read otherwise.
+_PATIENCE = re.compile(r"\?timeout=\w+")
+_DENIES = re.compile(
+    r"admission webhook \S+ denied the request|ValidatingAdmissionPolicy \S+ with binding \S+ denied request"
+)
+DENIED = "Denied"
+"""The reason of what was ``Denied``, in place of the one that the policy chose."""
+
+
+def speaks_of_objects(error: Exception) -> bool:
+    """Whether it says something of the object that was asked for, and not of who asks, or of nothing: without
+    an answer, after 401 and after 429 the next request would be refused alike.
+    """
+    return getattr(error, "status", 403) not in (0, 401, 429)
 
 
 def error_of(status: int, body: bytes, what: str, *, write: bool) -> KubernetesError:
@@ -188,19 +217,23 @@ def error_of(status: int, body: bytes, what: str, *, write: bool) -> KubernetesE
         told = msgspec.json.decode(body, type=Status)
     except msgspec.DecodeError:
         told = Status(message=" ".join(body.decode(errors="replace").split())[:LONGEST_TEXT])
-    kind = _BY_STATUS.get(status)
+    kind, reason = _BY_STATUS.get(status), told.reason
     if told.reason == "AlreadyExists":
         kind = AlreadyExists
+    elif _DENIES.search(told.message):
+        kind, reason = Denied, DENIED
+    elif told.message.startswith(_NOT_ADMITTED):
+        kind = AdmissionFailed
     elif any(each.reason == "FieldManagerConflict" for each in told.causes):
         kind = FieldsTaken
     elif told.message.startswith(_UNTYPED):
         kind = Invalid
     elif kind is None and status >= 500:
         kind = UnknownOutcome if write else Unavailable
-    text = " ".join(told.message.split()) or "no reason given"
+    text = _PATIENCE.sub("", " ".join(told.message.split())) or "no reason given"
     causes = {each.field: each.message for each in told.causes}
     return (kind or UnexpectedAnswer)(
-        f"{what}: {status}: {text}", status=status, reason=told.reason, causes=causes, text=text
+        f"{what}: {status}: {text}", status=status, reason=reason, causes=causes, text=text
     )
 
 

@@ -1,7 +1,7 @@
 """Tells people of an object's troubles by events on it, which ``kubectl describe`` shows.
 
-Warnings alone, one reason of a job once in ten minutes, after everything else that is to be sent. Events may
-be lost: no decision reads them.
+Warnings alone, one reason of a job, or one message, once in ten minutes, after everything else that is to be
+sent. Events may be lost: no decision reads them.
 """
 
 from __future__ import annotations
@@ -37,14 +37,26 @@ class Events:
         self._waiting: asyncio.Queue[Request] = asyncio.Queue(MOST_WAITING)
         self._told: dict[tuple[str, str], float] = {}
 
-    def event(self, of: Owned, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Record one event on a job, unless it is no trouble, or told already, or there are too many."""
+    def event(
+        self,
+        of: Owned,
+        kind: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Record one event on a job, unless it is no trouble, or told already, or there are too many.
+
+        ``anew``: another message of the reason is told, too.
+        """
         meta, now = of.metadata, self._clock.mono()
-        if now < self._told.get((meta.uid, reason), 0.0):
+        told = meta.uid, f"{reason} {message}" if anew else reason
+        if now < self._told.get(told, 0.0):
             return
         if len(self._told) % 1024 == 0:  # now and then: an outage tells thousands
             self._told = {key: until for key, until in self._told.items() if until > now}
-        self._told[meta.uid, reason] = now + AGAIN_SECONDS
+        self._told[told] = now + AGAIN_SECONDS
         log.info(
             "kubernetes.event",
             namespace=meta.namespace,

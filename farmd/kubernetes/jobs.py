@@ -106,6 +106,18 @@ def status_after(reading: Reading, plan: Plan) -> ResourceStatus:
     )
 
 
+def outside(reading: Reading, plan: Plan) -> object:
+    """What a plan does at the API server, to compare it with what was refused before: also whose pods bear
+    the names of those that it creates, because the end of one that does is no try like the one before.
+    """
+    unit, meta = reading.unit, reading.job.metadata
+    names = (gen_general_name(meta.name, slot.type, str(slot.index)) for slot in plan.create)
+    there = tuple(pod.metadata.uid for name in names if (pod := unit.pods.get(meta.namespace, name)))
+    removed = tuple(each.id for each in plan.remove)
+    services = plan.drop_services, plan.create_services
+    return reading.job.spec, plan.gang, services, removed, plan.create, there, plan.delete_job
+
+
 async def write_status(unit: Unit, job: JobObject, after: ResourceStatus) -> JobObject:
     """Write a status if the job is still the version that was read.
 

@@ -7,6 +7,7 @@ claim in it (R16). The run (``runs/<uid>``) and audit records are written in Con
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import msgspec
 import structlog
@@ -19,16 +20,16 @@ from farmd.jobs.adoption import CannotAdopt, ClaimFailed
 from farmd.jobs.alerts import tell_blocked
 from farmd.jobs.model import Plan, Wanted
 from farmd.jobs.ports import ApiFailed
-from farmd.jobs.resources.conditions import ResourceStatus, counts_of, patch_of, turns
+from farmd.jobs.resources.conditions import REFUSED, ResourceStatus, counts_of, patch_of, refused, turns
 from farmd.jobs.run_copy import RunCopy
 from farmd.kubernetes import fence, jobs
 from farmd.kubernetes.base import KubernetesKind
-from farmd.kubernetes.errors import Conflict, KubernetesError
+from farmd.kubernetes.errors import DENIED, Claimed, Conflict, KubernetesError, speaks_of_objects
 from farmd.kubernetes.items import Shared
 from farmd.kubernetes.jobs import Freeze, Reading
 from farmd.kubernetes.unit import JobObject, Unit
 from farmd.runtime.wake import Wake, earliest
-from farmd.work.model import Ask, Outcome
+from farmd.work.model import Ask, Blocked, Outcome
 from farmd.work.worker import Worker
 from store import operations
 from store.errors import CredentialInvalid, InputInvalid, StoreError
@@ -51,7 +52,7 @@ FAILURES = (KubernetesError, ApiFailed, ClaimFailed, CannotAdopt, CredentialInva
 class KubeJobWorker(Worker[Reading, Plan]):
     """Runs one job while its claim lasts."""
 
-    __slots__ = ("_differs", "_fenced", "_invalid", "_run", "_shared", "_unanswered")
+    __slots__ = ("_differs", "_fenced", "_invalid", "_run", "_shared", "_trying", "_unanswered")
 
     kind: KubernetesKind
 
@@ -65,6 +66,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         self._run = run
         self._differs = math.inf
         self._unanswered: tuple[Reading, Plan, float] | None = None
+        self._trying: object = None
 
     # -- the frame's hooks -----------------------------------------------------------------------
     def attach(self) -> None:
@@ -101,6 +103,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
 
     async def cycle(self) -> Outcome:
         """One cycle; what the API server refuses is a pause with its words, and no crash."""
+        self._trying = None
         try:
             return await super().cycle()
         except Conflict as error:
@@ -125,35 +128,42 @@ class KubeJobWorker(Worker[Reading, Plan]):
             run, now = await self._run.read(self.context, self.claim.item), self._shared.transport.now()
             return await jobs.read(unit, job, spec, status, run, now, self._invalid, self._freeze(job))
         except InputInvalid as error:
-            return Outcome("blocked", await self.block(error.message), error.code)
+            return Outcome("blocked", await self._tell(error.message, everywhere=True), error.code)
 
     def decide(self, snapshot: Reading) -> Plan | Ask[Wanted]:
         """Pure (``farmd/jobs/plan.py``)."""
         return planning.decide(snapshot.snapshot)
 
     async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
-        """The run, the fence and the status, the audit record, then the objects: in this order."""
-        job = snapshot.job
+        """The run, the fence and the status, the audit record, then the objects: in this order.
+
+        What was refused rests, but for the run and for the times of the status.
+        """
+        job, what = snapshot.job, jobs.outside(snapshot, plan)
+        if self.refusal is not None and self.repeats(what) and snapshot.status.true("Blocked"):
+            plan = replace(plan, blocked=Blocked(REFUSED, self.refusal.text))
         if plan.run is not None:
             await self._write_run(snapshot, plan.run)
             retries.count(self.context.recorder, snapshot.snapshot, plan)
         after = jobs.status_after(snapshot, plan)
         if self._fenced != snapshot.unit.generation or turns(snapshot.status, after):
-            job = await self._write_status(snapshot, after)
-        if plan.changes:
+            job = await self._write_status(snapshot.unit, job, after)
+        if (rest := self.resting(what)) is not None:
+            return Outcome(rest.result, earliest(rest.after, await self.block(rest.reason)), rest.reason)
+        if plan.changes and not self.repeats(what):
             await self.writer.commit(self._account(snapshot, plan))
+        self._trying = what
         if plan.delete_job:
             await jobs.delete_job(snapshot.unit, job)
             return Outcome("after", SETTLE_SECONDS)
-        await jobs.sync_gang(snapshot, plan)
         try:
+            await jobs.sync_gang(snapshot, plan)
             await jobs.remove(snapshot, plan)
             await self._create(snapshot, plan)
         except ApiFailed as error:
-            if not error.unknown:
-                raise
-            self._unanswered = snapshot, plan, self.context.clock.mono() + SETTLE_SECONDS
-            return Outcome("after", SETTLE_SECONDS, str(error))
+            if error.unknown:
+                self._unanswered = snapshot, plan, self.context.clock.mono() + SETTLE_SECONDS
+            raise
         return Outcome("after", 0.0)
 
     async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
@@ -187,7 +197,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
             pause = STATUS_PAUSE if before.conditions == after.conditions else MOMENT
             if (wait := self._differs + pause - now) <= 0:
                 wait = None
-                await self._write_status(snapshot, after)
+                await self._write_status(snapshot.unit, snapshot.job, after)
         return earliest(wait, await super().report(snapshot, plan))
 
     # -- writing ---------------------------------------------------------------------------------
@@ -196,7 +206,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         try:
             await jobs.create(snapshot, plan)
         except ApiFailed as error:
-            if error.status not in INVALID:
+            if error.status not in INVALID or error.reason == DENIED:
                 raise
             self._invalid = str(error)
 
@@ -212,8 +222,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         await jobs.settle(snapshot, plan)
         return 0.0
 
-    async def _write_status(self, snapshot: Reading, after: ResourceStatus) -> JobObject:
-        unit = snapshot.unit
+    async def _write_status(self, unit: Unit, job: JobObject, after: ResourceStatus) -> JobObject:
         claimed = msgspec.structs.replace(after, claim=fence.text(self.context, self.claim))
         if unit.data.dated and self._fenced != unit.generation:
             # So exact that two claims never write the same, which would change no version.
@@ -221,7 +230,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
             claimed = msgspec.structs.replace(claimed, last_reconcile_time=at)
         self._differs = math.inf
         generation = unit.generation
-        written = await jobs.write_status(unit, snapshot.job, claimed)
+        written = await jobs.write_status(unit, job, claimed)
         self._fenced = generation
         return written
 
@@ -293,12 +302,33 @@ class KubeJobWorker(Worker[Reading, Plan]):
             await known.unit.objects.get(known.namespace, known.name, self.claim.item)
 
     async def _refused(self, error: Exception) -> Outcome:
-        """Tell people of a refusal that waiting alone does not mend, and try again later."""
-        status, word = getattr(error, "status", 0), getattr(error, "reason", "")
-        if word == "Conflict":
-            return Outcome("rejected", None, str(error))
+        """Tell people in the server's words, and try again later."""
+        text = str(error)
+        if getattr(error, "reason", "") == "Conflict":
+            if self._trying is not None:  # it needs no other audit record where it is tried again alike
+                self.note_refusal(self._trying, text, 0.0)
+            return Outcome("rejected", None, text)
+        unknown, told = getattr(error, "unknown", False), speaks_of_objects(error)
+        due = await self._tell(text, everywhere=not isinstance(error, Claimed)) if told else None
+        if self._trying is not None:
+            rest = await self.count_refusal(
+                self._trying, text, noun="job", name=self._name, least=SETTLE_SECONDS if unknown else 0.0
+            )
+            return Outcome(rest.result if told else "backoff", earliest(rest.after, due), text)
         delay = self._grown() * self.context.rng.uniform(0.75, 1.25)
-        if status in (403, 404, 409) or isinstance(error, ClaimFailed):
-            await self.block(str(error))
-            return Outcome("blocked", delay, str(error))
-        return Outcome("backoff", delay, str(error))
+        return Outcome("blocked" if told else "backoff", delay, text)
+
+    async def _tell(self, text: str, *, everywhere: bool) -> float | None:
+        """Say in the store why a job is refused, and ``everywhere`` on the job, too, where that may be
+        written; returns when to look again.
+        """
+        if everywhere and (found := self._job()) is not None:
+            unit, job = found
+            unit.engine.controls.recorder.event(job, "Warning", "Refused", text, anew=True)
+            try:
+                after = refused(job.status, text, self._shared.transport.now())
+                if after != job.status:
+                    await self._write_status(unit, job, after)
+            except (KubernetesError, InputInvalid) as error:
+                log.info("job.condition_not_written", item=self.claim.item, error=str(error))
+        return await self.block(text)

@@ -9,6 +9,9 @@ memory: while it sleeps, only the frames of ``run`` and ``wait``.
 After a turn that took much CPU time the worker rests, so that an item of thousands of pods does not take a
 whole core while its agents report. What agents report and others reserve does not end a rest, nor does time;
 a change of the record does.
+
+What is refused outside of Consul is tried again after a pause that grows to some 75 s, whatever wakes the
+worker, and at once where the plan is another one (``refusals.py``).
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from farmd.runtime.wake import Wake, wait
 from farmd.work.item import ClaimedItem
 from farmd.work.kind import Kind
 from farmd.work.model import Ask, Outcome, Plan
+from farmd.work.refusals import LONGEST_REASON, Refusal, again
 from scheduler.errors import SchedulerError
 from store.errors import (
     AccessDenied,
@@ -62,7 +66,7 @@ FOR_PEOPLE = (AccessDenied, TooLarge, SchedulerError, NotFound, RecordInvalid, I
 class Worker(ClaimedItem, ABC, Generic[S, P]):
     """Keeps one item as its record says while its claim lasts; each cycle clears its ``wake`` first."""
 
-    __slots__ = ("_backoff",)
+    __slots__ = ("_backoff", "refusal")
 
     BACKOFF: ClassVar[tuple[float, float]] = (BACKOFF_START, BACKOFF_LIMIT)
     TOLD: ClassVar[tuple[type[Exception], ...]] = FOR_PEOPLE
@@ -70,6 +74,8 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
     def __init__(self, kind: Kind, claim: Claim, session: Session, wake: Wake) -> None:
         super().__init__(kind, claim, session, wake)
         self._backoff = self.BACKOFF[0]
+        # What was refused outside of Consul, until it is done or not planned any more.
+        self.refusal: Refusal | None = None
 
     # -- what a kind says ------------------------------------------------------------------------
     @abstractmethod
@@ -181,7 +187,8 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
         except (StoreError, SchedulerError) as error:
             return await self._failed(error)
         if outcome.result != "rejected":
-            self._backoff = self.BACKOFF[0]
+            if self.refusal is None:
+                self._backoff = self.BACKOFF[0]
         elif outcome.after is None:
             # Somebody else was faster: read again after a jittered wait, which grows each time in a row.
             pause = self._grown()
@@ -207,7 +214,11 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
         waits = decision.blocked is not None and decision.blocked.frozen
         self.kind.hold_back(self.claim.item, self.wake if waits else None)
         if not decision.empty:
-            return await self.act(snapshot, decision)
+            outcome = await self.act(snapshot, decision)
+            if outcome.result in ("done", "after"):
+                self.refusal = None
+            return outcome
+        self.refusal = None
         # There is nothing to change, so now there is time to report.
         due = [await self.alert(snapshot, decision), await self.report(snapshot, decision)]
         if decision.after is not None:
@@ -220,6 +231,40 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
     async def report(self, snapshot: S, plan: P) -> float | None:
         """Write the item's status if it changed; the seconds to wait when it is too early."""
         return await self.status.write(self.describe(snapshot, plan), self.index, self.stands())
+
+    # -- what is refused outside of Consul -------------------------------------------------------
+    def resting(self, what: object) -> Outcome | None:
+        """How a cycle ends that may not try this again yet; None: it may."""
+        now = self.context.clock.mono()
+        if self.refusal is None or self.refusal.rests(what, now) <= 0:
+            return None
+        return self.refusal.outcome(now)
+
+    def repeats(self, what: object) -> bool:
+        """Whether the audit tells of this already, because it was tried before and nothing came of it."""
+        return self.refusal is not None and self.refusal.what == what
+
+    async def count_refusal(
+        self, what: object, text: str, *, noun: str, name: str, least: float = 0.0
+    ) -> Outcome:
+        """Count a try that was refused; it rests for ``least`` seconds or longer, then it is repeated.
+
+        Raises:
+            StoreError: the audit could not be told of it.
+        """
+        pause = max(least, self._grown() * self.context.rng.uniform(0.75, 1.25))
+        refusal = self.note_refusal(what, text, pause)
+        if refusal.counted:
+            told = self.audit(f"{noun}.refused", text[:LONGEST_REASON], after=refusal.counts(), name=name)
+            self.refusal, written = refusal.recorded(told)
+            await self.writer.commit(written)
+        return refusal.outcome(self.context.clock.mono())
+
+    def note_refusal(self, what: object, text: str, pause: float) -> Refusal:
+        """Let the same rest for so long; its next try needs no audit record of its own."""
+        clock = self.context.clock
+        self.refusal = again(self.refusal, what, text, clock.now(), clock.mono() + pause)
+        return self.refusal
 
     async def _failed(self, error: StoreError | SchedulerError) -> Outcome:
         delay = self._grown() * self.context.rng.uniform(0.75, 1.25)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -23,8 +24,10 @@ from farmd.kubernetes.progressive.objects import (
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.runtime.clock import SystemClock
 from store import codec
+from store.entry import Entry
 from store.failsafe import Failsafe
-from tests.fleet import CLOCK, in_time
+from tests.fleet import CLOCK, eventually, in_time
+from tests.kubernetes import admission
 from tests.kubernetes.rollouts import Rollouts
 
 pytestmark = pytest.mark.xdist_group("kubernetes rollouts")
@@ -258,6 +261,27 @@ async def test_rights_that_farms_lack_are_told_with_verb_and_resource(idle: Roll
     await idle.play.push("web", least=1)
     await idle.told("rolloutorchestrators/web/status: 403")
     assert not idle.service()["spec"].get("traffic")
+
+
+async def test_a_refusal_is_told_at_once_and_fills_no_audit(idle: Rollouts) -> None:
+    refused = admission.rule("rolloutorchestrators", "serving.knative.dev")
+    with admission.policy(idle.server, idle.namespace, refused) as words:
+        await idle.farm("first")
+        await idle.play.push("web", least=1)
+        await idle.told(words)
+        await idle.until("an event", lambda: "RolloutRefused" in idle.events())
+        for number in range(20):  # each of these wakes the worker
+            body = {"metadata": {"annotations": {"poke": str(number)}}}
+            idle.server.patch(SERVICES.path(idle.namespace, "web"), body)
+
+        async def tried_again() -> bool:
+            page = await idle.cluster.client.list(idle.cluster.keys.tree("audit"))
+            found = [json.loads(Entry.of(raw).value) for raw in page.items]
+            return any(each.get("after", {}).get("tries", 0) >= 2 for each in found)
+
+        await eventually(tried_again, what="another try")
+        assert await idle.audit() == ["progressive.create", "progressive.refused"]
+    await idle.until("the first revision", lambda: idle.rests(OLD, 1))
 
 
 async def test_settings_that_farms_may_not_read_block_with_verb_and_resource(idle: Rollouts) -> None:

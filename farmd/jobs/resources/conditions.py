@@ -19,6 +19,8 @@ from store.times import rfc3339
 
 ConditionType = Literal["Created", "Running", "Restarting", "Suspended", "Blocked", "Succeeded", "Failed"]
 _TERMINAL = ("Succeeded", "Failed")
+REFUSED = "refused"
+"""The code of what the API server refuses (``Blocked``)."""
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -86,13 +88,15 @@ def update_job_conditions(
 ) -> tuple[Condition, ...]:
     """The conditions with a new one, which goes to the end; the same ones where it says nothing new.
 
-    A message alone is nothing new. Running and Restarting replace each other; an end turns Running off and
-    takes Restarting away (Kubeflow leaves it true).
+    A message alone is nothing new, unless it says why the job is blocked. Running and Restarting replace each
+    other; an end turns Running off and takes Restarting away (Kubeflow leaves it true).
     """
     if any(each.type in _TERMINAL and each.status == "True" for each in conditions):
         return conditions
     known = next((each for each in conditions if each.type == new.type), None)
-    if known is not None and (known.status, known.reason) == (new.status, new.reason):
+    same = known is not None and (known.status, known.reason) == (new.status, new.reason)
+    explains = (new.type, new.status) == ("Blocked", "True")
+    if known is not None and same and (known.message == new.message or not explains):
         return conditions
     since = known.last_transition_time if known is not None and known.status == new.status else now
     dropped = {new.type}
@@ -128,6 +132,14 @@ def status_of(
         completion_time=_moment(run.finished),
         restarts=run.restarts,
         attempt=run.attempt,
+    )
+
+
+def refused(before: ResourceStatus, text: str, now: float) -> ResourceStatus:
+    """The status of a job of which the API server refuses something, in its words."""
+    blocked = _condition("Blocked", _word(REFUSED), text)
+    return msgspec.structs.replace(
+        before, conditions=update_job_conditions(before.conditions, blocked, rfc3339(now))
     )
 
 

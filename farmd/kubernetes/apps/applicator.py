@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from farmd.dispatch.model import Act, Ref, Rehearsal, owner_of
+from farmd.dispatch.ports import OutsideUnknown
 from farmd.dispatch.scopes import scopes_in, scopes_of
 from farmd.kubernetes.apps import compare, marks
 from farmd.kubernetes.apps.api import Object, taken_over, user_of
@@ -22,6 +23,7 @@ from farmd.kubernetes.apps.sight import Sight
 from farmd.kubernetes.apps.verdicts import READY, judge
 from farmd.kubernetes.errors import (
     Conflict,
+    Denied,
     FieldsTaken,
     Invalid,
     KubernetesError,
@@ -29,7 +31,6 @@ from farmd.kubernetes.errors import (
 )
 from farmd.kubernetes.pace import MOST_IN_FLIGHT
 from store.apps import TypedReference
-from store.errors import OutcomeUnknown
 from store.several import several
 
 FOUNDED_SECONDS = 5.0
@@ -45,7 +46,7 @@ class Applicator(Sight):
             await self._bring(act, self._found(act.ref), self._mark(0), dry=True)
         except FieldsTaken as error:
             return Rehearsal(refused=_taken(error))
-        except Invalid as error:
+        except (Invalid, Denied) as error:
             return Rehearsal(refused=error.text or error.message)
         except KubernetesError as error:
             return Rehearsal(note=f"cannot be tried now: {error.text or error.message}")
@@ -55,7 +56,7 @@ class Applicator(Sight):
         """Carry acts out, kind by kind in their order; the reasons of those that must wait.
 
         Raises:
-            OutcomeUnknown: nobody knows whether something was written; nothing is written any more.
+            OutsideUnknown: nobody knows whether something was written; nothing is written any more.
         """
         waiting: dict[Ref, str] = {}
         for group in ordered(acts):
@@ -71,7 +72,7 @@ class Applicator(Sight):
             await self._write(act, seq)
         except UnknownOutcome as error:
             self._forget(act.ref)
-            raise OutcomeUnknown(error.message) from error
+            raise OutsideUnknown(error.message) from error
         except FieldsTaken as error:
             return _taken(error)
         except KubernetesError as error:

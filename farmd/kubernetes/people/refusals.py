@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from farmd.kubernetes.errors import KubernetesError, UnknownOutcome
+from farmd.kubernetes.errors import AdmissionFailed, Denied, KubernetesError, UnknownOutcome
 from store.errors import (
     AccessDenied,
     Conflict,
@@ -17,6 +17,7 @@ from store.errors import (
 )
 
 UNREACHED = "check --kubeconfig, --context or KUBECONFIG"
+ADMISSION = "an admission policy or a webhook of the cluster stands in the way: ask whoever looks after it"
 UNKNOWN_RESOURCE = (
     "the cluster does not know that resource: farmctl kubernetes install, or its operator, defines it"
 )
@@ -46,9 +47,12 @@ def refusals(where: str = "") -> Iterator[None]:
 def refusal(error: KubernetesError, where: str = "") -> StoreError:
     """The error of the command line for one refusal."""
     kind, hint = _AS.get(error.status, (StoreUnavailable, UNREACHED))
-    if isinstance(error, UnknownOutcome):
+    if isinstance(error, Denied | AdmissionFailed):
+        kind, hint = AccessDenied, ADMISSION
+    elif isinstance(error, UnknownOutcome):
         kind, hint = OutcomeUnknown, ""
     elif error.status == 404 and not error.reason:
         hint = UNKNOWN_RESOURCE
-    text = error.text if error.reason and error.status in _AS else error.message
+    brief = error.reason and (error.status in _AS or kind is AccessDenied)
+    text = error.text if brief else error.message
     return kind(f"{where}: {text}" if where else text, **({"hint": hint} if hint else {}))

@@ -16,7 +16,7 @@ from farmd.jobs.model import Slot
 from farmd.jobs.resources import bodies
 from farmd.jobs.resources.kindfile import JobKind
 from farmd.kubernetes.client import DRY_RUN
-from farmd.kubernetes.errors import AlreadyExists, Forbidden, Invalid
+from farmd.kubernetes.errors import AdmissionFailed, AlreadyExists, Denied, Forbidden, Invalid
 from farmd.kubernetes.errors import Conflict as Stale
 from farmd.kubernetes.kind import KIND
 from farmd.kubernetes.people.files import Document
@@ -64,10 +64,10 @@ async def _judge_pods(jobs: Jobs, document: Document) -> None:
         where = f"{document.source}: spec.{document.kind.replica_specs}.{each.name}.template"
         try:
             await jobs.pods.create(document.namespace, body, params=(*DRY_RUN, *_STRICT))
-        except Invalid as error:
+        except (Invalid, Denied) as error:
             if error.status == 422 or _UNKNOWN_FIELD in error.text:
                 raise refusal(error, where) from error
-        except (Forbidden, AlreadyExists):
+        except (Forbidden, AlreadyExists, AdmissionFailed):
             continue
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from farmd.kubernetes import fence
-from farmd.kubernetes.errors import Claimed, Conflict, KubernetesError
+from farmd.kubernetes.errors import Claimed, Conflict, KubernetesError, speaks_of_objects
 from farmd.kubernetes.events import Events
 from farmd.kubernetes.progressive import alarms, bodies, plan, reader, reading, record
 from farmd.kubernetes.progressive.contention import Contention
@@ -21,7 +21,7 @@ from farmd.kubernetes.progressive.ground import Ground
 from farmd.kubernetes.progressive.growth import Growth
 from farmd.kubernetes.progressive.items import ServiceItems, Where
 from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, Turn
-from farmd.kubernetes.progressive.objects import CLAIM
+from farmd.kubernetes.progressive.objects import CLAIM, Service
 from farmd.kubernetes.progressive.record import BY_PERSON
 from farmd.kubernetes.progressive.writing import Writing, told_of
 from farmd.kubernetes.transport import KubernetesTransport
@@ -66,7 +66,7 @@ class Reading:
 class ProgressiveWorker(Worker[Reading, Plan]):
     """Rolls one service while its claim lasts."""
 
-    __slots__ = ("_contention", "_done", "_fenced", "_growth", "_mirrored_at", "_shared")
+    __slots__ = ("_contention", "_done", "_fenced", "_growth", "_mirrored_at", "_shared", "_trying")
 
     def __init__(self, kind: Kind, shared: Shared, claim: Claim, session: Session, wake: Wake) -> None:
         super().__init__(kind, claim, session, wake)
@@ -74,6 +74,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         self._contention = Contention(shared.transport.now())
         self._fenced = False
         self._done = Plan()
+        self._trying: object = None
         self._mirrored_at = -math.inf
         self._growth = Growth(shared.transport.now())
 
@@ -99,12 +100,15 @@ class ProgressiveWorker(Worker[Reading, Plan]):
 
     async def cycle(self) -> Outcome:
         """One cycle; what the API server refuses is a pause with its words, and no crash."""
+        self._trying = None
         try:
             return await super().cycle()
         except Claimed as error:
             await self.block(error.message)
             return Outcome("blocked", self._grown(), error.message)
         except Conflict as error:
+            if self._trying is not None:  # it needs no other audit record where it is tried again alike
+                self.note_refusal(self._trying, error.message, 0.0)
             await self._fetch()
             return Outcome("rejected", None, error.message)
         except (KubernetesError, CredentialInvalid) as error:
@@ -148,10 +152,16 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         Bounds on an object where this version of Knative does not read them would restart pods that serve,
         so the version is read once more, as late as can be.
         """
+        what = plan.turn and (plan.turn.action, plan.turn.reason), plan.writes
+        if (rest := self.resting(what)) is not None:
+            due = await self._tell(snapshot.knative.service, rest.reason)
+            return Outcome(rest.result, earliest(rest.after, due), rest.reason)
         knative, writing = snapshot.knative, self._writing(snapshot.where)
         if knative.orchestrator is not None:
             knative = await self._fence(knative, plan, writing)
-        await self.writer.commit(self._account(knative, plan))
+        if not self.repeats(what):
+            await self.writer.commit(self._account(knative, plan))
+        self._trying = what
         if plan.turn is not None:
             await writing.turn(knative, plan.turn)
             self._time(knative, plan.turn)
@@ -161,9 +171,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         for each in plan.writes:
             await writing.write(knative, each)
         again, self._done = plan == self._done, plan
-        if again:
-            return Outcome("rejected", None, "what was written does not stay")
-        return Outcome("after", 0.0)
+        return await self._count("what was written does not stay") if again else Outcome("after", 0.0)
 
     def describe(self, snapshot: Reading, plan: Plan) -> ItemStatus | None:
         """None: the record's own status speaks, unless the rollout is blocked, or an alert is to be ended
@@ -277,12 +285,29 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             await watches.services.objects.get(*place)
 
     async def _refused(self, error: KubernetesError | CredentialInvalid) -> Outcome:
-        """Tell people of a refusal that waiting alone does not mend, and try again later."""
+        """Tell people in the server's words, and try again later."""
+        told = speaks_of_objects(error)
+        where = self._where
+        if told and where is not None:
+            service = where.watches.services.store.get(where.namespace, where.name)
+            await self._tell(service, error.message)
+        if self._trying is not None:
+            rest = await self._count(error.message)
+            return rest if told else Outcome("backoff", rest.after, error.message)
         delay = self._grown() * self.context.rng.uniform(0.75, 1.25)
-        if getattr(error, "status", 0) in (400, 403, 404, 422):
-            await self.block(error.message)
-            return Outcome("blocked", delay, error.message)
-        return Outcome("backoff", delay, error.message)
+        return Outcome("blocked" if told else "backoff", delay, error.message)
+
+    async def _tell(self, service: Service | None, text: str) -> float | None:
+        """Say in the store and by an event why a service is not rolled; returns when to look again."""
+        if service is not None:
+            self._shared.events.event(service, "Warning", "RolloutRefused", text, anew=True)
+        return await self.block(text)
+
+    async def _count(self, text: str) -> Outcome:
+        """Count a try of which nothing came."""
+        where = self._where
+        name = self.claim.item if where is None else f"{where.namespace}/{where.name}"
+        return await self.count_refusal(self._trying, text, noun="progressive", name=name)
 
 
 def _bounded(knative: Knative, plan: Plan) -> bool:

@@ -141,7 +141,7 @@ class Recorder:
             if each.metadata.controller is None and labels.items() <= each.metadata.labels.items()
         ]
 
-    def event(self, of: Owned, kind: str, reason: str, message: str) -> None:
+    def event(self, of: Owned, kind: str, reason: str, message: str, *, anew: bool = False) -> None:
         self.events.append((kind, reason))
 
     async def get_budget(self, namespace: str, name: str) -> Budget | None:
