@@ -1,5 +1,5 @@
 # The agents of all nodes with one token: weaker than agent.hcl, because each agent can read and write any
-# other node's reality. No agent can write an intent. Register every node before its agent starts:
+# other node's reality and presence, and end every session. No agent can write an intent. Register every node before its agent starts:
 # farmctl node register NAME.
 key "farmd/meta/cluster" { policy = "read" }
 key_prefix "farmd/manifests/" { policy = "read" }

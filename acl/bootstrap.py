@@ -40,6 +40,10 @@ class Consul:
         path = f"acl/policy/{known[name]}" if name in known else "acl/policy"
         self.ask("PUT", path, {"Name": name, "Rules": rules})
 
+    def node(self, name: str) -> None:
+        """Have a node in the catalogue that is no server or agent of Consul's, but owns sessions."""
+        self.ask("PUT", "catalog/register", {"Node": name, "Address": "127.0.0.1"})
+
     def new_token(self, description: str, policy: str) -> str:
         """A token that bears one policy."""
         made = self.ask("PUT", "acl/token", {"Description": description, "Policies": [{"Name": policy}]})
@@ -74,10 +78,18 @@ def keep(file: Path, token: str) -> str:
 
 
 def agent_rules(template: str, node: str) -> str:
-    """The policy of one node's agent. Sessions belong to whichever server it asks."""
+    """The policy of one node's agent, whose sessions belong to a node of its own in Consul's catalogue."""
     shard = hashlib.blake2b(node.encode(), digest_size=1).hexdigest()[0]
     rules = template.replace("@NODE@", node).replace("@SHARD@", shard)
-    return rules.replace('session "@CONSUL@"', 'session_prefix ""')
+    return rules.replace("@CONSUL@", session_node(node))
+
+
+def session_node(name: str) -> str:
+    """The node of Consul's catalogue to which the sessions of an agent belong, or those of all farms.
+
+    All of them ask the same three servers, whose sessions anybody could end who may open one there.
+    """
+    return f"farmd-{name}"
 
 
 def main(policies: Path, tokens: Path, *servers: str) -> None:
@@ -85,9 +97,13 @@ def main(policies: Path, tokens: Path, *servers: str) -> None:
     consul = Consul(servers[0])
     consul.token = bootstrapped(consul, tokens / "admin" / "management")
     wanted = {role: (role, (policies / f"{role}.hcl").read_text()) for role in ("consul", "farm", "operator")}
+    farms = wanted["farm"][1].replace('session_prefix ""', f'session "{session_node("farms")}"')
+    wanted["farm"] = ("farm", farms)
+    consul.node(session_node("farms"))
     template = (policies / "agent.hcl").read_text()
     for node in os.environ.get("NODES", "").split():
         wanted[f"agent-{node}"] = (node, agent_rules(template, node))
+        consul.node(session_node(node))
     for role, (name, rules) in wanted.items():
         consul.policy(f"farmd-{role}", rules)
         folder = {"consul": "admin", "operator": "admin", "farm": "farm"}.get(role, "agent")

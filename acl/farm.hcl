@@ -57,5 +57,6 @@ key "farmd/reality/d/.present" { policy = "write" }
 key "farmd/reality/e/.present" { policy = "write" }
 key "farmd/reality/f/.present" { policy = "write" }
 
-# The session belongs to the Consul agent that the farm talks to. `session "NAME"` with its name is narrower.
+# The session belongs to the Consul agent that the farm talks to, or to store.session_node. This rule lets a farm
+# end every session; `session "NAME"` with the name of that node lets it end those of that node alone.
 session_prefix "" { policy = "write" }

@@ -20,7 +20,7 @@ import structlog
 
 from store.consul.client import ConsulClient
 from store.consul.exchange import RENEW_SECONDS
-from store.errors import SessionGone, SessionSuspended, StoreError, StoreUnavailable
+from store.errors import AccessDenied, SessionGone, SessionSuspended, StoreError, StoreUnavailable
 from store.ports import Clock, Recorder
 
 log = structlog.get_logger()
@@ -88,6 +88,8 @@ class Session:
                 await _renew(client, session_id)
             except SessionGone:
                 log.info("session.not_resumed", reason="it has expired")
+            except AccessDenied as error:  # another node of Consul's, another policy: it ends by its TTL
+                log.info("session.not_resumed", reason=error.message)
             else:
                 return cls(client, clock, session_id, ttl, sent, recorder, on_resume)
         sent = clock.mono()

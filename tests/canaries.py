@@ -45,6 +45,7 @@ CONFIGURATION: dict[str, str] = {
     **dict.fromkeys(("agent.image_retention", "agent.allow", "agent.signatures", "agent.trust"), PLAIN),
     "agent.secrets_dir": FILE,
     **dict.fromkeys(("store.address", "store.prefix"), PLAIN),  # an address with credentials is refused
+    "store.session_node": PLAIN,
     "store.token_file": FILE,
     **dict.fromkeys(("log.level", "log.format"), PLAIN),
     **dict.fromkeys(("web.bind", "web.farm_port", "web.agent_port", "web.advertise", "web.read"), PLAIN),

@@ -54,9 +54,10 @@ FAST = {"settle": 0.05, "patience": 0.3, "stable": 0.5}
 HELLO = Manifest(id="hello", command=["sleep", "1000"])
 
 
-def client_of(address: str, token: str = "") -> ConsulClient:
+def client_of(address: str, token: str = "", session_node: str = "") -> ConsulClient:
     """A client of one server, whatever the environment says."""
-    return connect({"CONSUL_HTTP_TOKEN": token} if token else {}, CLOCK, address=address)
+    env = {"CONSUL_HTTP_TOKEN": token} if token else {}
+    return connect(env, CLOCK, address=address, session_node=session_node)
 
 
 def patient_client(address: str) -> ConsulClient:

@@ -52,6 +52,11 @@ def _prefix(value: str) -> None:
         raise ValueError("expected names that each end in '/', for example 'farmd/'")
 
 
+def _session_node(value: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]*", value):
+        raise ValueError("expected the name of a node in Consul's catalogue")
+
+
 def _advertised(value: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9._-]*|[0-9A-Fa-f:.]+(%\w+)?", value):
         raise ValueError("expected a host name or an IP address, without a scheme or a port")
@@ -156,6 +161,14 @@ class StoreSection(Section, frozen=True):
         ),
     ] = "farmd/"
     token_file: Annotated[str, key("File with the ACL token, read again when it changes.")] = ""
+    session_node: Annotated[
+        str,
+        key(
+            "Node of Consul's catalogue that owns the session; empty: that of the Consul agent that answers.",
+            form="the name of a node in Consul's catalogue",
+            check=_session_node,
+        ),
+    ] = ""
 
 
 class LogSection(Section, frozen=True):

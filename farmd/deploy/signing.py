@@ -14,6 +14,7 @@ from farmd.deploy.project import ProjectPlan
 from store import codec, manifests
 from store.deployments import KIND, Deployment, Goal
 from store.errors import InputInvalid
+from store.families import owners
 from store.keys import Keys
 from store.manifests import Manifest, canonical, digest
 from store.services import KIND as SERVICES
@@ -68,7 +69,7 @@ async def of_service(call: Call, name: str) -> list[Start]:
 
 def owners_of(name: str) -> list[str]:
     """Whatever may own pods of a service of this name: ``<family>/<name>`` each."""
-    return [f"rcs/{owner_name(name)}", f"daemonsets/{owner_name(name)}", f"{SERVICES}/{name}"]
+    return [*(f"{family.name}/{owner_name(name)}" for family in owners()), f"{SERVICES}/{name}"]
 
 
 def of_version(service: str, family: str, version: Version, manifest: Manifest) -> Iterator[Start]:

@@ -114,7 +114,7 @@ async def _live(
     metrics.set("farmd_build_info", 1, version=VERSION)
     progress = Progress(clock, metrics)
     life = Life(loaded, load, Notifier.from_environment(env), progress, clock, metrics)
-    client = connect(consul_environment(config, env), clock, metrics)
+    client = connect(consul_environment(config, env), clock, metrics, session_node=config.store.session_node)
     try:
         encrypted = _encrypted(config.web, life)
         with listening(config.web.bind, port) as sock:

@@ -41,11 +41,13 @@ class ConsulClient:
         recorder: Recorder | None = None,
         token: Callable[[], str] | None = None,
         renew_timeout: float = RENEW_SECONDS,
+        session_node: str = "",
     ) -> None:
         self._send = Exchange(transport, clock=clock, recorder=recorder, token=token)
         self._recorder = recorder
         self._library_made: Library | None = None
         self._renew_timeout = renew_timeout
+        self._session_node = session_node
         self._parked: set[asyncio.Timeout] = set()
 
     # -- reads ---------------------------------------------------------------------------------
@@ -170,6 +172,8 @@ class ConsulClient:
     async def create_session(self, *, name: str, ttl: float, lock_delay: float = 0.001) -> str:
         """Create a session that depends only on its TTL, not on the node's serf check (R1); in seconds.
 
+        It belongs to ``session_node`` of Consul's catalogue; without one, to the agent that answers.
+
         Raises:
             InvalidTTL: Consul accepts 10 s to 24 h.
         """
@@ -180,6 +184,7 @@ class ConsulClient:
             "Behavior": "delete",
             "Checks": [],
             "NodeChecks": [],
+            **({"Node": self._session_node} if self._session_node else {}),
         }
         request = Request("PUT", "/v1/session/create", (), msgspec.json.encode(body), lane=Lane.SESSION)
         response = await self._send(Op.SESSION_CREATE, request, SHORT_SECONDS)

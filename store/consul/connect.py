@@ -12,7 +12,12 @@ from store.ports import Clock, Recorder
 
 
 def connect(
-    env: Mapping[str, str], clock: Clock, recorder: Recorder | None = None, *, address: str | None = None
+    env: Mapping[str, str],
+    clock: Clock,
+    recorder: Recorder | None = None,
+    *,
+    address: str | None = None,
+    session_node: str = "",
 ) -> ConsulClient:
     """Read ``CONSUL_*`` and build a client; call it inside a running loop and close the client.
 
@@ -24,4 +29,4 @@ def connect(
     """
     token = token_source(env)
     transport = AiohttpTransport(Address.from_environment(env, address))
-    return ConsulClient(transport, clock=clock, recorder=recorder, token=token)
+    return ConsulClient(transport, clock=clock, recorder=recorder, token=token, session_node=session_node)
