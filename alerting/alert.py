@@ -16,6 +16,8 @@ from alerting.errors import AlertInvalid
 Urgency = Literal["high", "low"]
 State = Literal["firing", "acknowledged", "resolved"]
 
+# The kind of a freeze, which stops several kinds of work.
+FREEZE = "failsafe"
 PREEMPTIVE_DS_CONTENTION = "preemptive_ds_contention"
 
 MAX_SUMMARY = 1024
@@ -25,7 +27,10 @@ MAX_DESCRIPTION = 16 * 1024
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """One alert. ``summary`` is one line, ``description`` the long text, ``details`` are for machines, and
-    ``labels``, by which alerts are routed, are those of the item that it is about.
+    ``labels``, by which alerts are routed, are those of the ``item`` that it is about, such as ``rc/web``.
+
+    ``path`` is the item's on the page. ``links`` are addresses for people, by what they lead to. ``since`` is
+    when the incident began (seconds since the epoch); 0 before an outbox knows it.
 
     ``urgency`` high must be read at once; low can wait for the morning. Summary and incident key are
     mandatory.
@@ -41,6 +46,10 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, str] = {}
     labels: dict[str, str] = {}
     state: State = "firing"
+    item: str = ""
+    path: str = ""
+    links: dict[str, str] = {}
+    since: float = 0.0
 
     def __post_init__(self) -> None:
         for field, found, limit in (
@@ -62,6 +71,16 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
             raise AlertInvalid(
                 f"alert.urgency: found {self.urgency!r}, expected 'high' or 'low'", field="urgency"
             )
+
+    @property
+    def name(self) -> str:
+        """What all incidents of one sort share, such as ``FarmdNodeLost``: the key without the id at its
+        end.
+        """
+        if self.labels.get("kind") == FREEZE:
+            return "FarmdFrozen"
+        words = self.incident_key.split("_")[:-1] or ["no", "place"]
+        return "Farmd" + "".join(map(str.capitalize, words))
 
     def resolved(self) -> Alert:
         """The alert that ends this incident."""

@@ -15,6 +15,8 @@ import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from alerting.alert import Alert
 from store.ports import Clock
 
@@ -27,12 +29,14 @@ MINUTE = 60.0
 @dataclass(slots=True)
 class Incident:
     """``begins`` and ``ends``: the sink must still get the beginning or end; ``due`` is the earliest time.
+    ``since``: when it began, or was adopted (seconds since the epoch).
 
     ``heard``: the sink may have got the beginning; ``sending``: a message is under way; ``released``: no
     worker of this process has the incident, so that the sink is not told of it again.
     """
 
     alert: Alert
+    since: float
     begins: bool
     ends: bool = False
     heard: bool = False
@@ -45,7 +49,8 @@ class Incident:
 
     def message(self) -> Alert:
         """The message to send next."""
-        return self.alert if self.begins else self.alert.resolved()
+        alert = replace(self.alert, since=self.since)
+        return alert if self.begins else alert.resolved()
 
 
 class Outbox:
@@ -74,7 +79,8 @@ class Outbox:
         key = alert.incident_key
         known = self._incidents.get(key)
         if known is None:
-            self._incidents[key] = self._due[key] = Incident(alert, begins=True, due=self._allowed(key))
+            known = Incident(alert, self._clock.now(), begins=True, due=self._allowed(key))
+            self._incidents[key] = self._due[key] = known
             return True
         self._incidents.move_to_end(key)
         if known.released:
@@ -119,7 +125,7 @@ class Outbox:
         """
         known = self._incidents.get(alert.incident_key)
         if known is None:
-            known = Incident(alert, begins=False, heard=True, released=True)
+            known = Incident(alert, self._clock.now(), begins=False, heard=True, released=True)
             self._incidents[alert.incident_key] = known
         if known.released and not released:
             known.released, known.told_at = False, self._clock.mono()

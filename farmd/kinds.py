@@ -315,9 +315,35 @@ def noun(family: str) -> str:
     return (kind.noun if kind is not None else OTHER_NOUNS.get(family, "")) or family
 
 
+# The runbooks of farms' own alerts, by the beginning of an alert's name; the first that fits.
+RUNBOOKS = (
+    ("FarmdFrozen", "FarmdFrozen"),
+    ("FarmdNodeLost", "FarmdAgentDown"),
+    ("FarmdRcCrashes", "FarmdCrashLoop"),
+    ("FarmdDaemonsetCrashes", "FarmdCrashLoop"),
+    ("FarmdRolloutWaits", "FarmdRolloutWaits"),
+    ("FarmdRollout", "FarmdRolloutHalted"),
+    ("FarmdDeployment", "FarmdDeploymentHalted"),
+    ("FarmdApp", "FarmdAppFailed"),
+    ("FarmdJob", "FarmdJobWaits"),
+    ("FarmdKubernetes", "FarmdKubernetesSilent"),
+)
+
+
 def title(family: str, name: str) -> str:
     """An item as people write it: ``rc/hello``."""
     return f"{noun(family)}/{name}"
+
+
+def path(family: str, name: str) -> str:
+    """Where the page of a farm shows an item; empty: nowhere."""
+    kind = KINDS[family]
+    return f"/{kind.many.replace(' ', '')}/{name}" if kind.asked or kind.listed else ""
+
+
+def runbook(alert: str) -> str:
+    """The runbook of a farm's own alert by its name (``alerting.alert.Alert.name``)."""
+    return next((runbook for begin, runbook in RUNBOOKS if alert.startswith(begin)), "FarmdBlocked")
 
 
 def listed(family: str, name: str) -> str:

@@ -19,11 +19,11 @@ class Alertmanager(ServerProcess):
 
     name = "alertmanager"
 
-    def __init__(self) -> None:
+    def __init__(self, config: str = _CONFIG) -> None:
         super().__init__()
         (self._port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self._port}"
-        (self.folder / "alertmanager.yml").write_text(_CONFIG)
+        (self.folder / "alertmanager.yml").write_text(config)
 
     def command(self) -> list[str]:
         """Its command line."""

@@ -18,10 +18,13 @@ class LogSink:
         """Log one line; ``details`` become one field, so that their names cannot hide another field's."""
         fields = {
             "incident_key": alert.incident_key,
+            "name": alert.name,
+            "item": alert.item,
             "summary": alert.summary,
             "description": alert.description,
             "urgency": alert.urgency,
             "details": alert.details,
+            "links": alert.links,
         }
         if alert.state == "resolved":
             _log.info("alert.resolved", **fields)

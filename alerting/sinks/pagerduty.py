@@ -66,7 +66,9 @@ class PagerDutySink:
             "dedup_key": dedup_key(alert.incident_key),
         }
         if action == "trigger":
-            event |= {"client": CLIENT, "payload": self._payload(alert, at)}
+            links = [{"href": url, "text": name} for name, url in alert.links.items()]
+            page = {"client_url": alert.links["page"]} if "page" in alert.links else {}
+            event |= {"client": CLIENT, **page, "links": links, "payload": self._payload(alert, at)}
         return Message(self._url, msgspec.json.encode(event), hidden=(key,))
 
     def _payload(self, alert: Alert, at: str) -> dict[str, Any]:
@@ -76,8 +78,8 @@ class PagerDutySink:
             "source": self._source,
             "severity": SEVERITIES[alert.urgency],
             "timestamp": at,
-            "component": CLIENT,
-            "class": alert.incident_key,
+            "component": alert.item or CLIENT,
+            "class": alert.name,
             "custom_details": {**alert.labels, **alert.details, **told},
         }
 

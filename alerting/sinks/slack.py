@@ -49,10 +49,13 @@ class SlackSink:
             f"{alert.urgency.capitalize()} urgency" if alert.state == "firing" else alert.state.capitalize()
         )
         facts = {**alert.labels, **alert.details}
+        links = [f"<{url}|{plain(name)}>" for name, url in alert.links.items()]
+        about = {"title": plain(alert.item), "title_link": alert.links.get("page", "")} if alert.item else {}
         attachment = {
+            **about,
             "color": "good" if over else COLOURS[alert.urgency],
             "fallback": plain(alert.summary),
-            "text": plain(alert.description)[:MAX_TEXT],
+            "text": "\n".join(filter(None, (plain(alert.description)[:MAX_TEXT], " · ".join(links)))),
             "fields": [
                 {"title": plain(name), "value": plain(value)[:MAX_TEXT], "short": len(value) < 30}
                 for name, value in list(facts.items())[:MAX_FIELDS]

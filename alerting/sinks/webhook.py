@@ -18,7 +18,9 @@ from store.times import rfc3339
 
 
 class WebhookBody(msgspec.Struct, frozen=True, omit_defaults=False):
-    """The body of the request. ``at`` is when it was sent, as RFC 3339."""
+    """The body of the request. ``at`` is when it was sent and ``since`` when the incident began, as RFC
+    3339; ``since`` is empty where that is not known.
+    """
 
     version: int
     state: str
@@ -29,6 +31,10 @@ class WebhookBody(msgspec.Struct, frozen=True, omit_defaults=False):
     details: dict[str, str]
     at: str
     labels: dict[str, str]
+    name: str
+    item: str
+    since: str
+    links: dict[str, str]
 
 
 class WebhookSink:
@@ -68,6 +74,10 @@ class WebhookSink:
                 alert.details,
                 rfc3339(now, "milliseconds"),
                 alert.labels,
+                alert.name,
+                alert.item,
+                rfc3339(alert.since, "milliseconds") if alert.since else "",
+                alert.links,
             )
         )
         headers = {TIMESTAMP_HEADER: str(int(now))}

@@ -233,6 +233,15 @@ class AlertsSection(Section, frozen=True):
         list[SinkSection],
         key("Receivers of alerts.", form="a list of tables", reloadable=True, check=complete),
     ] = field(default_factory=lambda: [SinkSection(type="log")])
+    page: Annotated[
+        str,
+        key(
+            "Address of the page in links of alerts, such as https://farms.example; empty: that of the farm"
+            " that sends them.",
+            reloadable=True,
+            check=extended_url,
+        ),
+    ] = ""
 
 
 class Config(Section, frozen=True):

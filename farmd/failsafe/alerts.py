@@ -14,7 +14,7 @@ from collections.abc import Callable, Set
 
 import msgspec
 
-from alerting.alert import Alert
+from alerting.alert import FREEZE, Alert
 from alerting.alerter import Alerter
 from farmd.kinds import KINDS
 from store.cache import PrefixCache
@@ -23,7 +23,7 @@ from store.failsafe import Acknowledgement, Failsafe, acknowledged
 LACKS_SENTINEL = "the answer lacks the sentinel"
 KEY_LIMIT = 120
 # A freeze is of no single kind of work.
-LABELS = {"kind": "failsafe"}
+LABELS = {"kind": FREEZE}
 
 
 def incident_key(evidence: str) -> str:

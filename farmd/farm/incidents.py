@@ -26,6 +26,12 @@ class Labelled(Protocol):
     def labels(self) -> dict[str, str]:
         """The labels by which they are routed."""
 
+    def title(self) -> str:
+        """What people call it, such as ``rc/web``."""
+
+    def path(self) -> str:
+        """Where the page shows it; empty: nowhere."""
+
 
 class Incidents:
     """Fires and resolves the alerts of one item. ``inherited`` are incident keys that an earlier owner left
@@ -110,5 +116,8 @@ class Incidents:
             await self.end(key)
 
     def _labelled(self, alert: Alert) -> Alert:
-        labels = {} if self._about is None else self._about.labels()
-        return msgspec.structs.replace(alert, labels={**alert.labels, **labels})
+        about = self._about
+        if about is None:
+            return alert
+        labels = {**alert.labels, **about.labels()}
+        return msgspec.structs.replace(alert, labels=labels, item=about.title(), path=about.path())

@@ -9,6 +9,7 @@ from typing import cast
 
 import aiohttp
 import structlog
+from msgspec.structs import replace
 
 from alerting.alert import Alert, Urgency
 from alerting.alerter import Sink
@@ -23,7 +24,8 @@ from alerting.sinks.posting import Poster
 from alerting.sinks.slack import SlackSink
 from alerting.sinks.webhook import WebhookSink
 from farmd.config.alerts import SECRET, SinkSection
-from farmd.config.sections import Config
+from farmd.config.sections import AlertsSection, Config
+from farmd.kinds import runbook
 from store import selectors
 from store.credentials import CredentialFiles, content, variable
 from store.errors import CredentialInvalid
@@ -35,19 +37,24 @@ RESTART_SECONDS = 1.0
 
 
 class Alerting:
-    """The alerter of a process, over sinks that a reload can exchange; satisfies ``Alerter``."""
+    """The alerter of a process, over sinks that a reload can exchange; satisfies ``Alerter``.
+
+    ``address`` is this process's own, for links where the configuration names none.
+    """
 
     def __init__(
         self,
-        sinks: list[SinkSection],
+        section: AlertsSection,
         http: aiohttp.ClientSession,
         clock: Clock,
         rng: Rng,
         recorder: Recorder,
         *,
         source: str = "",
+        address: str = "",
     ) -> None:
-        self._sections = sinks
+        self._section = section
+        self._address = address
         self._source = source
         self._http = http
         self._clock = clock
@@ -58,7 +65,7 @@ class Alerting:
 
     async def fire(self, alert: Alert) -> None:
         """Send an alert to all sinks."""
-        await self._router.fire(alert)
+        await self._router.fire(linked(alert, self._section.page or self._address))
 
     async def resolve(self, incident_key: str) -> None:
         """Report the end of an incident."""
@@ -66,6 +73,7 @@ class Alerting:
 
     async def adopt(self, alert: Alert, *, anywhere: bool = False) -> None:
         """Take over an incident that another farm reported."""
+        alert = linked(alert, self._section.page or self._address)
         await self._router.adopt(alert, anywhere=anywhere)
 
     async def forget(self, incident_key: str) -> None:
@@ -82,8 +90,8 @@ class Alerting:
 
     def reload(self, config: Config) -> None:
         """Use the new sinks; a removed sink still gets the ends of the incidents that it knows."""
-        if config.alerts.sinks != self._sections:
-            self._sections = config.alerts.sinks
+        before, self._section = self._section, config.alerts
+        if before.sinks != config.alerts.sinks:
             self._router.exchange(self._routes())
 
     async def close(self) -> None:
@@ -105,7 +113,7 @@ class Alerting:
                 selector=selectors.parse(section.selector),
                 keep=KEEP_SECONDS if section.type == "alertmanager" else 0.0,
             )
-            for section in self._sections
+            for section in self._section.sinks
         ]
 
     async def _deliver(self) -> None:
@@ -116,6 +124,15 @@ class Alerting:
             except Exception:
                 log.exception("alerts.router_failed")
                 await self._clock.sleep(RESTART_SECONDS)
+
+
+def linked(alert: Alert, page: str) -> Alert:
+    """An alert with its links: to the item on the page, and to what people can do."""
+    base = page.rstrip("/")
+    if not base:
+        return alert
+    links = {"page": base + (alert.path or "/"), "runbook": f"{base}/runbooks/{runbook(alert.name)}.md"}
+    return replace(alert, links={**alert.links, **links})
 
 
 def sink_of(

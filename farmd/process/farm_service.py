@@ -69,7 +69,7 @@ class FarmService:
         """Add the routes of runbooks, of services and of the page."""
         runbooks.add_routes(app)
         web_services.add_routes(app, lambda: self.board)
-        page.Door(lambda: self._farm, self._dependencies.config.web).add_routes(app)
+        page.Door(lambda: self._farm, self._dependencies.config.web, lambda: self.board).add_routes(app)
 
     def status(self) -> Mapping[str, Any]:
         """The farm's name, and how many items of each kind it owns."""
@@ -92,12 +92,13 @@ class FarmService:
             _sections(dependencies) as sections,
         ):
             alerter = Alerting(
-                dependencies.config.alerts.sinks,
+                dependencies.config.alerts,
                 http,
                 dependencies.clock,
                 dependencies.rng,
                 dependencies.recorder,
                 source=dependencies.config.farm.name,
+                address=dependencies.address,
             )
             self._alerter = alerter
             dependencies.life.on_reload.append(alerter.reload)

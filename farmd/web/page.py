@@ -15,6 +15,7 @@ from farmd.kinds import load
 
 if TYPE_CHECKING:
     from farmd.farm.farm import Farm
+    from farmd.services.board import Board
     from farmd.web.site import Site
 
 FREE = (
@@ -32,6 +33,7 @@ READING = (
     ("GET", "/{list}", "farmd.web.pages:listed"),
     ("GET", "/{list}/{name}", "farmd.web.pages:item"),
     ("GET", "/{list}/{name}/explain", "farmd.web.pages:explained"),
+    ("GET", "/v1/targets/{what}", "farmd.web.targets:answer"),
     ("GET", "/v1/openapi.json", "farmd.web.api:described"),
     ("GET", "/v1/audit", "farmd.web.api:audited"),
     ("GET", "/v1/{list}", "farmd.web.api:listed"),
@@ -46,8 +48,14 @@ READING = (
 class Door:
     """Lets requests in: builds the site at the first one, and calls their handlers."""
 
-    def __init__(self, farm: Callable[[], Farm | None], section: WebSection) -> None:
+    def __init__(
+        self,
+        farm: Callable[[], Farm | None],
+        section: WebSection,
+        board: Callable[[], Board | None] = lambda: None,
+    ) -> None:
         self._farm = farm
+        self._board = board
         self._section = section
         self._site: Site | None = None
 
@@ -66,7 +74,7 @@ class Door:
             if farm is None:
                 raise web.HTTPServiceUnavailable(text="this farm has not reached Consul yet")
             if self._site is None:
-                self._site = load("farmd.web.site:Site")(farm, self._section)
+                self._site = load("farmd.web.site:Site")(farm, self._section, self._board)
             answer: web.StreamResponse = await load("farmd.web.visit:answered")(
                 self._site, request, handler, free=free
             )

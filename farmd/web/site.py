@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -11,11 +11,13 @@ from farmd.config.sections import WebSection
 from farmd.farm.farm import Farm
 from farmd.kinds import KINDS, load
 from farmd.runtime.wake import Wake
+from farmd.services.board import Board
 from farmd.web.access import Access
 from farmd.web.audit import AuditBell
 from farmd.web.farms import FarmList
 from farmd.web.items import NamedList
 from farmd.web.lists import ItemList, Source
+from farmd.web.remembered import Remembered
 from farmd.web.services_list import ServiceList
 
 MOST_STREAMS = 200
@@ -53,10 +55,12 @@ class Topic:
 
 
 class Site:
-    """The page of one farm."""
+    """The page of one farm; ``board`` has the endpoints of services, once the farm has seen the store."""
 
-    def __init__(self, farm: Farm, section: WebSection) -> None:
+    def __init__(self, farm: Farm, section: WebSection, board: Callable[[], Board | None]) -> None:
         self.farm = farm
+        self.board = board
+        self.farms_seen, self.agents_seen = Remembered(), Remembered()
         self.access = Access(section, farm.clock)
         self.by_family: dict[str, ItemList] = {}
         for kind in KINDS.values():

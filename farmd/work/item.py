@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from farmd import kinds
 from farmd.farm.writer import Writer
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -63,6 +64,19 @@ class ClaimedItem:
         """The labels by which its alerts are routed: those of its record, and ``kind``, its kind of work."""
         item = self.kind.items().get(self.claim.item)
         return {**({} if item is None else item.labels), "kind": self.kind.name}
+
+    def called(self) -> str:
+        """The item's name, as people use it."""
+        known = self.status.known
+        return known.name if known is not None and known.name else self.claim.item
+
+    def title(self) -> str:
+        """The item as its alerts name it: ``rc/web``."""
+        return kinds.title(self.kind.name, self.called())
+
+    def path(self) -> str:
+        """Where the page shows the item; empty: nowhere."""
+        return kinds.path(self.kind.name, self.called())
 
     def stands(self) -> Sequence[Operation]:
         """Checks that the record is still the version that was read."""

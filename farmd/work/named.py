@@ -116,6 +116,11 @@ class NamedWorker(Worker[S, P]):
         raise NotImplementedError(f"{type(self).__name__} writes nothing")
 
     # -- the frame's hooks -----------------------------------------------------------------------
+    def called(self) -> str:
+        """The record's name."""
+        stored = self.kind.tree.get(self.key)
+        return super().called() if stored is None else str(stored.record.name)
+
     async def reread(self) -> None:
         """Read the input of plans again, after a write whose outcome is unknown (R12)."""
         for tree in (self.kind.tree, *map(self.context.caches.tree, self.kind.beside)):

@@ -8,6 +8,7 @@ import pytest
 
 from store.reality import Exit, Health, Reality
 from tests.fleet import CLOCK, Cluster, RunningFarm, cluster_on, eventually, start_farm
+from tests.recorders import CountingRecorder
 
 
 @pytest.fixture
@@ -67,4 +68,10 @@ async def test_the_worst_pods_exit_is_in_the_status_and_a_crash_loop_is_one_aler
     assert (
         alert.summary == "rc 'hello': crash loop: 1 of 2 pods is not healthy; node2/hello: exited with code 3"
     )
+    assert (alert.name, alert.item, alert.path) == ("FarmdRcCrashes", "rc/hello", "/controllers/hello")
+    recorder = CountingRecorder()
+    for kind in farm.farm.kinds:
+        kind.publish(recorder)
+    assert recorder.values["farmd_crash_loops", "rcs"] == recorder.values["farmd_owners_short", "rcs"] == 1
+    assert recorder.values["farmd_owner_desired_pods", "rcs", "hello"] == 2
     assert (await cluster.status(rc)).alerts == (f"rc_crashes_{rc.id}",)

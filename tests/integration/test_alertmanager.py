@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import aiohttp
 import msgspec
@@ -15,15 +16,18 @@ from alerting import outbox
 from alerting.alert import Alert
 from alerting.sinks import alertmanager as sink
 from farmd.config.alerts import SinkSection
+from farmd.config.sections import AlertsSection
 from farmd.process import alerts as process
 from farmd.process.alerts import Alerting
 from farmd.runtime.clock import SystemClock
 from tests.alertmanager import Alertmanager
+from tests.farmctl import ROOT
 from tests.fleet import LIMIT, eventually
 from tests.recorders import CountingRecorder
 
 pytestmark = pytest.mark.slow
 
+PAGE = "https://farms.example"
 LOW = Alert(summary="not enough nodes", incident_key="rc1", labels={"team": "web", "kind": "rcs"})
 HIGH = Alert(summary="no leader", incident_key="freeze", urgency="high", labels={"kind": "failsafe"})
 
@@ -36,9 +40,9 @@ def manager() -> Iterator[Alertmanager]:
 
 @asynccontextmanager
 async def alerting(manager: Alertmanager) -> AsyncIterator[Alerting]:
-    section = SinkSection(type="alertmanager", url=manager.url)
+    section = AlertsSection([SinkSection(type="alertmanager", url=manager.url)], page=PAGE)
     async with aiohttp.ClientSession() as http:
-        made = Alerting([section], http, SystemClock(), random.Random(1), CountingRecorder(), source="farm-1")
+        made = Alerting(section, http, SystemClock(), random.Random(1), CountingRecorder(), source="farm-1")
         try:
             yield made
         finally:
@@ -66,6 +70,44 @@ async def test_it_has_what_is_open_and_nothing_else(manager: Alertmanager) -> No
         await has(manager, "freeze critical")
         await alerter.resolve("freeze")
         await has(manager)
+
+
+async def test_an_alert_names_its_sort_and_item_leads_to_page_and_runbook_and_keeps_its_beginning(
+    manager: Alertmanager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "KEEP_SECONDS", 1.0)
+    crashes = Alert(
+        summary="crash loop",
+        incident_key="rc_crashes_4f8be7be",
+        labels={"kind": "rcs"},
+        item="rc/web",
+        path="/controllers/web",
+    )
+    before = SystemClock().now()
+    async with alerting(manager) as alerter:
+        await alerter.fire(crashes)
+        await has(manager, "rc_crashes_4f8be7be warning")
+        (first,) = (await manager.alerts()).values()
+        assert first["labels"] == {
+            "alertname": "FarmdRcCrashes",
+            "incident_key": "rc_crashes_4f8be7be",
+            "item": "rc/web",
+            "kind": "rcs",
+            "severity": "warning",
+        }
+        assert first["annotations"]["page"] == first["generatorURL"] == f"{PAGE}/controllers/web"
+        assert first["annotations"]["runbook_url"] == f"{PAGE}/runbooks/FarmdCrashLoop.md"
+        assert before - 1 < datetime.fromisoformat(first["startsAt"]).timestamp() <= SystemClock().now()
+
+        async def told_again() -> bool:
+            (now,) = (await manager.alerts()).values()
+            return bool(now["updatedAt"] > first["updatedAt"]) and now["startsAt"] == first["startsAt"]
+
+        await eventually(told_again, what="a repeat that began at the same time")
+    async with alerting(manager) as heir:
+        await heir.adopt(crashes)
+        await heir.fire(crashes)
+        await eventually(told_again, what="the heir's alert, which began at the same time")
 
 
 async def test_it_is_told_again_before_it_forgets_and_forgets_what_nobody_tells(
@@ -107,6 +149,33 @@ async def test_it_gets_the_state_of_now_after_it_was_away(
         await asyncio.wait_for(failed.seen.wait(), LIMIT)
         await asyncio.to_thread(manager.start)
         await has(manager, "freeze critical")
+
+
+async def test_our_configuration_tells_of_a_fault_of_the_fleet_once_and_sends_the_heartbeat() -> None:
+    """Two thousand nodes without Consul are one notification, and the heartbeat is another."""
+    posted = [
+        {"labels": {"alertname": name, "severity": severity, "instance": f"node/n{number}"}}
+        for name, severity, count in (
+            ("FarmdStoreDown", "critical", 1),
+            ("FarmdHeartbeat", "info", 1),
+            ("FarmdStoreErrors", "warning", 2000),
+            ("FarmdOwnerDown", "critical", 20),
+        )
+        for number in range(count)
+    ]
+    with Alertmanager((ROOT / "monitoring/alertmanager.yml").read_text()) as server:
+        async with aiohttp.ClientSession() as http:
+            async with http.post(f"{server.url}/api/v2/alerts", json=posted) as answer:
+                assert answer.status == 200
+
+            async def notified() -> bool:
+                """The groups with an alert that nothing holds back, with their receivers."""
+                async with http.get(f"{server.url}/api/v2/alerts/groups?inhibited=false") as answer:
+                    groups = await answer.json()
+                told = {(each["labels"]["alertname"], each["receiver"]["name"]) for each in groups}
+                return told == {("FarmdStoreDown", "nobody"), ("FarmdHeartbeat", "heartbeat")}
+
+            await eventually(notified, what="two groups")
 
 
 class Failed:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+from msgspec.structs import replace
+
 from alerting.alert import Alert
 from alerting.outbox import FIRST_PAUSE, LONGEST_PAUSE, Outbox
 from tests.still_clock import StillClock
@@ -35,6 +37,23 @@ def test_w22_a_repeated_alert_is_news_once_until_the_resend_interval_is_over() -
         told.append(send(outbox))
         clock.seconds += 30
     assert [at * 30 for at, sent in enumerate(told) if sent] == [0, 600, 1200]
+
+
+def test_each_message_tells_when_the_incident_began() -> None:
+    clock = StillClock(1000.0)
+    outbox = Outbox(clock, resend=600)
+    told = []
+    for step in range(3):
+        outbox.fire(LOW) if step < 2 else outbox.resolve("rc1")
+        incident = outbox.take()
+        assert incident is not None
+        told.append(incident.message().since)
+        outbox.delivered(incident, incident.message())
+        clock.seconds += 600
+    outbox.fire(LOW)
+    incident = outbox.take()
+    assert incident is not None
+    assert [*told, incident.message().since] == [1000.0, 1000.0, 1000.0, 2800.0]
 
 
 def test_a_rise_in_urgency_is_news_and_a_fall_is_not() -> None:
@@ -113,7 +132,7 @@ def test_what_happens_while_a_message_is_under_way_follows_it() -> None:
     outbox.delivered(beginning, LOW)
     end = outbox.take()
     assert end is not None
-    assert end.message() == LOW.resolved()
+    assert end.message() == replace(LOW.resolved(), since=1000.0)
     outbox.fire(LOW)
     outbox.resolve("rc1")
     outbox.fire(LOW)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from alerting.alert import Alert
 from alerting.errors import AlertInvalid
+from farmd.kinds import runbook
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+ROWS = re.findall(r"^\| (`.+?) \| (?:high|low)", (DOCS / "alerting.md").read_text(), re.MULTILINE)
+KEYS = [re.sub(r"<[^>]*>", "a1b2", key) for row in ROWS for key in re.findall(r"`([^`]+)`", row)]
 
 
 @pytest.mark.parametrize(
@@ -37,3 +45,12 @@ def test_the_end_of_an_incident_keeps_all_but_the_state() -> None:
         "high",
         {"a": "b"},
     )
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_each_incident_has_a_name_for_its_sort_and_a_runbook(key: str) -> None:
+    kind = "failsafe" if key.startswith(("failsafe", "no_rcs_found")) else "rcs"
+    alert = Alert(summary="s", incident_key=key, labels={"kind": kind})
+    assert re.fullmatch(r"Farmd[A-Z][A-Za-z]+", alert.name)
+    assert "a1b2" not in alert.name.lower()
+    assert (DOCS / "runbooks" / f"{runbook(alert.name)}.md").is_file()

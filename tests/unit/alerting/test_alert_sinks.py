@@ -34,6 +34,10 @@ ALERT = Alert(
     urgency="high",
     details={"rc_id": "rc1"},
     labels={"team": "web", "kind": "rcs"},
+    item="rc/web",
+    path="/controllers/web",
+    links={"page": "https://farm/controllers/web", "runbook": "https://farm/runbooks/FarmdBlocked.md"},
+    since=4_000.0,
 )
 Answer = Callable[[web.Request], web.StreamResponse | Exception | float]
 
@@ -97,13 +101,18 @@ async def test_pagerduty_gets_events_of_version_2_under_one_deduplication_key() 
         "event_action": "trigger",
         "dedup_key": "rc1",
         "client": "farmd",
+        "client_url": "https://farm/controllers/web",
+        "links": [
+            {"href": "https://farm/controllers/web", "text": "page"},
+            {"href": "https://farm/runbooks/FarmdBlocked.md", "text": "runbook"},
+        ],
         "payload": {
             "summary": "controller <web> lacks nodes & room",
             "source": "farm-1",
             "severity": "critical",
             "timestamp": "1970-01-01T01:23:20.000Z",
-            "component": "farmd",
-            "class": "rc1",
+            "component": "rc/web",
+            "class": "FarmdNoPlace",
             "custom_details": {"team": "web", "kind": "rcs", "rc_id": "rc1", "description": "3 of 5"},
         },
     }
@@ -138,7 +147,11 @@ async def test_slack_shows_texts_as_they_are_and_the_end_in_another_colour() -> 
     firing, over = receiver.bodies
     assert firing["text"] == "*High urgency*: controller &lt;web&gt; lacks nodes &amp; room"
     (attachment,) = firing["attachments"]
-    assert (attachment["color"], attachment["text"], attachment["footer"]) == ("danger", "3 of 5", "rc1")
+    assert (attachment["color"], attachment["footer"]) == ("danger", "rc1")
+    assert (attachment["title"], attachment["title_link"]) == ("rc/web", "https://farm/controllers/web")
+    assert attachment["text"] == (
+        "3 of 5\n<https://farm/controllers/web|page> · <https://farm/runbooks/FarmdBlocked.md|runbook>"
+    )
     told = {each["title"]: each["value"] for each in attachment["fields"]}
     assert told == {"team": "web", "kind": "rcs", "rc_id": "rc1"}
     assert over["text"].startswith("*Resolved*: ")
@@ -153,14 +166,18 @@ async def test_alertmanager_gets_each_alert_with_an_end_and_its_end_under_each_s
         await manager.deliver(ALERT.resolved())
     assert {path for path, _ in receiver.got} == {"/api/v2/alerts"}
     ((firing,), over) = receiver.bodies
-    labels = {"alertname": "FarmdIncident", "incident_key": "rc1", "team": "web", "kind": "rcs"}
+    labels = {"alertname": "FarmdNoPlace", "incident_key": "rc1", "item": "rc/web", "team": "web"}
+    labels |= {"kind": "rcs"}
     assert firing["labels"] == labels | {"severity": "critical"}
     assert firing["annotations"] == {
         "summary": ALERT.summary,
         "description": "3 of 5",
         "rc_id": "rc1",
         "farm": "farm-1",
+        "page": "https://farm/controllers/web",
+        "runbook_url": "https://farm/runbooks/FarmdBlocked.md",
     }
+    assert {each["startsAt"] for each in (firing, *over)} == {rfc3339(4_000.0, "milliseconds")}
     assert firing["endsAt"] == rfc3339(NOW + 300, "milliseconds")
     assert [each["labels"] for each in over] == [
         labels | {"severity": name} for name in ("critical", "warning")

@@ -21,7 +21,15 @@ from alerting.sinks.posting import Poster
 from alerting.sinks.webhook import WebhookSink
 from tests.still_clock import StillClock
 
-ALERT = Alert(summary="not enough nodes", incident_key="rc1", description="3 of 5", details={"rc_id": "rc1"})
+ALERT = Alert(
+    summary="not enough nodes",
+    incident_key="rc1",
+    description="3 of 5",
+    details={"rc_id": "rc1"},
+    item="rc/web",
+    links={"page": "https://farm/controllers/web"},
+    since=4_000.0,
+)
 SECRET = b"a secret"
 
 
@@ -73,6 +81,10 @@ async def test_the_body_is_version_1_and_signed_over_the_time() -> None:
         "details": {"rc_id": "rc1"},
         "at": "1970-01-01T01:23:20.000Z",
         "labels": {},
+        "name": "FarmdNoPlace",
+        "item": "rc/web",
+        "since": "1970-01-01T01:06:40.000Z",
+        "links": {"page": "https://farm/controllers/web"},
     }
     stamp, signature = headers[TIMESTAMP_HEADER], headers[SIGNATURE_HEADER]
     assert verify(SECRET, stamp, body, signature, now=5_010.0)

@@ -38,7 +38,7 @@ class Buggy(CountingRecorder):
 async def test_alerts_are_delivered_after_a_bug_in_the_router() -> None:
     clock, rng = VirtualClock(), random.Random(1)
     with capture_logs() as logged:
-        alerter = Alerting([SinkSection(type="log")], None, clock, rng, Buggy())  # type: ignore[arg-type]
+        alerter = Alerting(AlertsSection(sinks=[SinkSection(type="log")]), None, clock, rng, Buggy())  # type: ignore[arg-type]
         for key in ("one", "two"):
             await alerter.fire(Alert(summary=key, incident_key=key, urgency="high"))
             await clock.advance(5.0)
@@ -73,7 +73,7 @@ async def test_an_alert_waits_for_the_key_that_signs_it(tmp_path: Path, how: str
     key = tmp_path / "key"
     spoil(key, how)
     sink = SinkSection(type="webhook", url="http://pager", secret_file=str(key))
-    alerter = Alerting([sink], receiver, clock, random.Random(1), CountingRecorder())  # type: ignore[arg-type]
+    alerter = Alerting(AlertsSection(sinks=[sink]), receiver, clock, random.Random(1), CountingRecorder())  # type: ignore[arg-type]
     await alerter.fire(Alert(summary="one", incident_key="one", urgency="high"))
     await clock.advance(1.0)
     assert receiver.headers == []
@@ -115,8 +115,7 @@ async def test_an_alert_that_is_open_during_a_reload_ends_wherever_it_was_told()
         await eventually(so, what=f"{told}")
 
     async with TestServer(app) as server, aiohttp.ClientSession() as http:
-        first = config("old").alerts.sinks
-        alerter = Alerting(first, http, clock, random.Random(1), CountingRecorder())
+        alerter = Alerting(config("old").alerts, http, clock, random.Random(1), CountingRecorder())
         await alerter.fire(Alert(summary="one", incident_key="one"))
         await until(("/old", "one", "firing"))
         alerter.reload(config("old", timeout=20.0))
