@@ -276,7 +276,7 @@ class _Refusing:
     def unfollow(self) -> None: ...
 
 
-async def test_what_the_api_server_refuses_is_tried_ever_more_seldom_until_it_says_something_else() -> None:
+async def test_what_the_api_server_refuses_is_tried_ever_more_seldom_whatever_it_says() -> None:
     document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
     cluster = _Refusing()
     async with app_fleet(farms=0) as fleet:
@@ -288,12 +288,12 @@ async def test_what_the_api_server_refuses_is_tried_ever_more_seldom_until_it_sa
         await commit(fleet.call, (await creation.apply(fleet.call, bundle)).mutation)
         await fleet.told("forbidden")
         await fleet.clock.advance(600.0)
-        assert 10 <= cluster.trials <= 15
+        assert 10 <= cluster.trials <= 20
         cluster.why = "another reason"
         before = cluster.trials
-        await fleet.told("another reason")
-        await fleet.clock.advance(30.0)
-        assert cluster.trials >= before + 3
+        await fleet.told("another reason", within=80.0)
+        await fleet.clock.advance(150.0)
+        assert before + 2 <= cluster.trials <= before + 5
         await fleet.told("not ready in time: configmap.core/x/settings (another reason)", within=900.0)
 
 
