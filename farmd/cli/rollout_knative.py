@@ -24,9 +24,8 @@ from farmd.kubernetes.people.farms import knative_namespace, workers
 from farmd.kubernetes.people.refusals import refusals
 from farmd.kubernetes.progressive.objects import ENABLED, Service
 from farmd.kubernetes.progressive.people import planning, view, waiting, words
-from farmd.kubernetes.progressive.people.found import Seen, Services
+from farmd.kubernetes.progressive.people.found import Seen, Services, told
 from farmd.kubernetes.progressive.people.view import RolloutRow
-from farmd.overview.owners import holders
 from farmd.rollout.noun import ROLLOUT
 from farmd.runtime.clock import SystemClock
 from farmd.tables.model import Column, Table, clean
@@ -89,10 +88,10 @@ async def listed(invocation: Invocation, place: Place, *, everywhere: bool, sele
             for line in dict.fromkeys(there.services.misfits):
                 invocation.say(f"farmctl: {clean(line)}")
             client, keys = invocation.client, invocation.keys
-            owners = await holders(client, keys, words.KIND)
+            farms = await told(invocation.call)
             own = await overview.rows(client, keys, ROLLOUT.records(client, keys))
             rows = [_of_controller(each) for each in own.rows if wanted.matches(each.record.labels)]
-            rows += [view.row(each.held_by(owners)) for each in found]
+            rows += [view.row(each.with_word_of(farms)) for each in found]
             return _table(rows, own.broken)
 
         await show(invocation, read)

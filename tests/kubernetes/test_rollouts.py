@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,7 @@ from farmd.runtime.clock import SystemClock
 from store import codec
 from store.entry import Entry
 from store.failsafe import Failsafe
+from tests.farmctl import Farmctl
 from tests.fleet import CLOCK, eventually, in_time
 from tests.kubernetes import admission
 from tests.kubernetes.rollouts import Rollouts
@@ -263,13 +265,19 @@ async def test_rights_that_farms_lack_are_told_with_verb_and_resource(idle: Roll
     assert not idle.service()["spec"].get("traffic")
 
 
-async def test_a_refusal_is_told_at_once_and_fills_no_audit(idle: Rollouts) -> None:
+async def test_a_refusal_is_told_at_once_and_fills_no_audit(idle: Rollouts, tmp_path: Path) -> None:
+    (config := tmp_path / "kubeconfig").write_text(idle.server.kubeconfig())
+    farmctl = Farmctl(idle.consul, idle.cluster.keys.prefix, variables={"KUBECONFIG": str(config)})
     refused = admission.rule("rolloutorchestrators", "serving.knative.dev")
     with admission.policy(idle.server, idle.namespace, refused) as words:
         await idle.farm("first")
         await idle.play.push("web", least=1)
         await idle.told(words)
         await idle.until("an event", lambda: "RolloutRefused" in idle.events())
+        for command in (("list", "-n", idle.namespace), ("status", f"ksvc/{idle.namespace}/web")):
+            shown = await asyncio.to_thread(farmctl, "rollout", *command)
+            assert "blocked" in shown.out
+            assert words in " ".join(shown.out.split())
         for number in range(20):  # each of these wakes the worker
             body = {"metadata": {"annotations": {"poke": str(number)}}}
             idle.server.patch(SERVICES.path(idle.namespace, "web"), body)

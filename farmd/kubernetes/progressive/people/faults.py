@@ -27,8 +27,7 @@ from farmd.kubernetes.progressive.objects import (
     Service,
 )
 from farmd.kubernetes.progressive.people import defeats, view
-from farmd.kubernetes.progressive.people.found import Seen, Services
-from farmd.kubernetes.progressive.people.words import KIND
+from farmd.kubernetes.progressive.people.found import KIND, Seen, Services
 from farmd.kubernetes.progressive.settings import NETWORK, Settings
 from farmd.kubernetes.resources import CRDS
 from farmd.kubernetes.store import version_of

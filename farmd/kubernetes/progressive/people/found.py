@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from farmd.commands.mutation import Call
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import NotFound
 from farmd.kubernetes.progressive.assembly import Parts, assembled, service_of
@@ -30,28 +31,52 @@ from farmd.kubernetes.progressive.objects import (
 from farmd.kubernetes.progressive.settings import Settings, load_config_from_service
 from farmd.kubernetes.store import Key, Object
 from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Request
+from farmd.overview.owners import holders
 from farmd.rollout.revisions import SERVICE_LABEL
+from farmd.work.status import STUCK
 from store import errors
 from store.ports import Clock
+from store.status import ItemStatus, StatusStore
 
+KIND = "progressive"
 T = TypeVar("T", bound=Object)
 
 
 class Seen(NamedTuple):
-    """A service with all that its rollout reads, what is wrong with settings, and the farm that has it."""
+    """A service with all that its rollout reads, what is wrong with settings, the farm that has it, and why
+    that farm cannot go on.
+    """
 
     knative: Knative
     problem: str = ""
     owner: str = ""
+    obstacle: str = ""
 
     @property
     def name(self) -> str:
         """As people write it: ``shop/web``."""
         return self.knative.service.name
 
-    def held_by(self, owners: Mapping[str, str]) -> Seen:
-        """The same with the farm that owns it, of the farms by item."""
-        return self._replace(owner=owners.get(self.knative.service.metadata.uid, ""))
+    def with_word_of(self, farms: Farms) -> Seen:
+        """The same with what farms say of it."""
+        uid = self.knative.service.metadata.uid
+        said = farms.statuses.get(uid)
+        stuck = said is not None and said.state in STUCK
+        obstacle = said.reason if said is not None and stuck else ""
+        return self._replace(owner=farms.owners.get(uid, ""), obstacle=obstacle)
+
+
+class Farms(NamedTuple):
+    """What farms say of services, by uid: who holds the lock, and their statuses."""
+
+    owners: Mapping[str, str]
+    statuses: Mapping[str, ItemStatus]
+
+
+async def told(call: Call) -> Farms:
+    """What farms say of all services."""
+    owners = await holders(call.client, call.keys, KIND)
+    return Farms(owners, await StatusStore(call.client, call.keys, KIND, ItemStatus).list())
 
 
 class Services:

@@ -52,7 +52,7 @@ def row(seen: Seen) -> RolloutRow:
     return RolloutRow(
         name=seen.name,
         id=knative.service.metadata.uid,
-        phase=phase(knative, planned),
+        phase="blocked" if _obstructed(seen, planned) else phase(knative, planned),
         stage=number,
         stages=total,
         shares=", ".join(f"{name} {share} %" for name, share in sorted(knative.routed.items()) if share),
@@ -82,9 +82,16 @@ def reason(seen: Seen, planned: Plan) -> str:
         return planned.blocked.text
     if seen.problem:
         return seen.problem
+    if _obstructed(seen, planned):
+        return seen.obstacle
     if seen.knative.orchestrator is None:
         return planned.waiting
     return seen.knative.record.metadata.annotations.get(CAUSE, "")
+
+
+def _obstructed(seen: Seen, planned: Plan) -> bool:
+    """Whether its farm cannot do what is to be done, as where the API server refuses it."""
+    return bool(seen.obstacle) and planned.blocked is None and not planned.empty
 
 
 def _moves(knative: Knative) -> bool:

@@ -7,9 +7,7 @@ from farmd.commands.mutation import Call, Change
 from farmd.commands.waiting import Look, Report
 from farmd.kubernetes.progressive import plan, reading, record
 from farmd.kubernetes.progressive.people import view
-from farmd.kubernetes.progressive.people.found import Seen, Services
-from farmd.kubernetes.progressive.people.words import KIND
-from farmd.overview.owners import holders
+from farmd.kubernetes.progressive.people.found import KIND, Seen, Services, told
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 
 BACK = f"{KIND}.revert"
@@ -68,4 +66,4 @@ def _pending(seen: Seen) -> bool:
 async def owned(call: Call, services: Services, namespace: str, name: str) -> Seen:
     """A service, with the farm that owns its rollout."""
     seen = await services.get(namespace, name)
-    return seen.held_by(await holders(call.client, call.keys, KIND))
+    return seen.with_word_of(await told(call))

@@ -21,11 +21,10 @@ from farmd.kubernetes.progressive.objects import (
     REVERT,
     Orchestrator,
 )
-from farmd.kubernetes.progressive.people.found import Seen, Services
+from farmd.kubernetes.progressive.people.found import KIND, Seen, Services
 from store.errors import Conflict, NotFound
 from store.times import rfc3339
 
-KIND = "progressive"
 Words = Mapping[str, str | None]
 
 
