@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from scheduler.affinity import pod_affinity_rules
 from scheduler.decide import allocation
 from scheduler.errors import NoMachine
 from scheduler.feasibility import TOLERANCE, room_reasons, standing_reasons
@@ -87,7 +88,7 @@ class ClusterState:
         """
         placement, system = request.manifest.placement, request.manifest.system
         needs = needed(request.manifest)
-        rules = codec.encode([placement.constraints, placement.tolerations])
+        rules = codec.encode([placement.constraints, placement.tolerations, placement.pod_affinity])
         key = (request.selector, rules, system, needs, request.among)
         found = self._suitable.get(key)
         if found is None:
@@ -105,6 +106,8 @@ class ClusterState:
         eligible = retained & sets.open & sets.tolerating(request.manifest.placement.tolerations)
         for need in needs:
             eligible &= sets.able(need)
+        for near in pod_affinity_rules(requirement):
+            eligible &= sets.near(near)
         return Suitable(eligible, retained | (sets.broken if request.among is None else 0))
 
     def having(self, volume: str) -> Machines:

@@ -89,6 +89,8 @@ def check_placement(placement: Placement, prefix: str = "placement") -> None:
         field = f"{prefix}.anti_affinity[{at}]"
         check_weight(rule.weight, 0, field)
         pod_selector(rule.selector, field)
+    for at, together in enumerate(placement.pod_affinity):
+        pod_selector(together.selector, f"{prefix}.pod_affinity[{at}]")
     for at, spread in enumerate(placement.spread):
         field = f"{prefix}.spread[{at}]"
         check_spread(spread, field)

@@ -163,6 +163,7 @@ WORDS = {
     "port": "where a fixed port is held",
     "spread": "ruled out by the spread",
     "anti_affinity": "ruled out by anti-affinity",
+    "pod_affinity": "without the pods that these stay with",
 }
 """What people are told of nodes against which there is a reason of that code."""
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from scheduler.affinity import PodAffinityRule
 from scheduler.constraints import LabelRule
+from scheduler.domains import Admission
 from scheduler.model import FleetView, NodeView
 from scheduler.requirement import tolerates
 from store import codec
@@ -79,6 +81,12 @@ class RuleSets:
                 lambda node: not node.facts_known or not lacking([need], node.features)
             )
         return self._rules[key]
+
+    def near(self, rule: PodAffinityRule) -> Machines:
+        """The machines that have the pods with which a rule keeps others; all, where no machine has any."""
+        for node in self._view.values():
+            rule.observe(node, counts_as_domain=True)
+        return self._where(lambda node: rule.admission(rule.domain(node)) is Admission.OPEN)
 
     def _by_value(self, label: str) -> tuple[dict[str | None, Machines], Machines]:
         """The machines by the value of a label, None where they have none; and those where nobody knows."""

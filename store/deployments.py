@@ -20,6 +20,7 @@ KIND = "deployments"
 # What a farm must know (R11) to carry out a deployment, or to own what one manages or a service's owner.
 DEPLOYED = "deploy.1"
 DEPLOYMENT_LABEL = "deployment"
+PROJECT_LABEL = "project"
 SERVICE_LABEL = "service_id"
 MAX_GOALS = 200
 # In the audit record of an end: the places of the pods that failed, with spaces between them.

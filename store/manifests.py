@@ -113,6 +113,18 @@ class AntiAffinity(msgspec.Struct, frozen=True, omit_defaults=True):
     weight: int = 50
 
 
+class PodAffinity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Stay with the pods whose labels match ``selector``: on their nodes, or on nodes with the same value of
+    the node label ``topology``.
+
+    Pods on lost and draining nodes do not count. Where no pod matches any node will do, so the pods of a
+    group move together: the first one chooses, the others follow.
+    """
+
+    selector: str
+    topology: str = ""
+
+
 class Spread(msgspec.Struct, frozen=True, omit_defaults=True):
     """Spread the pods of one owner evenly over the values of a node label."""
 
@@ -136,6 +148,7 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
     constraints: list[Constraint] = []
     affinity: list[Affinity] = []
     anti_affinity: list[AntiAffinity] = []
+    pod_affinity: list[PodAffinity] = []
     spread: list[Spread] = []
     tolerations: list[Toleration] = []
 

@@ -7,7 +7,7 @@ with that beginning and nothing else, so that who may write intents cannot chang
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from store.errors import InputInvalid
@@ -55,10 +55,16 @@ def refused(given: Mapping[str, str]) -> str:
 
 def expanded(env: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
     """An environment with farmd's variables in place of ``${FARMD_RANK}``; without a value that stays."""
-    return {
-        name: _SPOKEN_OF.sub(lambda found: values.get(found[1], found[0]), text) if "${" in text else text
-        for name, text in env.items()
-    }
+    return {name: _filled(text, values) for name, text in env.items()}
+
+
+def words(argv: Iterable[str], values: Mapping[str, str]) -> list[str]:
+    """A command with farmd's variables in place of ``${FARMD_PORT_HTTP}``, as ``expanded`` does."""
+    return [_filled(word, values) for word in argv]
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return _SPOKEN_OF.sub(lambda found: values.get(found[1], found[0]), text) if "${" in text else text
 
 
 def check(manifest: Manifest, where: str, also: Collection[str] = ()) -> None:

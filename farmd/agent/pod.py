@@ -215,13 +215,22 @@ class Pod:
         self.identity = self.manifest = self.stopping = self.killed = None
 
     def failed(self, reason: str, *, now: float, mono: float) -> None:
-        """Count a failed start, with the same backoff as after an exit."""
+        """Count a failed start, with the same backoff as after an exit. It is an answer to the intent: farms
+        learn from it that the pod cannot run here.
+        """
         restart = self.target.restart if self.target is not None else Restart()
         failures = self.record.failures + 1
         pause = backoff(restart, failures)
         self.start_failed, self.preparation = True, None
         since = _failing_since(self.record, failures, now)
-        self.change(start="", failures=failures, failing_since=since, not_before=now + pause, reason=reason)
+        self.change(
+            start="",
+            acted=self.record.intent,
+            failures=failures,
+            failing_since=since,
+            not_before=now + pause,
+            reason=reason,
+        )
         self.not_before = mono + pause
 
 

@@ -164,7 +164,7 @@ class PreDeploy(_Struct, frozen=True, kw_only=True):
 class Farmd(_Struct, frozen=True, kw_only=True):
     """What only this house has, of a service."""
 
-    on_lost: str = "replace"
+    on_lost: str = ""
     min_healthy_time: Seconds = 0.0
     unhealthy_after: Seconds = 300.0
     deadline: Seconds = 600.0

@@ -97,7 +97,9 @@ def service_spec(name: str, key: str, said: schema.Service, context: ProjectCont
         configs=configs,
         update=_update(where, said),
         pre_deploy=_hook(said.pre_deploy),
-        on_lost=_one_of(where, "x-farmd.on_lost", said.farmd.on_lost, {"replace": "replace", "wait": "wait"}),
+        on_lost=_one_of(
+            where, "x-farmd.on_lost", said.farmd.on_lost, {"": "", "replace": "replace", "wait": "wait"}
+        ),
         unhealthy_after=said.farmd.unhealthy_after,
     )
 

@@ -116,4 +116,4 @@ def one_a_node(daemonset: DaemonSet, pods: Mapping[Place, PodState]) -> dict[Pla
 def across_nodes(request: Request) -> bool:
     """Whether pods on other nodes affect a node's verdict."""
     placement = request.manifest.placement
-    return bool(placement.spread or placement.anti_affinity)
+    return bool(placement.spread or placement.anti_affinity or placement.pod_affinity)

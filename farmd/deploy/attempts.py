@@ -29,7 +29,7 @@ def gate_of(manifest: Manifest, version: Version) -> Gate:
     return Gate(
         monitor=MONITOR_SECONDS if update.monitor is None else update.monitor,
         deadline=update.deadline,
-        once=manifest.restart.policy == "never",
+        once=manifest.restart.policy != "always",
     )
 
 

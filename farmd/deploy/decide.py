@@ -172,11 +172,18 @@ def _step(goal: Goal, state: ClusterState) -> Step:
     if operations or goal.altered:
         return Step(service=name, operations=operations, repairs=goal.altered, short=bool(plan.short))
     if len(plan) > len(hooks) or plan.short:
-        reason = "; ".join(plan.short) or "waits until its new pods have proven themselves"
+        reason = "; ".join(plan.short) or _unproven(goal)
         return Step(service=name, reason=reason, short=bool(plan.short))
     if goal.unproven:
-        return Step(service=name, reason="waits until its new pods have proven themselves")
+        return Step(service=name, reason=_unproven(goal))
     return Step(service=name, turn="release")
+
+
+def _unproven(goal: Goal) -> str:
+    """What a service waits for, with the first pod that its agent does not start."""
+    waits = "waits until its new pods have proven themselves"
+    refused = next((pod for pod in goal.service.containers if pod.mine and pod.refused), None)
+    return f"{waits}; {'/'.join(refused.place)}: {refused.refused}" if refused else waits
 
 
 def _failure(goal: Goal) -> tuple[str, Place | None]:

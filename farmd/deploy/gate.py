@@ -50,7 +50,7 @@ class Attempt:
 
 
 def judge(gate: Gate, attempt: Attempt) -> tuple[Verdict, str]:
-    """The verdict, and why a pod has failed."""
+    """The verdict, and why a pod has failed or does not start."""
     if attempt.absent:
         return "unproven", ""
     if attempt.done and attempt.code == 0 and gate.once:
@@ -69,4 +69,4 @@ def judge(gate: Gate, attempt: Attempt) -> tuple[Verdict, str]:
         return "failed", f"its check still fails after {attempt.waited:.0f} s"
     if attempt.waited > gate.deadline:
         return "failed", f"not healthy within {gate.deadline:g} s"
-    return "unproven", ""
+    return "unproven", attempt.refused

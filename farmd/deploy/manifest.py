@@ -52,7 +52,7 @@ def compiled(spec: ServiceSpec) -> tuple[Manifest, Version]:
         update=spec.update,
         pre_deploy=spec.pre_deploy,
         hook_manifest=digest(hook) if hook else "",
-        on_lost=spec.on_lost,
+        on_lost=spec.on_lost or "replace",
         unhealthy_after=spec.unhealthy_after,
     )
 
@@ -152,6 +152,7 @@ def placement_of(spec: ServiceSpec) -> manifests.Placement:
         constraints=[*said.constraints, *machines],
         affinity=said.affinity,
         anti_affinity=said.anti_affinity,
+        pod_affinity=said.pod_affinity,
         spread=said.spread,
         tolerations=said.tolerations,
     )
@@ -185,6 +186,7 @@ def _said_placement(manifest: Manifest, max_per_node: int) -> Placement:
         constraints=[rule for rule in own if rule not in named],
         affinity=said.affinity,
         anti_affinity=said.anti_affinity,
+        pod_affinity=said.pod_affinity,
         spread=said.spread,
         tolerations=said.tolerations,
     )

@@ -194,7 +194,8 @@ class Placement(manifests.Placement, frozen=True, omit_defaults=True, kw_only=Tr
 class ServiceSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A service. ``replicas`` does not count for a global one, which has a pod on each machine.
 
-    ``labels`` are the service's own, those of its pods stand in ``container``.
+    ``labels`` are the service's own, those of its pods stand in ``container``. Empty ``on_lost``: the plan
+    says whether pods on a lost machine are replaced (``farmd.deploy.project``).
     """
 
     container: ContainerSpec
@@ -208,7 +209,7 @@ class ServiceSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     configs: list[ConfigSpec] = []
     update: UpdateConfig = UpdateConfig()
     pre_deploy: Hook | None = None
-    on_lost: Literal["replace", "wait"] = "replace"
+    on_lost: Literal["", "replace", "wait"] = ""
     unhealthy_after: Seconds = 300.0
 
     def mounted(self) -> list[VolumeSpec]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from farmd.deploy.attempts import min_healthy_time
-from store.deployments import DEPLOYED, KIND, SERVICE_LABEL, Goal
+from store.deployments import DEPLOYED, KIND, PROJECT_LABEL, SERVICE_LABEL, Goal
 from store.families import FAMILIES
 from store.manifests import Manifest
-from store.rcs import NUMBERED
+from store.rcs import NUMBERED, POD_AFFINITY
 from store.services import KIND as SERVICES
 from store.services import Version, reference
 
@@ -23,12 +23,18 @@ def owner_name(service: str) -> str:
     return f"{OWNER_PREFIX}{service}"
 
 
-def wishes(goal: Goal, version: Version, manifest: Manifest) -> dict[str, Any]:
+def labels(goal: Goal, project: str) -> dict[str, str]:
+    """The labels of a service's pods."""
+    return {SERVICE_LABEL: goal.service} | ({PROJECT_LABEL: project} if project else {})
+
+
+def wishes(goal: Goal, version: Version, manifest: Manifest, project: str) -> dict[str, Any]:
     """The fields of an owner that follow from what its service should be; no family has all of them."""
     return {
         "manifest": version.manifest,
         "pod_id": manifest.id,
-        "pod_labels": {SERVICE_LABEL: goal.service},
+        "pod_labels": labels(goal, project),
+        "needs": [*NEEDS, *([POD_AFFINITY] if manifest.placement.pod_affinity else [])],
         "min_healthy_time": min_healthy_time(manifest, version),
         "numbered": True,
         "part_of": reference(SERVICES, goal.service),
@@ -41,15 +47,13 @@ def wishes(goal: Goal, version: Version, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def made(goal: Goal, fields: Mapping[str, Any], labels: Mapping[str, str], now: float) -> Any:
-    """A new owner, not taken yet."""
+def made(goal: Goal, fields: Mapping[str, Any], selected: Mapping[str, str], now: float) -> Any:
+    """A new owner, not taken yet; ``selected`` are the labels by which farms choose it."""
     family, _, ident = goal.owner.partition("/")
     kind = FAMILIES[family].record
     assert kind is not None
     own = {name: value for name, value in fields.items() if name in kind.__struct_fields__}
-    return kind(
-        id=ident, name=owner_name(goal.name), labels=dict(labels), needs=list(NEEDS), created=now, **own
-    )
+    return kind(id=ident, name=owner_name(goal.name), labels=dict(selected), created=now, **own)
 
 
 def taken(record: Any, deployment: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from farmd.deploy.manifest import manifest_of, placement_of
 from farmd.deploy.model import ServiceSpec
 from scheduler.model import Request
@@ -11,11 +13,14 @@ from store import selectors
 ALL = selectors.parse("")
 
 
-def request_of(spec: ServiceSpec, owner: str) -> Request:
-    """The request for one more pod of a service. It leaves out volumes, which the plan itself places."""
+def request_of(spec: ServiceSpec, owner: str, *, near: bool = True) -> Request:
+    """The request for one more pod of a service. It leaves out volumes, which the plan itself places, and
+    without ``near`` also the pods with which it stays.
+    """
     most = spec.placement.max_per_node or spec.replicas
+    placement = placement_of(spec)
     return Request(
-        manifest=manifest_of(spec, placement_of(spec)),
+        manifest=manifest_of(spec, placement if near else replace(placement, pod_affinity=[])),
         selector=ALL,
         owner=owner,
         numbered=True,

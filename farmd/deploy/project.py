@@ -18,8 +18,9 @@ from farmd.deploy.standing import Service
 from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.volumes import Schedule, VolumeScheduler, VolumeUser
-from store.deployments import Condition
+from store.deployments import PROJECT_LABEL, Condition
 from store.errors import Conflict
+from store.manifests import PodAffinity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +75,8 @@ def plan_project(
                 field="mode",
             )
     names = ordered(wanted.services, wanted.after)
-    pinned = [name for name in names if wanted.together or wanted.services[name].mounted()]
-    users = [_user(wanted, name, standing) for name in pinned]
-    schedule = VolumeScheduler(state, users).schedule()
-    specs = {name: _fixed(wanted, name, schedule, state) for name in names}
+    schedule = scheduled(state, wanted, standing)
+    specs = {name: _fixed(wanted, name) for name in names}
     known = {each.volume_name: each for spec in specs.values() for each in spec.mounted()}
     volumes = [
         CreateVolumeOperation(machine, known[volume.name])
@@ -91,6 +90,17 @@ def plan_project(
     plans += [removal(service) for service in gone]
     there = {name: standing[name] for name in (*names, *wanted.removed) if name in standing}
     return ProjectPlan(tuple(volumes), tuple(plans), specs, there)
+
+
+def scheduled(state: ClusterState, wanted: Wanted, standing: Mapping[str, Service]) -> Schedule:
+    """The machines of the services that mount volumes or stay together, and the volumes to make.
+
+    Raises:
+        NoMachine, VolumeRefused: a service or a volume that finds no machine.
+    """
+    names = ordered(wanted.services, wanted.after)
+    pinned = [name for name in names if wanted.together or wanted.services[name].mounted()]
+    return VolumeScheduler(state, [_user(wanted, name, standing) for name in pinned]).schedule()
 
 
 def removal(service: Service) -> Plan:
@@ -120,7 +130,7 @@ def _user(wanted: Wanted, name: str, standing: Mapping[str, Service]) -> VolumeU
     near = {name, *(standing.keys() - wanted.services.keys() - {*wanted.removed} if together else ())}
     return VolumeUser(
         service=name,
-        request=request_of(spec, service.id if service is not None else ""),
+        request=request_of(spec, service.id if service is not None else "", near=not together),
         volumes=volumes_of(spec, wanted.external),
         everywhere=spec.mode == "global",
         together=together,
@@ -130,14 +140,16 @@ def _user(wanted: Wanted, name: str, standing: Mapping[str, Service]) -> VolumeU
     )
 
 
-def _fixed(wanted: Wanted, name: str, schedule: Schedule, state: ClusterState) -> ServiceSpec:
-    """A spec with the machine on which its project stands together.
+def _fixed(wanted: Wanted, name: str) -> ServiceSpec:
+    """A spec whose pods stay with those of its project, where that stands together.
 
-    Pods that are bound to a machine by that, or by a volume, wait for it when it is lost.
+    A volume binds pods to its machine, and with them the project that stays together: unless its files say
+    otherwise, such pods wait for a machine that is lost. All others move, a project as a whole.
     """
     spec = wanted.services[name]
-    together = wanted.together and spec.mode == "replicated"
-    if together:
-        machines = list(state.listed(schedule.machines[name]))
-        spec = replace(spec, placement=replace(spec.placement, machines=machines))
-    return replace(spec, on_lost="wait") if together or spec.mounted() else spec
+    bound = bool(spec.mounted())
+    if wanted.together and spec.mode == "replicated":
+        near = PodAffinity(f"{PROJECT_LABEL}={wanted.together}")
+        spec = replace(spec, placement=replace(spec.placement, pod_affinity=[near]))
+        bound = any(each.mounted() for each in wanted.services.values() if each.mode == "replicated")
+    return replace(spec, on_lost=spec.on_lost or ("wait" if bound else "replace"))

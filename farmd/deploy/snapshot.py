@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from farmd.cache.manifests import ManifestCache
@@ -12,7 +13,7 @@ from farmd.deploy.attempts import Judgement, Watches, gate_of, min_healthy_time
 from farmd.deploy.decide import Goal, Snapshot
 from farmd.deploy.manifest import spec_of
 from farmd.deploy.model import ServiceSpec
-from farmd.deploy.project import ProjectPlan, Wanted, plan_project
+from farmd.deploy.project import ProjectPlan, Wanted, plan_project, scheduled
 from farmd.deploy.sights import Reading, Sight, mark, paused, turned
 from farmd.deploy.standing import Container, Service
 from farmd.deploy.strategy import RollingStrategy
@@ -99,7 +100,8 @@ class Reader:
             sights[said.name] = sight
             after.append(soon)
         self._watches.keep([place for each in sights.values() for place in (*each.pods, *each.hooks)])
-        goals = [sight.goal for sight in sights.values() if not sight.said.superseded]
+        cluster = self._cluster(record)
+        goals = _placed(cluster, record, [each.goal for each in sights.values() if not each.said.superseded])
         planned, unplanned = None, ""
         if not state.goals:
             planned, unplanned = self._planned(record, sights)
@@ -109,7 +111,7 @@ class Reader:
             sights=sights,
             shot=Snapshot(
                 goals=goals,
-                state=self._cluster(record),
+                state=cluster,
                 paused=paused(record, state),
                 met=await conditions.met(context, record, state),
             ),
@@ -126,15 +128,14 @@ class Reader:
         return ClusterState(self._context.fleet.view(), volumes, record.project)
 
     def _planned(self, record: Deployment, sights: Mapping[str, Sight]) -> tuple[ProjectPlan | None, str]:
-        """The plan of all services, as the person saw it, or why there is none. Those that stand together are
-        bound to their machine already.
-        """
+        """The plan of all services, as the person saw it, or why there is none."""
         goals = {name: sight.goal for name, sight in sights.items()}
         services = {name: goal.spec for name, goal in goals.items() if goal.spec is not None}
         wanted = Wanted(
             services=services,
             after={name: goals[name].after for name in services},
             external=frozenset(record.external),
+            together=_together(record, services.values()),
             removed=goals.keys() - services.keys(),
         )
         standing = {name: goal.service for name, goal in goals.items() if sights[name].said.previous}
@@ -255,6 +256,25 @@ class Reader:
         )
 
 
+def _together(record: Deployment, specs: Iterable[ServiceSpec]) -> str:
+    """The project whose services stay together; an earlier version bound each of them to a machine."""
+    near = any(spec.placement.pod_affinity for spec in specs)
+    return record.project if record.together and near else ""
+
+
+def _placed(cluster: ClusterState, record: Deployment, goals: Sequence[Goal]) -> list[Goal]:
+    """The goals with the machine of their project, where it stays together and some machine suits it."""
+    specs = {each.service.name: each.wanted for each in goals if each.wanted is not None}
+    if not (together := _together(record, specs.values())):
+        return list(goals)
+    wanted = Wanted(services=specs, external=frozenset(record.external), together=together)
+    try:
+        machines = scheduled(cluster, wanted, {each.service.name: each.service for each in goals}).machines
+    except (NoMachine, VolumeRefused):
+        return list(goals)  # each service then says by itself why no machine takes it
+    return [dataclasses.replace(each, machines=machines.get(each.service.name)) for each in goals]
+
+
 def _missing(said: deployments.Goal, state: GoalState | None, owner: Stored[Any] | None) -> str:
     """An owner that somebody deleted although a deployment has it, as text."""
     kept = state is not None and state.phase == "taken" and turned(said, state) is not None
@@ -280,4 +300,5 @@ def container(place: Place, pod: PodState, spec: ServiceSpec | None, mine: Judge
         available=pod.healthy if mine is None else pod.available,
         proven=mine is not None and mine.verdict == "proven",
         failed=mine.reason if mine is not None and mine.verdict == "failed" else "",
+        refused=mine.reason if mine is not None and mine.verdict == "unproven" else "",
     )

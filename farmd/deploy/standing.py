@@ -16,7 +16,7 @@ class Container:
     ``running``: nobody says that it ended, or it is ``done`` for good and well. ``failing``: it runs and does
     not pass. ``available``: as ``farmd.pods.state`` has it. ``mine``: placed by the deployment that plans,
     on its present turn; then it is ``proven``, has ``failed`` for a reason, or has yet to show which
-    (``farmd.deploy.gate``).
+    (``farmd.deploy.gate``); ``refused`` is why its agent does not start it.
     """
 
     place: Place
@@ -28,6 +28,7 @@ class Container:
     available: bool = False
     proven: bool = False
     failed: str = ""
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,9 +30,10 @@ from farmd.deploy.placing import request_of
 from farmd.deploy.plan import eval_container_spec_change
 from farmd.deploy.standing import Container, Service
 from scheduler.cluster import ClusterState
+from scheduler.feasibility import port_text
 from scheduler.model import Request
 from scheduler.rulesets import Machines
-from store.manifests import asked
+from store.manifests import PORT_RESOURCE, asked
 
 
 class Strategy(Protocol):
@@ -70,7 +71,7 @@ class RollingStrategy:
     ) -> Plan:
         """As ``Strategy``."""
         standing = service or Service(id=self.new_id, name=spec.name, mode=spec.mode)
-        request = request_of(spec, standing.id)
+        request = request_of(spec, standing.id, near=machines is None)
         planner = _Planner(state, standing, spec, self._status(spec), machines, request)
         planner.choose()
         (planner.everywhere if spec.mode == "global" else planner.replicated)()
@@ -159,7 +160,8 @@ class _Planner:
             places = self.state.best(self.request, self.eligible, self.spec.replicas - planned)
             planned += sum(map(self._run, places))
         if planned < self.spec.replicas:
-            self.short.append(f"{self.spec.replicas - planned} of {self.spec.replicas} pods find no machine")
+            missing = f"{self.spec.replicas - planned} of {self.spec.replicas} pods"
+            self.short.append(f"{missing} find no machine{self._lacking()}")
         failing = {pod.place for pod in self.service.containers if pod.failing}
         self.changes.sort(key=lambda each: getattr(each, "place", None) not in failing)
         self._remove([pod for pods in self.left.values() for pod in pods])
@@ -241,6 +243,19 @@ class _Planner:
         if spec.replicas <= 1 and spec.mounted():
             return "stop-first", f"one volume for both, {spec.mounted()[0].volume_name}"
         return "start-first", ""
+
+    def _lacking(self) -> str:
+        """What the first machine with too little room lacks; other services of the plan may have taken it."""
+        for machine in self.state.listed(self.eligible):
+            for name, amount in self.amounts.items():
+                if self.state.room(machine, {name: amount}) < 1:
+                    what = (
+                        f"{port_text(name)} is taken"
+                        if name.startswith(PORT_RESOURCE)
+                        else f"too little {name}"
+                    )
+                    return f": {machine}: {what}"
+        return ""
 
     def _remove(self, pods: list[Container]) -> None:
         leaving = sorted([*pods, *self.gone], key=lambda pod: (not pod.failing, pod.place))

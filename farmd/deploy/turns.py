@@ -84,7 +84,7 @@ async def take(context: Context, reading: Reading, sight: Sight) -> Writes:
         if joining:
             writes.append(records.services(context).replace(service, joined))
         return writes if standing is None else await _taken(context, reading, sight, standing, {}, writes)
-    fields = owners.wishes(goal, sight.version, sight.manifest)
+    fields = owners.wishes(goal, sight.version, sight.manifest, record.project)
     named = replace(joined, active=[goal.owner], port=records.port_of(service.record, sight.manifest))
     writes.append(records.services(context).replace(service, named))
     if standing is not None:
@@ -120,7 +120,7 @@ async def _taken(
     lock = context.keys.mutation_lock(sight.family, found.id)
     if (entry := await context.client.read(lock)) is not None:
         raise TurnRefused(f"{sight.said.owner} is locked by {holder_told(Holder.parse(entry.value))}")
-    needs = [*found.needs, *(need for need in owners.NEEDS if need not in found.needs)]
+    needs = list(dict.fromkeys([*found.needs, *fields.get("needs", owners.NEEDS)]))
     fields = {**fields, **owners.taken(found, record.id), "needs": needs}
     return [*writes, operations.check_not_exists(lock), records.rewritten(context, sight, standing, **fields)]
 
@@ -155,7 +155,7 @@ async def back(context: Context, reading: Reading, sight: Sight, why: str, faile
     standing, version = await records.owner(context, sight), turned(goal, state)
     if standing is None:
         return writes
-    fields = await _wishes(context, goal, version)
+    fields = await _wishes(context, reading, goal, version)
     return [*writes, records.rewritten(context, sight, standing, **fields)]
 
 
@@ -177,7 +177,7 @@ async def take_back(context: Context, reading: Reading, sight: Sight, why: str) 
     version, standing = turned(goal, taken), await records.owner(context, sight)
     if standing is None:
         raise TurnRefused(f"{goal.owner} is gone")
-    fields = await _wishes(context, goal, version)
+    fields = await _wishes(context, reading, goal, version)
     writes: Writes = [
         noted_goal(context, record.id, goal.service, taken, halted="", failed=""),
         records.services(context).replace(service, joined),
@@ -185,11 +185,12 @@ async def take_back(context: Context, reading: Reading, sight: Sight, why: str) 
     return await _taken(context, reading, sight, standing, fields, writes)
 
 
-async def _wishes(context: Context, goal: Goal, version: Version | None) -> dict[str, Any]:
+async def _wishes(context: Context, reading: Reading, goal: Goal, version: Version | None) -> dict[str, Any]:
     """What the owner of a service's pods becomes for a version; for none it stays as it is."""
     if version is None:
         return {}
-    return owners.wishes(goal, version, await context.manifests.get(version.manifest))
+    manifest = await context.manifests.get(version.manifest)
+    return owners.wishes(goal, version, manifest, reading.stored.record.project)
 
 
 # -- release ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from farmd.deploy.model import ServiceSpec, VolumeMount, VolumeSpec
 from farmd.deploy.project import Wanted
 from farmd.doctor import fixes
 from farmd.doctor.examine import examine
+from farmd.nodes import commands as nodes
 from store import codec
 from store.services import Service
 from tests.stateful.deploying import BAD, FIRST, SECOND, Deploying, spec
@@ -49,6 +50,24 @@ def test_what_stands_together_stands_on_one_machine(deploying: Deploying) -> Non
     assert {node for node, _ in deploying.pods("db")} == {node for node, _ in deploying.pods()}
     deploying.ended(ask(deploying, spec("db", replicas=1), spec(image=SECOND, replicas=1), together="shop"))
     assert {node for node, _ in deploying.pods("db")} == {node for node, _ in deploying.pods()}
+
+
+@pytest.mark.parametrize("trouble", ["drained", "lost"])
+def test_what_stays_together_moves_together(deploying: Deploying, trouble: str) -> None:
+    scene = deploying.scene
+    services = [spec(name, replicas=1) for name in ("db", "api", "web")]
+    deploying.ended(ask(deploying, *services, together="shop"))
+
+    def machines() -> set[str]:
+        return {node for each in services for node, _ in deploying.pods(each.name)}
+
+    (left,) = machines()
+    if trouble == "drained":
+        assert scene.ask(lambda: nodes.drain(scene.call, left, 3600.0)) is not None
+    else:
+        scene.run(scene.agents[left].die(at_once=True))
+    deploying.until(lambda: left not in machines() and all(deploying.serving(s.name) for s in services))
+    assert len(machines()) == 1
 
 
 @pytest.mark.parametrize("image", [FIRST, SECOND, BAD], ids=["as it was", "another version", "a bad version"])

@@ -13,7 +13,7 @@ from farmd.agent.runtimes.port import Launch
 from store import images, registries
 from store.containers import Mount
 from store.manifests import Manifest
-from store.variables import RESULT
+from store.variables import RESULT, words
 
 NODE = "farmd.node"
 NO_FILES: Mapping[str, Path] = {}
@@ -98,7 +98,7 @@ def create_body(
     }
     body: dict[str, Any] = {
         "Image": container.image,
-        "Cmd": [*manifest.command, *manifest.args] or None,
+        "Cmd": words([*manifest.command, *manifest.args], variables) or None,
         "Entrypoint": container.entrypoint or None,
         "Env": [f"{name}={value}" for name, value in variables.items()],
         "User": manifest.user,

@@ -21,6 +21,7 @@ from farmd.agent.model import LOST, Identity
 from farmd.agent.runtimes import start_files
 from farmd.agent.runtimes.port import Busy, Ended, Launch, Silent
 from farmd.agent.state import StateDirectory
+from store import variables
 from store.manifests import Manifest
 from store.ports import Clock
 from store.process import boot_id
@@ -88,6 +89,7 @@ class Shims:
 
     def _spec(self, launch: Launch, found: Account | None) -> dict[str, object]:
         manifest = launch.manifest
+        env = self._environment(manifest, launch.instance, launch.ports, launch.start)
         default = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
         return {
             "runtime": self.name,
@@ -97,8 +99,8 @@ class Shims:
             "started": launch.started,
             "restart": launch.restart,
             "ports": dict(launch.ports),
-            "argv": [*manifest.command, *manifest.args],
-            "env": self._environment(manifest, launch.instance, launch.ports, launch.start),
+            "argv": variables.words([*manifest.command, *manifest.args], env),
+            "env": env,
             "cwd": self._folder(manifest, launch.instance),
             "user": None if found is None else (found.uid, found.gid, list(found.groups)),
             "limits": limits(manifest),

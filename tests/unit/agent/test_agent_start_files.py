@@ -15,6 +15,7 @@ from farmd.agent.runtimes.port import Launch
 from store.containers import Container
 from store.manifests import Manifest, Restart
 from store.peers import Peer, document
+from store.variables import words
 
 JOB = Manifest(id="job", command=["x"], restart=Restart(policy="never"))
 
@@ -88,6 +89,13 @@ def test_a_start_is_told_its_variables_and_its_peers_in_two_forms(tmp_path: Path
     assert [each["rank"] for each in named] == [0, 1, 2]
     assert named[0] == {"type": "worker", "index": 0, "rank": 0, "address": "10.0.0.a", "ports": {"job": 9}}
     assert Path(told["FARMD_HOSTFILE"]).read_text() == "10.0.0.a slots=1\n10.0.0.b slots=2\n"
+
+
+def test_a_command_gets_the_values_of_farmds_variables() -> None:
+    values = {"FARMD_PORT_HTTP": "8080"}
+    assert words(["serve", "--port=${FARMD_PORT_HTTP}", "${FARMD_NO}", "$HOME"], values) == [
+        "serve", "--port=8080", "${FARMD_NO}", "$HOME",
+    ]  # fmt: skip
 
 
 def test_a_manifest_may_speak_of_farmds_variables_and_cannot_set_them() -> None:

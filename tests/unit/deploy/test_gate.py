@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from farmd.deploy.attempts import gate_of
 from farmd.deploy.gate import Attempt, Gate, judge
+from store.manifests import Manifest, Restart
+from store.services import Version
 
 JOB = Gate(once=True)
 
@@ -20,7 +25,7 @@ JOB = Gate(once=True)
         (Gate(), Attempt(ends=1, code=1), "unproven", ""),
         (Gate(), Attempt(ends=2, code=1), "failed", "ended 2 times, the last time with code 1"),
         (Gate(), Attempt(ends=2, refused="no such file"), "failed", "did not start 2 times: no such file"),
-        (Gate(), Attempt(refused="no runtime", refused_for=29.0), "unproven", ""),
+        (Gate(), Attempt(refused="no runtime", refused_for=29.0), "unproven", "no runtime"),
         (
             Gate(),
             Attempt(refused="no runtime", refused_for=30.0),
@@ -37,6 +42,12 @@ JOB = Gate(once=True)
 )
 def test_a_pod_proves_itself_or_fails(gate: Gate, attempt: Attempt, verdict: str, why: str) -> None:
     assert judge(gate, attempt) == (verdict, why)
+
+
+@pytest.mark.parametrize(("policy", "once"), [("never", True), ("on-failure", True), ("always", False)])
+def test_a_good_end_is_good_where_no_start_follows_it(policy: Any, once: bool) -> None:
+    manifest = Manifest(id="migrate", command=["x"], restart=Restart(policy=policy))
+    assert gate_of(manifest, Version(manifest="-")).once == once
 
 
 @pytest.mark.parametrize(

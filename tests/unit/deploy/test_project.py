@@ -36,18 +36,32 @@ def wants(*specs: ServiceSpec, together: str = "") -> Wanted:
     return Wanted(services={each.name: each for each in specs}, together=together)
 
 
-def test_a_project_that_stands_together_is_bound_to_its_machine_and_waits_for_it() -> None:
+def runs(plan: ProjectPlan) -> list[str]:
+    operations = [each for service in plan.services for each in service.operations]
+    return [each.machine for each in operations if isinstance(each, RunContainerOperation)]
+
+
+def test_a_project_that_stays_together_comes_to_one_machine_and_is_bound_to_none() -> None:
     plan = planned(wants(spec("db"), spec("web"), together="shop"))
-    machines = {name: each.placement.machines for name, each in plan.specs.items()}
-    assert machines["db"] == machines["web"]
-    assert len(machines["db"]) == 1
-    assert {each.on_lost for each in plan.specs.values()} == {"wait"}
+    assert len(runs(plan)) == 2
+    assert len(set(runs(plan))) == 1
+    assert {each.on_lost for each in plan.specs.values()} == {"replace"}
+    assert [each.placement.machines for each in plan.specs.values()] == [[], []]
+    assert {each.placement.pod_affinity[0].selector for each in plan.specs.values()} == {"project=shop"}
+
+
+def test_a_project_with_a_volume_waits_for_its_machine_unless_its_files_say_otherwise() -> None:
+    db, web = spec("db", volume="data"), spec("web")
+    plan = planned(wants(db, web, changed(web, name="api", on_lost="replace"), together="shop"))
+    assert {name: each.on_lost for name, each in plan.specs.items()} == {
+        "api": "replace", "db": "wait", "web": "wait",
+    }  # fmt: skip
 
 
 def test_a_project_that_stands_together_is_up_to_date_the_next_time() -> None:
     wanted = wants(spec("db"), spec("web"), together="shop")
     first = planned(wanted)
-    there = [standing(each, *each.placement.machines) for each in first.specs.values()]
+    there = [standing(each, *set(runs(first))) for each in first.specs.values()]
     assert planned(wanted, *there).empty
 
 
@@ -55,7 +69,7 @@ def test_a_project_whose_machine_is_lost_is_given_another_one() -> None:
     wanted = wants(spec("db"), spec("web"), together="shop")
     there = [standing(each, "C") for each in planned(wanted, standing(spec("db"), "C")).specs.values()]
     plan = planned(wanted, *there, machines="A B C!")
-    (machine,) = plan.specs["db"].placement.machines
+    (machine,) = set(runs(plan))
     assert machine in {"A", "B"}
     steps = [[str(each) for each in service.operations] for service in plan.services]
     assert steps == [[f"run 1{name} on {machine}", f"remove C/{name}~0"] for name in ("db", "web")]
@@ -64,7 +78,7 @@ def test_a_project_whose_machine_is_lost_is_given_another_one() -> None:
 def test_one_service_of_a_project_follows_those_that_are_not_deployed_now() -> None:
     wanted = wants(spec("web"), together="shop")
     plan = planned(wanted, standing(spec("db"), "C"))
-    assert plan.specs["web"].placement.machines == ["C"]
+    assert runs(plan) == ["C"]
     assert "db" not in plan.standing
 
 
