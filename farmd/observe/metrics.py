@@ -97,6 +97,13 @@ def table() -> tuple[Metric, ...]:
             role="both",
         ),
         Metric(
+            "farmd_http_connections_closed_total",
+            "counter",
+            "Connections that this process ended: full (no room for a new one), idle (made room for one),"
+            " slow (a request not sent in time), unread (an answer not read in time), handshake (no TLS).",
+            {"reason": ("full", "idle", "slow", "unread", "handshake")},
+        ),
+        Metric(
             "farmd_web_certificate_end_timestamp_seconds",
             "gauge",
             "When the first certificate of web.tls_cert ends, as it is served; 0 without TLS.",

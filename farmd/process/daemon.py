@@ -31,7 +31,6 @@ from farmd.process.memory import return_large_blocks
 from farmd.process.sdnotify import Notifier
 from farmd.process.services import Built, Dependencies
 from farmd.process.start import START_SECONDS, collect_rarely, pause_collection
-from farmd.process.unhandled import log_unhandled
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 from farmd.web import tls
 from farmd.web.app import Subject, build_app
@@ -108,7 +107,6 @@ async def _live(
 ) -> bool:
     config, clock, registry = loaded.config, SystemClock(), CollectorRegistry()
     asyncio.get_running_loop().call_later(START_SECONDS, collect_rarely)
-    log_unhandled(asyncio.get_running_loop(), clock)
     ProcessCollector(registry=registry)
     metrics = Metrics(registry, role)
     metrics.set("farmd_build_info", 1, version=VERSION)
@@ -174,7 +172,7 @@ async def _serve(
     section = dependencies.config.web
     async with (
         lifecycle.signals(dependencies.life),
-        serving(app, sock, section.port_file, encrypted),
+        serving(app, sock, dependencies.recorder, section.port_file, encrypted),
     ):
         dependencies.life.notifier.ready(dependencies.life.waiting_for)
         return await lifecycle.run(built.service, dependencies.life)

@@ -6,6 +6,7 @@ No route changes anything. ``/health`` answers 503 if a loop is stalled: then re
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from farmd.observe.progress import Progress
 
 log = structlog.get_logger()
+
+LARGEST_BODY = 64 * 1024
+BODY_SECONDS = 10.0
+SCRAPE_PAUSES = 4.0
+"""After metrics were made, they are good for so many times as long as it took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +41,12 @@ class Subject:
 
 def build_app(subject: Subject) -> web.Application:
     """Build the application; an agent adds its own routes before it is served."""
-    app = web.Application(middlewares=[errors_as_json], client_max_size=1024 * 1024)
+    app = web.Application(middlewares=[errors_as_json, body_in_time], client_max_size=LARGEST_BODY)
     app.on_response_prepare.append(_headers)
+    scrape = Scrape(subject)
 
     async def metrics(_request: web.Request) -> web.Response:
-        subject.publish()
-        body = generate_latest(subject.registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=await scrape.body(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def health(_request: web.Request) -> web.Response:
         stalled = subject.progress.stalled()
@@ -67,6 +72,50 @@ def build_app(subject: Subject) -> web.Application:
     app.router.add_get("/ready", ready)
     app.router.add_get("/v1/status", status)
     return app
+
+
+class Scrape:
+    """All metrics as text, made off the event loop, by one request for all that ask meanwhile.
+
+    Anybody may ask for them, so making them takes no more than a part of the processor.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._one = asyncio.Lock()
+        self._made = b""
+        self._good_until = float("-inf")
+
+    async def body(self) -> bytes:
+        """The metrics as they are now, or were a moment ago."""
+        async with self._one:
+            now = asyncio.get_running_loop().time
+            began = now()
+            if began >= self._good_until:
+                self._subject.publish()
+                self._made = await asyncio.to_thread(generate_latest, self._subject.registry)
+                self._good_until = now() + (now() - began) * SCRAPE_PAUSES
+            return self._made
+
+
+@web.middleware
+async def body_in_time(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Read the body of a request that may have one before it is handled: small, soon, and not packed."""
+    known = request.match_info.http_exception is None
+    if known and request.body_exists and request.method not in {"GET", "HEAD"}:
+        if packed := request.headers.get("Content-Encoding", ""):
+            text = f"Content-Encoding: found {packed[:40]!r}, expected none"
+            raise web.HTTPUnsupportedMediaType(text=text)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                await request.read()
+        except TimeoutError as error:
+            raise web.HTTPRequestTimeout(
+                text=f"body: expected all of it within {BODY_SECONDS:g} s"
+            ) from error
+        except web.RequestPayloadError as error:
+            raise web.HTTPBadRequest(text="body: found one that does not end as it began") from error
+    return await handler(request)
 
 
 async def _headers(_: web.Request, answer: web.StreamResponse) -> None:

@@ -1,4 +1,4 @@
-"""Serves an application on one address, by default on loopback.
+"""Serves an application on one address, by default on loopback: farms and agents by the same rules.
 
 The socket is bound before all other parts are built: a port in use stops the process before it
 touches the store, and the presence record can contain the chosen port.
@@ -7,6 +7,7 @@ touches the store, and the presence record can contain the chosen port.
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
@@ -14,11 +15,17 @@ from pathlib import Path
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from farmd.web.connections import Connections
+from store.ports import Recorder
 
 log = structlog.get_logger()
 
 IDLE_SECONDS = 75.0
 """After so long a connection is closed that sends no request; a request may take as long as it wants."""
+LONGEST_LINE, MOST_HEADERS = 8190, 64
+"""Bytes of a request's first line, and of each of its headers."""
 
 
 class CannotListen(Exception):
@@ -44,24 +51,24 @@ def listening(bind: str, port: int) -> Iterator[socket.socket]:
 
 @contextlib.asynccontextmanager
 async def serving(
-    app: web.Application, sock: socket.socket, port_file: str = "", tls: ssl.SSLContext | None = None
+    app: web.Application,
+    sock: socket.socket,
+    recorder: Recorder,
+    port_file: str = "",
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[None]:
     """Serve until the block ends, with TLS or without.
 
     ``port_file`` gets the port once the server listens, so a process that waits for the file can connect.
     """
-    # A request whose client hung up is cancelled, or it would wait on for nobody.
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        handle_signals=False,
-        shutdown_timeout=1.0,
-        handler_cancellation=True,
-        keepalive_timeout=IDLE_SECONDS,
-    )
+    logging.getLogger("aiohttp.server").addFilter(_ours)
+    connections = Connections(sock, tls, recorder)
+    app.middlewares.insert(0, connections.handled)
+    runner = _runner(app)
     await runner.setup()
+    assert runner.server is not None
     try:
-        await web.SockSite(runner, sock, ssl_context=tls).start()
+        connections.start(runner.server)
         address, port = sock.getsockname()[:2]
         log.info("web.listening", address=address, port=port, tls=tls is not None)
         if port_file:
@@ -70,7 +77,36 @@ async def serving(
     finally:
         if port_file:
             remove(Path(port_file))
+        connections.stop()
         await runner.cleanup()
+        connections.drop_all()
+
+
+def _runner(app: web.Application) -> web.AppRunner:
+    """What speaks HTTP. A peer without a credential may cost it little, whatever it sends.
+
+    A body is unpacked for no route, also not one that no route reads: a megabyte of gzip can become a
+    gigabyte. A connection ends after a request whose body nobody wanted. A request whose client hung up is
+    cancelled, because its answer would be for nobody.
+    """
+    return web.AppRunner(
+        app,
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=1.0,
+        handler_cancellation=True,
+        keepalive_timeout=IDLE_SECONDS,
+        lingering_time=0,
+        auto_decompress=False,
+        max_line_size=LONGEST_LINE,
+        max_field_size=LONGEST_LINE,
+        max_headers=MOST_HEADERS,
+    )
+
+
+def _ours(record: logging.LogRecord) -> bool:
+    """Whether a line of aiohttp's log tells of a fault of this process, and not of bytes that are no HTTP."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def _announce(path: Path, port: int) -> None:

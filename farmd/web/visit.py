@@ -20,6 +20,7 @@ from store.errors import AccessDenied, Ambiguous, Conflict, InputInvalid, Locked
 log = structlog.get_logger()
 
 API = "/v1/"
+FORM = "application/x-www-form-urlencoded"
 STATUSES: dict[type[StoreError], int] = {
     InputInvalid: 400,
     Ambiguous: 400,
@@ -54,9 +55,11 @@ class Visit:
         Raises:
             HTTPBadRequest: the body is no form.
         """
+        if self.request.content_type != FORM:
+            raise web.HTTPUnsupportedMediaType(text=f"Content-Type: expected {FORM}")
         try:
             return {name: str(value) for name, value in (await self.request.post()).items()}
-        except (LookupError, ValueError) as error:  # an unknown charset, other bytes, no boundary
+        except (LookupError, ValueError) as error:  # an unknown charset, other bytes
             raise web.HTTPBadRequest(text="body: expected a form") from error
 
     def form_key(self) -> str:

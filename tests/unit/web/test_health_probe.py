@@ -14,6 +14,7 @@ from farmd.observe.recorder import Metrics
 from farmd.web.app import Subject, build_app
 from farmd.web.probe import Unhealthy, ask
 from farmd.web.server import listening, serving
+from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock
 
 
@@ -24,7 +25,7 @@ async def face(bind: str):
     progress = Progress(clock, Metrics(registry))
     subject = Subject(registry, progress, lacks=lambda: "", status=dict, publish=lambda: None)
     with listening(bind, 0) as sock:
-        async with serving(build_app(subject), sock):
+        async with serving(build_app(subject), sock, CountingRecorder()):
             yield sock.getsockname()[1], progress, clock
 
 

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from farmd.web import server
+from tests.recorders import CountingRecorder
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ async def address(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[int, a
     app = web.Application()
     app.router.add_get("/slow", slow)
     with server.listening("127.0.0.1", 0) as sock:
-        async with server.serving(app, sock):
+        async with server.serving(app, sock, CountingRecorder()):
             yield sock.getsockname()[1], answered
 
 

@@ -17,6 +17,7 @@ from farmd.web.server import listening, serving
 from farmd.web.services import INDEX_HEADER, add_routes
 from store.errors import NotFound
 from store.services import Service
+from tests.recorders import CountingRecorder
 
 WEB = Service(id="ab12", name="web", port="http", active=["rcs/00aa"])
 FOUND = Answer(WEB, (Endpoint("n1", "web~0", "rcs/00aa", "10.0.0.1", 20001),), 7)
@@ -52,7 +53,7 @@ async def farm(board: Scripted | None) -> AsyncIterator[tuple[aiohttp.ClientSess
     app = web.Application(middlewares=[errors_as_json])
     add_routes(app, lambda: board)  # type: ignore[arg-type, return-value]
     with listening("127.0.0.1", 0) as sock:
-        async with serving(app, sock), aiohttp.ClientSession() as http:
+        async with serving(app, sock, CountingRecorder()), aiohttp.ClientSession() as http:
             yield http, f"http://127.0.0.1:{sock.getsockname()[1]}/v1/services/web/endpoints"
 
 

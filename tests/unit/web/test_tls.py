@@ -83,7 +83,7 @@ async def served(section: WebSection) -> AsyncIterator[int]:
     app.router.add_get("/", who)
     app.router.add_get("/health", who)
     with listening("127.0.0.1", 0) as sock:
-        async with serving(app, sock, tls=tls.server_context(section, RECORDER)):
+        async with serving(app, sock, RECORDER, tls=tls.server_context(section, RECORDER)):
             yield sock.getsockname()[1]
 
 
