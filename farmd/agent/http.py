@@ -18,6 +18,8 @@ from store.ports import Clock
 from store.times import plain, rfc3339
 
 DEFAULT_LINES = 100
+MOST_READING, MOST_FOLLOWED = 2, 100
+"""Logs that are read at once, each in a thread, and logs that are followed."""
 LONGEST_SINCE = 12
 """Digits of a number of seconds."""
 _KNOWN = {"Farmd-Log-Times": "1"}
@@ -31,6 +33,8 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
     three are known; ``Farmd-Log-Gone`` is the time when the pod was removed.
     """
     closing = asyncio.Event()
+    reading = asyncio.Semaphore(MOST_READING)
+    followed = asyncio.Semaphore(MOST_FOLLOWED)
 
     async def pods(_: web.Request) -> web.Response:
         body = {"node": agent.config.node, "pods": plain(dict(sorted(agent.reality().items())))}
@@ -39,14 +43,19 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
     async def pod_logs(request: web.Request) -> web.StreamResponse:
         instance = request.match_info["instance"]
         directory, known = _log(agent, instance)
-        view = _View(directory, _choice(request, clock), _flag(request, "timestamps"), clock)
+        view = _View(directory, _choice(request, clock), _flag(request, "timestamps"), clock, reading)
         if _flag(request, "follow") and known is _KNOWN:
             if view.choice.previous:
                 raise web.HTTPBadRequest(
                     text="follow: found 1, expected 0: a previous start writes no more\n"
                 )
-            return await _stream(request, view, closing)
-        if (body := view.whole()) is None:
+            if followed.locked():
+                raise web.HTTPTooManyRequests(text=f"{MOST_FOLLOWED} logs are followed here already\n")
+            async with followed:
+                return await _stream(request, view, closing)
+        async with reading:
+            body = await asyncio.to_thread(view.whole)
+        if body is None:
             raise web.HTTPNotFound(text=f"{instance}: no output of a start before the last one is kept\n")
         return web.Response(body=body, content_type="text/plain", charset="utf-8", headers=known)
 
@@ -74,11 +83,23 @@ def _log(agent: Agent, instance: str) -> tuple[Path, dict[str, str]]:
 class _View:
     """What one request wants to see of an instance's output."""
 
-    def __init__(self, directory: Path, choice: log_lines.Choice, timestamps: bool, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        choice: log_lines.Choice,
+        timestamps: bool,
+        clock: Clock,
+        reading: asyncio.Semaphore,
+    ) -> None:
         self.directory = directory
         self.choice = choice
         self.timestamps = timestamps
         self.clock = clock
+        self._reading = reading
+
+    async def _old(self, until: int) -> bytes:
+        async with self._reading:
+            return await asyncio.to_thread(self.whole, until) or b""
 
     def whole(self, until: int | None = None) -> bytes | None:
         """The output, up to an offset in the current file; None: there was no start before the last one."""
@@ -91,18 +112,17 @@ class _View:
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The output and what follows, with the times of reading where times are wanted."""
-        found = logs.follow(self.directory, self.choice.last, self.clock, lambda end: self.whole(end) or b"")
-        old, rest = True, b""
+        found = logs.follow(self.directory, self.choice.last, self.clock, self._old)
+        old, ended = True, True
         try:
             async for piece in found:
                 if old or not self.timestamps or not piece:
                     old = old and not piece
+                    ended = piece.endswith(b"\n") if piece else ended
                     yield piece
                     continue
-                *whole, rest = (rest + piece).split(b"\n")
-                yield b"".join(log_lines.stamped(self.clock.now(), line + b"\n") for line in whole)
-            if rest:
-                yield log_lines.stamped(self.clock.now(), rest)
+                yield log_lines.stamped_all(self.clock.now(), piece, begins=ended)
+                ended = piece.endswith(b"\n")
         finally:
             await found.aclose()
 

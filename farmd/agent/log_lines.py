@@ -7,18 +7,17 @@ of shims of an earlier version has no marks: its time and its start are unknown.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from farmd.agent.logs import MAX_TAIL_BYTES, files
+from farmd.agent.logs import MAX_TAIL_BYTES, files, last_lines
 from farmd.agent.shim import LOG, MARKS
 from store.times import rfc3339
 
-_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+MAX_MARK_BYTES = 1024 * 1024
 
 
 class Mark(NamedTuple):
@@ -49,19 +48,21 @@ class Choice(NamedTuple):
 
 
 def chosen(directory: Path, choice: Choice, until: int | None = None) -> list[Line] | None:
-    """The lines that are wanted, up to an offset in the current file; None: there is no previous start."""
-    lines: list[Line] = []
-    starts: dict[str, None] = {}
-    for found, marks in reversed(_parts(directory, until)):
-        lines += found
-        starts |= dict.fromkeys(mark.start for mark in marks)
+    """The lines that are wanted, up to an offset in the current file; None: there is no previous start.
+
+    However many lines a file has, no more of them are made than are wanted.
+    """
+    parts = list(_parts(directory, until))
+    start = None
     if choice.previous:
+        starts = list({mark.start: None for part in reversed(parts) for mark in part.marks})
         if len(starts) < 2:
             return None
-        before = list(starts)[-2]
-        lines = [line for line in lines if line.start == before]
-    lines = [line for line in lines if line.at >= choice.since]
-    return lines[-choice.last :] if choice.last else []
+        start = starts[-2]
+    lines: list[Line] = []
+    for part in parts:
+        lines = _last(part, choice.last - len(lines), start) + lines
+    return [line for line in lines if line.at >= choice.since]
 
 
 def stamped(at: float, text: bytes) -> bytes:
@@ -69,9 +70,23 @@ def stamped(at: float, text: bytes) -> bytes:
     return (rfc3339(at) if at else "-").encode() + b" " + text
 
 
-def _parts(directory: Path, until: int | None) -> list[tuple[list[Line], list[Mark]]]:
-    """The lines and the marks of each file, newest first."""
-    parts, room = [], MAX_TAIL_BYTES
+def stamped_all(at: float, text: bytes, *, begins: bool) -> bytes:
+    """Output of one time, each line with that time; ``begins``: its first byte begins a line."""
+    stamp, lines = stamped(at, b""), text.removesuffix(b"\n")
+    return (stamp if begins else b"") + lines.replace(b"\n", b"\n" + stamp) + text[len(lines) :]
+
+
+class _Part(NamedTuple):
+    """The end of one file: ``data`` from the offset ``base`` on, and its marks."""
+
+    data: bytes
+    base: int
+    marks: list[Mark]
+
+
+def _parts(directory: Path, until: int | None) -> Iterator[_Part]:
+    """The end of the output, file by file, newest first."""
+    room, room_for_marks = MAX_TAIL_BYTES, MAX_MARK_BYTES
     for path in files(directory):
         try:
             with path.open("rb") as file:
@@ -81,40 +96,53 @@ def _parts(directory: Path, until: int | None) -> list[tuple[list[Line], list[Ma
                 data = file.read(end - base)
         except FileNotFoundError:
             continue  # rotated away between listing and reading
-        marks = _marks(path)
+        text = _marks(path, room_for_marks)
+        room_for_marks -= len(text)
         if base and (cut := data.find(b"\n") + 1):
             data, base = data[cut:], base + cut
-        parts.append((_lines(data, base, marks), marks))
+        yield _Part(data, base, _parsed(text))
         room -= len(data)
         if room <= 0:
             break
-    return parts
 
 
-def _lines(data: bytes, base: int, marks: Sequence[Mark]) -> list[Line]:
+def _last(part: _Part, count: int, start: str | None) -> list[Line]:
+    """The last lines of a file, or of one start in it."""
+    data, base, marks = part
     offsets = [mark.offset for mark in marks]
     # A start begins a line, even where the one before it left one unfinished.
     begins = [after.offset for before, after in pairwise(marks) if after.start != before.start]
     bounds = [base, *(offset for offset in begins if base < offset < base + len(data)), base + len(data)]
-    found = []
-    for first, last in pairwise(bounds):
-        position = first
-        for text in _LINE.findall(data, first - base, last - base):
-            place = bisect_right(offsets, position) - 1
-            known = marks[place] if place >= 0 else Mark(0, 0.0, "")
+    found: list[Line] = []
+    for high, low in pairwise(reversed(bounds)):
+        if start is not None and _mark_at(marks, offsets, low).start != start:
+            continue
+        for position, text in last_lines(data, high - base, low - base, count - len(found)):
+            known = _mark_at(marks, offsets, base + position)
             found.append(Line(known.at, known.start, text))
-            position += len(text)
-    return found
+    return found[::-1]
 
 
-def _marks(log: Path) -> list[Mark]:
-    """The marks of one file; an incomplete one (after a crash) is left out."""
+def _mark_at(marks: Sequence[Mark], offsets: Sequence[int], position: int) -> Mark:
+    place = bisect_right(offsets, position) - 1
+    return marks[place] if place >= 0 else Mark(0, 0.0, "")
+
+
+def _marks(log: Path, room: int) -> bytes:
+    """The end of the marks of one file."""
     try:
-        text = log.with_name(log.name.replace(LOG, MARKS, 1)).read_text(encoding="ascii", errors="replace")
+        with log.with_name(log.name.replace(LOG, MARKS, 1)).open("rb") as file:
+            base = max(0, file.seek(0, 2) - room)
+            file.seek(base)
+            return file.read(room)
     except FileNotFoundError:
-        return []
+        return b""
+
+
+def _parsed(text: bytes) -> list[Mark]:
+    """Marks; an incomplete one (after a crash, or where reading began) is left out."""
     found = []
-    for line in text.splitlines():
+    for line in text.decode("ascii", "replace").splitlines():
         try:
             offset, at, start = line.split(" ")
             found.append(Mark(int(offset), float(at), start))

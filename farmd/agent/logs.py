@@ -6,8 +6,10 @@ the file's inode. Reading is bounded: the last lines are read from the end of th
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,7 +32,7 @@ def tail(directory: Path, lines: int) -> bytes:
 
 
 async def follow(
-    directory: Path, lines: int, clock: Clock, first: Callable[[int], bytes] | None = None
+    directory: Path, lines: int, clock: Clock, first: Callable[[int], Awaitable[bytes]] | None = None
 ) -> AsyncGenerator[bytes, None]:
     """The last lines, then all further output, across rotations, until the pod is gone.
 
@@ -39,7 +41,10 @@ async def follow(
     """
     file = _open(directory / LOG)
     if file is not None:
-        yield _tail(directory, lines, file) if first is None else first(file.seek(0, os.SEEK_END))
+        if first is None:
+            yield await asyncio.to_thread(_tail, directory, lines, file)
+        else:
+            yield await first(file.seek(0, os.SEEK_END))
     try:
         while directory.exists():  # noqa: ASYNC240 - a look at a local directory
             if file is None:
@@ -48,6 +53,7 @@ async def follow(
                     continue
             elif data := file.read(CHUNK):
                 yield data
+                await clock.sleep(0)  # also where the reader takes all at once, others have their turn
                 continue
             elif _replaced(file, directory / LOG):
                 # The old file still has the output between the last read and the rotation.
@@ -102,17 +108,26 @@ def _older(directory: Path) -> list[Path]:
 def _end_of(file: BinaryIO, lines: int, room: int) -> bytes:
     """The last lines of one file, whose position is then at its end."""
     end = position = file.seek(0, os.SEEK_END)
-    data = b""
-    while lines > 0 and position > 0 and len(data) < room and data.count(b"\n", 0, -1) < lines:
+    chunks: deque[bytes] = deque()
+    ends = 0
+    while lines > 0 and position > 0 and end - position < room and ends <= lines:
         step = min(CHUNK, position)
         position -= step
         file.seek(position)
-        data = file.read(step) + data
+        chunks.appendleft(file.read(step))
+        ends += chunks[0].count(b"\n")
     file.seek(end)
-    if lines <= 0:
-        return b""
-    parts = data.split(b"\n")
-    return b"\n".join(parts[-lines - (parts[-1] == b"") :])
+    data = b"".join(chunks)
+    return data[min((at for at, _ in last_lines(data, len(data), 0, lines)), default=len(data)) :]
+
+
+def last_lines(data: bytes, end: int, begin: int, count: int) -> Iterator[tuple[int, bytes]]:
+    """The last lines between two offsets with their own offsets, the last one first."""
+    while end > begin and count > 0:
+        at = data.rfind(b"\n", begin, end - 1)
+        start = begin if at < 0 else at + 1
+        yield start, data[start:end]
+        end, count = start, count - 1
 
 
 def _count(data: bytes) -> int:

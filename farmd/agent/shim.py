@@ -35,6 +35,8 @@ IDENTITY = "process.json"
 EXITS = "exits.jsonl"
 LOG = "current.log"
 MARKS = "current.marks"
+MARKS_BYTES = 32768
+"""For each so many bytes of marks there is one second more between two of them."""
 CHUNK = 65536
 BLANK_LINE = b"\n" + b" " * 126 + b"\n"
 PR_SET_CHILD_SUBREAPER = 36
@@ -44,7 +46,7 @@ class Log:
     """Appends to ``current.log`` and renames it to ``current.log.1``, ``.2``, … when it is full.
 
     If the disk fails, lines are lost and a later line says so; the workload is never blocked or ended.
-    Beside each file, a file of marks says at most once a second at which time and in which start its output
+    Beside each file, a file of marks says, once a second at most, at which time and in which start its output
     was written. Without room for marks, only these times are lost.
     """
 
@@ -53,6 +55,7 @@ class Log:
         self.marks = directory + "/" + MARKS
         self.start = start
         self.marked = 0.0
+        self.marks_size = 0
         self.max_bytes = max_bytes
         self.keep = keep
         self.fd = -1
@@ -96,13 +99,16 @@ class Log:
     def mark(self) -> None:
         """Mark that what comes now is written now."""
         now = time.time()
-        if abs(now - self.marked) < 1:
+        # The more marks there are, the rarer they are: a log that grows by bytes must not have larger marks.
+        if abs(now - self.marked) < max(1.0, self.marks_size / MARKS_BYTES):
             return
         self.marked = now
         try:
+            line = f"{self.size} {now:.3f} {self.start}\n".encode()
             fd = os.open(self.marks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                write_all(fd, f"{self.size} {now:.3f} {self.start}\n".encode())
+                write_all(fd, line)
+                self.marks_size = os.fstat(fd).st_size
             finally:
                 os.close(fd)
         except OSError:
@@ -124,6 +130,7 @@ class Log:
 
     def _forget_marks(self) -> None:
         self.marked = 0.0
+        self.marks_size = 0
         if os.path.exists(self.marks):
             os.unlink(self.marks)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from farmd.agent import shim
-from farmd.agent.log_lines import Choice, Line, chosen, stamped
+from farmd.agent import logs, shim
+from farmd.agent.log_lines import Choice, Line, chosen, stamped, stamped_all
+from farmd.agent.logs import MAX_TAIL_BYTES
 
 
 def write(folder: Path, start: str, *output: tuple[float, str], max_bytes: int = 10_000) -> None:
@@ -88,3 +90,38 @@ def test_a_file_that_somebody_removed_takes_its_marks_with_it(tmp_path: Path) ->
     (tmp_path / shim.LOG).unlink()
     write(tmp_path, "b", (200.0, "two\n"))
     assert chosen(tmp_path, Choice(9)) == [Line(200.0, "b", b"two\n")]
+
+
+def test_no_more_lines_are_made_than_are_wanted_of_a_log_of_newlines(tmp_path: Path) -> None:
+    write(tmp_path, "a", (100.0, "first\n"), max_bytes=10_000_000)
+    write(tmp_path, "b", (101.0, "\n" * 9_000_000), max_bytes=10_000_000)
+    write(tmp_path, "c", (102.0, "last\n"), max_bytes=10_000_000)
+    tracemalloc.start()
+    for choice in (Choice(3), Choice(3, since=50.0), Choice(3, previous=True)):
+        found = chosen(tmp_path, choice)
+        assert found is not None
+        assert len(found) == 3
+    assert logs.tail(tmp_path, 3) == b"\n\nlast\n"
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 5 * MAX_TAIL_BYTES
+
+
+def test_marks_of_a_log_that_grows_by_bytes_stay_smaller_than_itself_and_are_read_from_their_end(
+    tmp_path: Path,
+) -> None:
+    log = shim.Log(str(tmp_path), 10_000_000, 3, "a")
+    with patch.object(shim.time, "time") as now:
+        for second in range(60_000):
+            now.return_value = 1000.0 + second
+            log.write(b"x\n")
+    assert (tmp_path / shim.MARKS).stat().st_size < 400_000
+    found = chosen(tmp_path, Choice(1))
+    assert found is not None
+    assert 1000.0 + 60_000 - found[0].at < 10
+
+
+def test_following_output_gets_the_time_of_its_first_byte_line_by_line() -> None:
+    at = stamped(1.0, b"")
+    assert stamped_all(1.0, b"a\nb", begins=True) == at + b"a\n" + at + b"b"
+    assert stamped_all(1.0, b"c\n\n", begins=False) == b"c\n" + at + b"\n"
