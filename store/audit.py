@@ -6,15 +6,20 @@ UTC hour, so pruning is one ``delete-tree`` an hour (R25).
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import msgspec
 
 from store import codec, operations
+from store.entry import Page, RawEntry
 from store.errors import RecordInvalid
 from store.keys import Keys
 from store.ports import Clock, Ids, KeyReader
 from store.times import Time
+
+FEW = 500
+"""Records that are decoded at once; more of them in a thread, so that nothing else waits for it."""
 
 
 class Audit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -124,18 +129,25 @@ class AuditReader:
             if len(found) >= limit or hour < earliest:
                 break
             if hour <= latest:
-                found += [record for record in await self._hour(hour) if wanted.fits(record)]
+                page = await self._client.list(self._keys.audit_hour(hour))
+                if len(page.items) <= FEW:
+                    found += self._matching(page, wanted)
+                else:
+                    found += await asyncio.to_thread(self._matching, page, wanted)
         return tuple(found[:limit])
 
-    async def _hour(self, hour: str) -> tuple[Audit, ...]:
-        page = await self._client.list(self._keys.audit_hour(hour))
+    def _matching(self, page: Page[RawEntry], wanted: Filter) -> list[Audit]:
+        """The records of an hour that match, newest first. An hour may have very many."""
         records = []
         # Records are never rewritten, so the order of their creation is that of the commits.
         for raw in sorted(page.items, key=lambda raw: raw.create_index, reverse=True):
             if not self._keys.is_audit_record(raw.key):
                 continue
             try:
-                records.append(codec.decode(Audit, raw.decoded(), raw.key))
+                record = codec.decode(Audit, raw.decoded(), raw.key)
             except RecordInvalid as error:
                 self.broken.append(error)
-        return tuple(records)
+            else:
+                if wanted.fits(record):
+                    records.append(record)
+        return records

@@ -32,7 +32,7 @@ async def listed(visit: Visit) -> web.StreamResponse:
             await _changed(visit, found, asked_wait(said.get("wait", f"{WAIT_SECONDS:g}")))
             reader(visit.site, visit.request)  # the token may have ended meanwhile
         version = found.bell.version
-        shown = paging.selected(found.lines(), asked, found.table([]).columns)
+        shown = await paging.found(found.lines(), asked, found.table([]).columns)
         table = found.table([line.row for line in shown.lines])
     body = {
         "items": [table.plain(row) for row in table.rows],
@@ -84,7 +84,7 @@ async def explained(visit: Visit) -> web.StreamResponse:
 
 async def audited(visit: Visit) -> web.StreamResponse:
     """``GET /v1/audit``."""
-    found = await audit.read(visit.site.farm, visit.request.query)
+    found = await audit.read(visit.site.farm, visit.site.audit.reading, visit.request.query)
     body = {"items": plain(found.records), "next": found.next, "broken": list(found.broken)}
     return _answer("AuditRecordList", body)
 

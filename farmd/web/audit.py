@@ -19,6 +19,8 @@ from store.watch import follow
 
 FIELDS = ("q", "item", "kind", "actor", "action")
 DAY, HOUR = 86_400.0, 3600.0
+MOST_READING = 2
+"""Searches at once: each holds the records of an hour."""
 
 
 class Found(NamedTuple):
@@ -30,10 +32,11 @@ class Found(NamedTuple):
     next: str
 
 
-async def read(farm: Farm, query: Mapping[str, str]) -> Found:
+async def read(farm: Farm, reading: asyncio.Semaphore, query: Mapping[str, str]) -> Found:
     """The records that a query asks for.
 
-    A search looks through a day of records at most, so that a rare word does not read the whole log.
+    A search looks through a day of records at most, so that a rare word does not read the whole log; the
+    others wait at ``reading`` meanwhile.
 
     Raises:
         InputInvalid: naming the parameter, what was found and what was expected.
@@ -52,7 +55,8 @@ async def read(farm: Farm, query: Mapping[str, str]) -> Found:
         until=before,
     )
     reader = AuditReader(farm.client, farm.keys)
-    found = (await reader.read(wanted, limit + skip + 1))[skip:]
+    async with reading:
+        found = (await reader.read(wanted, limit + skip + 1))[skip:]
     shown, broken = found[:limit], [error.message for error in reader.broken]
     if len(found) > limit:
         last = shown[-1].at
@@ -83,6 +87,10 @@ def _cursor(text: str) -> tuple[float, int]:
 
 class AuditBell(Source):
     """Rings when something was added to the audit log: it follows the keys of the present hour."""
+
+    def __init__(self, farm: Farm) -> None:
+        super().__init__(farm)
+        self.reading = asyncio.Semaphore(MOST_READING)
 
     def _run(self) -> Iterator[asyncio.Task[None]]:
         yield asyncio.create_task(self._follow(), name="web-audit")

@@ -63,7 +63,7 @@ async def listed(visit: Visit) -> web.StreamResponse:
     with found.looking():
         await found.ready()
         version = found.bell.version
-        shown = paging.selected(found.lines(), asked, found.table([]).columns)
+        shown = await paging.found(found.lines(), asked, found.table([]).columns)
         table = found.table([line.row for line in shown.lines])
     return visit.page(
         "list.html",
@@ -146,7 +146,7 @@ async def explained(visit: Visit) -> web.StreamResponse:
 async def audited(visit: Visit) -> web.StreamResponse:
     """``/audit``: what happened, newest first, searched."""
     query, version = visit.request.query, visit.site.audit.bell.version
-    found = await audit.read(visit.site.farm, query)
+    found = await audit.read(visit.site.farm, visit.site.audit.reading, query)
     return visit.page(
         "audit.html",
         title="Audit",

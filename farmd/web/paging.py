@@ -6,6 +6,7 @@ or went meanwhile.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import bisect
@@ -21,6 +22,7 @@ from store.errors import InputInvalid
 
 PAGE, LARGEST_PAGE = 100, 1000
 LONGEST_SEARCH = 200
+FEW = 500
 Key = tuple[int, float, str, str]
 
 
@@ -74,6 +76,13 @@ def limit(said: Mapping[str, str]) -> int:
         expected = f"a number from 1 to {LARGEST_PAGE}"
         raise InputInvalid(f"limit: found {found!r}, expected {expected}", field="limit")
     return int(found)
+
+
+async def found(lines: Sequence[Line], asked: Query, columns: Sequence[Column]) -> Selected:
+    """As ``selected``; of a long list in a thread, because searching and sorting it takes a while."""
+    if len(lines) <= FEW:
+        return selected(lines, asked, columns)
+    return await asyncio.to_thread(selected, lines, asked, columns)
 
 
 def selected(lines: Sequence[Line], asked: Query, columns: Sequence[Column]) -> Selected:
