@@ -102,6 +102,14 @@ def table() -> tuple[Metric, ...]:
             "Connections that this process ended: full (no room for a new one), idle (made room for one),"
             " slow (a request not sent in time), unread (an answer not read in time), handshake (no TLS).",
             {"reason": ("full", "idle", "slow", "unread", "handshake")},
+            role="both",
+        ),
+        Metric(
+            "farmd_sign_ins_refused_total",
+            "counter",
+            "Requests whose credential was refused: a token, or a one-time key.",
+            {"credential": ("token", "key")},
+            role="both",
         ),
         Metric(
             "farmd_web_certificate_end_timestamp_seconds",
