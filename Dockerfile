@@ -1,5 +1,5 @@
 # One image for farms, agents and farmctl. The project's tests do not build it: see docs/operations.md.
-ARG PYTHON=3.12-slim-bookworm
+ARG PYTHON=3.12.12-slim-bookworm
 
 FROM python:${PYTHON} AS build
 WORKDIR /src
@@ -7,13 +7,15 @@ RUN python -m venv /opt/farmd
 # The version, from git, is not in the image's sources: docker build --build-arg VERSION=1.2.0
 ARG VERSION=0.0.0
 ENV FARMD_BUILD_VERSION=${VERSION}
+COPY locks/deploy.txt locks/deploy.txt
+RUN /opt/farmd/bin/pip install --no-cache-dir --require-hashes -r locks/deploy.txt
 COPY pyproject.toml hatch_build.py README.md LICENSE CHANGELOG.md ./
 COPY store store
 COPY scheduler scheduler
 COPY alerting alerting
 COPY farmd farmd
 COPY docs/runbooks docs/runbooks
-RUN /opt/farmd/bin/pip install --no-cache-dir .
+RUN /opt/farmd/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:${PYTHON}
 LABEL org.opencontainers.image.title="farmd" \

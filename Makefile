@@ -11,12 +11,12 @@ bench: BUILT := etcd kube-apiserver
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv machine servers programs demo dev test test-all test-rest test-fast soak lint format install-systemd uninstall-systemd bench audit package clean compose-up compose-down
+.PHONY: help venv machine servers programs demo dev test test-all test-rest test-fast soak lint format install-systemd uninstall-systemd bench audit lock pin-images package clean compose-up compose-down
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
-venv: ## Set up .venv from pyproject.toml
+venv: ## Set up .venv from locks/test.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing: install python >= 3.11 (Debian: apt-get install python3 python3-venv)" >&2; exit 1; }
 	@$(PYTHON) .ci/venv.py
 
@@ -86,9 +86,16 @@ bench: servers programs ## The performance budget, one JSON line each, on a real
 	@$(PYTHON) .ci/venv.py bench
 	@$(BIN)/python -m bench
 
-audit: venv ## Known weaknesses of what the package asks for; needs PyPI itself, not a mirror
+audit: venv ## Known weaknesses of locks/deploy.txt; needs PyPI itself, not a mirror
 	@$(PYTHON) .ci/venv.py audit
-	@$(BIN)/pip-audit --strict --progress-spinner off .
+	@$(BIN)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r locks/deploy.txt
+
+lock: venv ## Pin what pyproject.toml asks for, with hashes, in locks/ (UPGRADE=1: the newest versions)
+	@$(PYTHON) .ci/venv.py lock
+	@$(BIN)/python .ci/lock.py $(if $(UPGRADE),--upgrade)
+
+pin-images: ## Write the digests of images beside their tags (docker-compose.yml, Dockerfile); asks their registries
+	@$(PYTHON) .ci/pin_images.py
 
 package: venv ## Wheel, sdist, and farmctl as one file, in dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .

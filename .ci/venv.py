@@ -1,6 +1,7 @@
 """Make ``.venv`` from nothing but a Python and the package index: ``python3 .ci/venv.py``.
 
-Arguments are groups of packages to add to a ``.venv`` that is there.
+It gets the versions of ``locks/test.txt``, and no file whose hash is not there. Arguments are groups of
+packages to add to a ``.venv`` that is there.
 Runs before anything is installed, so it uses the standard library only, and so old a syntax that an
 unfit Python still reaches the line that says so. Each missing tool is one line that names it and how
 to get it. On Debian-like hosts without ``ensurepip`` (package python3-venv) pip comes out of the
@@ -20,7 +21,7 @@ PYTHON = VENV / "bin" / "python"
 READY = VENV / ".ready"
 PROJECT = ROOT / "pyproject.toml"
 OLDEST = (3, 11)
-GROUPS = ("test", "lint")
+LOCK = ROOT / "locks" / "test.txt"
 NO_ENSUREPIP = "this python has no ensurepip: apt-get install python3-venv (or your system's name for it)"
 
 
@@ -32,14 +33,16 @@ def main():
     if sys.argv[1:]:
         pip(*requirements(sys.argv[1:]))
         return
-    wanted = hashlib.sha256(PROJECT.read_bytes()).hexdigest() + " " + sys.version.split()[0]
+    wanted = (
+        hashlib.sha256(PROJECT.read_bytes() + LOCK.read_bytes()).hexdigest() + " " + sys.version.split()[0]
+    )
     if READY.exists() and READY.read_text() == wanted:
         return
     sys.stdout.write("setting up .venv (once)\n")
     sys.stdout.flush()
     create()
     pip("--upgrade", "pip>=23.1")
-    pip(*requirements(GROUPS))
+    pip("--require-hashes", "-r", str(LOCK))
     pip("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     READY.write_text(wanted)
 

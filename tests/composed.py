@@ -32,7 +32,7 @@ SECONDS = 300
 TEMPLATES = "prometheus/alertmanager"
 # The image of each service, its user, and the folders that belong to this user.
 IMAGES = {
-    "hashicorp/consul:1.20.1": ("100:1000", ["consul/data"], ""),
+    "hashicorp/consul:1.14.11": ("100:1000", ["consul/data"], ""),
     "library/farmd:local": (
         "10001:10001",
         ["var/lib/farmd-agent", "run/tokens/admin", "run/tokens/farm", "run/tokens/agent"],

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = re.compile(r"[0-9a-f]{64}")
 _FORBIDDEN = stat.S_IRWXG | stat.S_IRWXO
-LIBRARY = "pip install 'farmd[signing]'"
+LIBRARY = "install farmd's extra [signing] (docs/operations.md#install)"
 
 
 def missing() -> str:

@@ -65,7 +65,9 @@ class Engine:
             try:
                 import aiodocker
             except ImportError as error:
-                raise EngineSilent("agent.engine needs aiodocker: pip install 'farmd[containers]'") from error
+                raise EngineSilent(
+                    "agent.engine needs aiodocker, farmd's extra [containers] (docs/operations.md#install)"
+                ) from error
             # With a URL the environment's DOCKER_HOST and contexts do not count.
             self._docker = aiodocker.Docker(url=self.url)
         return self._docker

@@ -87,7 +87,9 @@ class Systemd:
             from dbus_fast import Message, MessageType
             from dbus_fast.errors import DBusFastError
         except ImportError as error:
-            raise SystemdSilent("agent.systemd needs dbus-fast: pip install 'farmd[systemd]'") from error
+            raise SystemdSilent(
+                "agent.systemd needs dbus-fast, farmd's extra [systemd] (docs/operations.md#install)"
+            ) from error
         call = Message(
             destination=SYSTEMD, path=path, interface=interface, member=member, signature=signature,
             body=list(body), unix_fds=list(fds),
