@@ -67,7 +67,7 @@ def test_no_change_falls_through_to_the_beginning_of_an_id(farmctl: Farmctl) -> 
         told = farmctl("rc", verb, rc_id[:8])
         assert f"{rc_id[:8]} begins the id of rc/hello" in told.err
     assert f"{rc_id} is the id of rc/hello" in farmctl.ok("rc", "get", rc_id).err
-    assert f"rc/hello deleted ({rc_id})" in farmctl.ok("rc", "delete", rc_id, "--cascade", "-y").out
+    assert "rc/hello disabled" in farmctl.ok("rc", "disable", rc_id).out
 
 
 def test_dry_run_walks_the_same_way_and_writes_nothing(farmctl: Farmctl) -> None:
