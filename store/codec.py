@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from store import mistakes, quantities
+from store.canonical import canonical
 from store.entry import Entry, Stored
 from store.errors import InputInvalid, RecordInvalid
 
@@ -21,8 +22,8 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def encode(record: Any) -> bytes:
-    """Canonical JSON: sorted keys, no white space; equal records give equal bytes."""
-    return _encoder.encode(record)
+    """Canonical JSON: sorted keys, no defaults, no white space; equal records give equal bytes."""
+    return _encoder.encode(canonical(record))
 
 
 def decode(kind: type[T], value: bytes, key: str) -> T:
@@ -74,7 +75,7 @@ def rewrite(record: msgspec.Struct, raw: bytes) -> bytes:
     if not unknown:
         return encode(record)
     after = msgspec.json.decode(encode(record), type=dict[str, msgspec.Raw])
-    return encode({**unknown, **after})
+    return _encoder.encode({**unknown, **after})
 
 
 def parse_input(kind: type[T], data: Any, source: str) -> T:

@@ -1,13 +1,15 @@
 """Pod manifests: what to run, immutable and content-addressed (R24).
 
 A manifest is stored once under the SHA-256 of its canonical JSON. Every record refers to it by that
-digest, and manifests are equal if their digests are. The order of keys and the comments of a person's
-file do not matter.
+digest. The order of keys, the comments and the format of a person's file do not matter, nor whether it names
+defaults. Earlier versions stored some defaults, so equal manifests may have several digests: whoever compares
+a file with what runs compares what both say (``kept``).
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -210,6 +212,25 @@ def canonical(manifest: Manifest) -> bytes:
 def digest(body: bytes) -> str:
     """Hex SHA-256 of a manifest's canonical bytes."""
     return hashlib.sha256(body).hexdigest()
+
+
+async def kept(client: KeyReader, keys: Keys, manifest: Manifest, standing: Iterable[str]) -> bytes:
+    """The bytes of a manifest: those of a ``standing`` digest that say the same, else its canonical ones.
+
+    So an owner that an earlier version wrote keeps its digest, its signatures and its pods.
+    """
+    body = canonical(manifest)
+    known = dict.fromkeys(sha for sha in standing if sha)
+    if digest(body) in known:
+        return body
+    for sha in known:
+        try:
+            found = await read_body(client, keys, sha)
+            if codec.decode(Manifest, found, keys.manifest(sha)) == manifest:
+                return found
+        except (NotFound, RecordInvalid):
+            continue  # it says nothing that could be the same
+    return body
 
 
 def ensure(keys: Keys, body: bytes) -> Operation:

@@ -87,8 +87,9 @@ async def sign(
             raise InputInvalid("--digest: found -f beside it, expected one of them", field="digest")
         asked = load(_kind(noun).asked)
         for spec in asked.file.parse_all(*texts_of(paths)):
-            _, stored = bodies.ensured(call, spec)
-            for each in stored:
+            there, _ = await asked.records(call.client, call.keys).named(spec.name)
+            stored = await bodies.ensured(call, spec, there.record if there is not None else None)
+            for each in stored.writes:
                 start = Start(f"{asked.kind}/{spec.name}", call.keys.last_part(each.key))
                 mutations.append(signer.signed(start, [each]))
     else:

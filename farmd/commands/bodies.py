@@ -6,6 +6,9 @@ may be missing or corrupt.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from farmd.commands import difference
 from farmd.commands.mutation import Call
 from farmd.commands.specs import Document
@@ -22,13 +25,31 @@ def manifest_of(record: Record) -> str:
     return found
 
 
-def ensured(call: Call, spec: Document) -> tuple[str, tuple[Operation, ...]]:
-    """The digest of a document's manifest, if it has one alone, and the operations that store all of them."""
+@dataclass(frozen=True, slots=True)
+class Ensured:
+    """The manifests of a document: ``digests`` by the canonical digest of each, and the ``writes`` that store
+    them. ``sha`` is the digest of the pod of a document that has one alone.
+    """
+
+    digests: Mapping[str, str]
+    writes: tuple[Operation, ...]
+    sha: str = ""
+
+
+async def ensured(call: Call, spec: Document, standing: Record | None = None) -> Ensured:
+    """The manifests of a document; one that says the same as a manifest of ``standing`` is that one."""
     pod: Manifest | None = getattr(spec, "pod", None)
     pods: tuple[Manifest, ...] = getattr(spec, "pods", ()) if pod is None else (pod,)
-    bodies = list(dict.fromkeys(map(manifests.canonical, pods)))
-    writes = tuple(manifests.ensure(call.keys, body) for body in bodies)
-    return manifests.digest(bodies[0]) if pod is not None else "", writes
+    known = [*getattr(standing, "manifests", ())]
+    if (reverted := getattr(standing, "reverted", None)) is not None:
+        known.append(reverted.manifest)
+    found = {
+        manifests.digest(manifests.canonical(each)): await manifests.kept(call.client, call.keys, each, known)
+        for each in pods
+    }
+    digests = {sha: manifests.digest(body) for sha, body in found.items()}
+    writes = tuple(manifests.ensure(call.keys, body) for body in dict.fromkeys(found.values()))
+    return Ensured(digests, writes, next(iter(digests.values())) if pod is not None else "")
 
 
 def refuse_other_pod(before: Record, wanted: Record) -> None:

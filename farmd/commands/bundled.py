@@ -188,8 +188,7 @@ class BundledNoun(Generic[S, T]):
         self, call: Call, found: Found, wish: Wish
     ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
         file, existing = self.of.file, found.stored.record
-        sha, _ = bodies.ensured(call, wish.spec)
-        built = file.build(wish.spec, existing.id, sha, existing)
+        built = await self.of.built(call, wish.spec, existing.id, existing)
         return difference.fields(existing, file.stated(existing, built, wish.stated), file.names)
 
     async def create(self, call: Call, wish: Wish) -> Mutation:
@@ -235,7 +234,7 @@ class BundledNoun(Generic[S, T]):
     async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
         if self.judge is not None:
             return await self.judge(call, found, spells)
-        if failed := self.failed(call, found.stored.record, wish):
+        if failed := await self.failed(call, found.stored.record, wish):
             return Verdict("failed", failed)
         try:
             now = await waiting.look(call, self.of, found.stored.record.id, spells)
@@ -246,10 +245,10 @@ class BundledNoun(Generic[S, T]):
         ready = now.converged and not found.busy
         return Verdict("ready" if ready else "progressing", waiting.describe(now))
 
-    def failed(self, call: Call, record: T, wish: Wish | None) -> str:
+    async def failed(self, call: Call, record: T, wish: Wish | None) -> str:
         """Why the version that is asked for failed on a record; empty: it did not."""
         failed: str = getattr(record, "failed", "")
         if failed and wish is not None:
-            sha, _ = bodies.ensured(call, wish.spec)
+            sha = (await bodies.ensured(call, wish.spec, record)).sha
             return failed if sha == record.reverted.manifest else ""  # type: ignore[attr-defined]
         return failed

@@ -22,12 +22,10 @@ async def compare(call: Call, noun: Noun[S, T], spec: S) -> Change:
     """
     word, records = noun.words.noun, noun.records(call.client, call.keys)
     stored, _ = await records.named(spec.name)
-    sha, _ = bodies.ensured(call, spec)
+    wanted = await noun.built(call, spec, "", stored.record if stored is not None else None)
     if stored is None:
-        wanted = noun.file.build(spec, "", sha)
         return Change(noun.kind, "", spec.name, f"{word}.create", after={**noun.told(wanted), "exists": True})
     record = stored.record
-    wanted = noun.file.build(spec, record.id, sha, record)
     before, after = difference.fields(record, wanted, noun.file.names)
     lines = await bodies.pod_lines(call, record, spec) if "pod" in after else ()
     return Change(noun.kind, record.id, record.name, f"{word}.update", before, after, lines)

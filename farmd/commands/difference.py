@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from farmd.commands.mutation import Scalar
+from store.canonical import builtins, canonical
 from store.manifests import Manifest
 
 # Fields that no file contains.
@@ -28,7 +29,7 @@ def scalar(value: Any) -> Scalar:
     if isinstance(value, msgspec.Struct):
         env = getattr(value, "env", {})  # of a hook: names are told, values never
         told = msgspec.structs.replace(value, env=dict.fromkeys(env, "…")) if env else value
-        return msgspec.json.encode(told).decode()
+        return msgspec.json.encode(canonical(told)).decode()
     return "none" if value is None else str(value)
 
 
@@ -88,7 +89,7 @@ def manifest_lines(before: Manifest | None, after: Manifest) -> list[str]:
     """One line for each top-level field of the pod that differs; never a value of the environment."""
     if before is None:
         return ["pod: the manifest that it has now cannot be read"]
-    old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
+    old, new = builtins(before), builtins(after)
     lines = []
     for name in sorted({*old, *new}):
         if old.get(name) == new.get(name):

@@ -41,18 +41,26 @@ class Noun(Edits[S, T]):
             InputInvalid: the spec lacks what a new one cannot do without.
             NotRegistered: there is no cluster.
         """
-        sha, ensured = bodies.ensured(call, spec)
-        built = self.file.build(spec, call.ids.new(), sha)
-        wanted = changed(built, created=call.clock.now(), part_of=call.part_of, open=list(call.open))
         cluster = await registered(call)
         records = self.records(call.client, call.keys)
-        existing, name_index = await records.named(wanted.name)
+        existing, name_index = await records.named(spec.name)
+        ensured = await bodies.ensured(call, spec, existing.record if existing is not None else None)
+        built = self._built(spec, call.ids.new(), ensured)
+        wanted = changed(built, created=call.clock.now(), part_of=call.part_of, open=list(call.open))
         if existing is not None:
             return await self._same(call, existing, wanted, spec)
         after = {**self.told(wanted), **({"disabled": True} if getattr(wanted, "disabled", False) else {})}
-        change = self.change(wanted, "create", after=after, manifest=sha)
-        operations = (cluster, *ensured, *records.create(wanted, name_index=name_index))
+        change = self.change(wanted, "create", after=after, manifest=ensured.sha)
+        operations = (cluster, *ensured.writes, *records.create(wanted, name_index=name_index))
         return Mutation(change, operations, self.outlook(call, wanted, getattr(spec, "pod", None)))
+
+    async def built(self, call: Call, spec: S, record_id: str, existing: T | None) -> T:
+        """The record of a spec, with the manifests of ``existing`` where those say the same."""
+        return self._built(spec, record_id, await bodies.ensured(call, spec, existing), existing)
+
+    def _built(self, spec: S, record_id: str, ensured: bodies.Ensured, existing: T | None = None) -> T:
+        made = self.file.build(spec, record_id, ensured.sha, existing)
+        return self.file.kept_digests(made, ensured.digests)
 
     async def as_file(self, call: Call, record: T) -> dict[str, Any]:
         """A record as the document that a person would write, with the manifest of its pods.
@@ -102,9 +110,9 @@ class Noun(Edits[S, T]):
             hint = f"--now {self.pods.in_place}"
             raise InputInvalid(f"{self.words.noun} update: {text}", field="now", hint=hint)
         stored, held = await self.editable(call, spec.name, by_name=True)
-        sha, ensured = bodies.ensured(call, spec)
         before = stored.record
-        wanted = self.file.build(spec, before.id, sha, before)
+        ensured = await bodies.ensured(call, spec, before)
+        wanted = self._built(spec, before.id, ensured, before)
         if stated is not None:
             wanted = self.file.stated(before, wanted, stated)
         if call.part_of:
@@ -118,7 +126,7 @@ class Noun(Edits[S, T]):
         if replaces and not now and self.pods is not None and self.pods.wanted(wanted):
             begin = load(KINDS[self.words.gradual].begins)
             begun: Mutation = await begin(
-                call, stored, wanted, held, ensured, retry=retry, pod=getattr(spec, "pod", None)
+                call, stored, wanted, held, ensured.writes, retry=retry, pod=getattr(spec, "pod", None)
             )
             return replace(begun, change=replace(begun.change, details=(*begun.change.details, *details)))
         if lost:
@@ -133,7 +141,7 @@ class Noun(Edits[S, T]):
             "update",
             destructive=replaces,
             details=details,
-            extra=ensured,
+            extra=ensured.writes,
             anew=lost,
             pod=getattr(spec, "pod", None),
         )

@@ -16,6 +16,7 @@ from farmd import kinds
 from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
 from store import codec, manifest_check, quantities, selectors, variables
+from store.canonical import builtins
 from store.errors import InputInvalid
 from store.families import reserved_labels
 from store.keys import valid_name, valid_segment
@@ -139,6 +140,10 @@ class File(Generic[S, T]):
         values = {self.names.get(name, name): value for name, value in values.items()} | {"id": record_id}
         return self.record(**values) if existing is None else changed(existing, **values)
 
+    def kept_digests(self, record: T, digests: Mapping[str, str]) -> T:  # noqa: ARG002
+        """A built record that refers to manifests by these ``digests`` in place of its own."""
+        return record  # ``build`` was told the digest of the only one
+
     def stated(self, existing: T, wanted: T, fields: Collection[str]) -> T:
         """A wanted record, which has of a file only these fields; the others are as they exist."""
         kept: dict[str, Any] = {}
@@ -159,7 +164,7 @@ class File(Generic[S, T]):
             if (share := getattr(record, self.shares.get(name, ""), 0)) and value == 1:
                 value = f"{share}%"
             values[own] = None if own in self.kept and value == defaults[name] else value
-        document: dict[str, Any] = msgspec.to_builtins(self.spec(**values))
+        document: dict[str, Any] = builtins(self.spec(**values))
         if "pod" in document:
             document["pod"] = document.pop("pod")
         return document

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from farmd.commands import difference, waiting
@@ -22,6 +21,7 @@ from farmd.deploy.project import Wanted
 from farmd.deploy.reader import holding
 from farmd.kinds import title
 from store import manifests
+from store.canonical import builtins
 from store.deployments import halted
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
@@ -127,7 +127,7 @@ class BundledService:
         else:
             body = await manifests.read(call.client, call.keys, service.version.manifest)
             spec = replace(spec_of(body, service.version), name=service.name)
-            to.files[NOUN].append(msgspec.to_builtins(spec))
+            to.files[NOUN].append(builtins(spec))
 
     async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
         service: Service = found.stored.record

@@ -180,7 +180,7 @@ class Records:
         if not _judged_by_pods(part):
             found = await part.verdict(call, there, self._spells, wish)
             return found, self._asked_again(part, there.stored.record)
-        if failed := part.failed(call, there.stored.record, wish):
+        if failed := await part.failed(call, there.stored.record, wish):
             return Verdict("failed", failed), None
         return await self._serving(part, there.stored.record)
 

@@ -10,6 +10,7 @@ import msgspec
 
 from farmd.commands import specs
 from store import manifests
+from store.canonical import builtins
 from store.errors import refuse
 from store.jobs import Action, Job, Rule, Success, Type, check, check_meant
 from store.manifests import Manifest, Restart
@@ -118,6 +119,14 @@ class JobFile(specs.File[JobSpec, Job]):
         )
         return job if existing is None else specs.changed(existing, **msgspec.structs.asdict(job))
 
+    def kept_digests(self, record: Job, digests: Mapping[str, str]) -> Job:
+        """A built job whose types refer to manifests by these ``digests``."""
+        types = [
+            msgspec.structs.replace(each, manifest=digests.get(each.manifest, each.manifest))
+            for each in record.types
+        ]
+        return msgspec.structs.replace(record, types=types)
+
     def document(self, job: Job, pods: Mapping[str, Manifest]) -> dict[str, Any]:
         """A record as the document that a person would write; ``pods`` are its manifests by digest."""
         types = [
@@ -137,11 +146,7 @@ class JobFile(specs.File[JobSpec, Job]):
             suspend=job.suspend or None,
             **{name: getattr(job, name) for name in _ALIKE},
         )
-        found: dict[str, Any] = msgspec.to_builtins(spec)
-        for each in (found, *(kind["pod"] for kind in found["types"])):
-            for name in ("success", "restart"):
-                if each.get(name) == {}:
-                    del each[name]
+        found: dict[str, Any] = builtins(spec)
         return found
 
 

@@ -17,6 +17,7 @@ from farmd.commands.mutation import Call, Mutation, Scalar
 from farmd.commands.waiting import Spells
 from farmd.nodes.commands import KIND, difference, edit
 from store import codec, quantities, registration
+from store.canonical import builtins
 from store.entry import Stored
 from store.errors import Conflict, NotFound
 from store.keys import valid_segment
@@ -127,7 +128,7 @@ class BundledNode:
         for name, view in sorted(listing.items.items()):
             said = _without(view.record, view.record.parts.keys())
             spec = NodeSpec(name=name, labels=said.labels, taints=said.taints, capacity=said.capacity)
-            if (document := msgspec.to_builtins(spec)).keys() != {"name"}:
+            if (document := builtins(spec)).keys() != {"name"}:
                 found.files[self.noun].append(document)
             if said.drain is not None:
                 found.left.append(f"node/{name}: is being drained")

@@ -118,8 +118,8 @@ async def create(call: Call, asked: Asked) -> Mutation:
             call, stored.record.id, asked.to, replicas=asked.replicas, policy=policy, service=asked.service
         )
     spec = RolloutFile(name=stored.record.name, pod=asked.pod)
-    sha, ensured = bodies.ensured(call, spec)
-    wanted = msgspec.structs.replace(stored.record, manifest=sha, pod_id=asked.pod.id)
+    ensured = await bodies.ensured(call, spec, stored.record)
+    wanted = msgspec.structs.replace(stored.record, manifest=ensured.sha, pod_id=asked.pod.id)
     bodies.refuse_other_pod(stored.record, wanted)
     if asked.replicas is not None:
         wanted = msgspec.structs.replace(wanted, replicas_desired=asked.replicas)
@@ -129,7 +129,7 @@ async def create(call: Call, asked: Asked) -> Mutation:
         stored,
         wanted,
         held,
-        ensured,
+        ensured.writes,
         retry=asked.retry,
         policy=policy,
         pod=asked.pod,
