@@ -72,8 +72,8 @@ def allocation(request: Request, count: int, view: FleetView, rankings: Rankings
         return Allocation(places, reservations=reservations)
     candidates, refused = judged or _judged(requirement, view)
     refused += _used_up(requirement, candidates, places, rules)
-    refusals = Counter(reason.code for _, reasons in refused for reason in reasons)
-    why = _shortage(count, missing, refused, refusals)
+    refusals = Counter(code for _, reasons in refused for code in {reason.code for reason in reasons})
+    why = _shortage(requirement.request, count, missing, refused, refusals)
     return Allocation(places, missing, why, dict(sorted(refusals.items())), reservations)
 
 
@@ -132,13 +132,15 @@ def _used_up(
 ) -> list[tuple[str, list[Reason]]]:
     """Why each candidate takes no more pods after all places were given away."""
     taken = Counter(place.node for place in places)
-    full = [Reason("full", "takes as many of these pods as it can")]
+    full = [Reason("full", "takes as many of these pods as it may")]
+    short = [Reason("capacity", "what is left of it goes to others of these pods")]
     ports = [Reason("port", f"{port_text(name)} goes to another of these pods") for name in requirement.ports]
     answer = []
     for node in candidates:
         reasons = domain_reasons(rules, node)
         if taken[node.name] and not reasons:
-            reasons = ports[:1] or full
+            own = taken[node.name] + node.owners.get(requirement.request.owner, 0)
+            reasons = ports[:1] or (full if own >= requirement.request.replicas_per_node else short)
         answer.append((node.name, reasons))
     return answer
 
@@ -174,6 +176,7 @@ def ranked(refusals: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _shortage(
+    request: Request,
     count: int,
     missing: int,
     refused: Sequence[tuple[str, Sequence[Reason]]],
@@ -183,6 +186,10 @@ def _shortage(
     head = f"{share(missing, count, 'pod')} found no place"
     if not refused:
         return f"{head}: there are no nodes"
+    if all([reason.code for reason in reasons] == ["full"] for _, reasons in refused):
+        nodes, have = share(len(refused), len(refused), "node"), "has" if len(refused) == 1 else "have"
+        each = f"{request.replicas_per_node} each" if request.replicas_per_node > 1 else "one"
+        return f"{head}: {nodes} {have} {each} already: raise replicas_per_node or add nodes"
     parts = [f"{number} {WORDS[code]}" for code, number in ranked(refusals)]
     near_miss = ""
     near = [(name, reasons) for name, reasons in refused if not any(r.code == "full" for r in reasons)]

@@ -58,7 +58,7 @@ def text(explanation: Explanation) -> list[str]:
             parts = ", ".join(f"{name} {points:+.2f}" for name, points in row.parts.items())
             lines.append(f"  {row.rank:>3}. {row.node}  score {row.score:.2f} ({parts})")
             continue
-        stays = "" if row.stays else ", pods there must leave"
+        stays = ", pods there must leave" if row.placed and not row.stays else ""
         lines.append(f"    - {row.node}  {row.state}{stays}")
         lines += [f"         {reason}" for reason in row.reasons]
     if not count and explanation.nearest is not None:

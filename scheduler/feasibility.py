@@ -14,6 +14,7 @@ from scheduler.model import FleetView, NodeView, Reason, Request
 from scheduler.requirement import Requirement, selects, tolerates
 from store.features import lacking
 from store.manifests import PORT_RESOURCE, asked
+from store.words import amount_text, asked_text
 
 # Amounts are decimal fractions in binary floats: 10 × 0.1 must fit into 1.
 TOLERANCE = 1e-9
@@ -89,8 +90,9 @@ def room_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
         free = _free(requirement, node, resource)
         if amount > free + TOLERANCE and not _unknown(node, node.capacity, resource):
             capacity = node.capacity.get(resource, 0.0)
-            offers = f"{max(free, 0.0):g} of {capacity:g} free" if capacity else "the node has none"
-            reasons.append(Reason("capacity", f"asks for {amount:g} {resource}, {offers}"))
+            left = f"{amount_text(max(free, 0.0))} of {amount_text(capacity)} free"
+            offers = left if capacity else "the node has none"
+            reasons.append(Reason("capacity", f"asks for {asked_text(resource, amount)}, {offers}"))
     return reasons
 
 

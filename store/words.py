@@ -46,6 +46,32 @@ def size_text(count: int) -> str:
     return f"{size:.3g} GiB"
 
 
+_UNITS = tuple((f"{letter}i", 1024.0**power) for power, letter in reversed([*enumerate("KMGTPE", 1)]))
+
+
+def amount_text(amount: float, *, exact: bool = False) -> str:
+    """An amount of a resource as people write it: ``1Ti``, ``23.5Gi``, ``0.5``.
+
+    ``exact``: never rounded, so that amounts that differ have texts that differ.
+    """
+    for unit, size in _UNITS if float(amount).is_integer() else ():
+        if amount >= size and (not exact or amount % size == 0):
+            return f"{_short(amount / size)}{unit}"
+    return repr(amount) if exact and not float(amount).is_integer() else _short(amount)
+
+
+def asked_text(resource: str, amount: float) -> str:
+    """An amount with its resource: ``0.5 cores``, ``1Ti memory``, ``2 gpu``."""
+    text = amount_text(amount)
+    noun = resource if resource != "cpu" else "core" if text == "1" else "cores"
+    return f"{text} {noun}"
+
+
+def _short(amount: float) -> str:
+    """At most three digits behind the point, and no exponent."""
+    return f"{amount:.3f}".rstrip("0").rstrip(".") if amount >= 0.001 or not amount else repr(amount)
+
+
 def alike(left: str, right: str) -> bool:
     """Whether two messages differ in numbers alone."""
     return _NUMBER.sub("0", left) == _NUMBER.sub("0", right)

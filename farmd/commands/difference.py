@@ -10,6 +10,7 @@ import msgspec
 from farmd.commands.mutation import Scalar
 from store.canonical import builtins, canonical
 from store.manifests import Manifest
+from store.words import amount_text
 
 # Fields that no file contains.
 _IDENTITY = {"id", "name", "created", "deleting", "restart", "managed_by", "taken", "hands", "numbered"}
@@ -94,11 +95,20 @@ def manifest_lines(before: Manifest | None, after: Manifest) -> list[str]:
     for name in sorted({*old, *new}):
         if old.get(name) == new.get(name):
             continue
-        if name in _SECRET:
+        if name == "resources":
+            lines.append(f"pod.{name}: {_amounts(old.get(name))} -> {_amounts(new.get(name))}")
+        elif name in _SECRET:
             lines.append(f"pod.{name}: {_changed_keys(old.get(name, {}), new.get(name, {}))}")
         else:
             lines.append(f"pod.{name}: {_around(_text(old.get(name)), _text(new.get(name)))}")
     return lines
+
+
+def _amounts(said: dict[str, float] | None) -> str:
+    told = (
+        f"{resource} {amount_text(amount, exact=True)}" for resource, amount in sorted((said or {}).items())
+    )
+    return ", ".join(told) or "(default)"
 
 
 def _changed_keys(old: dict[str, str], new: dict[str, str]) -> str:

@@ -24,6 +24,7 @@ from store.operations import Operation
 from store.selectors import valid_key, valid_node_labels
 from store.times import rfc3339
 from store.volumes import LOCAL
+from store.words import amount_text
 
 KIND = "nodes"
 LONGEST_DRAIN_SECONDS = 30 * 86400.0
@@ -251,7 +252,8 @@ def _fields(record: Node) -> dict[str, Scalar]:
     told: dict[str, Scalar] = {f"labels.{key}": value for key, value in sorted(record.labels.items())}
     told |= {f"taints.{taint.key}:{taint.effect}": taint.value for taint in record.taints}
     told |= {f"volumes.{name}": volume.driver or LOCAL for name, volume in sorted(record.volumes.items())}
-    told |= {f"capacity.{name}": f"{amount:.12g}" for name, amount in sorted(record.capacity.items())}
+    amounts = sorted(record.capacity.items())
+    told |= {f"capacity.{name}": amount_text(amount, exact=True) for name, amount in amounts}
     told |= {f"parts.{name}": owner for name, owner in sorted(record.parts.items())}
     if (drain := record.drain) is None:
         return told

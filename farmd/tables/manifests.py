@@ -9,6 +9,7 @@ from farmd.tables.words import pairs
 from store import manifests
 from store.errors import NotFound, RecordInvalid
 from store.manifests import HealthCheck, Manifest
+from store.words import amount_text
 
 
 async def read(call: Call, sha: str) -> tuple[Manifest | None, list[tuple[str, str]]]:
@@ -39,7 +40,7 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
         ("Stop", f"{manifest.stop.signal}, then KILL after {manifest.stop.grace:g} s"),
         (
             "Resources",
-            pairs({name: f"{amount:.12g}" for name, amount in manifest.resources.items()}) or "none",
+            pairs({name: amount_text(amount) for name, amount in manifest.resources.items()}) or "none",
         ),
     ]
     if manifest.container is not None:

@@ -9,6 +9,7 @@ from farmd.tables.model import Column, Table
 from farmd.tables.words import ago, pairs
 from store.nodes import NodeRecords, Taint
 from store.times import plain, rfc3339
+from store.words import amount_text
 
 
 def _taints(taints: Sequence[Taint]) -> str:
@@ -83,7 +84,7 @@ def facts(view: NodeRecords, row: NodeRow, now: float) -> list[tuple[str, str]]:
         ("Labels", pairs(view.labels)),
         *([("Last known", f"{pairs(row.stated)} (stated by its agent)")] if row.stated else []),
         ("Taints", _taints(record.taints)),
-        ("Capacity", pairs({what: f"{amount:.12g}" for what, amount in capacity.items()})),
+        ("Capacity", pairs({what: amount_text(amount) for what, amount in capacity.items()})),
         *([("Volumes", ", ".join(sorted(record.volumes)))] if record.volumes else []),
         *_drain_facts(row, now),
     ]

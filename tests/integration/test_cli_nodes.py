@@ -44,7 +44,7 @@ def test_taints_are_set_shown_and_removed(farmctl: Farmctl) -> None:
 def test_capacity_is_written_as_in_a_file(farmctl: Farmctl) -> None:
     done = farmctl.ok("node", "capacity", "web1", "cpu=500m", "memory=8Gi", "gpu=2")
     assert done.out == "node/web1 changed\n"
-    assert "Capacity:   cpu=0.5,gpu=2,memory=8589934592" in farmctl.ok("node", "describe", "web1").out
+    assert "Capacity:   cpu=0.5,gpu=2,memory=8Gi" in farmctl.ok("node", "describe", "web1").out
     farmctl.ok("node", "capacity", "web1", "gpu-")
     assert record(farmctl)["capacity"] == {"cpu": 0.5, "memory": 8 * 2**30}
     refused = farmctl("node", "capacity", "web1", "memory=lots")

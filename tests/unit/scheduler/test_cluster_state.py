@@ -87,7 +87,7 @@ def test_no_machine_names_each_machines_reasons() -> None:
     assert str(caught.value) == (
         "services.web: no machine can take it: m1: closed to new pods, asks for 2 cpu, the node has none;"
         " m2: taint gpu is not tolerated, asks for 2 cpu, the node has none;"
-        " m3: asks for 2 cpu, 1 of 1 free; m4: what is left of it goes to other services of this plan"
+        " m3: asks for 2 cores, 1 of 1 free; m4: what is left of it goes to other services of this plan"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.decide import allocation, eligibility, explanation
+from scheduler.explain import text
 from scheduler.model import NodeView, PodView, Request
 from store.manifests import AntiAffinity, Constraint, Port, Spread, Toleration
 from store.nodes import Drain, Taint
@@ -225,3 +226,29 @@ def test_why_counts_the_nodes_by_reason_and_names_the_nearest_miss() -> None:
         "nearest miss b: closed to new pods: disk swap"
     )
     assert allocation(request(), 2, {}).why == "2 of 2 pods found no place: there are no nodes"
+
+
+def test_why_counts_each_node_once_and_names_amounts_as_people_write_them() -> None:
+    view = fleet(
+        *(node(name, capacity={"cpu": 0.25, "memory": 23.5 * 2**30}, index=1) for name in ("a", "b", "c"))
+    )
+    answer = allocation(request(resources={"cpu": 0.5, "memory": 2**40}), 1, view)
+    assert answer.refusals == {"capacity": 3}
+    assert answer.why == (
+        "1 of 1 pod found no place; of 3 nodes 3 short of capacity; nearest miss a: "
+        "asks for 0.5 cores, 0.25 of 0.25 free; asks for 1Ti memory, 23.5Gi of 23.5Gi free"
+    )
+
+
+def test_why_names_replicas_per_node_where_that_alone_is_in_the_way() -> None:
+    view = fleet(node("a", pods={"web": PodView(OWNER)}), node("b"))
+    assert allocation(request(), 3, view).why == (
+        "2 of 3 pods found no place: 2 of 2 nodes have one already: raise replicas_per_node or add nodes"
+    )
+
+
+def test_an_explanation_speaks_of_pods_that_must_leave_only_where_there_are_some() -> None:
+    view = fleet(node("a", {"az": "b"}), node("b", {"az": "b"}, pods={"web": PodView(OWNER)}))
+    lines = text(explanation(request("az=a"), view))
+    assert "    - a  refused" in lines
+    assert "    - b  placed, pods there must leave" in lines
