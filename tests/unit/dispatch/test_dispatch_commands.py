@@ -288,7 +288,7 @@ async def test_atomic_refuses_as_many_objects_as_farms_do() -> None:
 async def test_atomic_refuses_more_bytes_than_farms_write_at_once() -> None:
     large = [document(f"a{number}", pod={"id": "a", "command": ["z" * 9000]}) for number in range(8)]
     async with person() as call:
-        found = r"--atomic: found \d\d operations of 104\d+ bytes, expected at most 64 of 61440 bytes"
+        found = r"--atomic: found \d\d operations of 10\d{4} bytes, expected at most 64 of 61440 bytes"
         with pytest.raises(InputInvalid, match=found):
             await creation.apply(call, bundle(*large, atomic=True))
         assert (await creation.apply(call, bundle(*large[:4], atomic=True))).app.atomic

@@ -85,8 +85,8 @@ def test_no_machine_names_each_machines_reasons() -> None:
     with pytest.raises(NoMachine) as caught:
         raise state.no_machine(request(resources={"cpu": 2}), "web")
     assert str(caught.value) == (
-        "services.web: no machine can take it: m1: closed to new pods, asks for 2 cpu, the node has none;"
-        " m2: taint gpu is not tolerated, asks for 2 cpu, the node has none;"
+        "services.web: no machine can take it: m1: closed to new pods, asks for 2 cores, the node has none;"
+        " m2: taint gpu is not tolerated, asks for 2 cores, the node has none;"
         " m3: asks for 2 cores, 1 of 1 free; m4: what is left of it goes to other services of this plan"
     )
 
