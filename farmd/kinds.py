@@ -35,6 +35,7 @@ class KindOfWork:
         guarded: whether doubt freezes it (R18), and ``health_matters`` whether mass ill health is such doubt.
         gradual: the family of the kind that brings a new manifest to its items step by step; empty: the
             worker replaces pods in place.
+        first: the command with which people make one where there is none, for the page.
         begins: the path of the function that begins an item of a kind which others name as ``gradual``.
         bundled: the path of its ``farmd.commands.bundled.Bundled``, by which bundles hold its items.
         unbundled: the hint for people who put such an item into a bundle, if bundles hold none.
@@ -77,6 +78,7 @@ class KindOfWork:
     guarded: bool = False
     health_matters: bool = True
     gradual: str = ""
+    first: str = ""
     begins: str = ""
     bundled: str = ""
     listed: str = ""
@@ -103,6 +105,7 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="rcs",
             runs="farmd.replication.kind:Replication",
+            first="farmctl rc create -f FILE",
             bundled="farmd.replication.bundled:BUNDLED",
             one="controller",
             many="controllers",
@@ -122,6 +125,7 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="rollouts",
             runs="farmd.rollout.kind:Rollouts",
+            first="farmctl rc update -f FILE",
             one="rollout",
             many="rollouts",
             noun="rollout",
@@ -140,6 +144,7 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="deployments",
             runs="farmd.deploy.kind:Deployments",
+            first="farmctl deploy -f FILE",
             one="deployment",
             many="deployments",
             noun="deployment",
@@ -158,6 +163,7 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="nodes",
             runs="farmd.nodes.kind:Nodes",
+            first="farmd agent",
             bundled="farmd.nodes.bundled:BUNDLED",
             one="node",
             many="nodes",
@@ -172,6 +178,7 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="daemonsets",
             runs="farmd.daemonset.kind:DaemonSets",
+            first="farmctl daemonset create -f FILE",
             bundled="farmd.daemonset.bundled:BUNDLED",
             one="daemon set",
             many="daemon sets",
@@ -187,6 +194,7 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="jobs",
             runs="farmd.jobs.kind:Jobs",
+            first="farmctl job run -f FILE",
             bundled="farmd.jobs.bundled:BUNDLED",
             one="job",
             many="jobs",
@@ -205,6 +213,7 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="apps",
             runs="farmd.dispatch.kind:Apps",
+            first="farmctl apply -f FILE --app NAME",
             exported="farmd.dispatch.exporting:EXPORTED",
             one="app",
             many="apps",
@@ -253,6 +262,7 @@ KINDS: dict[str, KindOfWork] = {
 
 # Nouns of records that are nobody's work by themselves.
 OTHER_NOUNS = {"pods": "pod", "services": "service"}
+OTHERS_FIRST = {"services": "farmctl service create NAME --port PORT rc/NAME"}
 _OTHERS_BUNDLED = {"service": "farmd.deploy.bundled:BUNDLED"}
 _OTHERS_UNBUNDLED = {"pod": "no pod: write its owner, such as an rc"}
 
@@ -333,6 +343,11 @@ RUNBOOKS = (
 def title(family: str, name: str) -> str:
     """An item as people write it: ``rc/hello``."""
     return f"{noun(family)}/{name}"
+
+
+def first(family: str) -> str:
+    """The command with which people make the first item; empty: none."""
+    return KINDS[family].first if family in KINDS else OTHERS_FIRST.get(family, "")
 
 
 def path(family: str, name: str) -> str:

@@ -1,13 +1,14 @@
-"""The table of pods that several commands show."""
+"""The table of pods that several commands show, and the facts of one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from farmd.overview import PodRow
-from farmd.tables.model import Column, Table
+from farmd.tables.model import Column, Table, clean
 from farmd.tables.words import ago, pairs
-from store.times import plain
+from store.reality import Exit, ending
+from store.times import plain, rfc3339
 
 
 def pod_table(rows: Sequence[PodRow], broken: Sequence[str], now: float, *, same: str = "") -> Table:
@@ -40,3 +41,40 @@ def pod_table(rows: Sequence[PodRow], broken: Sequence[str], now: float, *, same
         broken=broken,
         empty="no pods",
     )
+
+
+def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[str, str]]:
+    """The lines of ``describe`` for a pod; ``runs`` are those of its manifest, ``now`` is in seconds since
+    the epoch.
+    """
+    told = [
+        ("Pod", row.instance),
+        ("Node", row.node),
+        ("Owner", row.owner_name or f"{row.owner} (gone)"),
+        ("Phase", row.phase + (f": {row.reason}" if row.reason else "")),
+        *([("Prepares", row.preparing)] if row.preparing else []),
+        ("Health", row.health + (f" for {ago(now, row.health_since)}" if row.health_since else "")),
+        ("Age", ago(now, row.placed_at)),
+        ("Started", _started(row, now)),
+        ("Restarts", str(row.restarts)),
+    ]
+    told += [
+        ("Exit", f"{rfc3339(end.at)}, {ago(now, end.at)} ago, {_ending(end)}") for end in reversed(row.exits)
+    ]
+    told += [("Pid", str(row.pid))] if row.pid else []
+    told += [("Serves on", pairs(row.ports))] if row.ports else []
+    return [*told, ("Labels", pairs(row.labels)), ("Manifest", row.manifest), *runs]
+
+
+def _started(row: PodRow, now: float) -> str:
+    if row.started:
+        return f"{rfc3339(row.started)}, {ago(now, row.started)} ago"
+    return "not now" if row.exits else "never"
+
+
+def _ending(end: Exit) -> str:
+    """How a start ended, and what it said of that."""
+    how = {"lost": "nobody saw how", "oom": f"out of memory, {ending(end.code)}"}.get(
+        end.cause, ending(end.code)
+    )
+    return f"{how}: {clean(end.message)}" if end.message else how

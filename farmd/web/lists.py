@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from farmd import kinds
 from farmd.commands.mutation import Call
 from farmd.farm.farm import Farm
 from farmd.runtime.wake import Wake
@@ -119,6 +120,7 @@ class ItemList(Source):
     Attributes:
         path: the word in addresses, such as ``controllers``.
         one, many: what people call an item, and several.
+        first: the command with which people make one where there is none.
         states: whether items have a state to choose by.
     """
 
@@ -128,6 +130,7 @@ class ItemList(Source):
         super().__init__(farm)
         self.family = family
         self.one, self.many, self.path = one, many, many.replace(" ", "")
+        self.first = kinds.first(family)
         self._changed_at: dict[str, int] = {}
         self._lines: tuple[Line, ...] = ()
         self._made_at = 0

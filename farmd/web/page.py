@@ -31,6 +31,7 @@ READING = (
     ("GET", "/audit", "farmd.web.pages:audited"),
     ("GET", "/events", "farmd.web.events:stream"),
     ("GET", "/{list}", "farmd.web.pages:listed"),
+    ("GET", "/nodes/{node}/pods/{instance}", "farmd.web.pods:one"),
     ("GET", "/{list}/{name}", "farmd.web.pages:item"),
     ("GET", "/{list}/{name}/explain", "farmd.web.pages:explained"),
     ("GET", "/v1/targets/{what}", "farmd.web.targets:answer"),

@@ -11,12 +11,14 @@ import msgspec
 from aiohttp import web
 
 from farmd import overview
+from farmd.commands.mutation import Call
 from farmd.tables import changes
 from farmd.tables.model import Table, clean, colour_of
-from farmd.web import audit, explaining, paging, rollouts
+from farmd.web import addresses, audit, explaining, paging, rollouts
 from farmd.web.lists import ItemList, Line
 from farmd.web.visit import Visit
 from store.audit import AuditReader, Filter
+from store.errors import StoreUnavailable
 from store.rollouts import KIND as ROLLOUTS
 
 HISTORY = 10
@@ -24,11 +26,12 @@ MOST_TROUBLED = 20
 
 
 class Cell(NamedTuple):
-    """One cell as it is shown; ``colour`` is a class of the style sheet."""
+    """One cell as it is shown; ``colour`` is a class of the style sheet, ``href`` leads to what it names."""
 
     title: str
     text: str
     colour: str
+    href: str = ""
 
 
 def cells(table: Table) -> list[list[Cell]]:
@@ -36,7 +39,12 @@ def cells(table: Table) -> list[list[Cell]]:
     columns = [column for column in table.columns if not column.wide]
     return [
         [
-            Cell(column.title, text, colour_of(column.title, text))
+            Cell(
+                column.title,
+                text,
+                colour_of(column.title, text),
+                addresses.of_cell(column.title, text, row),
+            )
             for column in columns
             for text in [clean(column.text(row))]
         ]
@@ -168,7 +176,7 @@ def _changes(records: Sequence[Any]) -> list[dict[str, Any]]:
     shown = []
     for record in table.rows:
         texts = {column.title.lower(): clean(column.text(record)) for column in table.columns}
-        shown.append({**texts, "kind": record.kind})
+        shown.append({**texts, "kind": record.kind, "href": addresses.of_item(texts.get("item", ""))})
     return shown
 
 
@@ -189,8 +197,7 @@ async def fleet(visit: Visit) -> web.StreamResponse:
             (each, line) for each in lists for line in each.lines() if colour_of("STATE", line.state) == "red"
         ]
         moving = [(line, line.row.status) for line in site.by_family[ROLLOUTS].lines()]
-    frozen = await overview.freezes(call.client, call.keys, call.clock.now())
-    recent = await AuditReader(call.client, call.keys).read(Filter(), HISTORY)
+    frozen, recent = await _read_now(call)
     return visit.page(
         "fleet.html",
         title="Fleet",
@@ -200,10 +207,19 @@ async def fleet(visit: Visit) -> web.StreamResponse:
         more=max(0, len(red) - MOST_TROUBLED),
         moving=moving[:MOST_TROUBLED],
         frozen=sorted(frozen.items()),
-        history=_changes(recent),
+        history=None if recent is None else _changes(recent),
         live="/",
         at=version,
     )
+
+
+async def _read_now(call: Call) -> tuple[dict[str, Any], Sequence[Any] | None]:
+    """What the farm keeps no copy of: freezes and the latest changes; None while Consul does not answer."""
+    try:
+        frozen = await overview.freezes(call.client, call.keys, call.clock.now())
+        return dict(frozen), await AuditReader(call.client, call.keys).read(Filter(), HISTORY)
+    except StoreUnavailable:
+        return {}, None
 
 
 def _reason(found: ItemList, line: Line) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from farmd.commands.mutation import Call
 from farmd.overview import Row
 from farmd.rollout import commands
 from farmd.rollout.view import lines
 from farmd.tables.model import clean
 from farmd.web.visit import Visit
+from store.errors import NotFound, RecordInvalid
 from store.rollouts import Rollout, RolloutStatus, SideStatus
 
 WIDTH = 1000
@@ -31,6 +33,7 @@ class Panel(NamedTuple):
     sides: tuple[Side, Side]
     bar: tuple[int, int, int]
     told: list[str]
+    differs: list[str]
     words: list[str]
 
 
@@ -49,8 +52,17 @@ async def panel(visit: Visit, row: Row[Rollout]) -> Panel:
         ),
         bar=_bar(rollout, status),
         told=[line for line in told if not line.startswith(("old ", "new ")) and line != row.reason],
+        differs=[clean(line) for line in await _differs(call, rollout)],
         words=words(rollout, status),
     )
+
+
+async def _differs(call: Call, rollout: Rollout) -> list[str]:
+    """One line for each field of the pod in which both versions differ; none where that is not known."""
+    try:
+        return (await commands.difference_of(call, rollout.id)).pod
+    except (NotFound, RecordInvalid):
+        return []
 
 
 def words(rollout: Rollout, status: Any) -> list[str]:

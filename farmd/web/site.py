@@ -19,6 +19,7 @@ from farmd.web.items import NamedList
 from farmd.web.lists import ItemList, Source
 from farmd.web.remembered import Remembered
 from farmd.web.services_list import ServiceList
+from store.times import rfc3339
 
 MOST_STREAMS = 200
 
@@ -80,6 +81,11 @@ class Site:
         farm = self.farm
         actor = f"user/{person or 'nobody'}@{farm.settings.name}"
         return Call(farm.client, farm.keys, farm.clock, farm.ids, actor, reason)
+
+    def silent(self) -> str:
+        """Since when Consul has not answered this farm, so that all data are of then; empty: it answers."""
+        since = self.farm.silent_since()
+        return rfc3339(since) if since else ""
 
     def topic(self, path: str) -> Topic | None:
         """What a page of that address shows; None where nothing of it changes by itself."""

@@ -55,6 +55,7 @@ VIEWS = {
     "/jobs/bert": "Job bert",
     "/jobs/bert/explain": "Why: job bert",
     "/nodes/n0": "Node n0",
+    "/nodes/n0/pods/web": "Pod n0/web",
     "/farms/farm-1": "Farm farm-1",
     "/signin": "Sign in",
     "/nothing": "Not Found",
@@ -124,7 +125,36 @@ async def test_a_page_whose_farm_hears_nothing_of_consul_says_since_when_its_dat
             await expect(footer).to_have_text(
                 f"not live: Consul does not answer this farm, the data are of {rfc3339(since)}"
             )
+            await expect(page.locator("[data-part=outage]")).to_contain_text(
+                f"Consul has not answered this farm since {rfc3339(since)}"
+            )
         await expect(footer).to_have_text("live")
+        await expect(page.locator("[data-part=outage]")).to_be_empty()
+
+
+async def test_names_lead_on_from_an_owner_to_its_pod_its_node_and_back(shown: Shown) -> None:
+    async with shown.page("/controllers/web") as page:
+        parts = await page.locator("[data-part]").evaluate_all(
+            "parts => parts.map(each => each.dataset.part)"
+        )
+        assert parts.index("table-1") < parts.index("facts")
+        await page.locator("[data-part=table-1] tbody tr").first.get_by_role("link").last.click()
+        await expect(page.locator("h1")).to_have_text(re.compile("Pod n\\d/web"))
+        await expect(page.locator("[data-part=state]")).to_contain_text("running passing")
+        await page.locator("dl").get_by_role("link", name="web", exact=True).click()
+        await expect(page.locator("h1")).to_have_text("Controller web")
+        await page.goto("/nodes/n0/pods/nothing")
+        await expect(page.locator("[role=alert]")).to_contain_text("pod n0/nothing does not exist")
+
+
+async def test_trouble_stands_above_counts_and_an_empty_list_says_how_to_begin(shown: Shown) -> None:
+    async with shown.page("/") as page:
+        parts = await page.locator("[data-part]").evaluate_all(
+            "parts => parts.map(each => each.dataset.part)"
+        )
+        assert parts.index("troubled") < parts.index("summary")
+        await page.goto("/daemonsets")
+        await expect(page.locator("main")).to_contain_text("farmctl daemonset create -f FILE")
 
 
 async def test_without_javascript_everything_but_the_live_update_works(shown: Shown) -> None:
@@ -151,6 +181,7 @@ async def test_people_act_on_a_rollout_by_click_and_are_audited_with_their_reaso
         await page.get_by_label("Reason").fill(HOSTILE)
         await words.get_by_role("button", name="Approve").click()
         await expect(page.locator("[data-part=progress]")).to_contain_text("stage 2 of 3")
+        await expect(page.locator(".differs")).to_contain_text('pod.args: (default) -> ["2"]')
         await words.get_by_role("button", name="Pause").click()
         await expect(words.get_by_role("button", name="Resume")).to_be_visible()
         await words.get_by_role("button", name="Resume").click()

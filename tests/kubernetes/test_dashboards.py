@@ -24,6 +24,8 @@ RULES = [
 ]
 # What these happenings make true; promtool proves from when on they fire.
 RAISED = {
+    "FarmdHeartbeat",
+    "FarmdOwnerDown",
     "FarmdFarmDown",
     "FarmdConfigRefused",
     "FarmdInvalidRecords",

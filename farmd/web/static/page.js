@@ -55,6 +55,7 @@
     source.onopen = () => { said.textContent = "live"; };
     source.addEventListener("silent", (event) => {
       said.textContent = event.data ? `not live: Consul does not answer this farm, the data are of ${event.data}` : "live";
+      refresh(); // above the page stands the same
     });
     source.addEventListener("change", (event) => { seen = event.lastEventId; refresh(); });
     source.onerror = () => {

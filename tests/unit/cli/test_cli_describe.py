@@ -9,6 +9,7 @@ from farmd.overview import PodRow, Row
 from farmd.replication.commands import RC
 from farmd.tables import manifests as manifest_facts
 from farmd.tables import nouns as noun_tables
+from farmd.tables import pods
 from store.manifests import HealthCheck, Manifest, Port, Restart, Stop
 from store.rcs import ReplicationController
 from store.reality import Exit
@@ -126,7 +127,7 @@ def test_a_pod_is_described_with_its_last_exits() -> None:
         ports={"http": 20001},
         exits=[Exit(NOW - 60, -9), Exit(NOW - 30, 1)],
     )
-    assert pod_describe.facts(row, RUNS[:1], NOW) == [
+    assert pods.facts(row, RUNS[:1], NOW) == [
         ("Pod", "hello~2"),
         ("Node", "web1"),
         ("Owner", "hello"),
@@ -174,9 +175,7 @@ def test_an_end_is_told_with_its_cause_and_what_the_pod_said_in_one_line() -> No
     row = PodRow(
         owner="0a", owner_name="job/bert", node="n1", instance="bert-worker-0~0", manifest=SHA, exits=ends
     )
-    told = [
-        text.rpartition(" ago, ")[2] for title, text in pod_describe.facts(row, [], NOW) if title == "Exit"
-    ]
+    told = [text.rpartition(" ago, ")[2] for title, text in pods.facts(row, [], NOW) if title == "Exit"]
     assert told == [
         "out of memory, ended by SIGKILL: at step 3  [31mred",
         "nobody saw how",
