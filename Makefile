@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CODE := store scheduler alerting farmd monitoring acl tests bench .ci hatch_build.py
-PROGRAMS := nginx prometheus promtool prometheus-alertmanager docker-registry
+PROGRAMS := nginx prometheus promtool prometheus-alertmanager docker-registry linux.uml
 BUILT := etcd kube-apiserver kustomize helm
 bench: PROGRAMS :=
 bench: BUILT := etcd kube-apiserver

@@ -51,6 +51,7 @@ PACKAGED = {
         "prometheus-alertmanager", "usr/bin/prometheus-alertmanager", "--version", share="prometheus"
     ),
     "promtool": Packaged("prometheus", "usr/bin/promtool", "--version"),
+    "linux.uml": Packaged("user-mode-linux", "usr/bin/linux.uml", "--version"),
 }
 
 

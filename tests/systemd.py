@@ -26,6 +26,17 @@ INSIDE = "FARMD_TEST_SYSTEMD"
 PARTS = {INIT: "systemd", "/usr/bin/dbus-daemon": "dbus", "/usr/bin/nsenter": "util-linux"}
 START_SECONDS = 30.0
 SUITE_SECONDS = 240.0
+FILES = {
+    "etc/passwd": [
+        "root:x:0:0:root:/root:/bin/sh",
+        "messagebus:x:100:102::/nonexistent:/usr/sbin/nologin",
+        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin",
+    ],
+    "etc/group": ["root:x:0:", "tty:x:5:", "messagebus:x:102:", "nogroup:x:65534:"],
+    "etc/machine-id": [],
+    "etc/hosts": ["127.0.0.1 localhost"],
+}
+"""What a machine begins with: the users that systemd and D-Bus need."""
 # Its control groups are below the container's, whose paths systemd sees as this machine does: else it would
 # run without the controllers of limits.
 OPTIONS = ("--systemd=always", "--cap-add=SYS_ADMIN,SYS_PTRACE", "--network=host", "--cgroupns=host",
@@ -46,9 +57,7 @@ class Machine:
 
     def __enter__(self) -> Machine:
         self._engine.run("import", "--quiet", "-", IMAGE, given=_root())
-        mounted = {"/usr", sys.base_prefix, sys.prefix, str(ROOT)}
-        top = [each for each in mounted if not any(Path(each).is_relative_to(o) for o in mounted - {each})]
-        volumes = [f"--volume={path}:{path}:ro" for path in top]
+        volumes = [f"--volume={path}:{path}:ro" for path in seen()]
         volumes += [f"--volume={path}:{where}:ro" for where, path in self._mounts.items()]
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         limits = [f"--ulimit=nofile={files}:{files}", "--ulimit=nproc=4096:4096"]
@@ -82,18 +91,15 @@ class Machine:
         return self.execute(*words, seconds=SUITE_SECONDS)
 
 
+def seen() -> list[str]:
+    """The folders that such a machine sees where this one has them: programs, Python, this checkout."""
+    found = {"/usr", sys.base_prefix, sys.prefix, str(ROOT)}
+    return [each for each in found if not any(Path(each).is_relative_to(o) for o in found - {each})]
+
+
 def _root() -> bytes:
     """A root folder of links into ``/usr``, and of the users that systemd and D-Bus need."""
     archive = io.BytesIO()
-    users = ["root:x:0:0:root:/root:/bin/sh", "messagebus:x:100:102::/nonexistent:/usr/sbin/nologin",
-             "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin"]  # fmt: skip
-    groups = ["root:x:0:", "messagebus:x:102:", "nogroup:x:65534:"]
-    files = {
-        "etc/passwd": users,
-        "etc/group": groups,
-        "etc/machine-id": [],
-        "etc/hosts": ["127.0.0.1 localhost"],
-    }
     with tarfile.open(fileobj=archive, mode="w") as packed:
         for name in ("etc", "proc", "sys", "dev", "run", "tmp", "var", "usr", "root"):
             folder = tarfile.TarInfo(name)
@@ -107,7 +113,7 @@ def _root() -> bytes:
         link = tarfile.TarInfo("etc/systemd/system/default.target")
         link.type, link.linkname = tarfile.SYMTYPE, "/usr/lib/systemd/system/multi-user.target"
         packed.addfile(link)
-        for name, lines in files.items():
+        for name, lines in FILES.items():
             text = "".join(f"{line}\n" for line in lines).encode()
             file = tarfile.TarInfo(name)
             file.size = len(text)
