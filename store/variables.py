@@ -1,7 +1,7 @@
 """farmd's own variables in the environments of pods: who sets which, and where a manifest may speak of them.
 
-Their names begin with ``FARMD_``. An agent sets those of the node and of the start; an intent may set others
-with that beginning and nothing else, so that who may write intents cannot change how a program is run (R29).
+Their names begin with ``FARMD_``. An agent sets those of the node and of the start; an intent may set those
+of a job's members and nothing else, so that who may write intents cannot change how a program is run (R29).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ PEERS = frozenset({PEERS_FILE, HOSTFILE})
 """What the agent sets besides, if the members know one another."""
 
 _AGENTS = re.compile(f"{NODE}|{INSTANCE}|{RESULT}|{PEERS_FILE}|{HOSTFILE}|FARMD_PORT_.*")
-_NAME = re.compile("FARMD_[A-Z0-9_]+")
 _SPOKEN_OF = re.compile(r"\$\{(FARMD_[A-Z0-9_]+)\}")
 
 
@@ -46,8 +45,8 @@ def refused(given: Mapping[str, str]) -> str:
     for name, value in sorted(given.items()):
         if _AGENTS.fullmatch(name):
             return f"vars: found {name!r}, which only the agent sets"
-        if not _NAME.fullmatch(name):
-            return f"vars: found {name!r}, expected a name such as FARMD_RANK"
+        if name not in MEMBER | GANG:
+            return f"vars: found {name!r}, expected the name of a job's variable such as FARMD_RANK"
         if "\0" in value:
             return f"vars.{name}: found a NUL character, expected none"
     return ""

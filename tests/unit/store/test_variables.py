@@ -13,13 +13,19 @@ from store.manifests import Manifest, Port, Restart
     ("given", "why"),
     [
         (dict.fromkeys(variables.MEMBER | variables.GANG, "1"), ""),
-        ({"FARMD_LATER": "1"}, ""),
+        (
+            {"FARMD_CONFIG": "/x"},
+            "vars: found 'FARMD_CONFIG', expected the name of a job's variable such as FARMD_RANK",
+        ),
         (
             {"FARMD_RANK": "0", "LD_PRELOAD": "/evil.so"},
-            "vars: found 'LD_PRELOAD', expected a name such as FARMD_RANK",
+            "vars: found 'LD_PRELOAD', expected the name of a job's variable such as FARMD_RANK",
         ),
-        ({"FARMD_": "1"}, "vars: found 'FARMD_', expected a name such as FARMD_RANK"),
-        ({"FARMD_X=Y": "1"}, "vars: found 'FARMD_X=Y', expected a name such as FARMD_RANK"),
+        ({"FARMD_": "1"}, "vars: found 'FARMD_', expected the name of a job's variable such as FARMD_RANK"),
+        (
+            {"FARMD_X=Y": "1"},
+            "vars: found 'FARMD_X=Y', expected the name of a job's variable such as FARMD_RANK",
+        ),
         ({"FARMD_NODE": "n2"}, "vars: found 'FARMD_NODE', which only the agent sets"),
         ({"FARMD_PORT_HTTP": "1"}, "vars: found 'FARMD_PORT_HTTP', which only the agent sets"),
         ({"FARMD_RESULT": "/etc/passwd"}, "vars: found 'FARMD_RESULT', which only the agent sets"),
