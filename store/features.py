@@ -23,32 +23,63 @@ BOUND = f"{SIGNATURES}2"
 HOST_IP = "ports.host-ip"
 """The agent publishes a port at ``host_ip`` alone; an older one would publish it everywhere."""
 
-ALLOWABLE = ("privileged", "host-network", "host-pid", "devices", "capabilities", "security-options")
+PROCESS = "process"
+"""The agent runs processes: every agent did before ``agent.allow`` had a word for it."""
+
+PROCESSES, ROOT, NEW_PRIVILEGES = "processes", "root", "new-privileges"
+DEVICE_RESERVATIONS, VOLUME_DRIVERS, VOLUMES = "device-reservations", "volume-drivers", "volumes"
+YOUNGER = frozenset({PROCESSES, ROOT, NEW_PRIVILEGES, DEVICE_RESERVATIONS, VOLUME_DRIVERS, VOLUMES})
+"""The words that agents did not ask for at first: what started before them goes on without."""
+
+ALLOWABLE = (
+    PROCESSES,
+    ROOT,
+    NEW_PRIVILEGES,
+    "privileged",
+    "host-network",
+    "host-pid",
+    "devices",
+    DEVICE_RESERVATIONS,
+    "capabilities",
+    "security-options",
+    VOLUME_DRIVERS,
+    VOLUMES,
+)
 
 
 def needed(manifest: Manifest) -> tuple[str, ...]:
-    """The features that a node's agent must have for a pod; every agent can run a process."""
-    if manifest.runtime == "process":
-        return ()
-    found = [f"runtime.{manifest.runtime}"]
-    if (container := manifest.container) is not None:
-        asked = (
-            container.privileged,
-            container.network == "host",
-            container.pid == "host",
-            container.devices,
-            container.cap_add,
-            container.security_options,
-        )
-        found += [f"allow.{name}" for name, wants in zip(ALLOWABLE, asked, strict=True) if wants]
-        found += [HOST_IP] if any(port.host_ip for port in manifest.ports.values()) else []
-    binds = {mount.source for mount in manifest.mounts if mount.type == "bind"}
-    return (*found, *(f"allow.{folder}" for folder in sorted(binds)))
+    """The features that a node's agent must have for a pod (``docs/workloads.md`` has the table)."""
+    container, binds = manifest.container, {each.source for each in manifest.mounts if each.type == "bind"}
+    asked = {
+        ROOT: manifest.runtime != "container" and manifest.user == "root",
+        VOLUME_DRIVERS: any(each.driver != "local" or each.options for each in manifest.volumes.values()),
+    }
+    if container is not None:
+        asked |= {
+            "privileged": container.privileged,
+            "host-network": container.network == "host",
+            "host-pid": container.pid == "host",
+            "devices": bool(container.devices),
+            DEVICE_RESERVATIONS: bool(container.device_reservations),
+            "capabilities": bool(container.cap_add),
+            "security-options": bool(container.security_options),
+        }
+    words = [*(name for name, wants in asked.items() if wants), *sorted(binds)]
+    runtime = PROCESS if manifest.runtime == "process" else f"runtime.{manifest.runtime}"
+    address = any(port.host_ip for port in manifest.ports.values())
+    return (runtime, *([HOST_IP] if address else []), *(f"allow.{word}" for word in words))
 
 
 def lacking(needs: Collection[str], has: Collection[str]) -> list[str]:
-    """The needs that an agent with these features cannot meet."""
-    return [need for need in needs if need not in has and not _below(need, has)]
+    """The needs that an agent with these features cannot meet.
+
+    One that names no features at all is older than they are, and runs processes.
+    """
+    return [
+        need
+        for need in needs
+        if need not in has and not _below(need, has) and not (need == PROCESS and not has)
+    ]
 
 
 def _below(need: str, has: Collection[str]) -> bool:

@@ -56,7 +56,8 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     the next start, such as ``pulling web:2: 48 of 120 MB``.
     A pod that is ``held`` is ready to start, and has the ``ports`` that it will have (R29).
     A pod that is ``done`` ended, and its restart policy asks for no other start: its health is passing if its
-    last exit code is 0, else critical.
+    last exit code is 0, else critical. ``old_user``: the user as whom an earlier version of the agent started
+    it, where this version would run it as another one or not at all.
     """
 
     manifest: str
@@ -73,6 +74,7 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     refused: int = 0
     preparing: str = ""
+    old_user: str = ""
 
 
 class Glance(msgspec.Struct, frozen=True, gc=False):

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from farmd.agent.agent import Agent
 from farmd.agent.model import AgentConfig, ContainerConfig, Identity, SigningConfig, SystemdConfig
 from farmd.agent.state import StateDirectory
+from farmd.agent.users import Users
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
 from farmd.runtime.clock import SystemIds
@@ -116,6 +117,7 @@ class Agents(Cluster):
             "state_dir": self.root / node,
             "session_ttl": 10.0,
             "port_range": pod_ports(),
+            "users": Users(share=True),
         }
         agent = Agent(
             container=self.container,
@@ -248,6 +250,7 @@ class AgentProcess:
             "FARMD_AGENT__NODE": node,
             "FARMD_AGENT__STATE_DIR": str(rig.root / node),
             "FARMD_AGENT__PORT_RANGE": "{}-{}".format(*pod_ports()),
+            "FARMD_AGENT__SHARE_USER": "true",
             "FARMD_WEB__AGENT_PORT": "0",
             **more,
         }

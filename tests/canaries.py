@@ -44,6 +44,7 @@ CONFIGURATION: dict[str, str] = {
     "agent.registry_auth": FILE,
     **dict.fromkeys(("agent.image_retention", "agent.allow", "agent.signatures", "agent.trust"), PLAIN),
     "agent.secrets_dir": FILE,
+    **dict.fromkeys(("agent.user", "agent.share_user", "agent.deny_users"), PLAIN),
     **dict.fromkeys(("store.address", "store.prefix"), PLAIN),  # an address with credentials is refused
     "store.session_node": PLAIN,
     "store.token_file": FILE,

@@ -88,7 +88,7 @@ class Agent:
         self._checker = Checker(config.check_host)
         self._contact = Contact(clock, self.state, config.session_ttl / 2)
         self._runtimes = Runtimes(
-            Processes(self.state, config.node, environ, clock),
+            Processes(self.state, config.node, environ, clock, config.users),
             *([] if container is None else [_containers(container, self.state, config, clock, recorder)]),
             *([] if systemd is None else [_units(systemd, self.state, config, environ, clock, recorder)]),
             *runtimes,
@@ -358,4 +358,7 @@ def _units(
     """The runtime of systemd's units, imported only where it is wanted."""
     from farmd.agent.runtimes.systemd import Units
 
-    return Units(systemd, state=state, node=config.node, environ=environ, clock=clock, recorder=recorder)
+    return Units(
+        systemd, state=state, node=config.node, environ=environ, clock=clock, recorder=recorder,
+        users=config.users,
+    )  # fmt: skip

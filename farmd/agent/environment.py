@@ -1,7 +1,7 @@
-"""Derives from a manifest what a shim needs to start it: environment, user, limits.
+"""Derives from a manifest what a shim needs to start it: environment, limits, signal.
 
 A workload must never see the agent's own environment, which holds credentials (Consul's, farmd's, systemd's
-sockets), and must never run as root because its own user could not be used.
+sockets).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import pwd
 import resource
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from farmd.agent.errors import StartFailed
+from farmd.agent.users import Account
 from store import variables
 from store.manifests import Manifest
 
@@ -22,18 +22,9 @@ INHERITED = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 NOTHING: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """The user that a workload runs as."""
-
-    name: str
-    uid: int
-    gid: int
-    groups: tuple[int, ...]
-
-
 def environment(
     manifest: Manifest,
+    user: Account,
     environ: Mapping[str, str],
     node: str,
     instance: str,
@@ -47,7 +38,7 @@ def environment(
     runs: its workload gets those variables that farmd itself does not set.
     """
     built = {name: environ.get(name) or default for name, default in INHERITED.items()}
-    built |= _of_the_user(manifest)
+    built |= _of_the_user(user)
     return built | with_own(manifest, node, instance, ports, given)
 
 
@@ -60,40 +51,13 @@ def with_own(
     return variables.expanded(manifest.env, own) | own
 
 
-def _of_the_user(manifest: Manifest) -> dict[str, str]:
+def _of_the_user(user: Account) -> dict[str, str]:
     """What a login sets for the user that the workload runs as; without an account its home is ``/``."""
-    account(manifest)
     try:
-        found = pwd.getpwnam(manifest.user) if manifest.user else pwd.getpwuid(os.geteuid())
+        found = pwd.getpwnam(user.name)
     except KeyError:
         return {"HOME": "/"}
     return {"HOME": found.pw_dir, "USER": found.pw_name, "LOGNAME": found.pw_name, "SHELL": found.pw_shell}
-
-
-def account(manifest: Manifest) -> Account | None:
-    """The manifest's user; None for the agent's own.
-
-    Raises:
-        StartFailed: the user does not exist, or the agent may not switch to it.
-    """
-    if not manifest.user:
-        return None
-    try:
-        found = pwd.getpwnam(manifest.user)
-    except KeyError as error:
-        raise StartFailed(
-            f"user: found {manifest.user!r}, expected a user that exists on this node", field="user"
-        ) from error
-    if os.geteuid() == found.pw_uid:
-        return None
-    if os.geteuid() != 0:
-        raise StartFailed(
-            f"user: found {manifest.user!r}, but only an agent that runs as root can start workloads as"
-            f" another user (this one runs as uid {os.geteuid()})",
-            field="user",
-        )
-    groups = tuple(os.getgrouplist(found.pw_name, found.pw_gid))
-    return Account(found.pw_name, found.pw_uid, found.pw_gid, groups)
 
 
 def limits(manifest: Manifest) -> list[tuple[str, int, int]]:
@@ -136,6 +100,5 @@ def preflight(manifest: Manifest) -> None:
     Raises:
         StartFailed: naming the field, what was found and what was expected.
     """
-    account(manifest)
     limits(manifest)
     stop_signal(manifest)

@@ -62,6 +62,13 @@ class StartFailed(AgentError):
     retry = Retry.BACKOFF
 
 
+class NotRemoved(AgentError):
+    """What a workload left cannot be removed."""
+
+    code = "not_removed"
+    retry = Retry.BACKOFF
+
+
 class StateUnsaved(StartFailed):
     """The state directory cannot be written, so a started process could not be found again (R26)."""
 

@@ -12,7 +12,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import structlog
@@ -57,6 +57,12 @@ def proven(page: Page[RawEntry], sentinel: str, cluster: str) -> bool:
     return False
 
 
+class Preflight(Protocol):
+    """Refuses a manifest that cannot run on this node, as ``Runtimes`` does."""
+
+    def __call__(self, manifest: Manifest, *, kept: bool = False) -> None: ...
+
+
 @dataclass(eq=False)
 class Intents:
     """Follows ``intent/<node>/`` and passes proven answers to the pods."""
@@ -74,7 +80,7 @@ class Intents:
     progress: Progress
     wake: Callable[[], None]
     doubt: Callable[[], None]
-    preflight: Callable[[Manifest], None]
+    preflight: Preflight
     admission: Admission | None = None
     _page: Page[RawEntry] | None = field(default=None, init=False)
     _unusable: bool = field(default=False, init=False)
@@ -203,7 +209,8 @@ class Intents:
         try:
             manifest = await self.manifests.get(sha)
             await self.manifests.fetch_peers(intent.peers)
-            self.preflight(manifest)
+            pod = self.pods.get(instance)
+            self.preflight(manifest, kept=pod is not None and pod.record.keeps(sha))
         except (ManifestUnusable, StartFailed) as error:
             return Wanted(instance, raw.modify_index, sha, owner, problem=error.message)
         if problem := variables.refused(intent.vars):

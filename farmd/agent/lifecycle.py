@@ -84,6 +84,7 @@ class Lifecycle:
             started=self.clock.now(),
             vars=pod.record.vars,
             peers=self.pods.peers(pod.record),
+            kept=pod.record.keeps(pod.record.manifest),
             # An intent tells the counter of what an older agent started; without the store it stays unknown.
             restart=pod.record.restart if pod.record.restarted >= 0 else -1,
         )
@@ -99,6 +100,7 @@ class Lifecycle:
             exits=[] if pod.record.fresh else pod.record.exits,
             fresh=False,
             done=False,
+            ruled=not launch.kept,
         )
         self.state.save_first(pod.record)
         try:
@@ -132,7 +134,9 @@ class Lifecycle:
             self.pods.save(pod)
         pod.manifest = self.health.manifest(pod)
         self.health.begin(pod)
-        pod.unwatch = self.runtimes.of(identity.runtime).watch(identity, self.wake)
+        runtime = self.runtimes.of(identity.runtime)
+        pod.old_user = runtime.old_user(identity, pod.manifest) if pod.manifest is not None else ""
+        pod.unwatch = runtime.watch(identity, self.wake)
         self.wake()
 
     def adopted(self, pod: Pod, identity: Identity) -> None:
@@ -203,6 +207,7 @@ class Lifecycle:
 
         Raises:
             Busy: a workload still holds the instance.
+            NotRemoved: what it left stays where it is.
         """
         await self.runtimes.of(pod.record.runtime).remove(pod.instance)
         self.state.forget(pod.instance)
@@ -218,6 +223,7 @@ class Lifecycle:
             return
         self.pods.drop(pod.instance)
         log.info("pod.forgotten", instance=pod.instance)
+        await asyncio.to_thread(self.state.empty_trash)
 
     def _count(self, event: str) -> None:
         self.recorder.count("farmd_pod_events_total", event=event)

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from farmd.agent.users import Users
 from store.manifests import Manifest
 from store.reality import Exit, Health, Reality
 
@@ -31,7 +32,8 @@ class AgentConfig:
     Dynamic ports come from ``port_range`` (both ends included), which is below Linux' own range for
     outgoing connections. ``address`` is the address of the agent's HTTP for other machines. Health checks
     connect to ``check_host``. ``labels`` win over the agent's own facts. ``watch_wait`` bounds the time
-    until the agent notices a restore of the store from a snapshot (R16).
+    until the agent notices a restore of the store from a snapshot (R16). ``users``: as whom programs of the
+    node run.
     """
 
     node: str
@@ -44,6 +46,7 @@ class AgentConfig:
     watch_wait: float = 25.0
     retry_unusable: float = 15.0
     stop_workloads_on_exit: bool = False
+    users: Users = field(default_factory=Users)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +121,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     held: bool = False
     start_by: float = 0.0
     revoked: str = ""
+    ruled: bool = False
     failures: int = 0
     failing_since: float = 0.0
     not_before: float = 0.0
@@ -135,6 +139,10 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         What the instance ran before its pod was removed does not count.
         """
         return self.running == sha and (not self.fresh or self.start_by > 0)
+
+    def keeps(self, sha: str) -> bool:
+        """Whether this pod started that manifest under an agent that had no rules of users: it goes on so."""
+        return sha == self.running != "" and not (self.fresh or self.ruled)
 
     @property
     def restart_due(self) -> bool:
@@ -155,6 +163,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     ``shim`` and ``pid`` identify processes only together with their start ticks and the boot id, because
     process ids are reused. ``restart`` is the counter that the start acted on (R28). ``runtime`` says what
     runs it; what is no process of a shim has a ``handle`` of that runtime in place of ``boot`` and the shim.
+    ``user`` is the name of the user that it was started as; empty by the rules of earlier versions.
     """
 
     boot: str = ""
@@ -170,6 +179,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     restart: int = -1
     runtime: str = "process"
     handle: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

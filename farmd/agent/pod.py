@@ -50,6 +50,7 @@ class Pod:
     spell: Spell = field(default_factory=lambda: Spell(Health()))
     checking: asyncio.Task[None] | None = None
     unwatch: Callable[[], None] | None = None
+    old_user: str = ""
 
     @property
     def instance(self) -> str:
@@ -145,6 +146,7 @@ class Pod:
             reason=self._reason(),
             refused=self._refused(),
             preparing=preparation.doing if (preparation := self._preparation()) is not None else "",
+            old_user=self.old_user if alive else "",
         )
 
     def _health_when_down(self) -> Health:

@@ -49,10 +49,12 @@ class Preparation:
         if self.task is not None:
             self.task.cancel()
 
-    async def run(self, runtime: Runtime, instance: str, manifest: Manifest, clock: Clock) -> None:
+    async def run(
+        self, runtime: Runtime, instance: str, manifest: Manifest, clock: Clock, *, kept: bool
+    ) -> None:
         """One try, and its error boundary: the former workload stays, and the pod says why."""
         try:
-            await runtime.prepare(instance, manifest, self.tell)
+            await runtime.prepare(instance, manifest, self.tell, kept=kept)
         except AgentError as error:
             self._failed(error.message, manifest.restart, clock.mono())
         except OSError as error:

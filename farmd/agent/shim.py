@@ -1,14 +1,14 @@
 """The parent process of one workload: it outlives the agent, so that logs and exits are kept (R26, R27).
 
-The shim runs alone (``python -I -S shim.py <instance directory>``). It imports no other module of the
-project and as little of the standard library as possible, because every workload has a shim; for the same
-reason it is one long file. It reads its start, marshalled, from stdin and writes one line with the outcome
-to stdout. The identity is on disk before the workload's first instruction, and the shim holds the lock of
-the instance until both have ended, so there is never a second process of an instance.
+The shim runs alone (``python -I -S shim.py <instance directory>``). It imports of the project only
+``become.py`` beside it, and as little of the standard library as possible, because every workload has a
+shim; for the same reason it is one long file. It reads its start, marshalled, from stdin and writes one line
+with the outcome to stdout. The identity is on disk before the workload's first instruction, and the shim
+holds the lock of the instance until both have ended, so there is never a second process of an instance.
 """
 
 # pathlib would cost more memory than the rest of this file:
-# ruff: noqa: PTH104, PTH108, PTH110, PTH123
+# ruff: noqa: PTH100, PTH104, PTH108, PTH110, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     from typing import Any
+
+    from farmd.agent import become
 else:
+    # Last, so that nothing here stands in for a part of the standard library.
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import become
+
+    sys.path.pop()
     try:
         import _signal as signal  # the same functions without ``enum``: half a megabyte less a workload
     except ImportError:
@@ -207,13 +214,13 @@ def write_identity(directory: str, spec: dict[str, Any], pid: int) -> None:
         boot = file.read().strip()
     me = os.getpid()
     ports = ",".join(f'"{name}":{port}' for name, port in spec["ports"].items())
-    # An agent that still runs an earlier version does not pass these two.
-    restarts, runtime = spec.get("restart", 0), spec.get("runtime", "process")
+    # An agent that still runs an earlier version does not pass these.
+    restarts, runtime, user = spec.get("restart", 0), spec.get("runtime", "process"), spec.get("as", "")
     text = (
         f'{{"boot":"{boot}","shim":{me},"shim_ticks":{ticks(me)},"pid":{pid},"ticks":{ticks(pid)},'
         f'"instance":"{spec["instance"]}","manifest":"{spec["manifest"]}",'
         f'"start":"{spec["start"]}","started":{spec["started"]!r},"ports":{{{ports}}},'
-        f'"restart":{restarts},"runtime":"{runtime}"}}\n'
+        f'"restart":{restarts},"runtime":"{runtime}","user":"{user}"}}\n'
     )
     path = directory + "/" + IDENTITY
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -277,37 +284,14 @@ def become_subreaper() -> None:
 
 def workload(spec: dict[str, Any], output: int, go: int, failed: int) -> None:
     """In the child: wait for the parent's byte, then become the workload. Never returns."""
-    step = "start"
     try:
-        if os.read(go, 1) != b"g":
-            os._exit(125)
-        os.setsid()
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        for number in spec["default_signals"]:
-            signal.signal(number, signal.SIG_DFL)
-        if spec["limits"]:
-            import resource
-
-            for name, kind, value in spec["limits"]:
-                step = "ulimits." + name
-                resource.setrlimit(kind, (value, value))
-        if spec["user"] is not None:
-            step = "user"
-            uid, gid, groups = spec["user"]
-            os.setgroups(groups)
-            os.setgid(gid)
-            os.setuid(uid)
-        os.umask(0o022)
-        step = "working_directory " + spec["cwd"]
-        os.chdir(spec["cwd"])
-        step = "command " + spec["argv"][0]
-        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
-    except BaseException as error:  # noqa: BLE001 - the child must never return into the parent's code
-        text = step + ": " + (getattr(error, "strerror", None) or str(error))
-        os.write(failed, text.encode("utf-8", "replace"))
+        if os.read(go, 1) == b"g":
+            os.setsid()
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            become.become(spec, failed)
     finally:
-        os._exit(127)
+        os._exit(125)
 
 
 def exit_code(status: int) -> int:
@@ -386,6 +370,7 @@ def forward(group: int, number: int) -> None:
 
 def main(directory: str) -> int:
     """Start the workload, wait until it ends, record the exit; return its exit code as a shell would."""
+    become.close_others({0, 1, 2})
     spec = marshal.loads(read_all(0))
     status = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 10)
     null = os.open("/dev/null", os.O_RDWR)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Set
 from pathlib import Path
@@ -18,10 +17,11 @@ import msgspec
 import structlog
 
 from farmd.agent import shim
-from farmd.agent.errors import StateInvalid, StateUnsaved
+from farmd.agent.errors import NotRemoved, StateInvalid, StateUnsaved
 from farmd.agent.files import Files, refusal, require_room
 from farmd.agent.lock import held, in_place, take
 from farmd.agent.model import Identity, Record, SavedHealth
+from farmd.agent.removal import Trash
 from store import codec
 from store.errors import InputInvalid, RecordInvalid
 from store.keys import valid_instance
@@ -44,6 +44,8 @@ class StateDirectory:
         self.root = root
         self.instances = root / "instances"
         self.manifests = root / "manifests"
+        self.trash = Trash(root / "trash")
+        self._named: set[str] = set()
         self._files = Files(root, self._make_folder)
         self._lock = -1
 
@@ -219,11 +221,24 @@ class StateDirectory:
         self._files.drop(self.directory(instance))
 
     def remove(self, instance: str) -> None:
-        """Remove an instance's directory and its content, as far as the disk allows it."""
+        """Throw an instance's directory away, whatever its workload made of it.
+
+        Raises:
+            NotRemoved: it stays where it is.
+        """
         directory = self.directory(instance)
-        shutil.rmtree(directory, ignore_errors=True)
-        if directory.exists():
-            log.warning("state.not_removed", path=str(directory))
+        if why := self.trash.throw(directory):
+            raise NotRemoved(f"{directory} cannot be removed: {why}", path=str(directory))
+
+    def empty_trash(self) -> None:
+        """Remove what was thrown away; it may take long. What stays is named once."""
+        try:
+            left = self.trash.empty()
+        except OSError as error:
+            left = {"": shim.trouble(error)}
+        for name in left.keys() - self._named:
+            log.warning("state.not_removed", path=str(self.root / "trash" / name), error=left[name])
+        self._named |= left.keys()
 
     def save(self, record: Record) -> None:
         """Write an instance's record, as soon as that is possible."""

@@ -77,6 +77,7 @@ def _workload(shim: int, instances: Path) -> Identity | None:
         manifest=UNKNOWN,
         start=f"lost-{began}",
         started=_seconds(began),
+        user=_user(leaders[0]),
     )
 
 
@@ -86,6 +87,12 @@ def _instance(pid: int, instances: Path) -> str:
     if len(words) < 3 or not words[-2].endswith(SHIM) or Path(words[-1]).parent != instances:
         return ""
     return valid_instance(Path(words[-1]).name)
+
+
+def _user(pid: int) -> str:
+    """The number of the user that a process began as."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("Uid:"))
 
 
 def _seconds(ticks: int) -> float:

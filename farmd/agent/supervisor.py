@@ -19,7 +19,7 @@ import structlog
 
 from farmd.agent import plan, strays
 from farmd.agent.contact import Contact
-from farmd.agent.errors import AgentError
+from farmd.agent.errors import AgentError, NotRemoved
 from farmd.agent.lifecycle import Lifecycle
 from farmd.agent.model import Identity, Record
 from farmd.agent.pod import Pod
@@ -87,6 +87,8 @@ class Supervisor:
         """Take over one instance; one that cannot be read may live, so it is left alone and never removed."""
         try:
             self._take_over(instance, lost)
+        except NotRemoved as error:
+            log.warning("state.not_removed", path=error.fields["path"], error=error.message)
         except OSError as error:
             if instance not in self._unreadable:
                 log.warning("pod.unreadable", instance=instance, error=trouble(error))
@@ -103,11 +105,11 @@ class Supervisor:
         if record is None and lost is None:
             if not any(runtime.doubt for runtime in self.runtimes):
                 log.warning("pod.remains_removed", instance=instance)
-                self.state.remove(instance)
+                self.state.remove(instance)  # a move; what was moved is removed when the agent tidies
             return
         if record is None and lost is not None:
             # The record is lost, the workload lives: keep it as it is until a proven answer changes it.
-            record = Record(instance=instance, manifest=lost.manifest, runtime=lost.runtime)
+            record = Record(instance=instance, manifest=lost.manifest, runtime=lost.runtime, ruled=True)
         assert record is not None
         pod = self.pods.load(record)
         self.ports.remember(instance, record.ports)
@@ -172,7 +174,8 @@ class Supervisor:
         return min(until, self._restore_at)
 
     def _spawn_tidy(self) -> None:
-        """Let runtimes remove what no pod needs, unless it is unknown what one needs."""
+        """Remove what was thrown away, and let runtimes remove what no pod needs, unless that is unknown."""
+        self._begin(asyncio.to_thread(self.state.empty_trash))
         pods = list(self.pods)
         if any(pod.target is None and pod.record.wanted for pod in pods):
             return
@@ -268,7 +271,9 @@ class Supervisor:
         assert pod.preparation is not None
         assert pod.target is not None
         runtime = self.runtimes.of(pod.target.runtime)
-        pod.preparation.task = self._begin(pod.preparation.run(runtime, pod.instance, pod.target, self.clock))
+        kept = pod.record.keeps(pod.record.manifest)
+        work = pod.preparation.run(runtime, pod.instance, pod.target, self.clock, kept=kept)
+        pod.preparation.task = self._begin(work)
 
     def _spawn(self, pod: Pod, work: Coroutine[Any, Any, None]) -> None:
         pod.busy = True

@@ -8,9 +8,24 @@ from typing import Annotated, Literal
 from msgspec import field
 
 from farmd.config.fields import Section, key, this_host
-from store.features import ALLOWABLE
+from store.features import ALLOWABLE, PROCESSES
 from store.keys import valid_segment
 from store.selectors import valid_labels
+
+DENIED = (
+    "consul",
+    "messagebus",
+    "polkitd",
+    "sshd",
+    "systemd-*",
+    "@root",
+    "@disk",
+    "@docker",
+    "@kmem",
+    "@lxd",
+    "@shadow",
+)
+"""Users who own what the node's other services hold, and groups whose members are as good as root."""
 
 
 def _node(value: str) -> None:
@@ -121,11 +136,32 @@ class AgentSection(Section, frozen=True):
     allow: Annotated[
         list[str],
         key(
-            "What containers and units may have besides the usual; a folder allows binds below it.",
+            "What workloads may be and have on this node; a folder allows binds below it.",
             form=f"a list of {', '.join(ALLOWABLE)} and absolute paths",
             check=_allow,
         ),
-    ] = field(default_factory=list)
+    ] = field(default_factory=lambda: [PROCESSES])
+    user: Annotated[
+        str,
+        key(
+            "User that processes and units run as whose manifests name none; empty: `farmd-pods` where the"
+            " agent is root, else nobody, unless `agent.share_user` is true.",
+        ),
+    ] = ""
+    share_user: Annotated[
+        bool,
+        key(
+            "Run processes and units as the agent's own user, who can read its credentials and state; for one"
+            " machine and for trials.",
+        ),
+    ] = False
+    deny_users: Annotated[
+        list[str],
+        key(
+            "Users that no process and no unit runs as; `*` is any text, `@NAME` are the members of a group.",
+            form="a list of names, patterns and @GROUP",
+        ),
+    ] = field(default_factory=lambda: list(DENIED))
 
     signatures: Annotated[
         Literal["none", "warn", "enforce"],

@@ -64,6 +64,8 @@ class Plan:
             "labels": {"zone": "abc"[place % 3]},
             "port_range": f"{block + 1}-{block + ports.SIZE - 1}",
             "stop_workloads_on_exit": True,
+            # Of one machine's cluster the person who started it is the only user.
+            "share_user": True,
         }
         return self._command("agent", name, {"agent": section}, "agent_port", store)
 

@@ -22,6 +22,7 @@ from farmd.doctor import (
     reservations,
     servers,
     signed,
+    users,
     work,
 )
 from farmd.doctor.model import Finding, Report
@@ -58,7 +59,7 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock, step: Step = l
     seen = await survey(client, keys, clock, step)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
     findings += [*clusters.check(seen), *health.check(seen)]
-    findings += signed.check(seen)
+    findings += [*signed.check(seen), *users.check(seen)]
     findings += elections.check(seen, own.debug_config.raft_heartbeat)
     lost, passing = _lost(seen), [*servers.late(found), *health.passing(seen)]
     if passing:

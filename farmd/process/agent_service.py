@@ -13,6 +13,7 @@ from aiohttp import web
 from farmd.agent import http as agent_http
 from farmd.agent.agent import Agent
 from farmd.agent.model import AgentConfig, ContainerConfig, SigningConfig, SystemdConfig
+from farmd.agent.users import Users
 from farmd.process.services import Built, Dependencies
 from farmd.web import hosts
 
@@ -28,6 +29,12 @@ def build_agent(dependencies: Dependencies) -> Built:
         port_range=section.ports(),
         session_ttl=section.ttl,
         stop_workloads_on_exit=section.stop_workloads_on_exit,
+        users=Users(
+            default=section.user,
+            share=section.share_user,
+            allow=tuple(section.allow),
+            deny=tuple(section.deny_users),
+        ),
     )
     container = ContainerConfig(
         engine=section.engine,

@@ -33,13 +33,13 @@ class Runtimes:
         """Why a runtime cannot tell now what runs; empty if it can."""
         return self.of(name).doubt if name in self._by_name else f"this agent has no runtime {name!r}"
 
-    def preflight(self, manifest: Manifest) -> None:
-        """Refuse a manifest that cannot run on this node.
+    def preflight(self, manifest: Manifest, *, kept: bool = False) -> None:
+        """Refuse a manifest that cannot run on this node; ``kept`` is that of ``Launch``.
 
         Raises:
             StartFailed: naming the field, what was found and what was expected.
         """
-        self.of(manifest.runtime).preflight(manifest)
+        self.of(manifest.runtime).preflight(manifest, kept=kept)
 
     def doubts(self) -> dict[str, str]:
         """The runtimes that cannot tell now what runs, with the reasons."""

@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -48,7 +49,7 @@ class Containers:
         self._recorder = recorder
         self._engine = Engine(config.engine)
         self._images = Images(self._engine, state, config.image_retention, clock, recorder)
-        self._parts = Parts(self._engine, self._images, config.registry_auth, clock, recorder)
+        self._parts = Parts(self._engine, self._images, config.registry_auth, node, clock, recorder)
         self._listing = Listing(self._engine, node, clock, self._noted)
         self._logs = ContainerLogs(self._engine, clock, self._listing.lives)
 
@@ -96,6 +97,11 @@ class Containers:
         seen = self._listing.seen.get(instance)
         return seen.identity if seen is not None and seen.state in LIVE else None
 
+    def old_user(self, identity: Identity, manifest: Manifest) -> str:
+        """None: its users are those of its image."""
+        del identity, manifest
+        return ""
+
     def strays(self) -> Iterable[Identity]:
         """All containers of this node's agents."""
         return [] if self.doubt else [seen.identity for seen in self._listing.seen.values()]
@@ -126,30 +132,38 @@ class Containers:
         return Ended(msgspec.structs.replace(end, message=said), why)
 
     # -- acts ------------------------------------------------------------------------------------
-    def preflight(self, manifest: Manifest) -> None:
+    def preflight(self, manifest: Manifest, *, kept: bool = False) -> None:
         """Refuse what ``agent.allow`` does not list.
 
         Raises:
             StartFailed: naming the field, what was found and what was expected.
         """
         environment.stop_signal(manifest)
-        allowed.refuse_others(manifest, self._config.allow)
+        allowed.refuse_others(manifest, self._config.allow, kept=kept)
 
-    async def prepare(self, instance: str, manifest: Manifest, tell: Callable[[str], None]) -> None:
+    async def prepare(
+        self, instance: str, manifest: Manifest, tell: Callable[[str], None], *, kept: bool = False
+    ) -> None:
         """Get the image, the volumes, the networks and the files.
 
         Raises:
             StartFailed: with the reason for people.
         """
-        self.preflight(manifest)
+        self.preflight(manifest, kept=kept)
         self._state.require_room()
         self._state.create(instance)
-        await asyncio.to_thread(self._lay_out, instance, manifest)
-        await self._parts.get(manifest, tell)
+        await asyncio.to_thread(self._lay_out, instance, manifest, kept)
+        seen = self._listing.seen.get(instance)
+        foreign = kept or features.VOLUMES in self._config.allow
+        await self._parts.get(manifest, tell, None if foreign else seen.volumes if seen is not None else ())
 
-    def _lay_out(self, instance: str, manifest: Manifest) -> list[container_config.Bind]:
+    def _lay_out(
+        self, instance: str, manifest: Manifest, kept: bool
+    ) -> tuple[Manifest, list[container_config.Bind]]:
+        """Make the files; the manifest with binds of what their paths lead to now."""
+        real = allowed.resolved(manifest, self._config.allow, kept=kept)
         folder = self._state.directory(instance) / "files"
-        return container_files.lay_out(folder, manifest, self._config.secrets_dir)
+        return real, container_files.lay_out(folder, real, self._config.secrets_dir)
 
     async def start(self, launch: Launch) -> Identity:
         """Make and start a container in place of the instance's former one.
@@ -160,13 +174,13 @@ class Containers:
         """
         await self._listing.looked()
         await self.remove(launch.instance)
-        binds = await asyncio.to_thread(self._lay_out, launch.instance, launch.manifest)
-        container_files.keep_only(self._state.directory(launch.instance) / "files", binds)
+        real, binds = await asyncio.to_thread(self._lay_out, launch.instance, launch.manifest, launch.kept)
+        container_files.keep_only(self._state.directory(launch.instance) / "files", binds, self._state.trash)
         starts = self._state.starts(launch.instance)
         start_files.lay_out(starts, launch, None)
-        start_files.keep_only(starts, launch.start)
+        start_files.keep_only(starts, launch.start, self._state.trash)
         files = start_files.paths(starts, launch.start)
-        body = container_config.create_body(self._node, launch, binds, files)
+        body = container_config.create_body(self._node, replace(launch, manifest=real), binds, files)
         name = container_config.name_of(self._node, launch.instance)
         docker, ask = self._engine.docker, self._engine.ask
         try:

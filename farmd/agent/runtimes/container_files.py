@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from pathlib import Path
 
 from farmd.agent.errors import StartFailed
+from farmd.agent.removal import Trash
 from farmd.agent.runtimes.container_config import Bind
 from store.container_check import seen_at
 from store.manifests import Manifest
@@ -45,13 +45,13 @@ def lay_out(folder: Path, manifest: Manifest, secrets_dir: Path) -> list[Bind]:
     return [(str(here / str(at)), path) for at, (path, *_) in enumerate(wanted)]
 
 
-def keep_only(folder: Path, binds: list[Bind]) -> None:
+def keep_only(folder: Path, binds: list[Bind], trash: Trash) -> None:
     """Remove the files of earlier starts."""
     kept = {Path(here).parent for here, _ in binds}
     if folder.exists():
         for each in folder.iterdir():
             if each not in kept:
-                shutil.rmtree(each, ignore_errors=True)
+                trash.throw(each)
 
 
 def _secret(folder: Path, name: str) -> bytes:

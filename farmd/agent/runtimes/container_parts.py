@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ from farmd.agent.errors import StartFailed
 from farmd.agent.runtimes import container_config
 from farmd.agent.runtimes.container_images import Images
 from farmd.agent.runtimes.engine import Engine, EngineLacks
+from store.containers import Volume
+from store.features import VOLUMES
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
 
@@ -47,16 +49,21 @@ class Parts:
     """Gets them through the engine; ``credentials`` is a file, read at each pull, or empty."""
 
     def __init__(
-        self, engine: Engine, images: Images, credentials: str, clock: Clock, recorder: Recorder
+        self, engine: Engine, images: Images, credentials: str, node: str, clock: Clock, recorder: Recorder
     ) -> None:
+        self._node = node
         self._engine = engine
         self._images = images
         self._credentials = credentials
         self._clock = clock
         self._recorder = recorder
 
-    async def get(self, manifest: Manifest, tell: Callable[[str], None]) -> None:
+    async def get(
+        self, manifest: Manifest, tell: Callable[[str], None], known: Collection[str] | None = None
+    ) -> None:
         """Get what is missing, and ``tell`` of a pull how far it is.
+
+        ``known``: volumes that are this pod's though no agent marked them as farmd's; None: any may be had.
 
         Raises:
             StartFailed: with the reason for people.
@@ -65,7 +72,7 @@ class Parts:
         await self._image(manifest, tell)
         docker, ask = self._engine.docker, self._engine.ask
         for name in {mount.source for mount in manifest.mounts if mount.type == "volume"}:
-            await self._volume(name, manifest)
+            await self._volume(name, manifest, known)
         for name in manifest.container.networks:
             try:
                 await ask(docker.networks.get(name))
@@ -109,13 +116,20 @@ class Parts:
             # Never the content: it holds passwords.
             raise StartFailed(f"agent.registry_auth: {self._credentials} cannot be read") from error
 
-    async def _volume(self, name: str, manifest: Manifest) -> None:
+    async def _volume(self, name: str, manifest: Manifest, known: Collection[str] | None) -> None:
         docker, ask = self._engine.docker, self._engine.ask
+        wanted = manifest.volumes.get(name, Volume())
         try:
-            await ask(docker.volumes.get(name))
+            found = await ask((await ask(docker.volumes.get(name))).show())
         except EngineLacks:
-            wanted = manifest.volumes.get(name)
-            body: dict[str, Any] = {"Name": name}
-            if wanted is not None:
-                body |= {"Driver": wanted.driver, "DriverOpts": wanted.options, "Labels": wanted.labels}
+            labels = {**wanted.labels, container_config.NODE: self._node}
+            body = {"Name": name, "Driver": wanted.driver, "DriverOpts": wanted.options, "Labels": labels}
             await ask(docker.volumes.create(body))
+            return
+        # A volume of an earlier version has no such label.
+        ours = container_config.NODE in (found.get("Labels") or {})
+        if not ours and known is not None and name not in known:
+            raise StartFailed(
+                f"agent.allow: this node does not allow {VOLUMES}: it has {name}, which no agent made",
+                field="agent.allow",
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from farmd.agent.model import LOST, Identity
@@ -17,13 +17,14 @@ ENDED = frozenset({"exited", "stopped", "dead", "removing"})
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One container, as the engine described it."""
+    """One container, as the engine described it, with the names of its volumes."""
 
     state: str
     identity: Identity
     sizes: tuple[int, int]
     exit: Exit | None = None
     why: str = ""
+    volumes: tuple[str, ...] = ()
 
 
 def described(found: Mapping[str, Any]) -> Seen:
@@ -32,6 +33,12 @@ def described(found: Mapping[str, Any]) -> Seen:
     Raises:
         KeyError, ValueError: an agent did not make it.
     """
+    mounts = found.get("Mounts") or []
+    volumes = tuple(str(each.get("Name")) for each in mounts if each.get("Type") == "volume")
+    return replace(_described(found), volumes=volumes)
+
+
+def _described(found: Mapping[str, Any]) -> Seen:
     state, labels = found["State"], found["Config"]["Labels"]
     status = str(state["Status"]).lower()
     identity = container_config.identity(labels, str(found["Id"]), int(state.get("Pid") or 0))

@@ -34,7 +34,8 @@ class Launch:
     """One start: ``start`` is its id, ``started`` its time in seconds since the epoch.
 
     ``restart`` is the counter that it acts on (R28), ``vars`` are its intent's variables, ``peers`` is the
-    document that names its peers, empty without one (R29).
+    document that names its peers, empty without one (R29). ``kept``: it starts again as it started under an
+    earlier version of the agent, which knew no rules of users.
     """
 
     instance: str
@@ -46,6 +47,7 @@ class Launch:
     restart: int = 0
     vars: Mapping[str, str] = field(default_factory=dict)
     peers: bytes = b""
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +82,18 @@ class Runtime(Protocol):
     async def answers(self) -> bool:
         """Whether it can tell what runs, asked anew."""
 
-    def preflight(self, manifest: Manifest) -> None:
+    def preflight(self, manifest: Manifest, *, kept: bool = False) -> None:
         """Refuse a manifest that cannot run on this node, before a running workload is stopped for it.
+
+        ``kept`` is that of ``Launch``.
 
         Raises:
             StartFailed: naming the field, what was found and what was expected.
         """
 
-    async def prepare(self, instance: str, manifest: Manifest, tell: Callable[[str], None]) -> None:
+    async def prepare(
+        self, instance: str, manifest: Manifest, tell: Callable[[str], None], *, kept: bool = False
+    ) -> None:
         """Get ready what a start needs, while the former workload still serves; ``tell`` people what it does.
 
         Raises:
@@ -104,6 +110,9 @@ class Runtime(Protocol):
 
     def find(self, instance: str) -> Identity | None:
         """The instance's live workload, if there is one."""
+
+    def old_user(self, identity: Identity, manifest: Manifest) -> str:
+        """The user as whom an earlier version started it, where this one would not; empty: it would."""
 
     def strays(self) -> Iterable[Identity]:
         """Workloads whose records may be lost; where the runtime keeps ends, also those that ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 import structlog
@@ -17,24 +17,44 @@ from farmd.agent.runtimes import shim_start
 from farmd.agent.runtimes.port import Launch
 from farmd.agent.runtimes.shims import Shims
 from farmd.agent.state import StateDirectory
+from farmd.agent.users import Users
+from store.features import PROCESS
 from store.manifests import Manifest
 from store.ports import Clock
 
 log = structlog.get_logger()
 
 NAMING_SECONDS = 5.0
+LOOK_SECONDS = 60.0
 
 
 class Processes(Shims):
     """All processes of one agent."""
 
     name = "process"
-    features = ("process", "runtime.process")
     doubt = ""
 
-    def __init__(self, state: StateDirectory, node: str, environ: Mapping[str, str], clock: Clock) -> None:
-        super().__init__(state, node, environ, clock)
+    def __init__(
+        self, state: StateDirectory, node: str, environ: Mapping[str, str], clock: Clock, users: Users
+    ) -> None:
+        super().__init__(state, node, environ, clock, users)
         self._lost: dict[str, Identity] = {}
+        self._lacks = users.lacks_processes()
+
+    @property
+    def features(self) -> Sequence[str]:
+        """None where this node runs no processes."""
+        return [] if self._lacks else [PROCESS, "runtime.process", *self._users.features()]
+
+    def preflight(self, manifest: Manifest, *, kept: bool = False) -> None:
+        """Refuse what this node does not have, and every process where it runs none.
+
+        Raises:
+            StartFailed: naming the field, what was found and what was expected.
+        """
+        if not kept:
+            self._users.require_processes()
+        super().preflight(manifest, kept=kept)
 
     async def look(self) -> None:
         """Find the processes whose records are lost. A second process of an instance is killed."""
@@ -67,11 +87,21 @@ class Processes(Shims):
             await self._clock.sleep(0.02)
 
     async def run(self, wake: Callable[[], None]) -> None:
-        """Wait for ever: the kernel tells of every end."""
-        del wake
-        await asyncio.Event().wait()
+        """See now and then whether the node has the user for processes; the kernel tells of every end."""
+        told = ""
+        while True:
+            lacks = await asyncio.to_thread(self._users.lacks_processes)
+            if lacks and lacks != told:
+                log.warning("agent.no_processes", node=self._node, reason=lacks)
+            told = lacks
+            if lacks != self._lacks:
+                self._lacks = lacks
+                wake()
+            await self._clock.sleep(LOOK_SECONDS)
 
-    async def prepare(self, instance: str, manifest: Manifest, tell: Callable[[str], None]) -> None:
+    async def prepare(
+        self, instance: str, manifest: Manifest, tell: Callable[[str], None], *, kept: bool = False
+    ) -> None:
         """Do nothing: a process needs only what is on the node."""
 
     async def start(self, launch: Launch) -> Identity:

@@ -1,4 +1,4 @@
-"""How a shim is run, and what is said over its pipes while it starts."""
+"""How a shim is run, and what is said over its pipes while it starts; and how a command of a check is run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+OOM_SCORE = "/proc/self/oom_score_adj"
 SHIM = Path(__file__).parents[1] / "shim.py"
+BECOME = SHIM.with_name("become.py")
 START_SECONDS = 20.0
 # The dynamic linker may need these to find a Python that is not the system's.
 SHIM_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
@@ -20,8 +22,18 @@ def command(directory: Path) -> list[str]:
     return [sys.executable, "-I", "-S", str(SHIM), str(directory)]
 
 
+def oom_score() -> int:
+    """How dear this agent is to the kernel that lacks memory; its shims are as dear, workloads never."""
+    return min(0, int(Path(OOM_SCORE).read_text(encoding="ascii")))
+
+
+def become_command() -> list[str]:
+    """How to run what becomes a command beside a workload, as stdin says."""
+    return [sys.executable, "-I", "-S", str(BECOME)]
+
+
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The shim's own environment."""
+    """The own environment of a shim, and of what becomes a command."""
     return {name: environ[name] for name in SHIM_ENVIRONMENT if name in environ}
 
 

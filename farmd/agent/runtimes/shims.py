@@ -12,15 +12,17 @@ import marshal
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from farmd.agent import environment, exits
 from farmd.agent import identity as ids
-from farmd.agent.environment import Account, account, limits, stop_signal
+from farmd.agent.environment import limits, stop_signal
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import LOST, Identity
-from farmd.agent.runtimes import start_files
+from farmd.agent.runtimes import shim_start, start_files
 from farmd.agent.runtimes.port import Busy, Ended, Launch, Silent
 from farmd.agent.state import StateDirectory
+from farmd.agent.users import Account, Users
 from store import variables
 from store.manifests import Manifest
 from store.ports import Clock
@@ -36,11 +38,14 @@ class Shims:
 
     name = ""
 
-    def __init__(self, state: StateDirectory, node: str, environ: Mapping[str, str], clock: Clock) -> None:
+    def __init__(
+        self, state: StateDirectory, node: str, environ: Mapping[str, str], clock: Clock, users: Users
+    ) -> None:
         self._state = state
         self._node = node
         self._environ = environ
         self._clock = clock
+        self._users = users
         self.boot = boot_id()
         self._unended: dict[str, asyncio.Task[int]] = {}
 
@@ -48,12 +53,13 @@ class Shims:
         """Always: the kernel tells what runs."""
         return True
 
-    def preflight(self, manifest: Manifest) -> None:
+    def preflight(self, manifest: Manifest, *, kept: bool = False) -> None:
         """Refuse a manifest whose user, limits or stop signal this node does not have.
 
         Raises:
             StartFailed: naming the field, what was found and what was expected.
         """
+        self._users.of(manifest, kept=kept)
         environment.preflight(manifest)
 
     def ready(self, launch: Launch) -> bytes:
@@ -62,13 +68,13 @@ class Shims:
         Raises:
             StartFailed: the manifest's user or limits are not those of this node.
         """
-        found = account(launch.manifest)
+        user = self._users.of(launch.manifest, kept=launch.kept)
         self._state.create(launch.instance)
         exits.trim(self._state.directory(launch.instance))
-        if found is not None:
-            os.chown(self._state.work(launch.instance), found.uid, found.gid)
-        start_files.lay_out(self._state.starts(launch.instance), launch, found)
-        return marshal.dumps(self._spec(launch, found))
+        if user.other:
+            os.chown(self._state.work(launch.instance), user.uid, user.gid)
+        start_files.lay_out(self._state.starts(launch.instance), launch, user)
+        return marshal.dumps(self._spec(launch, user))
 
     def begun(self, launch: Launch, answer: str) -> Identity:
         """The workload that a shim started, as the shim answered (``ok``, ``busy`` or a reason).
@@ -84,25 +90,26 @@ class Shims:
             reason = answer.removeprefix("failed ").strip().splitlines()
             self.kill_leftovers(identity)
             raise StartFailed(reason[-1] if reason else "the shim ended without a message")
-        start_files.keep_only(self._state.starts(launch.instance), launch.start)
+        start_files.keep_only(self._state.starts(launch.instance), launch.start, self._state.trash)
         return identity
 
-    def _spec(self, launch: Launch, found: Account | None) -> dict[str, object]:
+    def _spec(self, launch: Launch, user: Account) -> dict[str, object]:
         manifest = launch.manifest
-        env = self._environment(manifest, launch.instance, launch.ports, launch.start)
+        common = self._common(manifest, user, launch.instance, launch.start, launch.ports)
         default = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
         return {
+            **common,
             "runtime": self.name,
             "instance": launch.instance,
             "manifest": launch.sha,
             "start": launch.start,
             "started": launch.started,
             "restart": launch.restart,
+            # Empty as before there were rules: so are they not applied to its checks.
+            "as": "" if launch.kept else user.name,
+            "no_new_privs": not (launch.kept or self._users.new_privileges),
             "ports": dict(launch.ports),
-            "argv": variables.words([*manifest.command, *manifest.args], env),
-            "env": env,
-            "cwd": self._folder(manifest, launch.instance),
-            "user": None if found is None else (found.uid, found.gid, list(found.groups)),
+            "argv": variables.words([*manifest.command, *manifest.args], common["env"]),
             "limits": limits(manifest),
             "default_signals": [int(number) for number in default],
             "memory": manifest.limits.memory,
@@ -112,19 +119,14 @@ class Shims:
             "keep": manifest.logs.keep,
         }
 
-    def _environment(
-        self, manifest: Manifest, instance: str, ports: Mapping[str, int], start: str
-    ) -> dict[str, str]:
-        given = start_files.variables(self._state.starts(instance), start)
-        return environment.environment(manifest, self._environ, self._node, instance, ports, given)
-
-    def _folder(self, manifest: Manifest, instance: str) -> str:
-        return manifest.working_directory or str(self._state.work(instance))
-
     def find(self, instance: str) -> Identity | None:
         """The instance's live shim and workload, if this runtime has one."""
         identity = self.recorded(instance)
         return identity if identity is not None and identity.runtime == self.name else None
+
+    def old_user(self, identity: Identity, manifest: Manifest) -> str:
+        """The user as whom an earlier version started it, where this one would not; empty: it would."""
+        return self._users.outdated(manifest) if not identity.user else ""
 
     def recorded(self, instance: str) -> Identity | None:
         """The instance's live shim and workload, whichever runtime has it."""
@@ -256,39 +258,60 @@ class Shims:
 
     async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:
         """Run a health check's command as the workload's user, with its environment and directory."""
-        folder = self._folder(manifest, identity.instance)
-        return await self._run_check(identity, manifest, command, cwd=folder, user=account(manifest))
+        return await self._run_check(identity, manifest, command)
 
     async def _run_check(
-        self,
-        identity: Identity,
-        manifest: Manifest,
-        command: Sequence[str],
-        *,
-        cwd: str,
-        user: Account | None,
+        self, identity: Identity, manifest: Manifest, command: Sequence[str], *, mounts_of: int = 0
     ) -> int:
         if identity.instance in self._unended:
             raise Silent("the command of an earlier check was killed and has not ended yet")
+        spec = self._check_spec(identity, manifest, command, mounts_of)
         process = await asyncio.create_subprocess_exec(
-            *command,
-            env=self._environment(manifest, identity.instance, identity.ports, identity.start),
-            cwd=cwd,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
+            *shim_start.become_command(),
+            env=shim_start.variables(self._environ),
+            cwd="/",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
-            user=None if user is None else user.uid,
-            group=None if user is None else user.gid,
-            extra_groups=None if user is None else user.groups,
         )
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
+            process.stdin.write(marshal.dumps(spec))
+            process.stdin.close()
+            if problem := (await process.stdout.read()).decode("utf-8", "replace"):
+                raise StartFailed(problem)
             return await process.wait()
         finally:
             # Kill the whole group: the command's children too, and also after a cancellation or a timeout.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await self._ended(identity.instance, process)
+
+    def _check_spec(
+        self, identity: Identity, manifest: Manifest, command: Sequence[str], mounts_of: int
+    ) -> dict[str, object]:
+        user = self._users.running(identity.user, manifest)
+        return {
+            **self._common(manifest, user, identity.instance, identity.start, identity.ports),
+            "mounts_of": mounts_of,
+            "no_new_privs": bool(identity.user) and not self._users.new_privileges,
+            "argv": list(command),
+            "limits": [],
+            "default_signals": [],
+        }
+
+    def _common(
+        self, manifest: Manifest, user: Account, instance: str, start: str, ports: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """What a workload and the commands of its checks share."""
+        given = start_files.variables(self._state.starts(instance), start)
+        return {
+            "user": (user.uid, user.gid, list(user.groups)) if user.other else None,
+            "cwd": manifest.working_directory or str(self._state.work(instance)),
+            "env": environment.environment(manifest, user, self._environ, self._node, instance, ports, given),
+        }
 
     async def _ended(self, instance: str, process: asyncio.subprocess.Process) -> None:
         """Wait for the end of a killed command; of one that the kernel holds, on a hanging disk for example,

@@ -8,14 +8,14 @@ trusted.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from pathlib import Path
 
 import msgspec
 
-from farmd.agent.environment import Account
+from farmd.agent.removal import Trash
 from farmd.agent.runtimes.port import Launch
+from farmd.agent.users import Account
 from store import peers
 from store.variables import HOSTFILE, PEERS_FILE, RESULT
 
@@ -26,14 +26,15 @@ _VARIABLES = "variables.json"
 
 
 def lay_out(folder: Path, launch: Launch, user: Account | None) -> None:
-    """Make the files of a start, which runs as ``user``. None: as the agent, or as any in a container."""
+    """Make the files of a start, which runs as ``user``; None: as any in a container."""
+    other = user if user is not None and user.other else None
     ends = launch.manifest.restart.policy != "always"
     if not (ends or launch.vars or launch.peers):
         return
     folder.mkdir(exist_ok=True, mode=0o711)
     # Who reads and writes in a container is not known, so nobody else on the node may reach the folder.
     here = folder / launch.start
-    here.mkdir(mode=0o700 if user is None else 0o711)
+    here.mkdir(mode=0o700 if other is None else 0o711)
     (here / _VARIABLES).write_bytes(msgspec.json.encode(dict(launch.vars)))
     if launch.peers:
         named = msgspec.json.decode(launch.peers, type=peers.Peers)
@@ -44,8 +45,8 @@ def lay_out(folder: Path, launch: Launch, user: Account | None) -> None:
         path.touch()
         if launch.manifest.runtime == "container":
             path.chmod(0o666)
-        elif user is not None:
-            os.chown(path, user.uid, user.gid)
+        elif other is not None:
+            os.chown(path, other.uid, other.gid)
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -85,9 +86,9 @@ def message(folder: Path, start: str) -> str:
     return data.decode("utf-8", "ignore").strip()
 
 
-def keep_only(folder: Path, start: str) -> None:
+def keep_only(folder: Path, start: str, trash: Trash) -> None:
     """Remove the files of other starts."""
     if folder.exists():
         for each in folder.iterdir():
             if each.name != start:
-                shutil.rmtree(each, ignore_errors=True)
+                trash.throw(each)

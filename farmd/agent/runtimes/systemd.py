@@ -12,12 +12,13 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 
-from farmd.agent.environment import account
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import Identity, SystemdConfig
 from farmd.agent.runtimes import allowed, container_files, shim_start, systemd_unit
@@ -26,7 +27,9 @@ from farmd.agent.runtimes.port import Busy, Launch
 from farmd.agent.runtimes.shims import Shims
 from farmd.agent.runtimes.systemd_bus import SYSTEMD, Systemd, SystemdRefused, SystemdSilent
 from farmd.agent.state import StateDirectory
+from farmd.agent.users import Account, Users
 from farmd.runtime.wake import wait
+from store.containers import Mount
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
 
@@ -45,9 +48,9 @@ class Units(Shims):
 
     def __init__(
         self, config: SystemdConfig, *, state: StateDirectory, node: str, environ: Mapping[str, str],
-        clock: Clock, recorder: Recorder,
+        clock: Clock, recorder: Recorder, users: Users,
     ) -> None:  # fmt: skip
-        super().__init__(state, node, environ, clock)
+        super().__init__(state, node, environ, clock, users)
         self.doubt = "systemd was not asked yet"
         self._config = config
         self._recorder = recorder
@@ -93,47 +96,63 @@ class Units(Shims):
         """None: the process runtime finds every shim whose records are lost."""
         return ()
 
-    def preflight(self, manifest: Manifest) -> None:
+    def preflight(self, manifest: Manifest, *, kept: bool = False) -> None:
         """Refuse what this node does not have, or what ``agent.allow`` does not list.
 
         Raises:
             StartFailed: naming the field, what was found and what was expected.
         """
-        super().preflight(manifest)
-        allowed.refuse_others(manifest, self._config.allow)
+        super().preflight(manifest, kept=kept)
+        allowed.refuse_others(manifest, self._config.allow, kept=kept)
 
-    async def prepare(self, instance: str, manifest: Manifest, tell: Callable[[str], None]) -> None:
+    async def prepare(
+        self, instance: str, manifest: Manifest, tell: Callable[[str], None], *, kept: bool = False
+    ) -> None:
         """Make the volumes and the files.
 
         Raises:
             StartFailed: with the reason for people.
         """
         del tell
-        self.preflight(manifest)
+        self.preflight(manifest, kept=kept)
         self._state.require_room()
         self._state.create(instance)
-        await asyncio.to_thread(self._lay_out, instance, manifest)
+        await asyncio.to_thread(self._lay_out, instance, manifest, self._users.of(manifest, kept=kept), kept)
 
-    def _lay_out(self, instance: str, manifest: Manifest) -> list[Bind]:
+    def _lay_out(
+        self, instance: str, manifest: Manifest, user: Account, kept: bool
+    ) -> tuple[Manifest, list[Bind]]:
+        """Make what it sees of the node; the manifest with only binds, of what their paths lead to now."""
         for mount in manifest.mounts:
             if mount.type == "volume":
-                self._make_volume(mount.source, manifest)
+                self._make_volume(mount.source, user)
+        manifest = allowed.resolved(manifest, self._config.allow, kept=kept)
         binds = container_files.lay_out(self._files(instance), manifest, self._config.secrets_dir)
-        for at, mount in enumerate(manifest.mounts):
-            source = systemd_unit.source_of(mount, self._volumes)
-            if mount.type != "tmpfs" and not source.exists():
-                raise StartFailed(f"mounts[{at}]: {source} does not exist on this node", field="mounts")
-        return binds
+        mounts = [
+            mount if mount.type == "tmpfs" else self._existing(mount, f"mounts[{at}]")
+            for at, mount in enumerate(manifest.mounts)
+        ]
+        return msgspec.structs.replace(manifest, mounts=mounts), binds
+
+    def _existing(self, mount: Mount, field: str) -> Mount:
+        """A bind of what a mount leads to; a volume's workload may have put a link into it."""
+        source = systemd_unit.source_of(mount, self._volumes)
+        real = Path(os.path.realpath(source))
+        if mount.type == "volume" and not real.is_relative_to(os.path.realpath(self._volumes / mount.source)):
+            raise StartFailed(f"{field}: {source} leads out of its volume", field="mounts")
+        if not real.exists():
+            raise StartFailed(f"{field}: {source} does not exist on this node", field="mounts")
+        return msgspec.structs.replace(mount, type="bind", source=str(real), subpath="")
 
     def _files(self, instance: str) -> Path:
         return self._state.directory(instance) / "files"
 
-    def _make_volume(self, name: str, manifest: Manifest) -> None:
+    def _make_volume(self, name: str, user: Account) -> None:
         """Make a missing volume, for the user of the first workload that has it."""
         self._volumes.mkdir(exist_ok=True, mode=0o711)
         with contextlib.suppress(FileExistsError):
             (self._volumes / name).mkdir(mode=0o755)
-            if (user := account(manifest)) is not None:
+            if user.other:
                 os.chown(self._volumes / name, user.uid, user.gid)
 
     async def start(self, launch: Launch) -> Identity:
@@ -144,12 +163,15 @@ class Units(Shims):
             StartFailed: with systemd's or the shim's reason.
         """
         spec = await asyncio.to_thread(self.ready, launch)
-        binds = await asyncio.to_thread(self._lay_out, launch.instance, launch.manifest)
-        container_files.keep_only(self._files(launch.instance), binds)
+        user = self._users.of(launch.manifest, kept=launch.kept)
+        real, binds = await asyncio.to_thread(
+            self._lay_out, launch.instance, launch.manifest, user, launch.kept
+        )
+        container_files.keep_only(self._files(launch.instance), binds, self._state.trash)
         spec_read, spec_write = os.pipe()
         answer_read, answer_write = os.pipe()
         try:
-            await self._begin(launch, binds, [spec_read, answer_write])
+            await self._begin(replace(launch, manifest=real), binds, [spec_read, answer_write])
         except BaseException:
             os.close(spec_write)
             os.close(answer_read)
@@ -170,7 +192,8 @@ class Units(Shims):
         unit = systemd_unit.unit_of(self._node, launch.instance)
         words = shim_start.command(self._state.directory(launch.instance))
         variables = shim_start.variables(self._environ)
-        wanted = systemd_unit.properties(self._node, launch, words, variables, binds, self._volumes)
+        score = await asyncio.to_thread(shim_start.oom_score)
+        wanted = systemd_unit.properties(self._node, launch, words, variables, binds, score)
         give_up = self._clock.mono() + LEAVE_SECONDS
         while True:
             try:
@@ -220,13 +243,7 @@ class Units(Shims):
             return await super().check(identity, manifest, command)
         if not self.lives(identity):
             raise StartFailed("its shim has ended")
-        user = account(manifest)
-        words = ["nsenter", f"--target={identity.shim}", "--mount", "--"]
-        if user is not None:
-            groups = ",".join(map(str, user.groups))
-            words += ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", f"--groups={groups}", "--"]
-        words += ["env", f"--chdir={self._folder(manifest, identity.instance)}", "--", *command]
-        return await self._run_check(identity, manifest, words, cwd="/", user=None)
+        return await self._run_check(identity, manifest, command, mounts_of=identity.shim)
 
     async def close(self) -> None:
         """Drop the connection; units are left as they are."""

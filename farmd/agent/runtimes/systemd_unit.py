@@ -36,9 +36,12 @@ def source_of(mount: Mount, volumes: Path) -> Path:
 
 def properties(
     node: str, launch: Launch, words: Sequence[str], variables: Mapping[str, str],
-    binds: Sequence[Bind], volumes: Path,
+    binds: Sequence[Bind], oom_score: int,
 ) -> list[tuple[str, Variant]]:  # fmt: skip
-    """The unit of a start, whose shim is run by ``words``; descriptor 0 is its stdin, 1 its answer."""
+    """The unit of a start, whose shim is run by ``words``; descriptor 0 is its stdin, 1 its answer.
+
+    All mounts of the manifest but those in memory are binds. ``oom_score`` is the shim's.
+    """
     from dbus_fast import Variant
 
     manifest, limits = launch.manifest, launch.manifest.limits
@@ -58,16 +61,17 @@ def properties(
         "KillSignal": ("i", int(signal.SIGTERM)),
         "TimeoutStopUSec": ("t", round(manifest.stop.grace * 1e6) + 1),
         "OOMPolicy": ("s", "continue"),
+        "OOMScoreAdjust": ("i", oom_score),
         "TasksMax": ("t", tasks),
     }
     if limits.memory:
         found |= {"MemoryMax": ("t", limits.memory), "MemorySwapMax": ("t", 0)}
     if limits.cpu:
         found["CPUQuotaPerSecUSec"] = ("t", round(limits.cpu * 1e6))
-    return [(name, Variant(*value)) for name, value in (found | _view(manifest, binds, volumes)).items()]
+    return [(name, Variant(*value)) for name, value in (found | _view(manifest, binds)).items()]
 
 
-def _view(manifest: Manifest, binds: Sequence[Bind], volumes: Path) -> dict[str, tuple[str, Any]]:
+def _view(manifest: Manifest, binds: Sequence[Bind]) -> dict[str, tuple[str, Any]]:
     """What the workload sees in place of what the node has there."""
     writable: list[tuple[str, str, bool, int]] = []
     read_only = [(here, there, False, 0) for here, there in binds]
@@ -79,7 +83,7 @@ def _view(manifest: Manifest, binds: Sequence[Bind], volumes: Path) -> dict[str,
             memory.append((mount.target, ",".join([*options, *(["ro"] if mount.read_only else [])])))
         else:
             kept = read_only if mount.read_only else writable
-            kept.append((str(source_of(mount, volumes)), mount.target, False, RECURSIVE))
+            kept.append((mount.source, mount.target, False, RECURSIVE))
     found = {
         "BindPaths": ("a(ssbt)", writable),
         "BindReadOnlyPaths": ("a(ssbt)", read_only),

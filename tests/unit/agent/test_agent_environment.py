@@ -7,9 +7,12 @@ import pwd
 
 import pytest
 
-from farmd.agent.environment import account, environment, limits, preflight, stop_signal
+from farmd.agent.environment import environment, limits, preflight, stop_signal
 from farmd.agent.errors import StartFailed
+from farmd.agent.users import Account, Users
 from store.manifests import Manifest, Stop
+
+OWN = Users(share=True).of(Manifest(id="any"))
 
 
 def manifest(**fields: object) -> Manifest:
@@ -18,7 +21,7 @@ def manifest(**fields: object) -> Manifest:
 
 def test_a_workload_gets_of_the_agents_environment_only_path_and_lang() -> None:
     agents = {"LANG": "de_DE.UTF-8", "PATH": "/opt/bin", "HOME": "/nonexistent", "AWS_SECRET_ACCESS_KEY": "t"}
-    found = environment(manifest(env={"A": "1"}), agents, "n1", "web", {})
+    found = environment(manifest(env={"A": "1"}), OWN, agents, "n1", "web", {})
     own = pwd.getpwuid(os.geteuid())
     assert found == {
         "PATH": "/opt/bin",
@@ -34,39 +37,22 @@ def test_a_workload_gets_of_the_agents_environment_only_path_and_lang() -> None:
 
 
 def test_the_manifest_wins_over_everything_but_farmds_own_variables() -> None:
-    found = environment(manifest(env={"PATH": "/x", "HOME": "/h", "LANG": "C"}), {}, "n1", "web", {})
+    found = environment(manifest(env={"PATH": "/x", "HOME": "/h", "LANG": "C"}), OWN, {}, "n1", "web", {})
     assert (found["PATH"], found["HOME"], found["LANG"]) == ("/x", "/h", "C")
 
 
-def test_an_agent_without_path_lang_and_account_gives_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    found = environment(manifest(), {}, "n1", "web", {})
+def test_an_agent_without_path_lang_and_account_gives_defaults() -> None:
+    found = environment(manifest(), Account("54321", 54321, 54321, ()), {}, "n1", "web", {})
     assert (found["PATH"], found["LANG"], found["HOME"]) == (os.defpath, "C.UTF-8", "/")
 
 
 def test_a_stored_manifest_that_names_farmds_own_variables_runs_and_does_not_override_them() -> None:
     found = environment(
-        manifest(env={"FARMD_X": "1", "FARMD_NODE": "lies"}), {}, "n1", "web~2", {"http-admin": 8080}
+        manifest(env={"FARMD_X": "1", "FARMD_NODE": "lies"}), OWN, {}, "n1", "web~2", {"http-admin": 8080}
     )
     assert found["FARMD_PORT_HTTP_ADMIN"] == "8080"
     assert (found["FARMD_NODE"], found["FARMD_INSTANCE"], found["FARMD_X"]) == ("n1", "web~2", "1")
     assert found["PATH"]
-
-
-def test_an_agent_that_is_not_root_refuses_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 4242)
-    with pytest.raises(StartFailed, match="only an agent that runs as root"):
-        account(manifest(user="root"))
-
-
-def test_an_unknown_user_is_named() -> None:
-    with pytest.raises(StartFailed, match="user: found 'nobody-here'"):
-        preflight(manifest(user="nobody-here"))
-
-
-def test_the_agents_own_user_needs_no_change() -> None:
-    assert account(manifest(user=pwd.getpwuid(os.geteuid()).pw_name)) is None
-    assert account(manifest()) is None
 
 
 def test_unknown_limits_and_signals_are_named() -> None:

@@ -13,6 +13,7 @@ from farmd.agent.pod import Pod
 from farmd.agent.runtimes.choice import Runtimes
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.state import StateDirectory
+from farmd.agent.users import Users
 from farmd.agent.watcher import HealthWatcher
 from farmd.observe.progress import Progress
 from store.manifests import HealthCheck, Manifest
@@ -45,7 +46,7 @@ def watching(folder: Path, clock: VirtualClock, checker: Any, recorder: Counting
     state.instances.mkdir()
     state.create("web")
     return HealthWatcher(
-        runtimes=Runtimes(Processes(state, "n1", {}, clock)),
+        runtimes=Runtimes(Processes(state, "n1", {}, clock, Users(share=True))),
         checker=checker,
         state=state,
         manifests=None,  # type: ignore[arg-type]

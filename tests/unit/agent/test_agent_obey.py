@@ -109,7 +109,7 @@ class Bench:
             progress=Progress(self.clock, recorder),
             wake=lambda: None,
             doubt=doubt,
-            preflight=lambda manifest: None,
+            preflight=lambda manifest, *, kept=False: None,
         )
 
     def obey(self, *intents: Wanted) -> None:

@@ -67,9 +67,14 @@ class Toy:
     async def answers(self) -> bool:
         return not self.doubt
 
-    def preflight(self, manifest: Manifest) -> None: ...
+    def preflight(self, manifest: Manifest, *, kept: bool = False) -> None: ...
 
-    async def prepare(self, instance: str, manifest: Manifest, tell: Callable[[str], None]) -> None:
+    def old_user(self, identity: Identity, manifest: Manifest) -> str:
+        return ""
+
+    async def prepare(
+        self, instance: str, manifest: Manifest, tell: Callable[[str], None], *, kept: bool = False
+    ) -> None:
         self.said.append(f"prepare {manifest.command[0]}")
         await self.preparing.wait()
         if self.trouble:

@@ -27,6 +27,7 @@ from farmd.agent.runtimes.port import Busy, Launch
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.runtimes.shim_start import SHIM
 from farmd.agent.state import StateDirectory
+from farmd.agent.users import Users
 from farmd.runtime.clock import SystemClock
 from store.manifests import Logs, Manifest
 from store.process import boot_id, start_ticks
@@ -52,7 +53,7 @@ class Bench:
         for path in (self.state.root, self.state.instances, self.state.manifests):
             path.mkdir(mode=0o711)
         self.environ = {"PATH": os.environ["PATH"], "CONSUL_HTTP_TOKEN": "secret", "LANG": "C.UTF-8"}
-        self.processes = Processes(self.state, "n1", self.environ, StillClock())
+        self.processes = Processes(self.state, "n1", self.environ, StillClock(), Users(share=True))
         self.started: list[Identity] = []
 
     def start(self, *command: str, instance: str = "web", start: str = "s1", **fields: object) -> Identity:
@@ -265,10 +266,11 @@ from farmd.agent.runtimes.port import Launch
 from farmd.agent.runtimes.process import Processes
 from farmd.runtime.clock import SystemClock
 from farmd.agent.state import StateDirectory
+from farmd.agent.users import Users
 from store.manifests import Manifest
 state = StateDirectory(pathlib.Path({str(tmp_path)!r}))
 state.instances.mkdir(); state.manifests.mkdir()
-processes = Processes(state, "n1", os.environ, SystemClock())
+processes = Processes(state, "n1", os.environ, SystemClock(), Users(share=True))
 processes.launch(Launch(instance="web", sha="{SHA}", ports={{}}, start="s1",
     manifest=Manifest(id="web", command=["sh", "-c", "while [ ! -e ../go ]; do sleep 0.1; done; echo after"]),
     started=time.time()))
@@ -277,7 +279,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run([sys.executable, "-c", script], cwd=Path.cwd(), timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
     state = StateDirectory(tmp_path)
-    processes = Processes(state, "n1", {}, StillClock())
+    processes = Processes(state, "n1", {}, StillClock(), Users(share=True))
     identity = processes.find("web")
     assert identity is not None
     assert processes.lives(identity)
@@ -354,10 +356,11 @@ def test_the_shim_needs_little_memory(bench: Bench) -> None:
 
 
 def test_the_shim_imports_nothing_of_ours() -> None:
-    text = SHIM.read_text()
-    assert "import farmd" not in text
-    assert "from farmd" not in text
-    assert "from store" not in text
+    code = f"import runpy, sys; runpy.run_path({str(SHIM)!r}); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert {"farmd", "store", "logging", "json", "ctypes"}.isdisjoint(done.stdout.split())
 
 
 def _processes() -> list[int]:
@@ -380,7 +383,7 @@ async def test_r26_a_shim_that_holds_no_lock_yet_is_waited_for(bench: Bench) -> 
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as shim:
         try:
             until(lambda: "web" in strays.shims(bench.state.instances))
-            bench.processes = Processes(bench.state, "n1", bench.environ, SystemClock())
+            bench.processes = Processes(bench.state, "n1", bench.environ, SystemClock(), Users(share=True))
             looking = asyncio.create_task(bench.processes.look())
             await asyncio.sleep(0)
             assert shim.stdin is not None

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from farmd.agent.environment import with_own
+from farmd.agent.removal import Trash
 from farmd.agent.runtimes import start_files
 from farmd.agent.runtimes.port import Launch
 from store.containers import Container
@@ -40,7 +41,7 @@ def test_a_start_never_speaks_for_another_one(tmp_path: Path) -> None:
         assert start_files.message(tmp_path, start) == ""
         result(tmp_path, start).write_text(start)
     assert [start_files.message(tmp_path, start) for start in ("s1", "s2")] == ["s1", "s2"]
-    start_files.keep_only(tmp_path, "s2")
+    start_files.keep_only(tmp_path, "s2", Trash(tmp_path.with_name("trash")))
     assert [path.name for path in tmp_path.iterdir()] == ["s2"]
 
 

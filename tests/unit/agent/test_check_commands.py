@@ -14,6 +14,7 @@ from farmd.agent.model import Identity
 from farmd.agent.runtimes import shims
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.state import StateDirectory
+from farmd.agent.users import Users
 from store.manifests import HealthCheck, Manifest
 from tests.fleet import eventually, in_time
 from tests.still_clock import StillClock
@@ -28,7 +29,7 @@ async def test_a_command_that_does_not_end_when_killed_fails_its_check_and_is_no
     command = ["sh", "-c", f"echo $$ >> {pids}; exec sleep 1000"]
     check = HealthCheck(type="command", command=command, interval=1, timeout=0.1)
     identity = Identity(instance="web", manifest="m", start="s1", started=0.0)
-    processes = Processes(state, "n1", {"PATH": os.environ["PATH"]}, StillClock())
+    processes = Processes(state, "n1", {"PATH": os.environ["PATH"]}, StillClock(), Users(share=True))
     target = Target({}, partial(processes.check, identity, Manifest(id="web", command=["true"])))
     killed: list[int] = []
     monkeypatch.setattr(shims, "END_SECONDS", 0.01)

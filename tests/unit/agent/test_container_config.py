@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from farmd.agent.errors import StartFailed
+from farmd.agent.removal import Trash
 from farmd.agent.runtimes import container_config, container_files
 from farmd.agent.runtimes.container_seen import described
 from farmd.agent.runtimes.port import Launch
@@ -143,7 +144,7 @@ def test_files_and_secrets_are_written_once_and_those_of_earlier_starts_go(tmp_p
     assert [Path(here).read_text() for here, _ in old + new] == ["1", "hush", "2", "hush"]
     assert Path(new[0][0]).stat().st_mode & 0o777 == 0o400
     assert folder.stat().st_mode & 0o777 == 0o700
-    container_files.keep_only(folder, new)
+    container_files.keep_only(folder, new, Trash(tmp_path / "trash"))
     assert [Path(here).exists() for here, _ in old + new] == [False, False, True, True]
     (tmp_path / "secrets" / "token").unlink()
     with pytest.raises(StartFailed, match="secrets: token: No such file or directory"):

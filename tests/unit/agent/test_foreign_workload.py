@@ -13,6 +13,7 @@ from farmd.agent.model import Identity
 from farmd.agent.runtimes import shims
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.state import StateDirectory
+from farmd.agent.users import Users
 from store.process import boot_id, start_ticks
 from tests.still_clock import StillClock
 
@@ -26,7 +27,7 @@ async def test_it_is_told_why_it_is_not_stopped_and_its_end_is_told_all_the_same
     state = StateDirectory(tmp_path)
     state.instances.mkdir()
     state.create("web")
-    processes = Processes(state, "n1", {}, StillClock())
+    processes = Processes(state, "n1", {}, StillClock(), Users(share=True))
     me = os.getpid()
     live = Identity(
         boot=boot_id(),

@@ -21,7 +21,7 @@ from store.manifests import Manifest, Stop
 def properties(**fields: Any) -> dict[str, Any]:
     manifest = Manifest(id="web", runtime="systemd", command=["x"], **fields)
     launch = Launch(instance="web~1", sha="a" * 64, manifest=manifest, ports={}, start="s1", started=5.5)
-    found = systemd_unit.properties("n1", launch, ["python", "shim"], {"LANG": "C"}, [], Path("/v"))
+    found = systemd_unit.properties("n1", launch, ["python", "shim"], {"LANG": "C"}, [], -500)
     return {name: variant.value for name, variant in found}
 
 
@@ -45,7 +45,7 @@ def test_limits_leave_room_for_the_shim() -> None:
 def test_mounts_are_the_nodes_folders_under_other_paths() -> None:
     mounts = [
         Mount(type="bind", source="/srv/in", target="/in", read_only=True),
-        Mount(source="data", target="/data", subpath="sub"),
+        Mount(type="bind", source="/v/data/sub", target="/data"),
         Mount(type="tmpfs", target="/fast", size=1024, mode=0o700, read_only=True),
     ]
     made = properties(mounts=mounts)

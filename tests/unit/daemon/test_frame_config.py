@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from farmd.agent.environment import environment
+from farmd.agent.users import Account
 from farmd.config import report as config_report
 from farmd.config import sources as config_sources
 from farmd.config.sources import ConfigInvalid, changes, load
@@ -113,7 +114,9 @@ def test_text_of_the_environment_stands_for_a_truth(text, meant):
 
 def test_farmd_may_be_a_workload_of_an_agent():
     manifest = Manifest(id="farmd", command=["farmd"], ports={"http-admin": Port()})
-    variables = environment(manifest, {}, "n1", "farmd", {"http-admin": 7})
+    variables = environment(
+        manifest, Account("nobody", 65534, 65534, ()), {}, "n1", "farmd", {"http-admin": 7}
+    )
     assert variables["FARMD_PORT_HTTP_ADMIN"] == "7"
     load(None, variables)
 

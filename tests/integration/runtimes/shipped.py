@@ -1,0 +1,170 @@
+"""Workloads of an agent that the shipped unit runs as root; ``test_shipped.py`` runs this on its machine."""
+
+from __future__ import annotations
+
+import pwd
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.containers import Mount
+from store.manifests import HealthCheck, Manifest, Stop
+from tests.agents import FAST, Agents, agents_on
+from tests.fleet import eventually
+
+STATE = Path("/var/lib/farmd-agent")
+TOKEN = "the-agents-own-token"
+WAITS = "while :; do sleep 0.1; done"
+RUNTIMES = ("process", "systemd")
+
+
+def systemctl(*words: str) -> None:
+    subprocess.run(["systemctl", *words], check=True, timeout=120)
+
+
+@pytest.fixture
+async def rig(consul_dev: str) -> AsyncIterator[Agents]:
+    async with agents_on(consul_dev, STATE.parent) as made:
+        credentials = Path("/etc/credstore")
+        credentials.mkdir(mode=0o700, exist_ok=True)
+        for name in ("consul-token", "farmd-agent-token"):
+            (credentials / name).write_text(TOKEN)
+        settings = {
+            "CONSUL_HTTP_ADDR": consul_dev,
+            "FARMD_STORE__PREFIX": made.keys.prefix,
+            "FARMD_AGENT__NODE": "n1",
+            "FARMD_AGENT__SYSTEMD": "unix:path=/run/dbus/system_bus_socket",
+            "FARMD_AGENT__ALLOW": "processes,/srv/shared",
+        }
+        Path("/etc/default/farmd-agent").write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        systemctl("restart", "farmd-agent")
+
+        async def present() -> bool:
+            found = await made.presence()
+            return found is not None and "runtime.systemd" in found[0].features
+
+        await eventually(present, what="the agent")
+        yield made
+        systemctl("stop", "farmd-agent")
+    # The next one has another cluster.
+    subprocess.run(["systemctl", "stop", "farmd..*"], check=False, timeout=120)
+    for each in (STATE / "instances").iterdir():
+        each.rename(Path("/tmp") / f"{each.name}-{made.keys.prefix.replace('/', '')}")
+    (STATE / "agent.json").unlink()
+
+
+def pod(script: str, /, **fields: Any) -> Manifest:
+    given = {"id": "web", "command": ["/bin/sh", "-c", script], "restart": FAST, "stop": Stop(grace=0.2)}
+    return Manifest(**(given | fields))
+
+
+def score(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+def uid(pid: int) -> int:
+    return Path(f"/proc/{pid}").stat().st_uid
+
+
+async def logged(instance: str, text: str) -> str:
+    """The log of an instance, once the text is in it."""
+    path = STATE / "instances" / instance / "logs/current.log"
+
+    async def found() -> str:
+        return path.read_text() if path.exists() and text in path.read_text() else ""
+
+    return str(await eventually(found, what=f"{text!r} in the log of {instance}"))
+
+
+async def test_the_kernel_ends_workloads_first_and_shims_last(rig: Agents) -> None:
+    for runtime in RUNTIMES:
+        command = ["/bin/sh", "-c", f"cat /proc/self/oom_score_adj >/tmp/check-{runtime}"]
+        check = HealthCheck(type="command", command=command, timeout=60)
+        await rig.want(pod(WAITS, runtime=runtime, health=check), instance=runtime)
+    for runtime in RUNTIMES:
+        told = await rig.until(lambda r: r.health.state == "passing", instance=runtime)
+        shim = next(each.shim for each in rig.identities() if each.instance == runtime)
+        assert (score(told.pid), score(shim)) == (0, -500), runtime
+        assert Path(f"/tmp/check-{runtime}").read_text() == "0\n"
+
+
+async def test_a_workload_is_another_user_and_reads_nothing_of_the_agents(rig: Agents) -> None:
+    script = (
+        "for each in /run/credentials/farmd-agent.service/* /etc/credstore/* /var/lib/farmd-agent/agent.json"
+        " /var/lib/farmd-agent/manifests/*; do cat $each && echo READ $each; done;"
+        " grep NoNewPrivs /proc/self/status; env; echo DONE; "
+    )
+    for runtime in RUNTIMES:
+        await rig.want(pod(script + WAITS, runtime=runtime), instance=runtime)
+    for runtime in RUNTIMES:
+        said = await logged(runtime, "DONE")
+        told = await rig.until(lambda r: r.phase == "running", instance=runtime)
+        descriptors = sorted(int(each.name) for each in Path(f"/proc/{told.pid}/fd").iterdir())
+        assert uid(told.pid) == pwd.getpwnam("farmd-pods").pw_uid
+        assert ("READ" in said, TOKEN in said, "NoNewPrivs:\t1" in said) == (False, False, True), said
+        # 10 is where this shell has its own input.
+        assert [each for each in descriptors if each != 10] == [0, 1, 2]
+    agent = subprocess.check_output(["systemctl", "show", "--value", "-p", "MainPID", "farmd-agent"])
+    assert uid(int(agent)) == 0
+
+
+async def test_who_owns_the_nodes_other_things_is_refused(rig: Agents) -> None:
+    for runtime in RUNTIMES:
+        for user in ("root", "messagebus"):
+            await rig.want(pod(WAITS, runtime=runtime, user=user), instance=f"{runtime}-{user}")
+    for runtime in RUNTIMES:
+        for user in ("root", "messagebus"):
+            told = await rig.until(lambda r: r.refused, instance=f"{runtime}-{user}")
+            assert f"user: found {user!r}" in told.reason
+
+
+async def test_a_check_is_not_root_whatever_the_workloads_variables_say(rig: Agents) -> None:
+    """The PATH and a library that every program loads are in the workload's hands."""
+    tools = Path("/srv/tools")
+    tools.mkdir(exist_ok=True)
+    for name in ("nsenter", "setpriv", "env", "choom", "python3"):
+        (tools / name).write_text("#!/bin/sh\nid -u >>/tmp/found-on-path\n")
+        (tools / name).chmod(0o755)
+    env = {"PATH": f"{tools}:/usr/bin", "LD_PRELOAD": f"{tools}/mine.so", "PYTHONPATH": str(tools)}
+    for runtime in RUNTIMES:
+        # The loader complains of a library that is none: only to whom runs with the variable.
+        command = ["/bin/sh", "-c", f"id -u >/tmp/uid-{runtime}; test $LD_PRELOAD && test -e /srv/tools/env"]
+        check = HealthCheck(type="command", command=command, interval=0.2, timeout=60)
+        mounts = [Mount(source="data", target="/srv/data")] if runtime == "systemd" else []
+        manifest = pod(WAITS, runtime=runtime, mounts=mounts, env=env, health=check)
+        await rig.want(manifest, instance=runtime)
+    for runtime in RUNTIMES:
+        await rig.until(lambda r: r.health.state == "passing", instance=runtime)
+        assert int(Path(f"/tmp/uid-{runtime}").read_text()) == pwd.getpwnam("farmd-pods").pw_uid
+    assert not Path("/tmp/found-on-path").exists()
+
+
+async def test_a_bind_that_a_workload_turned_into_a_link_is_refused_at_the_next_start(rig: Agents) -> None:
+    shared, volume = Path("/srv/shared/own"), STATE / "volumes/data"
+    shared.mkdir(parents=True)
+    shared.parent.chmod(0o777)
+    shared.chmod(0o777)
+    await rig.want(pod("mkdir -p /v/sub; touch /v/ready; " + WAITS, **mounted(source="data", target="/v")))
+
+    async def ready() -> bool:
+        return (volume / "ready").exists()
+
+    await eventually(ready, what="the volume")
+    swap = "test -e /m/passwd && echo ESCAPED; rm -r {0}; ln -s /etc {0}; exit 1"
+    bind = mounted(type="bind", source=str(shared), target="/m")
+    # What a workload does in a bind of the folder above, this one does with the node's own path.
+    await rig.want(pod(swap.format(shared), **bind), instance="bind")
+    told = await rig.until(lambda r: "does not allow /etc" in r.reason, instance="bind")
+    assert told.pid == 0
+    (volume / "sub").rmdir()
+    (volume / "sub").symlink_to("/etc")
+    await rig.want(pod(WAITS, **mounted(source="data", subpath="sub", target="/m")), instance="volume")
+    told = await rig.until(lambda r: "leads out of its volume" in r.reason, instance="volume")
+    assert "ESCAPED" not in (STATE / "instances/bind/logs/current.log").read_text()
+
+
+def mounted(**mount: Any) -> dict[str, Any]:
+    return {"runtime": "systemd", "mounts": [Mount(**mount)]}
