@@ -40,6 +40,7 @@ from farmd.agent.link import Link
 from farmd.agent.model import EXITS_KEPT, AgentConfig
 from farmd.agent.reality import RealityWriter
 from farmd.agent.state import AgentIdentity, StateDirectory
+from farmd.agent.users import Users
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
 from farmd.process.start import collect_rarely
@@ -89,7 +90,7 @@ class SimulatedNode:
         state = StateDirectory(rig.states / name)
         state.root.mkdir()
         self.link = Link(
-            AgentConfig(node=name, state_dir=state.root, session_ttl=rig.ttl),
+            AgentConfig(node=name, state_dir=state.root, session_ttl=rig.ttl, users=Users(share=True)),
             client=rig.client,
             keys=rig.keys,
             state=state,

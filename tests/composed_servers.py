@@ -118,6 +118,7 @@ class Fleet:
             "FARMD_AGENT__STATE_DIR": str(folder / "state"),
             "FARMD_AGENT__PORT_RANGE": "{}-{}".format(*pod_ports()),
             "FARMD_AGENT__STOP_WORKLOADS_ON_EXIT": "true",
+            "FARMD_AGENT__SHARE_USER": "true",
             "FARMD_LOG__FORMAT": "json",
         }
         return Program(*SERVICES[name]["command"], "--port", "0", folder=folder, **said, **more)

@@ -108,6 +108,7 @@ class Scene:
             "agent",
             node,
             FARMD_AGENT__NODE=node,
+            FARMD_AGENT__SHARE_USER="true",
             FARMD_AGENT__STATE_DIR=state,
             FARMD_AGENT__PORT_RANGE=f"{first}-{last}",
             FARMD_AGENT__STOP_WORKLOADS_ON_EXIT="true",

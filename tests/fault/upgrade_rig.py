@@ -96,6 +96,7 @@ class Fleet:
                 FARMD_FARM__LOST_AFTER="30",
                 FARMD_HOUSEKEEPING__INTERVAL="2",
                 FARMD_HOUSEKEEPING__MANIFEST_AGE="0",
+                **({"FARMD_AGENT__SHARE_USER": "true"} if version is self.new else {}),
             )
             self.running[name] = program
             self.everything.append((folder.name, program.__enter__()))

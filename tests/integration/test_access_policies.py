@@ -62,6 +62,7 @@ def start(guarded: Guarded, tmp_path: Path) -> Iterator[Start]:
                 "FARMD_AGENT__STATE_DIR": str(tmp_path / name),
                 "FARMD_AGENT__STOP_WORKLOADS_ON_EXIT": "true",
                 "FARMD_AGENT__NODE": name,
+                "FARMD_AGENT__SHARE_USER": "true",
                 "FARMD_FARM__NAME": name,
                 "FARMD_HOUSEKEEPING__INTERVAL": "1",
             }

@@ -98,6 +98,7 @@ def test_an_agent_whose_sessions_moved_to_a_node_of_its_own_joins_and_keeps_its_
                 "CONSUL_HTTP_TOKEN_FILE": str(guarded.token_file(role)),
                 "FARMD_AGENT__STATE_DIR": str(tmp_path / "node-1"),
                 "FARMD_AGENT__NODE": "node-1",
+                "FARMD_AGENT__SHARE_USER": "true",
                 "FARMD_STORE__SESSION_NODE": node,
             }
             running.append(Program("agent", "--port", "0", folder=tmp_path, **known))

@@ -285,6 +285,7 @@ def test_no_secret_of_any_input_is_told_anywhere(guarded: Guarded, tmp_path: Pat
                 "FARMD_AGENT__STATE_DIR": str(tmp_path / "state"),
                 "FARMD_AGENT__STOP_WORKLOADS_ON_EXIT": "true",
                 "FARMD_AGENT__NODE": NODES[0],
+                "FARMD_AGENT__SHARE_USER": "true",
                 "FARMD_FARM__NAME": "farm-1",
                 "HOOK_SECRET": NAMED,
             }

@@ -36,6 +36,7 @@ def start(tmp_path, consul_dev, prefix):
             "FARMD_STORE__PREFIX": prefix,
             "FARMD_AGENT__STATE_DIR": str(tmp_path / "state"),
             "FARMD_AGENT__NODE": "n1",
+            "FARMD_AGENT__SHARE_USER": "true",
             "FARMD_FARM__NAME": "f1",
         }
         program = Program(role, "--port", "0", *arguments, folder=tmp_path, **{**known, **variables})

@@ -44,6 +44,7 @@ async def program(rig: Agents, tmp_path: Path, request: pytest.FixtureRequest) -
         "FARMD_STORE__PREFIX": rig.keys.prefix,
         "FARMD_AGENT__STATE_DIR": str(tmp_path / "state"),
         "FARMD_AGENT__NODE": "n1",
+        "FARMD_AGENT__SHARE_USER": "true",
         "FARMD_FARM__NAME": "f1",
     }
     with Program(request.param, "--port", "0", folder=tmp_path, **variables) as made:

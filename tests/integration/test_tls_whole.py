@@ -104,6 +104,7 @@ def start(guarded: Guarded, pki: Path, secure: int, tmp_path: Path) -> Iterator[
                 "FARMD_AGENT__STATE_DIR": str(tmp_path / "state"),
                 "FARMD_AGENT__STOP_WORKLOADS_ON_EXIT": "true",
                 "FARMD_AGENT__NODE": NODES[0],
+                "FARMD_AGENT__SHARE_USER": "true",
                 "FARMD_FARM__NAME": "farm-1",
                 **web(tmp_path, certificate, pki),
                 **shown(pki, certificate, "CONSUL"),

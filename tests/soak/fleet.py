@@ -133,6 +133,7 @@ def _agent(fleet: Fleet, node: str) -> dict[str, str]:
     return {
         "FARMD_STORE__PREFIX": fleet.keys.prefix,
         "FARMD_AGENT__NODE": node,
+        "FARMD_AGENT__SHARE_USER": "true",
         "FARMD_AGENT__STATE_DIR": str(fleet.state(node)),
         "FARMD_AGENT__LABELS": f"zone={fleet.zones[node]}",
         "FARMD_AGENT__TTL": str(TTL),
