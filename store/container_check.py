@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import math
 import re
@@ -21,6 +22,7 @@ MAX_FILES_BYTES = 128 * 1024
 _CONTAINER_HAS = "the runtime 'container' has"
 _SECRET = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}")
 _SYSCTL = re.compile(r"[a-z0-9_]+([./][a-zA-Z0-9_-]+)+")
+_TMPFS_OPTION = re.compile(r"exec|noatime|(uid|gid|nr_inodes)=[0-9]{1,10}")
 
 
 def mistakes(manifest: Manifest) -> Iterator[Mistake]:
@@ -41,6 +43,9 @@ def mistakes(manifest: Manifest) -> Iterator[Mistake]:
     for name in manifest.volumes:
         if not is_volume_name(name):
             yield "volumes", name, "a name of 1 to 63 of letters, digits, '.', '_' and '-'"
+    for at, file in enumerate(manifest.files):
+        if file.encoding and not _is_base64(file.content):
+            yield f"files[{at}].content", file.content, "base64, as its encoding says"
     size = sum(len(file.content.encode()) for file in manifest.files)
     if size > MAX_FILES_BYTES:
         yield "files", f"{size} bytes", f"at most {MAX_FILES_BYTES} bytes in all"
@@ -87,6 +92,13 @@ def _of_container(container: Container, manifest: Manifest) -> Iterator[Mistake]
             yield f"ports.{name}.host_ip", port.host_ip, "an IP address of the node, such as 127.0.0.1"
         if container.network == "none":
             yield f"ports.{name}", name, "no ports: the container has no network"
+    for name in container.internal:
+        if name not in container.networks:
+            yield (
+                "container.internal",
+                name,
+                f"one of its networks ({', '.join(container.networks) or 'none'})",
+            )
     for name in container.networks:
         if not is_volume_name(name) or name in {"host", "none", "bridge", "default", "container"}:
             yield "container.networks", name, "the name of a bridge network"
@@ -123,6 +135,11 @@ def _of_mount(mount: Mount, field: str) -> Iterator[Mistake]:
         yield f"{field}.source", mount.source, "nothing: a tmpfs has no source"
     if mount.subpath and (mount.type != "volume" or ".." in mount.subpath.split("/")):
         yield f"{field}.subpath", mount.subpath, "a path inside a volume, without '..'"
+    if mount.options and mount.type != "tmpfs":
+        yield f"{field}.options", mount.options, "none: only a tmpfs has them"
+    for option in mount.options:
+        if not _TMPFS_OPTION.fullmatch(option):
+            yield f"{field}.options", option, "exec, noatime, uid=N, gid=N or nr_inodes=N"
     if mount.size < 0 or not 0 <= mount.mode <= 0o7777:
         yield f"{field}.size or mode", [mount.size, oct(mount.mode)], "0 or more bytes, a mode up to 0o7777"
 
@@ -170,6 +187,14 @@ def _of_limits(manifest: Manifest) -> Iterator[Mistake]:
         yield "limits.cpu", limits.cpu, "0 (unlimited), or at least 0.01 cores"
     if limits.pids < 0:
         yield "limits.pids", limits.pids, "0 (unlimited) or more"
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_address(text: str) -> bool:

@@ -5,6 +5,7 @@ None, an empty text, an empty list or 0 means that the image or the engine decid
 
 from __future__ import annotations
 
+import base64
 from typing import Literal
 
 import msgspec
@@ -43,7 +44,8 @@ class Container(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``pull``: ``missing`` pulls an image that the node does not have, ``always`` asks the registry before each
     new manifest (an image with a digest never changes, so not for that one). ``network``: empty for the
     engine's own network, ``host`` or ``none``; ``networks`` maps names of bridge networks, which the agent
-    makes where they are missing, to the container's names in them. ``shared_memory`` is in bytes.
+    makes where they are missing, to the container's names in them. ``internal`` names those of them that
+    lead nowhere else. ``shared_memory`` is in bytes.
     """
 
     image: str
@@ -59,6 +61,7 @@ class Container(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pid: Literal["", "host"] = ""
     network: Literal["", "host", "none"] = ""
     networks: dict[str, list[str]] = {}
+    internal: list[str] = []
     dns: list[str] = []
     dns_search: list[str] = []
     dns_options: list[str] = []
@@ -77,7 +80,8 @@ class Mount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the container sees under the path ``target``.
 
     ``source`` is a folder or file of the node (``bind``; ``create`` makes a missing folder), the name of a
-    volume, or nothing (``tmpfs``, a file system in memory of at most ``size`` bytes).
+    volume, or nothing (``tmpfs``, a file system in memory of at most ``size`` bytes). ``options`` are
+    those of ``mount(8)`` for a ``tmpfs``, such as ``exec``.
     """
 
     type: Literal["bind", "volume", "tmpfs"] = "volume"
@@ -90,6 +94,7 @@ class Mount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     subpath: str = ""
     size: Whole = 0
     mode: int = 0
+    options: list[str] = []
 
 
 class Volume(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -101,13 +106,25 @@ class Volume(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class File(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A file with this content, which the container sees under ``path`` and cannot change."""
+    """A file with this content, which the container sees under ``path`` and cannot change; with ``encoding``
+    the content is encoded so, because it is no text.
+    """
 
     path: str
     content: str = ""
     uid: int = 0
     gid: int = 0
     mode: int = 0o444
+    encoding: Literal["", "base64"] = ""
+
+    @property
+    def body(self) -> bytes:
+        """The content as bytes.
+
+        Raises:
+            ValueError: it is not encoded as it says.
+        """
+        return base64.b64decode(self.content, validate=True) if self.encoding else self.content.encode()
 
 
 class Secret(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

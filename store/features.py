@@ -23,6 +23,12 @@ BOUND = f"{SIGNATURES}2"
 HOST_IP = "ports.host-ip"
 """The agent publishes a port at ``host_ip`` alone; an older one would publish it everywhere."""
 
+INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS = "networks.internal", "files.encoding", "mounts.options"
+"""The agent makes networks without a way out, decodes files that are no text, and mounts with options."""
+
+CONTAINER_FEATURES = (HOST_IP, INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS)
+"""What agents learned after their first containers; an older one would leave it out in silence."""
+
 PROCESS = "process"
 """The agent runs processes: every agent did before ``agent.allow`` had a word for it."""
 
@@ -66,8 +72,17 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
         }
     words = [*(name for name, wants in asked.items() if wants), *sorted(binds)]
     runtime = PROCESS if manifest.runtime == "process" else f"runtime.{manifest.runtime}"
-    address = any(port.host_ip for port in manifest.ports.values())
-    return (runtime, *([HOST_IP] if address else []), *(f"allow.{word}" for word in words))
+    younger = {
+        HOST_IP: any(port.host_ip for port in manifest.ports.values()),
+        INTERNAL_NETWORKS: container is not None and bool(container.internal),
+        FILE_ENCODINGS: any(file.encoding for file in manifest.files),
+        TMPFS_OPTIONS: any(mount.options for mount in manifest.mounts),
+    }
+    return (
+        runtime,
+        *(name for name, wants in younger.items() if wants),
+        *(f"allow.{word}" for word in words),
+    )
 
 
 def lacking(needs: Collection[str], has: Collection[str]) -> list[str]:

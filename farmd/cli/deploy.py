@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 @click.option("--recreate", is_flag=True, help="Replace also the pods that are as the files say.")
 @click.option("--prune", is_flag=True, help="Remove services of the project that left the files.")
 @click.option("--atomic", is_flag=True, help="One failure rolls all services back.")
+@click.option(
+    "--with-files",
+    is_flag=True,
+    help="Copy secrets and files of this machine that the compose files mount into Consul.",
+)
 @click.option("--detailed-exitcode", is_flag=True, help="With --dry-run: exit 3 where changes are due.")
 async def deploy(
     invocation: Invocation,
@@ -45,6 +50,7 @@ async def deploy(
     recreate: bool,
     prune: bool,
     atomic: bool,
+    with_files: bool,
     detailed_exitcode: bool,
 ) -> None:
     """Bring services to what compose files say of them.
@@ -60,7 +66,7 @@ async def deploy(
 
     if prune and services:
         raise InputInvalid("deploy: found --prune with names of services, expected one or the other")
-    project, named = project_of(services, paths, project_name, profiles)
+    project, named = project_of(services, paths, project_name, profiles, with_files=with_files)
     for warning in project.warnings:
         invocation.say(f"warning: {warning}")
     wanted = _wanted(project)

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 def project_of(
-    services: tuple[str, ...], paths: tuple[str, ...], name: str, profiles: tuple[str, ...]
+    services: tuple[str, ...],
+    paths: tuple[str, ...],
+    name: str,
+    profiles: tuple[str, ...],
+    *,
+    with_files: bool = False,
 ) -> tuple[Project, Callable[[], frozenset[str]]]:
     """The project, and what tells the names of all services of its files, those of other profiles included.
 
@@ -42,7 +47,7 @@ def project_of(
     unset = list[str]()
     env = variables(os.environ, Path(files[0]).parent, text, unset.extend)
     active = profiles or tuple(filter(None, env.get("COMPOSE_PROFILES", "").split(",")))
-    loaded = partial(read, files, Disk(text), env, name=name)
+    loaded = partial(read, files, Disk(text), env, name=name, with_files=with_files)
     project = loaded(profiles=active, services=services)
     if services:  # who deploys one of them moves it to no other machine
         whole = loaded(profiles=active)

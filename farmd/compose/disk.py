@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from farmd.compose.env_file import read_into
 from farmd.compose.interpolation import warnings
+from farmd.compose.sources import MAX_COPY_BYTES
 from store.errors import InputInvalid
 
+MAX_COPIES = 200
 NAMES = ("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml")
 OVERRIDES = tuple(
     f"{stem}.override.{ending}" for stem in ("compose", "docker-compose") for ending in ("yml", "yaml")
@@ -33,6 +36,33 @@ class Disk:
     def exists(self, path: str) -> bool:
         """Whether there is such a file."""
         return Path(path).is_file()
+
+    def copy(self, path: str) -> bytes:
+        """As ``Files``."""
+        try:
+            with Path(path).open("rb") as file:
+                return file.read(MAX_COPY_BYTES + 1)
+        except OSError as error:
+            raise InputInvalid(f"{path}: cannot be read: {error.strerror}") from error
+
+    def below(self, path: str) -> list[str]:
+        """As ``Files``."""
+        top = Path(path)
+        if top.is_file():
+            return [""]
+        if not top.is_dir():
+            raise InputInvalid(f"{path}: found nothing, expected a file or a folder")
+        found = []
+        for folder, folders, names in os.walk(top):
+            folders.sort()
+            for name in sorted([*names, *(each for each in folders if Path(folder, each).is_symlink())]):
+                each = Path(folder, name)
+                if each.is_symlink() or not each.is_file():
+                    raise InputInvalid(f"{each}: found a link or device, expected files and folders alone")
+                found.append(str(each.relative_to(top)))
+                if len(found) > MAX_COPIES:
+                    raise InputInvalid(f"{path}: found more than {MAX_COPIES} files, expected fewer")
+        return found
 
 
 def found(given: Sequence[str], env: Mapping[str, str], folder: Path) -> list[str]:

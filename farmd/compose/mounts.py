@@ -1,19 +1,24 @@
 """The volumes of a compose service: named ones, folders of the machine, files in memory, and single files.
 
 A relative path names a file of the person who deploys: as ``./file:/path:ro`` and small, it travels with the
-service as a config. Any other relative source would lie on no machine and is refused.
+service as a config. Larger files, those that are not mounted read-only, and whole folders travel where the
+person said that this is meant. Else such a source would lie on no machine and is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os.path
+import posixpath
 
 from farmd.compose import schema
 from farmd.compose.errors import refuse
-from farmd.compose.files import ProjectContext, content_of
+from farmd.compose.files import WITH_FILES, ProjectContext, copied, path_of
 from farmd.compose.scalars import file_mode, size, words
+from farmd.compose.sources import MAX_COPY_BYTES
 from farmd.deploy.model import (
     BindOptions,
+    ConfigSpec,
     FileMount,
     TmpfsOptions,
     VolumeDriver,
@@ -25,9 +30,10 @@ from store.errors import InputInvalid
 
 MAX_FILE_BYTES = 64 * 1024
 
-Found = tuple[list[VolumeSpec], list[VolumeMount], list[tuple[FileMount, str]]]
+Found = tuple[list[VolumeSpec], list[VolumeMount], list[tuple[FileMount, ConfigSpec]]]
 """Volumes, mounts, and the files that travel with their content."""
 _DEFAULT_FLAGS = {"rw", "noexec", "nosuid", "nodev"}
+_OPTIONS = {"exec", "uid", "gid", "nr_inodes", "noatime"}
 _KNOWN_FLAGS = {"exec", "suid", "dev", "uid", "gid", "nr_blocks", "nr_inodes", "async", "sync", "atime",
                 "noatime", "huge", "mpol"}  # fmt: skip
 
@@ -48,7 +54,7 @@ def mounts_of(where: str, said: schema.Service, context: ProjectContext) -> Foun
     for field, mount in entries:
         _check_options(field, mount, context)
         if mount.type == "bind" and mount.source.startswith((".", "~")):
-            files.append(_travelling(field, mount, context))
+            files += _travelling(field, mount, context)
             continue
         spec = _spec(field, mount, context)
         if volumes.setdefault(spec.name, spec) != spec:
@@ -86,7 +92,7 @@ def _spec(field: str, mount: schema.Mount, context: ProjectContext) -> VolumeSpe
         )
         return VolumeSpec(name=unnamed("bind", mount.target), type="bind", bind=bind)
     if mount.type == "tmpfs":
-        memory = TmpfsOptions(size=mount.tmpfs.size, mode=mount.tmpfs.mode)
+        memory = TmpfsOptions(size=mount.tmpfs.size, mode=mount.tmpfs.mode, options=mount.tmpfs.options)
         return VolumeSpec(name=unnamed("tmpfs", mount.target), type="tmpfs", tmpfs=memory)
     if mount.type != "volume":
         refuse(field, mount.type, "a mount of type volume, bind or tmpfs")
@@ -111,31 +117,54 @@ def _spec(field: str, mount: schema.Mount, context: ProjectContext) -> VolumeSpe
 
 
 def _tmpfs(field: str, text: str, context: ProjectContext) -> schema.Mount:
-    target, _, options = text.partition(":")
-    found = dict(each.partition("=")[::2] for each in options.split(",") if each)
+    target, _, flags = text.partition(":")
+    found = dict(each.partition("=")[::2] for each in flags.split(",") if each)
     for name in found.keys() - _DEFAULT_FLAGS - {"size", "mode", "ro"}:
         if name not in _KNOWN_FLAGS:
             refuse(field, name, "size, mode, or ro behind the path")
-    ignored = ", ".join(name for name in found if name in _KNOWN_FLAGS)
+    ignored = ", ".join(name for name in found if name in _KNOWN_FLAGS - _OPTIONS)
     if ignored:
-        context.warnings.append(f"{field}: {ignored} is ignored: the engine takes size and mode")
+        context.warnings.append(f"{field}: {ignored} is ignored: the engine does not take it")
+    options = [f"{name}={value}" if value else name for name, value in found.items() if name in _OPTIONS]
     try:
-        memory = schema.TmpfsMount(size=size(found.get("size", "0")), mode=file_mode(found.get("mode", "0")))
+        memory = schema.TmpfsMount(
+            size=size(found.get("size", "0")), mode=file_mode(found.get("mode", "0")), options=options
+        )
     except InputInvalid as error:
         raise InputInvalid(f"{field}: {error.message}", field=field) from error
     return schema.Mount(type="tmpfs", target=target, read_only="ro" in found, tmpfs=memory)
 
 
-def _travelling(field: str, mount: schema.Mount, context: ProjectContext) -> tuple[FileMount, str]:
-    if mount.source.startswith("~") or not mount.read_only:
+def _travelling(
+    field: str, mount: schema.Mount, context: ProjectContext
+) -> list[tuple[FileMount, ConfigSpec]]:
+    """The files of a relative source, each under its own path."""
+    path = path_of(mount.source, context)
+    if mount.source.startswith("~") or not (context.with_files or mount.read_only):
         refuse(
             field, mount.source,
-            "an absolute path of the machines, a named volume, or a file mounted :ro, which travels along",
+            "an absolute path of the machines, a named volume, a file mounted :ro, which travels along, or"
+            f" {WITH_FILES}, which stores the present content in Consul",
         )  # fmt: skip
     if mount.bind.propagation:
         context.warnings.append(f"{field}.bind.propagation is ignored: the file travels along")
-    content = content_of(field, mount.source, context)
-    length = len(content.encode())
-    if length > MAX_FILE_BYTES:
-        refuse(field, f"{mount.source} of {length} bytes", f"at most {MAX_FILE_BYTES}; put it on a volume")
-    return FileMount(name=mount.target, path=mount.target), content
+    if not mount.read_only:
+        context.warnings.append(
+            f"{field}: {mount.source} travels as it is now; the container cannot change it"
+        )
+    try:
+        names = context.files.below(path) if context.with_files else [""]
+    except InputInvalid as error:
+        raise InputInvalid(f"{field}: {error.message}", field=field) from error
+    if not names:
+        refuse(field, f"{mount.source}, which is empty", "files; a folder for data is a named volume")
+    found, left = [], MAX_COPY_BYTES if context.with_files else MAX_FILE_BYTES
+    for name in names:
+        target = posixpath.join(mount.target, name) if name else mount.target
+        made = copied(field, target, os.path.join(path, name) if name else path, context)  # noqa: PTH118
+        left -= len(made.content)
+        if left < 0:
+            most = MAX_COPY_BYTES if context.with_files else MAX_FILE_BYTES
+            refuse(field, f"{mount.source} of more than {most} bytes", "less; put it on a volume")
+        found.append((FileMount(name=target, path=target), made))
+    return found

@@ -61,22 +61,31 @@ def read(
     name: str = "",
     profiles: Collection[str] = (),
     services: Collection[str] = (),
+    with_files: bool = False,
 ) -> Project:
     """The project of some compose files, which are laid over one another.
 
-    ``services`` are those that a person named; none: all of the active ``profiles``.
+    ``services`` are those that a person named; none: all of the active ``profiles``. ``with_files``: secrets
+    and files of the person who deploys may be copied into Consul.
 
     Raises:
         InputInvalid: naming the file and the key.
     """
     loaded = load(paths, files, env, name)
     try:
-        return _project(loaded, files, profiles, services)
+        return _project(loaded, files, profiles, services, with_files=with_files)
     except InputInvalid as error:
         raise placed(error, paths, files, loaded.bases) from error
 
 
-def _project(loaded: Loaded, files: Files, profiles: Collection[str], services: Collection[str]) -> Project:
+def _project(
+    loaded: Loaded,
+    files: Files,
+    profiles: Collection[str],
+    services: Collection[str],
+    *,
+    with_files: bool,
+) -> Project:
     document = codec.parse_input(schema.Project, loaded.document, "")
     active = _active(document.services, profiles, services)
     if len(active) > MAX_GOALS:
@@ -84,7 +93,9 @@ def _project(loaded: Loaded, files: Files, profiles: Collection[str], services: 
     remarks = _remarks(document, profiles)
     document = msgspec.structs.replace(document, services=active)
     project, prefix = loaded.project, document.farmd.prefix
-    context = ProjectContext(document, project, loaded.folder, files, loaded.env, _awaited(document))
+    context = ProjectContext(
+        document, project, loaded.folder, files, loaded.env, _awaited(document), with_files
+    )
     names = _names(document.services, prefix)
     renamed = [
         f"services.{key}: is service {name} here: names have a-z, 0-9 and '-' alone"

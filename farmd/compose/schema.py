@@ -40,6 +40,7 @@ class VolumeMount(_Struct, frozen=True, kw_only=True):
 class TmpfsMount(_Struct, frozen=True, kw_only=True):
     size: Size = 0
     mode: FileMode = 0
+    options: list[str] = []
 
 
 class Mount(_Struct, frozen=True, kw_only=True):
@@ -249,6 +250,8 @@ class Config(_Struct, frozen=True, kw_only=True):
 
 class Secret(_Struct, frozen=True, kw_only=True):
     name: str = ""
+    file: str = ""
+    environment: str = ""
     external: Flag = False
 
 
@@ -256,6 +259,7 @@ class TopNetwork(_Struct, frozen=True, kw_only=True):
     name: str = ""
     driver: str = ""
     external: Flag = False
+    internal: Flag = False
 
 
 class Project(_Struct, frozen=True, kw_only=True):

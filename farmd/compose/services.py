@@ -19,7 +19,6 @@ from farmd.compose.verdicts import ENDLESS
 from farmd.deploy import port_spec
 from farmd.deploy.model import (
     LOG_DRIVER,
-    ConfigSpec,
     ContainerSpec,
     LogDriver,
     PortSpec,
@@ -51,7 +50,9 @@ def service_spec(name: str, key: str, said: schema.Service, context: ProjectCont
     where = f"services.{key}"
     volumes, mounts, travelling = mounts_of(where, said, context)
     configs, config_mounts = configs_of(where, said, context)
-    configs += [ConfigSpec(name=mount.name, content=content) for mount, content in travelling]
+    secrets, copies = secrets_of(where, said, context)
+    travelling += copies
+    configs += [spec for _, spec in travelling]
     config_mounts += [mount for mount, _ in travelling]
     mode = _one_of(where, "deploy.mode", said.deploy.mode, {"": "replicated", "replicated": "replicated",
                                                            "global": "global"})  # fmt: skip
@@ -82,7 +83,7 @@ def service_spec(name: str, key: str, said: schema.Service, context: ProjectCont
         stop=Stop(signal=said.stop_signal.removeprefix("SIG") or "TERM", grace=said.stop_grace_period),
         mounts=mounts,
         configs=config_mounts,
-        secrets=secrets_of(where, said, context),
+        secrets=secrets,
         resources=resources(where, said),
     )
     return ServiceSpec(
@@ -138,7 +139,9 @@ def _network(where: str, name: str, said: schema.Service, context: ProjectContex
         }
     else:
         refuse(f"{where}.network_mode", mode, "host, none or bridge")
+    closed = {network_name(key, context) for key, each in context.document.networks.items() if each.internal}
     return {
+        "internal": sorted(closed & networks.keys()),
         "network": mode if mode in ("host", "none") else "",
         "networks": networks,
         "dns": said.dns,

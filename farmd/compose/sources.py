@@ -28,6 +28,24 @@ class Files(Protocol):
     def exists(self, path: str) -> bool:
         """Whether there is such a file."""
 
+    def copy(self, path: str) -> bytes:
+        """The content of a file that travels with its service; of a large one the beginning alone.
+
+        Raises:
+            InputInvalid: it cannot be read.
+        """
+
+    def below(self, path: str) -> list[str]:
+        """The files in a folder and below it, relative to it, in order; one itself is the empty path.
+
+        Raises:
+            InputInvalid: there is no such path, or it has something that is neither file nor folder.
+        """
+
+
+MAX_COPY_BYTES = 192 * 1024
+"""Of all files that travel with one service: its manifest is one value in Consul."""
+
 
 Bases = Mapping[str, Sequence[tuple[str, str]]]
 """For services the file and the name of each service that they extend, the nearest one first."""

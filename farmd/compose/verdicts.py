@@ -19,7 +19,7 @@ Kind = Literal["supported", "changed", "warned", "refused"]
 _SUPPORTED = """
 name services.* volumes.* networks.* configs.* secrets.*
 volumes.*.name volumes.*.driver volumes.*.driver_opts volumes.*.external.name volumes.*.labels
-networks.*.name networks.*.driver networks.*.external.name
+networks.*.name networks.*.driver networks.*.external.name networks.*.internal
 configs.*.content configs.*.environment configs.*.file
 secrets.*.name secrets.*.external.name x-farmd.together x-farmd.prefix
 image command entrypoint environment env_file env_file.[].path env_file.[].required env_file.[].format
@@ -56,6 +56,8 @@ _CHANGED = {
     "ports.[].protocol": "tcp or udp",
     "ports.[].mode": "host and ingress mean the same: on each machine that runs a pod",
     "top.networks.*.external": "a network of that name, made on each machine that has none",
+    "top.secrets.*.file": "stored in Consul with the service, and only with --with-files",
+    "top.secrets.*.environment": "stored in Consul with the service, and only with --with-files",
 }
 ENDLESS = "restarts do not end; the time between them grows"
 _WARNED = {
@@ -108,7 +110,6 @@ _WARNED = {
     "deploy.update_config.max_failure_ratio": "each failed pod counts",
     "top.networks.*.driver_opts": "there is one network a project and machine",
     "top.networks.*.ipam": "the engine chooses the addresses",
-    "top.networks.*.internal": "the network is the engine's",
     "top.networks.*.enable_ipv4": "the network is the engine's",
     "top.networks.*.enable_ipv6": "the network is the engine's",
     "top.networks.*.attachable": "the network is the engine's",
@@ -153,8 +154,6 @@ _REFUSED = {
     "top.include": "give each file with -f",
     "top.models": "run the model as a service",
     "top.jobs": "services run for as long as they are deployed",
-    "top.secrets.*.file": _SECRET,
-    "top.secrets.*.environment": _SECRET,
     "top.secrets.*.driver": _SECRET,
     "top.secrets.*.driver_opts": _SECRET,
     "top.configs.*.external": "name a file, content, or a variable",

@@ -136,7 +136,10 @@ def spec_of(manifest: Manifest, kept: Version) -> ServiceSpec:
         ],
         volumes=sorted({_name(each): _volume(each, manifest) for each in manifest.mounts}.values(),
                        key=lambda each: each.name),
-        configs=[ConfigSpec(name=each.path, content=each.content) for each in manifest.files],
+        configs=[
+            ConfigSpec(name=each.path, content=each.content, encoding=each.encoding)
+            for each in manifest.files
+        ],
         update=kept.update,
         pre_deploy=kept.pre_deploy,
         on_lost=kept.on_lost,
@@ -221,6 +224,7 @@ def _mounts(spec: ServiceSpec) -> list[Mount]:
                 subpath=options.subpath if options is not None else "",
                 size=memory.size if memory is not None else 0,
                 mode=memory.mode if memory is not None else 0,
+                options=memory.options if memory is not None else [],
             )
         )
     return found
@@ -247,7 +251,8 @@ def _volume(mount: Mount, manifest: Manifest) -> VolumeSpec:
         )
         return VolumeSpec(name=name, type="bind", bind=bind)
     if mount.type == "tmpfs":
-        return VolumeSpec(name=name, type="tmpfs", tmpfs=TmpfsOptions(size=mount.size, mode=mount.mode))
+        memory = TmpfsOptions(size=mount.size, mode=mount.mode, options=mount.options)
+        return VolumeSpec(name=name, type="tmpfs", tmpfs=memory)
     made = manifest.volumes.get(mount.source)
     named = made is not None and (made.driver or made.options)
     options = VolumeOptions(
@@ -261,9 +266,16 @@ def _volume(mount: Mount, manifest: Manifest) -> VolumeSpec:
 
 
 def _files(spec: ServiceSpec) -> list[File]:
-    content = {each.name: each.content for each in spec.configs}
+    known = {each.name: each for each in spec.configs}
     return [
-        File(path=each.path, content=content[each.name], uid=_id(each.uid), gid=_id(each.gid), mode=each.mode)
+        File(
+            path=each.path,
+            content=known[each.name].content,
+            uid=_id(each.uid),
+            gid=_id(each.gid),
+            mode=each.mode,
+            encoding=known[each.name].encoding,
+        )
         for each in spec.container.configs
     ]
 

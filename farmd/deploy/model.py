@@ -76,10 +76,11 @@ class BindOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class TmpfsOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A file system in memory; ``size`` 0: as large as the engine allows."""
+    """A file system in memory; ``size`` 0: as large as the engine allows; ``options`` as for ``mount``."""
 
     size: Whole = 0
     mode: int = 0
+    options: list[str] = []
 
 
 class VolumeSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -108,10 +109,11 @@ class VolumeMount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class ConfigSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A file that travels with the service."""
+    """A file that travels with the service; ``encoding`` is that of a content that is no text."""
 
     name: str
     content: str = ""
+    encoding: Literal["", "base64"] = ""
 
 
 class FileMount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -166,6 +168,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     read_only: bool = False
     network: Literal["", "host", "none"] = ""
     networks: dict[str, list[str]] = {}
+    internal: list[str] = []
     dns: list[str] = []
     dns_search: list[str] = []
     dns_options: list[str] = []

@@ -62,7 +62,7 @@ class Containers:
     def features(self) -> Sequence[str]:
         """The features of an engine that answered once; a short absence of the engine withdraws none."""
         return (
-            ["runtime.container", features.HOST_IP, *allowed.as_features(self._config.allow)]
+            ["runtime.container", *features.CONTAINER_FEATURES, *allowed.as_features(self._config.allow)]
             if self._listing.answered
             else []
         )
@@ -242,12 +242,13 @@ class Containers:
             raise refused or StartFailed("the container is still there after its removal")
 
     async def tidy(self, needed: Sequence[Manifest], healthy: Sequence[Manifest]) -> None:
-        """Remove images that this agent pulled and that no pod has needed for long.
+        """Remove images that this agent pulled and that no pod has needed for long, and idle networks.
 
         Raises:
             StartFailed: the engine did not answer, or could not tell.
         """
         await self._images.tidy(needed, healthy)
+        await self._parts.tidy(needed)
 
     async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:
         """Run a command inside the container, as its user.

@@ -123,7 +123,7 @@ def _host(
     manifest, container = launch.manifest, launch.manifest.container
     assert container is not None
     limits = manifest.limits
-    mounts = [_mount(mount) for mount in manifest.mounts]
+    mounts = [_mount(mount) for mount in manifest.mounts if not mount.options]
     mounts += [{"Type": "bind", "Source": here, "Target": there, "ReadOnly": True} for here, there in binds]
     mounts += [
         {"Type": "bind", "Source": str(path), "Target": f"{STARTS}/{path.name}", "ReadOnly": name != RESULT}
@@ -135,6 +135,7 @@ def _host(
         "PortBindings": dict(ports),
         "NetworkMode": container.network or next(iter(container.networks), ""),
         "Mounts": mounts,
+        "Tmpfs": {mount.target: _tmpfs(mount) for mount in manifest.mounts if mount.options},
         "Memory": limits.memory,
         # Without this a container could use as much swap again.
         "MemorySwap": limits.memory,
@@ -191,6 +192,13 @@ def _mount(mount: Mount) -> dict[str, Any]:
     if mount.type == "volume" and (mount.no_copy or mount.subpath):
         made["VolumeOptions"] = {"NoCopy": mount.no_copy, "Subpath": mount.subpath}
     return made
+
+
+def _tmpfs(mount: Mount) -> str:
+    """The options of a file system in memory, which the engine's other form does not take."""
+    sizes = [f"size={mount.size}"] if mount.size else []
+    modes = [f"mode={mount.mode:o}"] if mount.mode else []
+    return ",".join(["ro" if mount.read_only else "rw", *sizes, *modes, *mount.options])
 
 
 def registry_auth(config: str, image: str) -> dict[str, str] | None:

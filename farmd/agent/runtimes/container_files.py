@@ -31,9 +31,7 @@ def lay_out(folder: Path, manifest: Manifest, secrets_dir: Path) -> list[Bind]:
     for mount in manifest.mounts:
         if mount.type == "bind" and mount.create:
             Path(mount.source).mkdir(parents=True, exist_ok=True)
-    wanted: list[_Wanted] = [
-        (file.path, file.content.encode(), file.uid, file.gid, file.mode) for file in manifest.files
-    ]
+    wanted: list[_Wanted] = [(file.path, file.body, file.uid, file.gid, file.mode) for file in manifest.files]
     for secret in manifest.secrets:
         content = _secret(secrets_dir, secret.name)
         wanted.append((seen_at(secret), content, secret.uid, secret.gid, secret.mode))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 from farmd.agent.errors import StartFailed
 from farmd.agent.runtimes import container_config
 from farmd.agent.runtimes.container_images import Images
-from farmd.agent.runtimes.engine import Engine, EngineLacks
+from farmd.agent.runtimes.engine import Engine, EngineLacks, EngineRefused
 from store.containers import Volume
 from store.features import VOLUMES
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
+
+MADE_BY = "farmd.node"
+"""The label of what an agent made, with the name of its node: it alone removes that again."""
 
 TELL_SECONDS = 5.0
 """A reality is written each time, so not more often."""
@@ -70,15 +74,36 @@ class Parts:
         """
         assert manifest.container is not None
         await self._image(manifest, tell)
-        docker, ask = self._engine.docker, self._engine.ask
         for name in {mount.source for mount in manifest.mounts if mount.type == "volume"}:
             await self._volume(name, manifest, known)
         for name in manifest.container.networks:
-            try:
-                await ask(docker.networks.get(name))
-            except EngineLacks:
-                body = {"Name": name, "Driver": "bridge", "CheckDuplicate": True}
-                await ask(docker.networks.create(body))
+            await self._network(name, internal=name in manifest.container.internal)
+
+    async def _network(self, name: str, *, internal: bool) -> None:
+        docker, ask = self._engine.docker, self._engine.ask
+        try:
+            found = await ask((await ask(docker.networks.get(name))).show())
+        except EngineLacks:
+            body = {"Name": name, "Driver": "bridge", "CheckDuplicate": True, "Labels": {MADE_BY: self._node}}
+            await ask(docker.networks.create(body | ({"Internal": True} if internal else {})))
+            return
+        if internal and not found.get("Internal"):
+            raise StartFailed(
+                f"container.internal: network {name} of this node is not internal: remove it, or rename yours"
+            )
+
+    async def tidy(self, needed: Collection[Manifest]) -> None:
+        """Remove the networks that this agent made and no pod needs any more.
+
+        Raises:
+            StartFailed: the engine did not answer.
+        """
+        docker, ask = self._engine.docker, self._engine.ask
+        kept = {name for each in needed if each.container is not None for name in each.container.networks}
+        for found in await ask(docker.networks.list(filters={"label": [f"{MADE_BY}={self._node}"]})):
+            if found["Name"] not in kept and MADE_BY in (found.get("Labels") or {}):
+                with contextlib.suppress(EngineRefused):  # a container of somebody else's uses it
+                    await ask((await ask(docker.networks.get(found["Id"]))).delete())
 
     async def _image(self, manifest: Manifest, tell: Callable[[str], None]) -> None:
         container = manifest.container

@@ -29,6 +29,7 @@ from farmd.agent.runtimes.systemd_bus import SYSTEMD, Systemd, SystemdRefused, S
 from farmd.agent.state import StateDirectory
 from farmd.agent.users import Account, Users
 from farmd.runtime.wake import wait
+from store import features
 from store.containers import Mount
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
@@ -63,7 +64,8 @@ class Units(Shims):
     @property
     def features(self) -> Sequence[str]:
         """The features of a systemd that answered once; a short absence of systemd withdraws none."""
-        return ["runtime.systemd", *allowed.as_features(self._config.allow)] if self._answered else []
+        able = ["runtime.systemd", features.FILE_ENCODINGS, features.TMPFS_OPTIONS]
+        return [*able, *allowed.as_features(self._config.allow)] if self._answered else []
 
     async def run(self, wake: Callable[[], None]) -> None:
         """Ask systemd again and again whether it answers; the kernel tells of every end."""

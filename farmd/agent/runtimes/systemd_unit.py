@@ -80,7 +80,8 @@ def _view(manifest: Manifest, binds: Sequence[Bind]) -> dict[str, tuple[str, Any
         if mount.type == "tmpfs":
             options = [f"size={mount.size}"] if mount.size else []
             options += [f"mode={mount.mode:o}"] if mount.mode else []
-            memory.append((mount.target, ",".join([*options, *(["ro"] if mount.read_only else [])])))
+            options += [*mount.options, *(["ro"] if mount.read_only else [])]
+            memory.append((mount.target, ",".join(options)))
         else:
             kept = read_only if mount.read_only else writable
             kept.append((mount.source, mount.target, False, RECURSIVE))

@@ -26,6 +26,18 @@ class Disk:
             raise InputInvalid(f"{path}: no such file")
         return self._files[path]
 
+    def copy(self, path: str) -> bytes:
+        return self.read(path).encode("utf-8", "surrogateescape")
+
+    def below(self, path: str) -> list[str]:
+        path = os.path.normpath(path)
+        if path in self._files:
+            return [""]
+        found = sorted(each.removeprefix(f"{path}/") for each in self._files if each.startswith(f"{path}/"))
+        if not found:
+            raise InputInvalid(f"{path}: found nothing, expected a file or a folder")
+        return found
+
     def exists(self, path: str) -> bool:
         return os.path.normpath(path) in self._files
 

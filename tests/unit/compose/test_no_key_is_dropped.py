@@ -124,7 +124,7 @@ def changed(base: dict[str, Any], key: str, value: Any) -> dict[str, Any] | None
 def outcome(document: dict[str, Any]) -> Project | None:
     with contextlib.suppress(InputInvalid):
         disk = Disk({"shop/compose.json": json.dumps(document), **FILES})
-        return read(["shop/compose.json"], disk, {"a": "1", "b": "2"})
+        return read(["shop/compose.json"], disk, {"a": "1", "b": "2"}, with_files=True)
     return None
 
 

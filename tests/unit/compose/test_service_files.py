@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farmd.compose.mounts import unnamed
+from farmd.deploy.manifest import compiled, spec_of
 from farmd.deploy.model import (
     BindOptions,
     ConfigSpec,
@@ -15,6 +16,7 @@ from farmd.deploy.model import (
     VolumeOptions,
     VolumeSpec,
 )
+from store.errors import InputInvalid
 from tests.unit.compose.disk import service
 
 VOLUMES = """
@@ -137,3 +139,55 @@ def test_configs_and_secrets() -> None:
         FileMount(name="key", path="/run/secrets/key"),
         FileMount(name="real", path="/run/secrets/x.pem"),
     ]
+
+
+COPIED = """
+volumes: ["./conf:/etc/app", "./one.bin:/one"]
+secrets: [file, {source: env, target: /t, mode: 0400}]
+"""
+SECRETS = "secrets: {file: {file: ./key}, env: {environment: TOKEN}}"
+FILES = {"conf/a": "a", "conf/sub/b": "b", "one.bin": "\udc80", "key": "k"}
+
+
+def test_files_and_secrets_of_the_person_travel_where_that_is_meant() -> None:
+    found = service(COPIED, SECRETS, files=FILES, env={"TOKEN": "t"}, with_files=True)
+    contents = {each.name: (each.content, each.encoding) for each in found.configs}
+    placed = {each.path: (contents[each.name], each.mode) for each in found.container.configs}
+    assert placed == {
+        "/etc/app/a": (("a", ""), 0o444),
+        "/etc/app/sub/b": (("b", ""), 0o444),
+        "/one": (("gA==", "base64"), 0o444),
+        "/run/secrets/file": (("k", ""), 0o444),
+        "/t": (("t", ""), 0o400),
+    }
+    assert found.container.mounts == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "more", "files"),
+    [
+        ("volumes: ['./conf:/etc/app']", "", FILES),
+        ("secrets: [file]", SECRETS, FILES),
+        ("secrets: [env]", SECRETS, {}),
+    ],
+)
+def test_what_would_lie_in_consul_needs_consent(keys: str, more: str, files: dict[str, str]) -> None:
+    with pytest.raises(InputInvalid, match="--with-files, which stores"):
+        service(keys, more, files=files, env={"TOKEN": "t"})
+
+
+def test_more_than_one_value_of_consul_holds_is_refused() -> None:
+    files = {f"conf/{n}": "x" * 70_000 for n in range(3)}
+    with pytest.raises(InputInvalid, match=r"found './conf of more than 196608 bytes', expected less"):
+        service("volumes: ['./conf:/etc/app']", files=files, with_files=True)
+
+
+def test_options_of_memory_and_networks_without_a_way_out() -> None:
+    found = service(
+        "tmpfs: ['/run:exec,size=1m,suid']\nnetworks: [back, front]",
+        "networks: {back: {internal: true}, front: }",
+    )
+    (memory,) = found.volumes
+    assert memory.tmpfs == TmpfsOptions(size=2**20, options=["exec"])
+    assert found.container.internal == ["shop_back"]
+    assert spec_of(*compiled(found)).container.internal == ["shop_back"]
