@@ -149,7 +149,7 @@ def test_an_unknown_key_names_the_nearest_known_one(keys: str, message: str) -> 
             "restart is ignored: deploy.restart_policy stands beside it",
         ),
         ("healthcheck: {interval: 5s}", "healthcheck is ignored: it has no test"),
-        ("tmpfs: /x:suid,huge=always,size=1m", "tmpfs[0]: suid, huge is ignored: the engine does not take it"),
+        ("tmpfs: /x:suid,huge=always", "tmpfs[0]: suid, huge is ignored: the engine does not take it"),
         ("volumes: ['/a:/x:z']", "volumes[0].bind.selinux is ignored: label the folder on the machine"),
         ("volumes: ['/a:/x:ro,cached']", "volumes[0].consistency is ignored"),
         ("volumes: [{type: tmpfs, source: a, target: /x}]", "volumes[0].source is ignored"),
