@@ -29,6 +29,7 @@ FREE = (
 READING = (
     ("GET", "/", "farmd.web.pages:fleet"),
     ("GET", "/audit", "farmd.web.pages:audited"),
+    ("GET", "/map", "farmd.web.map:shown"),
     ("GET", "/events", "farmd.web.events:stream"),
     ("GET", "/{list}", "farmd.web.pages:listed"),
     ("GET", "/nodes/{node}/pods/{instance}", "farmd.web.pods:one"),

@@ -17,8 +17,10 @@ from farmd.web.audit import AuditBell
 from farmd.web.farms import FarmList
 from farmd.web.items import NamedList
 from farmd.web.lists import ItemList, Source
+from farmd.web.pod_bell import PodBell
 from farmd.web.remembered import Remembered
 from farmd.web.services_list import ServiceList
+from store.families import NODES
 from store.times import rfc3339
 
 MOST_STREAMS = 200
@@ -72,7 +74,7 @@ class Site:
         self.by_family["services"] = ServiceList(farm, self.by_family)
         self.by_family["farms"] = FarmList(farm)
         self.lists = {each.path: each for each in self.by_family.values()}
-        self.audit = AuditBell(farm)
+        self.audit, self.pods = AuditBell(farm), PodBell(farm)
         self.streams: set[Wake] = set()
         self.closed = False
 
@@ -92,6 +94,8 @@ class Site:
         _, found, item = (*path.split("/"), "", "")[:3]
         if path == "/audit":
             return Topic((self.audit,))
+        if path == "/map":
+            return Topic((self.by_family[NODES.name], self.pods))
         if path == "/":
             return Topic(tuple(self.lists.values()))
         return Topic((self.lists[found],), item) if found in self.lists else None
@@ -105,5 +109,5 @@ class Site:
         """End all streams, and follow nothing any more."""
         self.closed = True
         self.wake_streams()
-        for each in (*self.lists.values(), self.audit):
+        for each in (*self.lists.values(), self.audit, self.pods):
             await each.close()

@@ -22,6 +22,7 @@ from farmd.web.page import Door
 from store import codec, operations
 from store.audit import Audit, AuditLogStore
 from store.rcs import ReplicationController
+from store.reality import Health, Reality
 from store.times import rfc3339
 from tests.browsing import Shown, shown_on
 from tests.fleet import CLOCK, eventually
@@ -40,6 +41,7 @@ CAREFUL = msgspec.structs.replace(
 )
 VIEWS = {
     "/": "Fleet",
+    "/map": "Map",
     "/controllers": "Controllers",
     "/daemonsets": "Daemon sets",
     "/rollouts": "Rollouts",
@@ -145,6 +147,30 @@ async def test_names_lead_on_from_an_owner_to_its_pod_its_node_and_back(shown: S
         await expect(page.locator("h1")).to_have_text("Controller web")
         await page.goto("/nodes/n0/pods/nothing")
         await expect(page.locator("[role=alert]")).to_contain_text("pod n0/nothing does not exist")
+
+
+async def test_the_map_has_a_mark_for_each_pod_of_a_node_and_follows_them(shown: Shown) -> None:
+    async with shown.page("/map") as page:
+        node = page.locator(".map li", has=page.get_by_role("link", name="n0", exact=True))
+        await expect(node.locator(".mark")).not_to_have_count(0)
+        await expect(node.locator(".mark.green").first).to_be_visible()
+        await expect(node).to_contain_text("ready")
+        await expect(page.locator("#live")).to_have_text("live")
+        await page.evaluate("window.same = true")
+        stray = Reality(manifest="0" * 64, phase="backoff", health=Health("critical"))
+        cluster = shown.rolling.cluster
+        key = next(
+            entry.key
+            for entry in (await cluster.entries(cluster.keys.tree("reality"))).values()
+            if "/n0/" in entry.key and entry.key.endswith("/web")
+        )
+        before = await cluster.client.read(key)
+        await cluster.put(key, stray)
+        await expect(node.locator(".mark.red")).to_have_count(1)
+        assert before is not None
+        await cluster.client.put(key, before.value)
+        await expect(node.locator(".mark.red")).to_have_count(0)
+        assert await page.evaluate("window.same")
 
 
 async def test_trouble_stands_above_counts_and_an_empty_list_says_how_to_begin(shown: Shown) -> None:
