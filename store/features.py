@@ -20,6 +20,9 @@ ENFORCED = f"{SIGNATURES}enforce"
 BOUND = f"{SIGNATURES}2"
 """The agent knows signatures that name the cluster; older agents take them for false."""
 
+ADDRESS = "address.1"
+"""The agent takes another session when its address changes; within one session it has one address."""
+
 HOST_IP = "ports.host-ip"
 """The agent publishes a port at ``host_ip`` alone; an older one would publish it everywhere."""
 
@@ -104,3 +107,22 @@ def _below(need: str, has: Collection[str]) -> bool:
         return False
     folders = [each.removeprefix("allow.").rstrip("/") for each in has if each.startswith("allow./")]
     return any(path == (folder or "/") or path.startswith(folder + "/") for folder in folders)
+
+
+_AS_ROOT = ("root", "privileged", "devices", "capabilities", "security-options", "volume-drivers")
+_SYSTEM = ("bin", "boot", "dev", "etc", "home", "lib", "proc", "root", "run", "sbin", "sys", "usr", "var")
+
+
+def root_by_farm(features: Collection[str]) -> str:
+    """Why whoever writes what a farm writes becomes root on a node; empty: the node keeps them from that.
+
+    A signed manifest may be root, too, but a person signed it.
+    """
+    if ENFORCED in features:
+        return ""
+    if ADDRESS not in features:
+        return "its agent is older than agent.user, and runs processes as root if it is root"
+    words = [word for word in _AS_ROOT if f"allow.{word}" in features]
+    binds = sorted(each.removeprefix("allow.") for each in features if each.startswith("allow./"))
+    words += [each for each in binds if each == "/" or each.split("/")[1] in _SYSTEM]
+    return f"agent.allow has {', '.join(words)}, and nothing need be signed" if words else ""

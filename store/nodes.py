@@ -88,8 +88,9 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A node's record, which people write; its labels and capacity override the agent's facts.
 
     ``volumes`` are those whose data lie on the node, by name: known also while its agent is absent, so that
-    none is made anew, empty, on another node. ``parts``: the apps that state some of it, such as
-    ``{"labels.rack": "apps/shop"}``; others do not change that.
+    none is made anew, empty, on another node. ``address`` is the host where others reach the node, and
+    ``signatures`` the policy of its agent (R32), as people say them; empty: as its agent says. ``parts``: the
+    apps that state some of it, such as ``{"labels.rack": "apps/shop"}``; others do not change that.
     """
 
     labels: dict[str, str] = {}
@@ -99,6 +100,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     drain: Drain | None = None
     capacity: dict[str, float] = {}
     volumes: dict[str, NodeVolume] = {}
+    address: str = ""
+    signatures: Literal["", "none", "warn", "enforce"] = ""
     parts: dict[str, str] = {}
 
     @property

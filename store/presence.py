@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -36,6 +37,20 @@ class _Process(msgspec.Struct):
 def url(address: str) -> str:
     """The address of a process's HTTP as its record says it; processes of old versions named no scheme."""
     return (address if "//" in address else f"http://{address}").rstrip("/")
+
+
+def host(address: str) -> str:
+    """The host of a process's HTTP address: where others reach its machine."""
+    return urlsplit(url(address)).hostname or ""
+
+
+def at_host(address: str, other: str) -> str:
+    """The address of a process's HTTP at another name of its machine; empty keeps the one that it stated."""
+    found = urlsplit(url(address))
+    if not (address and other):
+        return url(address) if address else ""
+    name = f"[{other}]" if ":" in other else other
+    return f"{found.scheme}://{name}" + (f":{found.port}" if found.port else "")
 
 
 def this_process() -> dict[str, Any]:

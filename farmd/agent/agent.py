@@ -94,7 +94,7 @@ class Agent:
             *runtimes,
         )
         able = [
-            features.JOBS,
+            *(features.JOBS, features.ADDRESS),
             *([] if signing is None else [f"{features.SIGNATURES}{signing.policy}", features.BOUND]),
         ]
         admission = self._admission = (

@@ -22,7 +22,7 @@ from farmd.agent.state import AgentIdentity, StateDirectory
 from farmd.runtime.wake import wait
 from store import codec, presence, registration
 from store.consul.client import ConsulClient
-from store.errors import AccessDenied, Conflict, StoreError
+from store.errors import AccessDenied, Conflict, RecordInvalid, StoreError
 from store.keys import Keys
 from store.nodes import Agent as Presence
 from store.nodes import Node
@@ -144,7 +144,7 @@ class Link:
             self.clock,
             name=f"farmd-agent-{self.config.node}",
             ttl=self.config.session_ttl,
-            session_id=self.identity.session or None,
+            session_id=await self._resumable(),
             recorder=self.recorder,
         )
         resumed = session.id == self.identity.session
@@ -161,6 +161,21 @@ class Link:
             await registration.register_node(self.client, self.keys, self.config.node)
         await self._record_node()
         return session
+
+    async def _resumable(self) -> str | None:
+        """The former session; None if its presence names another host, which farms would doubt (R21)."""
+        session = self.identity.session
+        found = await self.client.read(self._key) if session else None
+        if found is None or found.session != session:
+            return session or None
+        try:
+            said = codec.decode(Presence, found.value, self._key)
+        except RecordInvalid:
+            return session
+        if presence.host(said.address) == presence.host(self.config.address):
+            return session
+        await self.client.destroy_session(session)
+        return None
 
     async def _record_node(self) -> None:
         """Create the node's record, unless the agent's token may not; a farm does it then."""

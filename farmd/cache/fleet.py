@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
+from farmd.cache.addresses import Addresses
 from farmd.cache.caches import Caches
 from farmd.cache.interests import Interests
 from farmd.cache.processes import Processes
@@ -60,6 +61,7 @@ class FleetIndex:
         self.ledger = Ledger()
         self.processes = Processes(caches, keys, self.lost_since, self.wake)
         self.interests = Interests(caches, keys, self.wake)
+        self.addresses = Addresses(caches, keys)
         caches.on_forget(self.ledger.forget)
         caches.pods.subscribe(self._pods_changed)
         caches.intent.subscribe(self._intents_changed)

@@ -102,7 +102,7 @@ async def stream(
             f"node {node!r}: {why}, so its logs cannot be read from here",
             hint=f"they lie on the node itself; farmctl node describe {node} tells more",
         )
-    url = f"{presence.url(view.agent.address)}/v1/pods/{instance}/logs"
+    url = f"{presence.at_host(view.agent.address, view.record.address)}/v1/pods/{instance}/logs"
     params = wanted.params()
     unstarted = await _unstarted(invocation, node, instance)
     if wanted.follow and unstarted:

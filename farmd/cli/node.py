@@ -14,6 +14,7 @@ _COMMANDS = {
     "taint": ("farmd.cli.node_edit:taint", "Keep new pods off a node unless they tolerate it."),
     "untaint": ("farmd.cli.node_edit:untaint", "Remove taints of a node."),
     "capacity": ("farmd.cli.node_edit:capacity", "Set what the pods of a node may request in total."),
+    "set": ("farmd.cli.node_edit:set_", "Say where a node is reached, and its policy of signatures."),
     "cordon": ("farmd.cli.node_edit:cordon", "Keep new pods away from a node."),
     "uncordon": ("farmd.cli.node_edit:uncordon", "Let pods onto a node again; ends its drain."),
     "drain": ("farmd.cli.node_drain:drain", "Move all pods off a node."),

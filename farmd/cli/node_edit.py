@@ -1,4 +1,4 @@
-"""``farmctl node register | label | taint | untaint | capacity | cordon | uncordon | forget``."""
+"""``farmctl node register | label | taint | untaint | capacity | set | cordon | uncordon | forget``."""
 
 from __future__ import annotations
 
@@ -71,6 +71,27 @@ async def capacity(invocation: Invocation, name: str, amounts: tuple[str, ...]) 
     texts, remove = _assignments(amounts, "capacity", "RESOURCE")
     wanted = {resource: _amount(resource, text) for resource, text in texts.items()}
     await apply(invocation, [await attributes.capacity(invocation.call, name, wanted, remove)])
+
+
+@command("set", mutates=True)
+@target("node", nodes)
+@click.option(
+    "--address", help="Host where others reach the node, in place of what its agent says; '' undoes it."
+)
+@click.option(
+    "--signatures",
+    type=click.Choice(["none", "warn", "enforce", ""]),
+    help="Policy of signatures that farmctl takes the node to have; '' is again what its agent says.",
+)
+async def set_(invocation: Invocation, name: str, address: str | None, signatures: str | None) -> None:
+    """Say of a node what else its agent alone would say: its address, its policy of signatures.
+
+    Endpoints of services, members of jobs and farmctl use the address. The policy only decides which changes
+    farmctl refuses before they are written: the node's own configuration decides what starts there.
+    """
+    if address is None and signatures is None:
+        raise InputInvalid("node set: found nothing to set, expected --address or --signatures", field="node")
+    await apply(invocation, [await attributes.told(invocation.call, name, address, signatures)])
 
 
 def _amount(resource: str, text: str) -> float:

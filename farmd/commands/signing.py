@@ -174,7 +174,10 @@ async def refuse_unsigned(call: Call, wanted: Sequence[Start]) -> None:
         if held:
             keys = listed(sorted({each.key_id for each in held}), 3)
             said = f"{what} signed for {start.owner} by key {keys}, which none of {nodes} trusts for it"
-        raise Conflict(said, id=start.digest, hint="--sign KEYFILE signs it; docs/signing.md")
+        hint = (
+            "--sign KEYFILE signs it; if a node should not enforce: farmctl node set NODE --signatures none"
+        )
+        raise Conflict(said, id=start.digest, hint=hint)
 
 
 def trusts(agent: Agent, signature: Signature) -> bool:
@@ -187,9 +190,16 @@ def trusts(agent: Agent, signature: Signature) -> bool:
 
 
 async def enforcing(call: Call) -> list[Agent]:
-    """The agents that start only what is signed."""
-    agents, _ = await NodeStore(call.client, call.keys).agents()  # farmctl doctor names the others
-    return [agent.record for agent in agents.values() if ENFORCED in agent.record.features]
+    """The agents that start only what is signed: as people say of their nodes, else as they say."""
+    listing = await NodeStore(call.client, call.keys).list()  # farmctl doctor names what does not decode
+    return [
+        view.agent
+        for view in listing.items.values()
+        if view.agent is not None
+        and (
+            view.record.signatures == "enforce" if view.record.signatures else ENFORCED in view.agent.features
+        )
+    ]
 
 
 async def saved(call: Call) -> list[str]:

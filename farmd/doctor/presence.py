@@ -10,12 +10,23 @@ from farmd.doctor.survey import Survey
 from farmd.kinds import KINDS
 from store.audit import utc_hour
 from store.farms import Member
+from store.features import root_by_farm
 from store.nodes import Agent
-from store.words import count_of, lasting
+from store.words import count_of, lasting, listed
 
 SKEW_SECONDS = 60.0
 # A farm that takes longer to read everything is reported.
 START_SECONDS = 60.0
+
+
+def _rooted(survey: Survey) -> dict[str, str]:
+    """The nodes on which a farm's token means root, by the reason."""
+    found: dict[str, list[str]] = {}
+    for _, agent in survey.decoded("agents", Agent):
+        if why := root_by_farm(agent.features):
+            found.setdefault(why, []).append(agent.node)
+    told = [f"{listed(sorted(nodes), 5)} ({why})" for why, nodes in sorted(found.items())]
+    return {"a farm's token is root on": "; ".join(told)} if told else {}
 
 
 def facts(survey: Survey) -> dict[str, str]:
@@ -26,6 +37,7 @@ def facts(survey: Survey) -> dict[str, str]:
     return {
         "farms": ", ".join(f"{member.id} ({member.version})" for member in members) or "none",
         "nodes": f"{len(nodes)}, {present} with an agent",
+        **_rooted(survey),
     }
 
 

@@ -6,6 +6,7 @@ Both only concern new pods: none is removed. As in ``farmd.nodes.commands``, eac
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
@@ -14,12 +15,14 @@ import msgspec
 from farmd.commands.mutation import Call, Mutation
 from farmd.nodes.commands import edit, view_of
 from store import quantities
-from store.errors import InputInvalid
+from store.errors import InputInvalid, refuse
 from store.keys import valid_segment
+from store.mistakes import shown
 from store.nodes import Effect, Taint
 from store.selectors import valid_key, valid_value
 
 _EFFECTS = get_args(Effect)
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9A-Fa-f:.]+(%\w+)?")
 
 
 def parse_taint(text: str) -> Taint:
@@ -88,6 +91,20 @@ async def capacity(
     kept = {resource: amount for resource, amount in view.record.capacity.items() if resource not in remove}
     record = msgspec.structs.replace(view.record, capacity={**kept, **amounts})
     return await edit(call, view, record, "node.capacity")
+
+
+async def told(call: Call, name: str, address: str | None, signatures: str | None) -> Mutation:
+    """Say where a node is reached and which policy of signatures it has; empty: as its agent says.
+
+    Raises:
+        InputInvalid: no host. NotFound: no such node. Locked: somebody holds its mutation lock.
+    """
+    if address and not _HOST.fullmatch(address):
+        refuse("address", shown(address), "a host name or an IP address, without a scheme or a port")
+    fields = {"address": address, "signatures": signatures}
+    view = await view_of(call, name)
+    wanted = {field: value for field, value in fields.items() if value is not None}
+    return await edit(call, view, msgspec.structs.replace(view.record, **wanted), "node.set")
 
 
 def _parts(text: str) -> tuple[str, str, str]:

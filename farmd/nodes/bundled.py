@@ -135,6 +135,9 @@ class BundledNode:
             elif said.cordoned:
                 why = ["--reason", said.cordon_reason] if said.cordon_reason else []
                 found.commands.append(["farmctl", "node", "cordon", name, *why])
+            own = {"--address": said.address, "--signatures": said.signatures}
+            if flags := [word for flag, value in own.items() if value for word in (flag, value)]:
+                found.commands.append(["farmctl", "node", "set", name, *flags])
             if said.volumes:
                 found.left.append(f"node/{name}: has {count_of(len(said.volumes), 'volume')}")
         return found

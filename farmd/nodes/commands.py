@@ -241,7 +241,7 @@ def difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scala
             # A missing field has no value, which differs from an empty value.
             before |= {field: was[field]} if field in was else {}
             after |= {field: becomes[field]} if field in becomes else {}
-    for name in ("cordoned", "cordon_reason"):
+    for name in ("cordoned", "cordon_reason", "address", "signatures"):
         if getattr(old, name) != getattr(new, name):
             before[name], after[name] = getattr(old, name), getattr(new, name)
     return before, after

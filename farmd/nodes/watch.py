@@ -27,7 +27,11 @@ class Watch:
 
             return of_pods
 
+        def of_agents(changed: set[str]) -> None:
+            self.wake(keys.last_part(key) for key in changed)
+
         caches.work.subscribe(of_work)
+        caches.agents.subscribe(of_agents)  # its address may be doubted
         # The node is the last part but one of every pod's key.
         for tree in (caches.pods, caches.intent, caches.reality):
             tree.subscribe(at(-2))

@@ -66,6 +66,11 @@ class NodeWorker(Worker[Snapshot, Plan]):
         return f"node_lost_{self.claim.item}"
 
     @property
+    def _address(self) -> str:
+        """The incident key of a node whose presence names another address than before."""
+        return f"node_address_{self.claim.item}"
+
+    @property
     def _drain(self) -> str:
         """The incident key of a drain past its deadline."""
         return f"node_drain_{self.claim.item}"
@@ -108,11 +113,13 @@ class NodeWorker(Worker[Snapshot, Plan]):
 
     # -- alerts ----------------------------------------------------------------------------------
     async def alert(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Fire and resolve the alerts of a lost node and of a drain past its deadline."""
+        """Fire and resolve the alerts of a lost node, of an address in doubt and of an overdue drain."""
         node, work, incidents = self.claim.item, snapshot.work, self.status.incidents
         absent = work.lost_since - work.absent_since
         lost = f"node {node} is lost: its agent was absent for {absent:.0f} s" if work.lost_since > 0 else ""
         await incidents.say(self._lost, lost, {"node": node})
+        moved = self.context.fleet.addresses.doubt(node)
+        await incidents.say(self._address, moved and f"node {node}: {moved}", {"node": node})
         if snapshot.draining is not None and snapshot.draining.overdue:
             left, why = len(snapshot.left or ()), f": {snapshot.waiting[0]}" if snapshot.waiting else ""
             text = f"drain of {node} is past its deadline, with {count_of(left, 'pod')} left{why}"

@@ -17,8 +17,8 @@ from farmd.commands.finding import look
 from farmd.commands.mutation import Call, Change, Mutation, guard, registered
 from farmd.commands.parts import refuse_managed, refuse_part
 from farmd.kinds import KINDS, family_of, noun, title
-from farmd.services.endpoints import Endpoint, Sighting, host
-from store import codec, manifests, operations
+from farmd.services.endpoints import Endpoint, Sighting
+from store import codec, manifests, operations, presence
 from store.deployments import Deployment
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, Locked
@@ -212,9 +212,12 @@ class Watch:
 
 async def _hosts(call: Call) -> dict[str, str]:
     """The hosts of the nodes whose agents are present; one whose record does not decode has none."""
-    agents, broken = await NodeStore(call.client, call.keys).agents()
-    unknown = {call.keys.last_part(error.fields["key"]): "" for error in broken}
-    return unknown | {node: host(agent.record.address) for node, agent in agents.items()}
+    listing = await NodeStore(call.client, call.keys).list()
+    return {
+        name: view.record.address or (presence.host(view.agent.address) if view.agent is not None else "")
+        for name, view in listing.items.items()
+        if view.agent is not None or view.unreadable
+    }
 
 
 async def owners_of(call: Call, service: Service) -> dict[str, Owner]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -55,8 +54,3 @@ def index(endpoints: Collection[Endpoint]) -> int:
     """A number above 0 that is equal on all farms for equal endpoints, and else differs."""
     body = msgspec.json.encode(endpoints)
     return int.from_bytes(hashlib.blake2b(body, digest_size=INDEX_BYTES).digest(), "big") + 1
-
-
-def host(address: str) -> str:
-    """The host of an agent's HTTP address: where routers reach its node."""
-    return urlsplit(address if "//" in address else f"//{address}").hostname or ""

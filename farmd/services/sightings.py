@@ -16,7 +16,7 @@ from farmd.cache.fleet import FleetIndex
 from farmd.pods.state import PodState
 from farmd.runtime.errors import FarmdError
 from farmd.runtime.wake import Wake, earliest
-from farmd.services.endpoints import Endpoint, Sighting, host
+from farmd.services.endpoints import Endpoint, Sighting
 from store import codec
 from store.consul.client import ConsulClient
 from store.entry import Stored
@@ -202,9 +202,8 @@ class Sightings:
         return ports if state.reality is not None and started == state.reality.started else None
 
     def _sighting(self, service: Service, ref: str, place: Place, state: PodState) -> Sighting:
-        agent = self._caches.agents.get(self._keys.agent(place[0]))
-        if agent is not None:
-            self._hosts[place[0]] = host(agent.record.address)
+        if known := self._fleet.addresses.host(place[0]):
+            self._hosts[place[0]] = known
         port = (self._known(place, state) or {}).get(service.port, 0)
         endpoint = Endpoint(*place, ref, self._hosts.get(place[0], ""), port)
         return Sighting(endpoint, self._available(state), state.unknown)

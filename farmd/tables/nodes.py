@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from farmd.overview import NodeRow
 from farmd.tables.model import Column, Table
 from farmd.tables.words import ago, pairs
+from store.features import root_by_farm
 from store.nodes import NodeRecords, Taint
+from store.presence import at_host
 from store.times import plain, rfc3339
 from store.words import amount_text
 
@@ -96,7 +98,9 @@ def facts(view: NodeRecords, row: NodeRow, now: float) -> list[tuple[str, str]]:
         told.append(
             ("Agent", f"{agent.version} on {agent.host}, pid {agent.pid}, up {ago(now, agent.since)}")
         )
-        told.append(("Address", agent.address))
+        told.append(("Address", at_host(agent.address, record.address)))
+        if why := root_by_farm(agent.features):
+            told.append(("Root by", f"a farm's token: {why}"))
         told.append(("Features", ",".join(agent.features)))
         told += [("Silent", f"{runtime}: {why}") for runtime, why in sorted(agent.doubts.items())]
     return told

@@ -34,7 +34,7 @@ async def test_r21_the_session_outlives_a_restart(rig: Agents) -> None:
     assert record.address == "10.0.0.1:7717"
     await running.close()
     assert await rig.presence() == first
-    await rig.agent()
+    await rig.agent(address="10.0.0.1:7717")
     second = await rig.presence()
     assert second is not None
     assert second[1] == session
@@ -133,3 +133,24 @@ async def test_w19_a_node_whose_name_begins_like_another_is_another(rig: Agents)
 
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+async def test_an_agent_with_another_address_has_another_session_and_else_goes_on_with_its_own(
+    rig: Agents,
+) -> None:
+    """Farms doubt an address that changes within a session."""
+
+    async def announced(address: str) -> tuple[str, int]:
+        running = await rig.agent(address=address)
+        entry = await rig.client.read(rig.keys.agent("n1"), mode="consistent")
+        assert entry is not None
+        assert codec.decode(Presence, entry.value, entry.key).address == address
+        await running.crash()
+        return entry.session, entry.create_index
+
+    first = await announced("http://10.0.0.1:7521")
+    assert await announced("http://10.0.0.1:7522") == first
+    second = await announced("http://10.0.0.2:7521")
+    assert second[0] != first[0]
+    assert second[1] > first[1]
+    assert await announced("http://10.0.0.2:7521") == second

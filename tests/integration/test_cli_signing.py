@@ -253,6 +253,25 @@ def test_a_signature_names_the_cluster_unless_an_agent_is_older_than_that(farmct
     farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
 
 
+def test_people_say_which_nodes_enforce_and_no_agent_alone(farmctl: Farmctl, key: str) -> None:
+    """Else one agent that lies would let everybody's changes be refused."""
+    refused = farmctl("rc", "create", "-f", "-", stdin=HELLO)
+    assert (refused.code, "farmctl node set NODE --signatures none" in refused.err) == (5, True)
+    farmctl.ok("node", "set", "m2", "--signatures", "none")
+    farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
+    farmctl.ok("node", "set", "m1", "--signatures", "enforce", "--address", "10.0.0.7")
+    refused = farmctl("rc", "update", "-f", "-", "--now", "-y", stdin=NEWER)
+    assert (refused.code, "signatures are enforced by m1" in refused.err) == (5, True)
+    told = farmctl.ok("node", "describe", "m1").out
+    assert "Root by" in told
+    assert "10.0.0.7" in told or "Address" in told
+    assert "a farm's token is root on" in farmctl("doctor", "-o", "json").json["facts"]
+    farmctl.ok("node", "set", "m1", "--signatures", "", "--address", "")
+    farmctl.ok("rc", "update", "-f", "-", "--now", "-y", stdin=NEWER)
+    for wrong in (["--address", "http://x"], []):
+        assert farmctl("node", "set", "m1", *wrong).code == 2
+
+
 def test_what_lies_in_the_store_is_signed_only_by_its_digest_or_by_a_person_who_saw_it(
     farmctl: Farmctl, key: str
 ) -> None:

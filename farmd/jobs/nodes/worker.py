@@ -22,7 +22,6 @@ from farmd.jobs.nodes.release import release
 from farmd.jobs.run_copy import RunCopy
 from farmd.pods.placement import Subject
 from farmd.runtime.wake import Wake, earliest
-from farmd.services.endpoints import host
 from farmd.work.model import Ask, Outcome
 from farmd.work.named import DELETED
 from farmd.work.owner import OwnerKind, OwnerWorker
@@ -210,8 +209,7 @@ class JobWorker(OwnerWorker[Reading, Plan]):
         return []
 
     def _host(self, node: str) -> str:
-        stored = self.context.caches.agents.get(self.context.keys.agent(node))
-        return host(stored.record.address) if stored is not None else ""
+        return self.context.fleet.addresses.host(node)
 
     def _noted(self, snapshot: Reading, plan: Plan) -> Plan:
         """The plan with the pause after which a gang that gives its places back tries again.

@@ -1,0 +1,74 @@
+"""Where nodes are reached: as people say, else as their agents said when they were announced.
+
+Whoever may write an agent's presence could move its node's endpoints. So a farm keeps the host with which
+it saw a presence first, until the agent has another session. An agent whose address changes takes another
+session itself. Agents of older versions do not, and are believed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from farmd.cache.caches import Caches
+from store.features import ADDRESS
+from store.keys import Keys
+from store.presence import host
+
+
+class _Seen(NamedTuple):
+    """A presence, by the index of its creation, and the host that it named first."""
+
+    created: int
+    host: str
+    firm: bool
+
+
+class Addresses:
+    """The hosts of all nodes, as one farm saw them."""
+
+    def __init__(self, caches: Caches, keys: Keys) -> None:
+        self._caches, self._keys = caches, keys
+        self._seen: dict[str, _Seen] = {}
+        self._moved: dict[str, str] = {}
+        caches.on_forget(self._forget)
+        caches.agents.subscribe(self._changed)
+
+    def host(self, node: str) -> str:
+        """The host of a node; empty where none is known, or its agent is absent and people say nothing."""
+        stored = self._caches.nodes.get(self._keys.node(node))
+        seen = self._seen.get(node)
+        return (stored.record.address if stored is not None else "") or (
+            seen.host if seen is not None else ""
+        )
+
+    def doubt(self, node: str) -> str:
+        """Why a node's address is doubted; empty: it is not, or people say where the node is."""
+        stored, moved = self._caches.nodes.get(self._keys.node(node)), self._moved.get(node)
+        if moved is None or (stored is not None and stored.record.address):
+            return ""
+        return (
+            f"the presence of its agent names the host {moved or 'none'} since it was announced with"
+            f" {self._seen[node].host}, which stays in use until the agent has another session:"
+            f" farmctl node set {node} --address HOST says where it is"
+        )
+
+    def _forget(self) -> None:
+        self._seen.clear()
+        self._moved.clear()
+
+    def _changed(self, changed: set[str]) -> None:
+        for key in changed:
+            node, stored = self._keys.last_part(key), self._caches.agents.get(key)
+            if stored is None:
+                if not self._caches.agents.holds(key):
+                    self._seen.pop(node, None)
+                    self._moved.pop(node, None)
+                continue
+            said, seen = host(stored.record.address), self._seen.get(node)
+            if seen is not None and seen.firm and seen.created == stored.create_index and seen.host != said:
+                self._moved[node] = said
+                continue
+            self._moved.pop(node, None)
+            firm = ADDRESS in stored.record.features
+            if seen is None or not seen.firm or seen.created != stored.create_index:
+                self._seen[node] = _Seen(stored.create_index, said, firm)
