@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CODE := store scheduler alerting farmd monitoring acl tests bench .ci hatch_build.py
 PROGRAMS := nginx prometheus promtool prometheus-alertmanager docker-registry linux.uml
-BUILT := etcd kube-apiserver kustomize helm
+BUILT := etcd kube-apiserver kustomize helm consul-1.14
 bench: PROGRAMS :=
 bench: BUILT := etcd kube-apiserver
 
@@ -27,13 +27,14 @@ dev: venv ## Keep such a fleet up until ^C
 	@$(BIN)/python -m farmd dev
 
 test: servers ## Tests that need Python, make and a Consul alone: no root, nothing compiled; 5 minutes
-	PYTHONHASHSEED=0 $(BIN)/pytest -n 4 --dist loadgroup -m everywhere $$($(BIN)/python -m tests.promises)
+	$(if $(ALL),,FARMD_TEST_BRIEF=1) PYTHONHASHSEED=0 $(BIN)/pytest -n 4 --dist loadgroup -m everywhere $$($(BIN)/python -m tests.promises)
 
+test-all: ALL := 1
 test-all: machine test test-rest ## Every test: as root on Debian, for containers, systemd, Kubernetes and a browser; 20 minutes and builds
 
 # Tests on real parts wait more than they compute: six workers keep two cores busy.
 test-rest: servers programs
-	$(BIN)/pytest -n 6 --dist loadgroup -m "not everywhere" $$($(BIN)/python -m tests.promises rest)
+	PYTHONHASHSEED=0 $(BIN)/pytest -n 6 --dist loadgroup -m "not everywhere" $$($(BIN)/python -m tests.promises rest)
 
 test-fast: venv ## Unit tests only
 	$(BIN)/pytest -n 2 tests/unit
@@ -44,7 +45,7 @@ machine: venv
 servers: venv
 	@$(BIN)/python -m tests.binaries consul >&2
 
-# Kubernetes, kustomize and Helm are built from their sources once, in minutes, and kept outside of this clone.
+# Kubernetes, kustomize, Helm and a newer Consul are built from their sources once, in minutes, and kept outside of this clone.
 programs: venv
 	@$(BIN)/python -m tests.binaries $(PROGRAMS) $(BUILT) >&2
 

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import logs, promises, servers
+from tests.effort import tries
 
 # A busy machine is slow, and nothing is wrong with it.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "busy", max_examples=tries(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("busy")
 
 logs.configure()

@@ -9,6 +9,7 @@ command of its list fails, so the list is what it says.
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -47,7 +48,8 @@ def not_run(nodeid: str) -> list[str]:
 def places(rest: bool) -> list[str]:
     """Folders and files that hold the cases of `make test`, or what `make test-all` adds."""
     if rest:
-        whole = {path for tier in EVERYWHERE for path in _tests(tier) if "mark.whole" in path.read_text()}
+        tests = [path for tier in EVERYWHERE for path in _tests(tier)]
+        whole = {path for path in tests if re.search(r"mark\.whole|\bfirst\(", path.read_text())}
         tiers = {path for path in TESTS.iterdir() if path.name not in EVERYWHERE and _tests(path.name)}
         found = whole | tiers
     else:

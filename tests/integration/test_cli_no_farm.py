@@ -94,6 +94,8 @@ def test_commands_that_need_no_store(tmp_path: Path) -> None:
     secret = nowhere.ok("token", "create", "ann", "--role", "viewer", "--file", str(file)).out.split()[-1]
     assert (line := tokens.fits(tokens.read(str(file)), secret)) is not None
     assert line.person[:2] == ("ann", "viewer")
+    assert len(bytes.fromhex(nowhere.ok("manifest", "keygen", str(tmp_path / "key")).out)) == 32
+    assert (tmp_path / "key").stat().st_mode & 0o077 == 0
     assert "_FARMCTL_COMPLETE=bash_complete" in nowhere.ok("completion", "bash").out
     for verb in ("install", "uninstall"):
         printed = list(yaml.safe_load_all(nowhere.ok("kubernetes", verb, "--print").out))

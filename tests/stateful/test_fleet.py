@@ -23,6 +23,7 @@ from farmd.rollout import commands as rollouts
 from store import codec
 from store.families import of
 from store.intent import Intent
+from tests.effort import first
 from tests.stateful.fleet import FARMS, KEYS, Fleet
 from tests.stateful.people import POLICIES, ZONES
 from tests.stateful.troubles import Troubles
@@ -178,7 +179,7 @@ class FleetMachine(Troubles):
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
+@pytest.mark.parametrize("seed", first(3, range(FIRST_SEED, FIRST_SEED + SEEDS)))
 def test_keeps_every_promise_whatever_happens(seed: int) -> None:
     machine = hypothesis.seed(seed)(type(f"Fleet{seed}", (FleetMachine,), {}))
     run_state_machine_as_test(

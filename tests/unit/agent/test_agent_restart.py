@@ -16,6 +16,7 @@ from farmd.agent import plan
 from farmd.agent.model import Record
 from farmd.agent.pod import Pod
 from store.reality import Exit
+from tests.effort import tries
 from tests.unit.agent.test_agent_obey import OLD, Bench, sha, wanted
 
 
@@ -122,7 +123,7 @@ def test_an_end_for_a_restart_is_no_failure_even_if_the_agent_that_asked_is_gone
     assert (again.record.failures, again.record.failing_since, again.not_before) == (0, 0.0, 50.0)
 
 
-@settings(max_examples=50)
+@settings(max_examples=tries(50))
 @given(
     steps=st.lists(
         st.one_of(st.integers(0, 4), st.sampled_from(["start", "agent restarts"])), min_size=1, max_size=25

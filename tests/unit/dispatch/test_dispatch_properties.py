@@ -13,6 +13,7 @@ from farmd.dispatch.order import steps
 from farmd.dispatch.plan import decide, falls_back
 from store.apps import Entry
 from tests.app_worlds import World, entry
+from tests.effort import tries
 
 APPS = ("shop", "next")
 NAMES = ("rc/a", "rc/b", "rc/c", "job/d")
@@ -182,4 +183,4 @@ class Apps(RuleBasedStateMachine):
 
 
 TestApps = Apps.TestCase
-TestApps.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestApps.settings = settings(max_examples=tries(60), stateful_step_count=30, deadline=None)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from farmd.farm.model import ClaimPlan, Item, Peer, Situation
 from farmd.farm.plan import HAND_OVER_BATCH, SLACK, decide
 from farmd.farm.preference import Shares, preferred, rooms
+from tests.effort import tries
 
 ME, OTHER = "farm-a", "farm-b"
 
@@ -250,7 +251,7 @@ def clusters(draw: st.DrawFn) -> tuple[Cluster, list[str]]:
     return cluster, draw(st.permutations(names))
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(clusters())
 def test_r9_farms_come_to_rest_with_every_item_held_once_and_shared_fairly(
     drawn: tuple[Cluster, list[str]],
@@ -273,7 +274,7 @@ def evenly(cluster: Cluster) -> bool:
     return max(held) <= share + share // SLACK
 
 
-@settings(max_examples=40)
+@settings(max_examples=tries(40))
 @given(clusters(), st.booleans())
 def test_r9_a_farm_that_joins_or_leaves_moves_little_more_than_it_must(
     drawn: tuple[Cluster, list[str]], joins: bool

@@ -17,6 +17,7 @@ from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.resources import SERVICES
 from farmd.kubernetes.store import ObjectStore
 from store.clusters import ClusterReport
+from tests.effort import tries
 from tests.mirror import Mirror
 from tests.model_apiserver import ModelApiServer
 from tests.recorders import CountingRecorder
@@ -115,7 +116,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=tries(120))
 @given(STEPS)
 @example([("save", None), ("own write", "a"), ("restore", 0)])
 @example([("advance", 1), ("save", None), ("write", "a"), ("silence", None), ("restore", 0), ("write", "b")])

@@ -18,6 +18,7 @@ from farmd.kubernetes.progressive.model import Bounds, Knative, RevisionBounds, 
 from farmd.kubernetes.progressive.objects import CLASS, HPA, PAUSED, RESUMED, routed
 from farmd.kubernetes.progressive.plan import decide
 from farmd.kubernetes.progressive.settings import Settings
+from tests.effort import tries
 from tests.knative_model import LATEST, Scale, World
 from tests.knative_worlds import FREE, entry
 
@@ -84,7 +85,7 @@ class Checked(World):
         assert len(self.written) == count
 
 
-@examples(phases=PHASES, max_examples=40, deadline=None)
+@examples(phases=PHASES, max_examples=tries(40), deadline=None)
 @given(seeds, paces, sizes, sizes)
 def test_a_push_ends_with_the_newcomer_alone_within_the_final_bounds(
     seed: int, pace: Settings, size: int, after: int
@@ -97,7 +98,7 @@ def test_a_push_ends_with_the_newcomer_alone_within_the_final_bounds(
     world.rests(NEW)
 
 
-@examples(phases=PHASES, max_examples=40, deadline=None)
+@examples(phases=PHASES, max_examples=tries(40), deadline=None)
 @given(seeds, ratios, sizes)
 def test_k8_equal_sizes_never_have_more_than_a_stage_besides(seed: int, ratio: int, size: int) -> None:
     class Peaked(Checked):
@@ -114,7 +115,7 @@ def test_k8_equal_sizes_never_have_more_than_a_stage_besides(seed: int, ratio: i
     assert world.peak <= size + max(1, math.ceil(size * ratio / 100))
 
 
-@examples(phases=PHASES, max_examples=40, deadline=None)
+@examples(phases=PHASES, max_examples=tries(40), deadline=None)
 @given(seeds, paces, st.integers(0, 12))
 def test_traffic_driven_revisions_come_to_their_end_too(seed: int, pace: Settings, load: int) -> None:
     world = Checked(seed, pace, FREE, load)
@@ -168,7 +169,7 @@ def test_a_rollout_of_the_class_hpa_ends_with_one_pod_of_the_old_one(strategy: s
     assert not world.record.metadata.finalizers
 
 
-@examples(phases=PHASES, max_examples=40, deadline=None)
+@examples(phases=PHASES, max_examples=tries(40), deadline=None)
 @given(seeds, ratios, sizes)
 def test_k3_where_old_pods_go_first_no_stage_asks_for_more_than_before(
     seed: int, ratio: int, size: int
@@ -197,7 +198,7 @@ def _pushed(seed: int, pace: Settings, size: int, later: int) -> Checked:
     return world
 
 
-@examples(phases=PHASES, max_examples=40, deadline=None)
+@examples(phases=PHASES, max_examples=tries(40), deadline=None)
 @given(seeds, paces, sizes, st.integers(0, 60))
 def test_a_broken_newcomer_ends_with_the_old_one_and_is_refused(
     seed: int, pace: Settings, size: int, later: int
@@ -270,7 +271,7 @@ def _act(world: Checked, act: str, size: int) -> None:
             world.room = sum(each.pods for each in world.revisions.values())
 
 
-@examples(phases=PHASES, max_examples=60, deadline=None)
+@examples(phases=PHASES, max_examples=tries(60), deadline=None)
 @given(
     seeds,
     paces,
@@ -308,7 +309,7 @@ def test_k9_every_stage_ends_by_its_goal_a_fault_or_a_person(
     assert reading.rollout(world.snapshot()).ready is True, world.seen()
 
 
-@examples(phases=PHASES, max_examples=30, deadline=None)
+@examples(phases=PHASES, max_examples=tries(30), deadline=None)
 @given(seeds, paces, sizes, st.integers(0, 40))
 def test_k7_under_a_freeze_no_bounds_fall_and_no_traffic_moves(
     seed: int, pace: Settings, size: int, later: int

@@ -18,6 +18,7 @@ from store.errors import InputInvalid
 from store.gates import Gate
 from store.policies import Stage
 from store.rollouts import RolloutState
+from tests.effort import tries
 from tests.rollout_worlds import NEW, NOW, World, on, rollout
 
 ERRORS = Gate(name="errors", prometheus="errs", max=0.5)
@@ -231,7 +232,7 @@ def test_the_way_back_asks_no_gate() -> None:
     assert found.outcome == "reverted"
 
 
-@settings(max_examples=150)
+@settings(max_examples=tries(150))
 @given(st.data())
 def test_p1_gates_never_make_anything_go_below_the_floor(data: st.DataObject) -> None:
     """Whatever gates say and whenever: the floor holds, back stays back, and there is one outcome."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from farmd.rollout.model import Plan, Side
 from store.rollouts import RolloutState
+from tests.effort import tries
 from tests.rollout_worlds import NEW, NOW, OLD, POD, World, controller, on, pod, rollout
 
 
@@ -257,7 +258,7 @@ def worlds(draw: st.DrawFn) -> World:
     return World(rollout(total, minimum, began=began, policy=policy), pods, free=[f"f{n}" for n in range(14)])
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(worlds(), st.data())
 def test_whole_runs_keep_the_floor_and_end_once(world: World, data: st.DataObject) -> None:
     """P1 to P4, P7 to P9: with flaps, a word to revert at any moment, and pods that nobody knows of."""

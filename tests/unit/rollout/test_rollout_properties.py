@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from farmd.rollout import position
 from store.pods import Place
 from store.rollouts import RolloutState
+from tests.effort import tries
 from tests.rollout_worlds import NEW, NOW, OLD, POD, World, pod, rollout
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -91,7 +92,7 @@ def available(case: Case) -> int:
     return sum(min(len(case.of(pods, "good", "drained")), count) for pods, count in found)
 
 
-@settings(max_examples=250)
+@settings(max_examples=tries(250))
 @given(cases())
 def test_p1_to_p5_of_one_transaction(case: Case) -> None:
     world, plan = case.world, case.world.decide()
@@ -131,14 +132,14 @@ HOLDS: tuple[dict[str, Any], ...] = (
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=tries(80))
 @given(cases(), st.sampled_from(HOLDS))
 def test_p6_what_holds_it_moves_and_repairs_nothing(case: Case, hold: dict[str, Any]) -> None:
     plan = case.world.decide(**hold)
     assert (plan.moves.moves, plan.repairs) == ((), ())
 
 
-@settings(max_examples=80)
+@settings(max_examples=tries(80))
 @given(cases(), st.randoms(use_true_random=False))
 def test_p10_the_same_world_gives_the_same_plan_in_whatever_order_it_was_read(case: Case, rng: Any) -> None:
     plan = case.world.decide()
@@ -149,7 +150,7 @@ def test_p10_the_same_world_gives_the_same_plan_in_whatever_order_it_was_read(ca
     assert case.world.decide() == plan
 
 
-@settings(max_examples=120)
+@settings(max_examples=tries(120))
 @given(st.data())
 def test_p7_p9_whatever_happened_it_comes_to_its_end_once_all_is_well(data: st.DataObject) -> None:
     """There is room, agents act, and every pod becomes healthy: the way is no longer than its pods."""

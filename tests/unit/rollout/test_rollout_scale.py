@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from farmd.rollout.stages import minimum
 from store.policies import Stage
+from tests.effort import tries
 from tests.rollout_worlds import NEW, NOW, OLD, POD, World, on, pod, rollout
 
 
@@ -106,7 +107,7 @@ def test_the_way_back_leads_to_the_scaled_number() -> None:
     assert (world.outcome, counts(world)) == ("reverted", (14, 0))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200), deadline=None)
 @given(st.data())
 def test_whenever_it_is_scaled_it_ends_with_so_many_and_keeps_the_floor(data: st.DataObject) -> None:
     strategy = data.draw(st.sampled_from(["rolling", "availability", "resourceutil", "blue-green"]))

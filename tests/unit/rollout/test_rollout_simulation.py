@@ -12,6 +12,7 @@ from farmd.rollout import plan as planning
 from farmd.rollout.model import Snapshot
 from farmd.rollout.simulate import simulate
 from store.policies import Stage
+from tests.effort import tries
 from tests.rollout_worlds import NEW, OLD, World, controller, on, rollout
 
 SHOWN = [
@@ -117,7 +118,7 @@ def test_a_step_looks_at_a_few_pods_however_many_there_are(monkeypatch: pytest.M
     assert len(seen) < 5 * 1000
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 @given(st.data())
 def test_it_tells_what_the_planner_does_in_a_world_where_nothing_fails(data: st.DataObject) -> None:
     total = data.draw(st.integers(1, 25), "replicas")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from farmd.rollout.stages import ceiling, goals, minimum
 from store.policies import Stage
 from store.rollouts import RolloutState
+from tests.effort import tries
 from tests.rollout_worlds import NEW, NOW, OLD, World, on, pod, rollout
 
 Counts = tuple[int, int]
@@ -201,7 +202,7 @@ def serving(world: World) -> set[Any]:
     }
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=tries(600), deadline=None)
 @given(worlds(), st.data())
 def test_whole_runs_keep_floor_and_ceiling_and_end_once(world: World, data: st.DataObject) -> None:
     """P1 to P4, P7 to P9, for every strategy, with flaps and a word to revert at any moment."""

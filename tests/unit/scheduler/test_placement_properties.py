@@ -19,9 +19,10 @@ from scheduler.requirement import compile_request, next_instance
 from scheduler.rules import domain_rules
 from scheduler.verify import violations
 from store.manifests import Constraint, Spread
+from tests.effort import tries
 from tests.fleets import OWNER, fleets, placed, request, requests
 
-arbitrary = settings(max_examples=60, derandomize=True)
+arbitrary = settings(max_examples=tries(60), derandomize=True)
 COUNTS = st.integers(0, 12)
 
 
@@ -214,7 +215,7 @@ def _met(rule: Constraint, labels: Mapping[str, str]) -> bool:
     }[rule.label, rule.operator]
 
 
-@settings(arbitrary, max_examples=150)
+@settings(arbitrary, max_examples=tries(150))
 @given(fleets(), requests(), COUNTS)
 def test_w25_never_on_a_forbidden_node_and_never_over_capacity(
     view: FleetView, asked: Request, count: int
