@@ -2,7 +2,7 @@
 
 ``python -m tests.binaries consul nginx`` prints the path of each. The order: PATH, ``.cache/bin/<name>``,
 the program out of an image where a Docker-compatible API answers (Consul alone), the Debian package,
-unpacked: nothing is installed. Those of Kubernetes come by ``tests/kubernetes_programs.py``.
+unpacked: nothing is installed. Those that have to be built come by ``tests/go_programs.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import debian, kubernetes_programs
+from tests import debian, go_programs
 
 FOLDER = debian.CACHE / "bin"
 SHARE = debian.CACHE / "share"
@@ -64,8 +64,8 @@ def binary(name: str) -> Path:
     reasons = list[str]()
     if (found := here(name)) is not None:
         return found
-    if name in kubernetes_programs.NAMES:
-        return _of_kubernetes(name)
+    if name in go_programs.NAMES:
+        return _of_go(name)
     with debian.locked(PACKAGED[name].package):
         for source in _sources(name):
             if (found := here(name)) is not None:
@@ -79,12 +79,12 @@ def binary(name: str) -> Path:
     raise _missing(name, FOLDER / name, "; ".join(reasons))
 
 
-def _of_kubernetes(name: str) -> Path:
+def _of_go(name: str) -> Path:
     try:
-        kubernetes_programs.fetch(name)
+        go_programs.fetch(name)
     except debian.CannotFetch as error:
-        raise _missing(name, kubernetes_programs.cached(name), str(error)) from error
-    return kubernetes_programs.cached(name)
+        raise _missing(name, go_programs.cached(name), str(error)) from error
+    return go_programs.cached(name)
 
 
 def _missing(name: str, place: Path, reasons: str) -> NotToBeHad:
@@ -93,8 +93,8 @@ def _missing(name: str, place: Path, reasons: str) -> NotToBeHad:
 
 def here(name: str) -> Path | None:
     """Also in the folders of administrators' programs, which are not on everybody's PATH."""
-    if name in kubernetes_programs.NAMES:
-        return kubernetes_programs.here(name)
+    if name in go_programs.NAMES:
+        return go_programs.here(name)
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
     cached = FOLDER / name
     return Path(found) if found else cached if cached.exists() else None
@@ -139,7 +139,7 @@ def _install(name: str, source: Path) -> None:
 
 
 def _main(names: list[str]) -> int:
-    known = [*PACKAGED, *kubernetes_programs.NAMES]
+    known = [*PACKAGED, *go_programs.NAMES]
     if not names or set(names) - set(known):
         print(f"usage: python -m tests.binaries {{{'|'.join(known)}}}...", file=sys.stderr)
         return 2

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests import binaries, kubernetes_programs
+from tests import binaries, go_programs
 
 # Program, or file → the Debian package that has it.
 PROGRAMS = {
@@ -66,14 +66,14 @@ def troubles() -> Iterator[str]:
         absent = [name for name in binaries.PACKAGED if binaries.here(name) is None]
         if absent:
             yield f"missing: {' '.join(absent)}: not a Debian, so they cannot be fetched; put them on PATH"
-    free, needed = shutil.disk_usage(Path.home()).free, kubernetes_programs.FREE_BYTES
+    free, needed = shutil.disk_usage(Path.home()).free, go_programs.FREE_BYTES
     if builds() and free < needed:
-        yield f"{kubernetes_programs.cache()}: {free >> 30} GiB free, builds need {needed >> 30} GiB"
+        yield f"{go_programs.cache()}: {free >> 30} GiB free, builds need {needed >> 30} GiB"
 
 
 def builds() -> list[str]:
     """What will be built first."""
-    return [name for name in kubernetes_programs.BUILT if kubernetes_programs.here(name) is None]
+    return [name for name in go_programs.BUILT if go_programs.here(name) is None]
 
 
 def main() -> int:
@@ -82,8 +82,8 @@ def main() -> int:
         print(*(f"make test-all: {trouble}" for trouble in found), sep="\n", file=sys.stderr)
         return 1
     if names := builds():
-        modules = {kubernetes_programs.BUILT[name].module for name in names}
-        minutes = sum(kubernetes_programs.MINUTES[module] for module in modules)
+        modules = {go_programs.BUILT[name].module for name in names}
+        minutes = sum(go_programs.MINUTES[module] for module in modules)
         print(
             f"{', '.join(names)}: built once, in about {minutes} minutes on two idle cores", file=sys.stderr
         )

@@ -1,7 +1,8 @@
 """Real Consul for tests, bench and CI, on free ports.
 
 A live cluster is never touched: ``CONSUL_HTTP_ADDR`` counts only together with
-``FARMD_TEST_CONSUL=external``, and only for cases that need no server of their own.
+``FARMD_TEST_CONSUL=external``, and only for cases that need no server of their own. The same variable names
+another version than 1.8, such as ``1.14``, for all servers of a run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,24 @@ from tests.server_process import NotStarted, ServerProcess
 
 class NoConsul(Exception):
     """The environment offers a server and does not say where; the message says what is missing."""
+
+
+PROGRAMS = {"1.8": "consul", "1.14": "consul-1.14"}
+"""The program of each version that tests know."""
+
+
+def of_this_run() -> str:
+    """The version of Consul whose answers this run expects.
+
+    Raises:
+        NoConsul: the environment names one that tests do not know.
+    """
+    named = os.environ.get("FARMD_TEST_CONSUL") or "1.8"
+    if named == "external":
+        return "1.8"
+    if named not in PROGRAMS:
+        raise NoConsul(f"FARMD_TEST_CONSUL: found {named!r}, expected external, {', '.join(PROGRAMS)}")
+    return named
 
 
 def external() -> str | None:
@@ -45,6 +64,7 @@ class ConsulServer(ServerProcess):
         config: more of Consul's configuration, merged on top (ACLs, limits).
         node: its name, which its sessions belong to.
         host: the address that it listens on.
+        version: that of its program; None: that of this run.
         peers: where all servers of its cluster find one another, itself among them; empty: it is alone.
     """
 
@@ -61,8 +81,10 @@ class ConsulServer(ServerProcess):
         node: str = "farmd-test",
         host: str = "127.0.0.1",
         peers: Sequence[str] = (),
+        version: str | None = None,
     ) -> None:
         super().__init__()
+        self._version = version or of_this_run()
         self.dev = dev
         self._node = node
         self.host = host
@@ -129,10 +151,12 @@ class ConsulServer(ServerProcess):
             "-dns-port": -1,
             "-grpc-port": -1,
         }
+        if self._version != "1.8":
+            ports["-grpc-tls-port"] = -1
         listed = [word for flag, port in ports.items() for word in (flag, str(port))]
         where = ["-bind", self.host, "-client", self.host, "-node", self._node]
         configuration = ["-config-file", str(self.folder / "config.json")]
-        return [str(binary("consul")), "agent", *mode, *data, *where, *listed, *configuration]
+        return [str(binary(PROGRAMS[self._version])), "agent", *mode, *data, *where, *listed, *configuration]
 
 
 def leader_of(address: str) -> str:

