@@ -48,7 +48,7 @@ async def test_no_start_takes_another_port_than_the_one_that_was_told(rig: Agent
         other.listen()
         await rig.want(manifest)
         failed = await rig.until(lambda r: r.phase == "failed")
-        assert failed.reason == f"ports.job: port {port} is in use on this node"
+        assert failed.reason == f"ports.job: port {port}/tcp is in use on this node"
     started = await rig.until(lambda r: r.phase == "running")
     kill(started)
     assert (await rig.until(lambda r: r.restarts == 1 and r.phase == "running")).ports == {"job": port}

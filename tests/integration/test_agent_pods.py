@@ -242,7 +242,7 @@ async def test_a_fixed_port_in_use_is_a_reason_and_starts_when_free(rig: Agents)
     manifest = web(ports={"http": Port(port)})
     await rig.want(manifest)
     failed = await rig.until(lambda r: r.phase == "failed")
-    assert failed.reason == f"ports.http: port {port} is in use on this node"
+    assert failed.reason == f"ports.http: port {port}/tcp is in use on this node"
     server.close()
     await server.wait_closed()
     await rig.until(lambda r: r.health.state == "passing")
