@@ -11,6 +11,9 @@ import enum
 import msgspec
 
 MAX_OPERATIONS = 64
+"""So many operations in a transaction every Consul takes; what belongs together fits into them (R25)."""
+MORE_OPERATIONS = 128
+"""What newer ones take; the client asks."""
 MAX_BODY_BYTES = 512 * 1024
 
 

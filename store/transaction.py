@@ -214,6 +214,11 @@ async def commit(
             return Result(batch, rejected=rejected)
         except OutcomeUnknown as unknown:
             return Result(batch, error=unknown)
+        except TooLarge as refused:
+            if len(batch.operations) <= MAX_OPERATIONS:
+                raise
+            # The client has learned of this server's limit: what is planned again fits.
+            return Result(batch, error=StoreUnavailable(refused.message))
         except StoreUnavailable as never_left:
             if attempt == ATTEMPTS - 1:
                 return Result(batch, error=never_left)

@@ -162,7 +162,8 @@ class Writer:
             ClaimLost, SessionSuspended, AccessDenied: as ``commit``; what was committed before counts.
         """
         fence = [*self.claim.fence(), *checks]
-        batches = pack(groups, fence=fence, trailer=trailer, trailer_bytes=trailer_bytes)
+        most = self.client.most_operations
+        batches = pack(groups, fence=fence, trailer=trailer, trailer_bytes=trailer_bytes, max_operations=most)
         self.unsettled = True
         may_write = self._session.require
         results = await submit(self.client, batches, clock=clock, may_write=may_write, committed=committed)

@@ -68,6 +68,7 @@ async def build_farm(
     sections = sections or {}
     kinds = [kind for kind in kinds if KINDS[kind].outside in {"", *sections}]
     cluster = await registration.register_cluster(client, keys, ids)
+    await client.learn_limits(keys.cluster)
     caches = Caches(client, keys, cluster, clock, rng, progress, own_trees_pause=own_trees_pause)
     fleet = FleetIndex(caches, keys)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +21,14 @@ from store.consul.answers import AgentSelf, ServersHealth, SessionInfo
 from store.consul.errors import Op, denied_operations, failed_operations
 from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange, blocking_limit
 from store.entry import Entry, Page, RawEntry
-from store.errors import AccessDenied, StoreUnavailable, TransactionRejected, UnexpectedAnswer
+from store.errors import (
+    AccessDenied,
+    StoreError,
+    StoreUnavailable,
+    TooLarge,
+    TransactionRejected,
+    UnexpectedAnswer,
+)
 from store.operations import Operation
 from store.ports import Clock, Lane, Mode, Recorder, Request, Response, Transport
 
@@ -49,6 +57,8 @@ class ConsulClient:
         self._renew_timeout = renew_timeout
         self._session_node = session_node
         self._parked: set[asyncio.Timeout] = set()
+        self.most_operations = operations.MAX_OPERATIONS
+        """The most operations that a transaction of routine work may have here (R25)."""
 
     # -- reads ---------------------------------------------------------------------------------
     async def get(
@@ -152,7 +162,7 @@ class ConsulClient:
         Raises:
             TransactionRejected: nothing was written; the error lists every failing operation.
             AccessDenied: the token does not allow one of the operations; nothing was written.
-            TooLarge: more than 64 operations, or the body is over the limit.
+            TooLarge: more operations, or a larger body, than the server takes; nothing was written.
             OutcomeUnknown: the transaction was sent, and may or may not have been applied.
             StoreUnavailable: the request never left.
         """
@@ -167,6 +177,24 @@ class ConsulClient:
             raise denied_operations(error, items) from error
         except TransactionRejected as error:
             raise failed_operations(error, items) from None
+        except TooLarge:
+            # Servers may be mixed: the one that was asked before is not always the one that answers now.
+            if len(items) > operations.MAX_OPERATIONS:
+                self.most_operations = operations.MAX_OPERATIONS
+            raise
+
+    async def learn_limits(self, key: str) -> None:
+        """Ask how many operations a transaction may have, by one that only reads ``key``.
+
+        No right is needed: the limit is looked at before anything else. Without an answer it stays as it is.
+        """
+        probe = [operations.get(key)] * operations.MORE_OPERATIONS
+        with suppress(StoreError):
+            try:
+                await self.transaction(probe)
+            except (AccessDenied, TransactionRejected):
+                pass
+            self.most_operations = operations.MORE_OPERATIONS
 
     # -- sessions ------------------------------------------------------------------------------
     async def create_session(self, *, name: str, ttl: float, lock_delay: float = 0.001) -> str:
