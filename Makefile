@@ -11,7 +11,7 @@ bench: BUILT := etcd kube-apiserver
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv machine servers programs demo dev test test-all test-rest test-fast soak lint format install-systemd uninstall-systemd bench audit lock pin-images package clean compose-up compose-down
+.PHONY: help venv machine servers programs demo dev test test-all test-rest test-newer test-fast soak lint format install-systemd uninstall-systemd bench audit lock pin-images package clean compose-up compose-down
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -30,11 +30,15 @@ test: servers ## Tests that need Python, make and a Consul alone: no root, nothi
 	$(if $(ALL),,FARMD_TEST_BRIEF=1) PYTHONHASHSEED=0 $(BIN)/pytest -n 4 --dist loadgroup -m everywhere $$($(BIN)/python -m tests.promises)
 
 test-all: ALL := 1
-test-all: machine test test-rest ## Every test: as root on Debian, for containers, systemd, Kubernetes and a browser; 20 minutes and builds
+test-all: machine test test-rest test-newer ## Every test: as root on Debian, for containers, systemd, Kubernetes and a browser; 20 minutes and builds
 
 # Tests on real parts wait more than they compute: six workers keep two cores busy.
 test-rest: servers programs
 	PYTHONHASHSEED=0 $(BIN)/pytest -n 6 --dist loadgroup -m "not everywhere" $$($(BIN)/python -m tests.promises rest)
+
+# The contract, and the cases that guard the rules, on a newer Consul.
+test-newer: programs
+	FARMD_TEST_CONSUL=1.14 $(BIN)/pytest -n 6 --dist loadgroup tests/contract $$($(BIN)/python -m tests.promises rules)
 
 test-fast: venv ## Unit tests only
 	$(BIN)/pytest -n 2 tests/unit

@@ -4,7 +4,8 @@ That file names for each rule of docs/protocol.md the cases that guard it, and f
 farmctl that it runs. `make test` runs these, and the tiers of EVERYWHERE whole. A case that does not run a
 command of its list fails, so the list is what it says.
 
-``python -m tests.promises`` prints where its cases are, and with ``rest`` where all others are.
+``python -m tests.promises`` prints where its cases are; with ``rest`` where all others are; with ``rules``
+the cases on real parts that guard a rule.
 """
 
 from __future__ import annotations
@@ -63,5 +64,11 @@ def _tests(tier: str) -> list[Path]:
     return list((TESTS / tier).rglob("test_*.py"))
 
 
+def of_rules() -> list[str]:
+    """The cases that guard a rule on real parts."""
+    cases = sorted({case for cases in RULES.values() for case in cases})
+    return [f"{TESTS.name}/{case}" for case in cases if case.split("/")[0] not in EVERYWHERE]
+
+
 if __name__ == "__main__":
-    print(*places(rest="rest" in sys.argv))
+    print(*(of_rules() if "rules" in sys.argv else places(rest="rest" in sys.argv)))

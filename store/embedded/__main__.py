@@ -14,6 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
+from store.embedded.dialects import dialect
 from store.embedded.http import HttpFace
 from store.embedded.persistence import Log
 from store.embedded.server import VERSION, EmbeddedServer
@@ -66,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 async def _serve(host: str, port: int, options: argparse.Namespace) -> None:
     clock = LoopClock()
-    limits = Limits(operations=options.operation_limit)
+    limits = Limits(operations=options.operation_limit or dialect(options.version).operations)
     log = Log(options.data_dir) if options.data_dir else None
     try:
         state = log.load(clock, limits) if log else None
@@ -94,8 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m store.embedded", description=__doc__)
     parser.add_argument("--http-addr", default="127.0.0.1:8500", help="HOST:PORT; port 0 picks a free one")
     parser.add_argument("--data-dir", type=Path, help="keep data over restarts; without it all is in memory")
-    parser.add_argument("--operation-limit", type=int, default=Limits().operations, help="in a transaction")
-    parser.add_argument("--version", default=VERSION, help="the version of Consul to give out")
+    parser.add_argument("--operation-limit", type=int, help="in a transaction; else that of the version")
+    parser.add_argument("--version", default=VERSION, help="the Consul to imitate, such as 1.14.11")
     return parser
 
 

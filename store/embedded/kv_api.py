@@ -155,7 +155,7 @@ def _apply(call: Call, operation: KvOperation) -> Response:
         return answers.json(False)
     _, failures = call.state.commit(Transaction([operation]))
     if failures and not failures[0].quiet:
-        raise HttpError(500, failures[0].what)
+        raise HttpError(500, call.state.dialect.write_refused + failures[0].what)
     return answers.json(not failures)
 
 

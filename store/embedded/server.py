@@ -17,6 +17,7 @@ from store.embedded import answers, api
 from store.embedded.acl import Policy
 from store.embedded.answers import HttpError, Query
 from store.embedded.calls import Blocking, Call, Identity
+from store.embedded.dialects import dialect
 from store.embedded.state import Limits, State, Timer
 from store.ports import Ids, Request, Response, Rng
 
@@ -31,9 +32,10 @@ class EmbeddedServer:
         timer: the clock; ``store.ports.Clock`` fits.
         rng: jitter of waits.
         ids: a session id is made of two of them.
-        limits: those of Consul 1.8 by default.
+        limits: those of the version by default.
         policies: access rights by token, ``""`` for requests without one; None: no access control.
         state: the state to continue from, as ``persistence.load`` returns it.
+        version: the Consul whose answers are given, and which is told.
     """
 
     def __init__(
@@ -48,7 +50,9 @@ class EmbeddedServer:
         node: str = "embedded",
         version: str = VERSION,
     ) -> None:
-        self.state = state or State(timer, limits)
+        spoken = dialect(version)
+        self.state = state or State(timer, limits or Limits(operations=spoken.operations))
+        self.state.speak(spoken)
         self.timer = timer
         self._rng = rng
         self._ids = ids

@@ -124,7 +124,8 @@ def _decoded(call: Call) -> Session:
         value = gojson.first_value(call.request.body)
         whole = "value of type struct { LockDelay interface {}; *structs.Alias }"
         if value is not None:
-            defaults |= gojson.fields(value, _FIELDS, owner="", strict=False, whole=whole)
+            owner = call.state.dialect.session_fields
+            defaults |= gojson.fields(value, _FIELDS, owner=owner, strict=False, whole=whole)
             if isinstance(value, dict) and any(n.lower() in {"checks", "nodechecks"} for n in value):
                 defaults.setdefault("NodeChecks", defaults.get("Checks", []))
     return Session(
@@ -168,9 +169,10 @@ def _check(call: Call, session: Session) -> None:
                 f"Invalid Session TTL '{ttl}', must be between "
                 f"[{limits.session_ttl_min:g}s={limits.session_ttl_max / 3600:g}h0m0s]",
             )
+    refused = call.state.dialect.session_refused
     if session.node != call.identity.node:
-        raise HttpError(500, "Missing node registration")
+        raise HttpError(500, f"{refused}Missing node registration")
     named = [*session.node_checks, *(str(each.get("ID", "")) for each in session.service_checks or [])]
     for check in named:
         if check != SERF_CHECK:
-            raise HttpError(500, f"Missing check '{check}' registration")
+            raise HttpError(500, f"{refused}Missing check '{check}' registration")

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from store.embedded import verbs
+from store.embedded.dialects import Dialect
 from store.embedded.durations import parse
 from store.embedded.kv import KeyValues, Pair
 from store.embedded.sessions import NANOSECONDS, Session, Sessions
@@ -101,6 +102,15 @@ class State:
         self._tables = Tables(self.kv, self.sessions)
         self._delays: dict[str, float] = {}
         self._graves: deque[tuple[float, int]] = deque()
+
+    @property
+    def dialect(self) -> Dialect:
+        """The version whose answers are given."""
+        return self._tables.dialect
+
+    def speak(self, dialect: Dialect) -> None:
+        """Answer as another version does."""
+        self._tables.dialect = dialect
 
     # Commands
 

@@ -53,7 +53,12 @@ def handle(call: Call) -> Response:
     if any(operation.verb in WRITES for operation in operations):
         return _answer(*_write(call, operations), extra={}, headers={})
     call.options()
-    extra = {"Index": 0, "LastContact": 0, "KnownLeader": True, "ConsistencyLevel": ""}
+    extra = {
+        "Index": call.state.dialect.read_index,
+        "LastContact": 0,
+        "KnownLeader": True,
+        "ConsistencyLevel": "",
+    }
     return _answer(*_read(call, operations), extra=extra, headers=answers.meta())
 
 

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import msgspec
 
+from store.embedded.dialects import CONSUL_1_8, Dialect
 from store.embedded.kv import KeyValues, Pair
 from store.embedded.sessions import Sessions
 
@@ -43,10 +44,11 @@ class KvOperation(
 
 
 class Tables(msgspec.Struct):
-    """The tables that a verb reads and changes."""
+    """The tables that a verb reads and changes, and in which words it refuses."""
 
     kv: KeyValues
     sessions: Sessions
+    dialect: Dialect = CONSUL_1_8
 
 
 Verb = Callable[[Tables, int, KvOperation], list[Pair]]
@@ -114,7 +116,8 @@ def _cas(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
 def _lock(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
     if not operation.session:
         raise Refused("missing session")
-    check_session_id(operation.session)
+    if tables.dialect.ids_are_uuids:
+        check_session_id(operation.session)
     session = tables.sessions.get(operation.session.lower())
     if session is None:
         raise Refused(f"invalid session {quoted(operation.session)}")

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,8 +24,20 @@ from store.embedded.http import HttpFace
 from store.embedded.inprocess import InProcessTransport
 from store.embedded.server import EmbeddedServer
 from store.ports import Lane, Request, Response, Transport
+from tests import servers
 from tests.virtual import VirtualClock, embedded_server
 
+Told = TypeVar("Told")
+
+
+def told(by_1_8: Told, by_1_14: Told) -> Told:
+    """What the version of this run says, where they differ."""
+    return by_1_8 if servers.of_this_run() == "1.8" else by_1_14
+
+
+NO_UUID = told("failed session lookup: index error: UUID must be 36 characters", 'invalid session "abc"')
+"""Why nobody holds a lock for the session ``abc``."""
+VERSION = told("1.8.7", "1.14.11")
 FACES = ("embedded-http", "embedded-inprocess", "consul")
 REAL = "consul"
 
@@ -89,7 +101,7 @@ def json_of(answer: Response) -> Any:
 async def embedded_inprocess(**options: Any) -> AsyncIterator[Face]:
     """The embedded server without a network, on virtual time."""
     clock = VirtualClock()
-    transport = InProcessTransport(embedded_server(clock, **options))
+    transport = InProcessTransport(embedded_server(clock, **{"version": VERSION, **options}))
     face = Face("embedded-inprocess", transport, ConsulClient(transport, clock=clock), clock)
     yield face
     await face.client.close()
@@ -98,7 +110,8 @@ async def embedded_inprocess(**options: Any) -> AsyncIterator[Face]:
 @asynccontextmanager
 async def embedded_http(**options: Any) -> AsyncIterator[Face]:
     """The embedded server over HTTP on loopback, on real time."""
-    server = EmbeddedServer(SystemClock(), rng=random.Random(1), ids=SystemIds(), **options)
+    chosen = {"version": VERSION, **options}
+    server = EmbeddedServer(SystemClock(), rng=random.Random(1), ids=SystemIds(), **chosen)
     async with HttpFace(server) as listening, over_http("embedded-http", listening.address) as face:
         yield face
 

@@ -8,10 +8,13 @@ import pytest
 
 from store import operations
 from store.errors import InvalidTTL, SessionGone, TransactionRejected
-from tests.contract.faces import Face, json_of
+from tests.contract.faces import NO_UUID, Face, json_of, told
 
 NOWHERE = "11111111-2222-3333-4444-555555555555"
 SECOND = 1_000_000_000
+FIELD = told("", ".Alias")
+APPLIED = told("", "apply failed: ")
+RAFT = told("", "raft apply failed: ")
 
 
 async def info(face: Face, session: str) -> dict[str, Any]:
@@ -92,12 +95,13 @@ async def test_a_lock_delay_is_stored_as_consul_reads_it(face: Face, given: obje
         (
             {"TTL": 10},
             400,
-            "Request decode failed: json: cannot unmarshal number into Go struct field .TTL of type string",
+            f"Request decode failed: json: cannot unmarshal number into Go struct field {FIELD}.TTL "
+            "of type string",
         ),
         (
             {"Checks": "x"},
             400,
-            "Request decode failed: json: cannot unmarshal string into Go struct field .Checks "
+            f"Request decode failed: json: cannot unmarshal string into Go struct field {FIELD}.Checks "
             "of type []types.CheckID",
         ),
         ({"LockDelay": "x"}, 400, 'Request decode failed: time: invalid duration "x"'),
@@ -105,9 +109,9 @@ async def test_a_lock_delay_is_stored_as_consul_reads_it(face: Face, given: obje
         ({"TTL": "x"}, 500, "Session TTL 'x' invalid: time: invalid duration \"x\""),
         ({"Behavior": "x"}, 500, "Invalid Behavior setting 'x'"),
         ({"Node": ""}, 500, "Must provide Node"),
-        ({"Node": "nobody"}, 500, "Missing node registration"),
-        ({"Checks": ["x"]}, 500, "Missing check 'x' registration"),
-        ({"ServiceChecks": [{"ID": "x"}]}, 500, "Missing check 'x' registration"),
+        ({"Node": "nobody"}, 500, f"{APPLIED}Missing node registration"),
+        ({"Checks": ["x"]}, 500, f"{APPLIED}Missing check 'x' registration"),
+        ({"ServiceChecks": [{"ID": "x"}]}, 500, f"{APPLIED}Missing check 'x' registration"),
     ],
 )
 async def test_a_session_that_cannot_be_is_refused_with_the_reason(
@@ -222,10 +226,10 @@ async def test_only_the_holder_releases(face: Face) -> None:
 @pytest.mark.parametrize(
     ("params", "status", "text"),
     [
-        ({"acquire": NOWHERE}, 500, f'invalid session "{NOWHERE}"'),
-        ({"acquire": "abc"}, 500, "failed session lookup: index error: UUID must be 36 characters"),
-        ({"acquire": ""}, 500, "missing session"),
-        ({"release": ""}, 500, "missing session"),
+        ({"acquire": NOWHERE}, 500, f'{RAFT}invalid session "{NOWHERE}"'),
+        ({"acquire": "abc"}, 500, RAFT + NO_UUID),
+        ({"acquire": ""}, 500, f"{RAFT}missing session"),
+        ({"release": ""}, 500, f"{RAFT}missing session"),
         ({"release": NOWHERE}, 200, "false"),
     ],
 )

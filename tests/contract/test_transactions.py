@@ -12,7 +12,7 @@ from store.embedded.state import Limits
 from store.errors import TooLarge, TransactionRejected
 from store.operations import MAX_BODY_BYTES, MAX_OPERATIONS
 from tests.contract import faces
-from tests.contract.faces import Face, json_of
+from tests.contract.faces import NO_UUID, Face, json_of, told
 
 NOWHERE = "11111111-2222-3333-4444-555555555555"
 # The page that it names then differs by version.
@@ -109,7 +109,7 @@ async def test_the_texts_of_refusals(face: Face) -> None:
                 f'failed to delete key "{key}", index is stale',
                 f'invalid session "{NOWHERE}"',
                 "missing session",
-                "failed session lookup: index error: UUID must be 36 characters",
+                NO_UUID,
                 f'failed to unlock key "{key}", lock isn\'t held, or is held by another session',
                 f'failed index check for key "{key}", current modify index {index} != 1',
                 f'failed to check index, key "{none}" doesn\'t exist',
@@ -150,7 +150,7 @@ async def test_a_transaction_that_only_reads_answers_as_a_read(face: Face) -> No
     body = json_of(answer)
     assert {name: body[name] for name in ("Errors", "Index", "LastContact", "KnownLeader")} == {
         "Errors": None,
-        "Index": 0,
+        "Index": told(0, 1),
         "LastContact": 0,
         "KnownLeader": True,
     }
