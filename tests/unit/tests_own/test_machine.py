@@ -44,7 +44,7 @@ def test_root_on_debian_gets_it_installed(monkeypatch, bare, capsys):
     monkeypatch.setattr(subprocess, "run", install)
     assert machine.main() == 0
     assert [command[1] for command in ran] == ["update", "install"]
-    assert "kube-apiserver, kustomize, helm: built once, in about" in capsys.readouterr().err
+    assert "helm, consul-1.14: built once, in about 15 minutes" in capsys.readouterr().err
 
 
 def test_elsewhere_the_programs_that_debian_would_give_are_named(monkeypatch, bare):
