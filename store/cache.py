@@ -106,6 +106,7 @@ class PrefixCache(TreeCopy[T]):
         self._barrier_lock = asyncio.Lock()
         self._error: StoreError | None = None
         self._outdated = asyncio.Event()
+        self._doubted = asyncio.Event()
         self._forgotten = asyncio.Event()
 
     # -- reading -------------------------------------------------------------------------------
@@ -129,7 +130,9 @@ class PrefixCache(TreeCopy[T]):
             await self._begin()
         while True:
             tasks = [asyncio.create_task(self._follow(shard)) for shard in self._shards]
-            turns = [asyncio.create_task(turn.wait()) for turn in (self._split, self._outdated)]
+            turns = [
+                asyncio.create_task(turn.wait()) for turn in (self._split, self._outdated, self._doubted)
+            ]
             try:
                 done, _ = await asyncio.wait([*tasks, *turns], return_when=asyncio.FIRST_COMPLETED)
                 for task in done.difference(turns):
@@ -139,6 +142,7 @@ class PrefixCache(TreeCopy[T]):
                     task.cancel()
                 await asyncio.gather(*tasks, *turns, return_exceptions=True)
             async with self._barrier_lock:
+                self._doubted.clear()
                 if self._split.is_set():
                     self._divide()
                     log.debug("cache.split", tree=self.family, keys=len(self.entries))
@@ -190,6 +194,7 @@ class PrefixCache(TreeCopy[T]):
             on_answer=lambda: self._answered(shard),
             on_restore=self._on_restore,
             leadership=self._leadership,
+            proven=lambda page: not self._lacks(shard, page),
         )
         async for page in pages:
             await self._accept(shard, page, asked)
@@ -269,9 +274,11 @@ class PrefixCache(TreeCopy[T]):
         async with self._reading:
             if shard.count > COMPARED_ABOVE and await self._as_read(shard):
                 return
-            asked = shard.index
+            asked, doubted = shard.index, shard.doubt
             page = await self._client.list(shard.prefix, mode="consistent")
             self._answered(shard)
             await self._accept(shard, page, asked)
         if shard.doubt:
+            if not doubted:
+                self._doubted.set()  # the parked query may be silent for a minute: all are sent again
             raise NotRegistered(f"{shard.prefix}: {shard.doubt}", prefix=shard.prefix)

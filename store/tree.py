@@ -91,6 +91,11 @@ class TreeCopy(Generic[T]):
         return index <= max(shard.index, shard.removed.get(key, 0))
 
     @property
+    def index(self) -> int:
+        """The highest index of the answers that this copy was made from."""
+        return max(shard.index for shard in self._shards)
+
+    @property
     def doubt(self) -> str | None:
         """Why this copy is no proof of absence now; None if it is (R19, R20)."""
         return next((f"{self.family}: {shard.doubt}" for shard in self._shards if shard.doubt), None)
@@ -128,8 +133,12 @@ class TreeCopy(Generic[T]):
                 return
             await self._take_in(shard, page)
 
+    def _lacks(self, shard: Shard, page: Page[RawEntry]) -> str | None:
+        """Why an answer proves nothing; None if it does."""
+        return shard.lacks(page, self._keys.sentinel(shard.prefix), self._sentinel)
+
     async def _take_in(self, shard: Shard, page: Page[RawEntry]) -> None:
-        if doubt := shard.lacks(page, self._keys.sentinel(shard.prefix), self._sentinel):
+        if doubt := self._lacks(shard, page):
             if shard.doubt != doubt:
                 log.warning("cache.doubt", tree=self.family, prefix=shard.prefix, reason=doubt)
             shard.doubt = doubt

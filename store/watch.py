@@ -12,6 +12,9 @@ with. So does a server that does not allow such long waits; but after a restore 
 index. So the whole prefix is read at once after such an answer, after an answer that came too late to tell,
 and after an error. A leader that is stopped cleanly ends parked queries in the same way; then another one
 leads.
+
+An answer that proves nothing may have an index that is as wrong as its entries: a query with that index would
+be silent until the end of its wait. So it is repeated without an index.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ async def follow(
     on_answer: Callable[[], None] = lambda: None,
     on_restore: Callable[[], None] = lambda: None,
     leadership: Leadership | None = None,
+    proven: Callable[[Page[T]], bool] = lambda _: True,
 ) -> AsyncIterator[Page[T]]:
     """Yield a page each time the index changes, the first one at once. Never ends by itself.
 
@@ -58,7 +62,8 @@ async def follow(
     seconds; all changes within it come as one page. ``on_answer`` is called for every good answer, also
     an unchanged one, so that the caller can detect a silent watch; ``on_restore`` is called when the
     server was restored from a snapshot, which ``leadership`` tells from the end of a leader. After a restore
-    or an error the next page is always yielded.
+    or an error the next page is always yielded. A page that is not ``proven`` is yielded, too, and the prefix
+    read again after a pause that grows as after errors.
     """
     index, backoff, spread, ended_early, led = 0, BACKOFF_START, False, 0, ""
     while True:
@@ -74,9 +79,9 @@ async def follow(
             await clock.sleep(backoff * rng.uniform(0.5, 1.5))
             backoff = min(backoff * 2, BACKOFF_LIMIT)
             continue
+        on_answer()
         if index:  # a whole read proves nothing of parked queries, which something may end with an error
             backoff = BACKOFF_START
-        on_answer()
         if page.index and page.index == index:
             if took < seconds * EARLY_SHARE:
                 log.info("watch.ended_early", watch=name, seconds=round(took, 1))
@@ -84,6 +89,13 @@ async def follow(
                 await clock.sleep(BACKOFF_START * rng.uniform(0.5, 1.5))  # all processes are woken at once
             elif took > seconds * LONGEST_SHARE + LATE_SECONDS:
                 index = 0
+            continue
+        if not proven(page):
+            index = 0
+            yield page
+            del page
+            await clock.sleep(backoff * rng.uniform(0.5, 1.5))
+            backoff = min(backoff * 2, BACKOFF_LIMIT)
             continue
         if ended_early not in (0, page.index):
             if leadership is None or await leadership.look() == led or not led:

@@ -123,6 +123,7 @@ class Intents:
                 wait=self.config.watch_wait,
                 on_error=lambda _: loop.beat(),
                 on_answer=loop.beat,
+                proven=lambda page: proven(page, self._sentinel, self.link.identity.cluster),
             )
             async for page in pages:
                 self._page = page

@@ -96,6 +96,10 @@ class Caches:
         """Every tree."""
         return list(self._trees.values())
 
+    def newest(self) -> int:
+        """The highest index that any tree was read at."""
+        return max(tree.index for tree in self.all())
+
     async def run(self) -> None:
         """Keep all trees fresh until cancelled."""
         await until_one_fails([*(tree.run() for tree in self.all()), self.leadership.run(self._looked)])

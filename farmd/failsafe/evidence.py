@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 from farmd.cache.caches import Caches
 from store.cache import PrefixCache
-from store.errors import NoLeader
+from store.errors import NoLeader, NotRegistered
 from store.families import FAMILIES
 from store.keys import Keys
 
 UNDECODABLE_SHARE = 0.2
 LOST_SHARE = 0.5
-LOST_AT_LEAST = 4
+LOST_AT_LEAST = 2
 FAILING_SHARE = 0.5
 FAILING_AT_LEAST = 20
+NO_LEADER = "store: no leader"
+"""It binds the farm that is refused, and no other: where it could be recorded, there is a leader."""
 
 
 def evidence(
@@ -37,7 +40,7 @@ def evidence(
     def leaderless() -> str | None:
         # A leader renewed the session: only the server that was asked heard none, or for less than the TTL.
         refused = any(isinstance(tree.error, NoLeader) for tree in records)
-        return "store: no leader" if refused and not renewed() else None
+        return NO_LEADER if refused and not renewed() else None
 
     def broken() -> str | None:
         return next((text for tree in records if (text := undecodable(tree))), None)
@@ -63,6 +66,20 @@ def evidence(
     return [doubtful, leaderless] if outside else [doubtful, leaderless, broken, lost]
 
 
+async def reread(caches: Caches, found: str) -> None:
+    """Read again the trees that an evidence rests on; its text begins with the tree that it was found in.
+
+    Raises:
+        StoreError: a tree could not be read.
+    """
+    about = found.partition(":")[0]
+    related = {"agents": (caches.nodes, caches.agents), "health": (caches.reality,)}
+    named = [tree for tree in caches.all() if tree.family == about]
+    for tree in related.get(about, named):
+        with contextlib.suppress(NotRegistered):  # the lack of a sentinel is the evidence
+            await tree.barrier()
+
+
 def undecodable(tree: PrefixCache[Any]) -> str | None:
     """Evidence: too large a share of a tree's records does not decode."""
     if too_many_broken(len(tree.broken), len(tree.broken) + len(tree.entries)):
@@ -76,7 +93,10 @@ def too_many_broken(broken: int, whole: int) -> bool:
 
 
 def mass_loss(registered: int, present: int) -> str | None:
-    """Evidence: more than half of the registered nodes have no agent, which points at the network."""
+    """Evidence: more than half of the registered nodes, and no fewer than two, have no agent.
+
+    That points at the network. A single absent node proves nothing.
+    """
     absent = registered - present
     if absent >= LOST_AT_LEAST and absent > LOST_SHARE * registered:
         return f"agents: more than {LOST_SHARE:.0%} of the nodes are absent"

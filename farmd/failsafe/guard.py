@@ -2,25 +2,31 @@
 
 A freeze stops removals, moves, take-overs and reverts. Additions go on, and so do people's explicit commands
 on single items (a record that changed *after* the freeze). Any farm may set ``failsafe/<kind>``, and all
-farms obey it. A farm that cannot write obeys its own evidence. The freeze ends when the evidence was good for
-two waits, or while a person's acknowledgement names this very evidence and has not expired.
+farms obey it. The freeze ends when the evidence was good for two waits, or while a person's acknowledgement
+names this very evidence and has not expired.
+
+A farm records only what it finds at that moment, in a transaction that checks its session, after it has read
+again what the evidence rests on. Its own doubt lasts two waits longer than the evidence and binds that farm
+alone: were it written, one farm's memory would freeze all others again and again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
 from farmd.failsafe.alerts import FreezeAlerts
+from farmd.failsafe.evidence import NO_LEADER
 from store import codec, failsafe, operations
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.entry import Stored
 from store.errors import StoreError, TransactionRejected
 from store.keys import Keys
+from store.operations import Operation
 from store.ports import Clock, Recorder
 from store.watch import WAIT_SECONDS
 
@@ -36,8 +42,13 @@ THAW_AFTER = 2 * WAIT_SECONDS
 class FailsafeGuard:
     """Watches the evidence of one kind and tells workers whether removals are frozen.
 
-    A kind may add checks of its own to ``evidence`` before the guard runs. ``present``: whether a farm is
-    present; a present farm clears its own freeze.
+    A kind may add checks of its own to ``evidence`` before the guard runs.
+
+    Args:
+        present: whether a farm is present; a present farm clears its own freeze.
+        fence: the checks of a write that rests on this farm's session; None while it is not in force.
+        reread: reads again what an evidence rests on; raises StoreError if that was not answered.
+        newest: the highest index that this farm has read.
     """
 
     kind: str
@@ -51,9 +62,14 @@ class FailsafeGuard:
     alerts: FreezeAlerts
     thaw_after: float = THAW_AFTER
     present: Callable[[str], bool] = field(kw_only=True)
+    fence: Callable[[], Sequence[Operation] | None] = field(kw_only=True)
+    reread: Callable[[str], Awaitable[None]] = field(kw_only=True)
+    newest: Callable[[], int] = field(kw_only=True)
     _reported: str | None = field(default=None, init=False)
     _doubt: str | None = field(default=None, init=False)
     _doubted_at: float = field(default=0.0, init=False)
+    _doubt_began: float = field(default=0.0, init=False)
+    _doubt_index: int = field(default=0, init=False)
     _seen: int | None = field(default=None, init=False)
     _said: str | None = field(default=None, init=False)
 
@@ -73,20 +89,25 @@ class FailsafeGuard:
         if self._doubt is not None and not self._acknowledged(record, self._doubt):
             return self._doubt
         if record is not None and failsafe.frozen(record, self.clock.now()):
-            return record.evidence
+            # Earlier versions record it. The store in which that is written has a leader.
+            return None if record.evidence == NO_LEADER else record.evidence
         if self._key in self.cache.broken:
             return failsafe.ILLEGIBLE
         return None
 
     def frozen_index(self) -> int:
-        """ModifyIndex of the freeze; a record that changed later carries a person's explicit command."""
+        """ModifyIndex of the freeze; a record that changed later carries a person's explicit command.
+
+        A doubt that nobody recorded began at the highest index that this farm had read.
+        """
         stored = self.cache.get(self._key)
-        return stored.create_index if stored else 0
+        return max(stored.create_index if stored else 0, self._doubt_index)
 
     def frozen_since(self) -> float:
-        """When the freeze was recorded, by the clock of who recorded it; infinity: it is not recorded."""
+        """When the freeze began, by the clock of the farm that found it; infinity: there is none."""
         stored = self.cache.get(self._key)
-        return stored.record.since if stored else math.inf
+        began = [stored.record.since] if stored else []
+        return max([*began, self._doubt_began] if self._doubt is not None else began, default=math.inf)
 
     def commanded(self, index: int) -> bool:
         """Whether a record of that ModifyIndex changed after the present freeze (R18)."""
@@ -104,19 +125,30 @@ class FailsafeGuard:
         )
 
     def look(self) -> str | None:
-        """Check the evidence once; the freeze lasts two waits longer than the evidence."""
-        found = next((text for source in self.evidence if (text := source())), None) or self._reported
-        self._reported = None
+        """Check the evidence once, and return it; this farm's doubt lasts two waits longer."""
+        found = self._find()
         now = self.clock.mono()
         if found is not None:
             if self._doubt is None:
                 log.warning("failsafe.frozen", kind=self.kind, evidence=found)
+                self._doubt_began, self._doubt_index = self.clock.now(), self.newest()
             self._doubt, self._doubted_at = found, now
-        elif self._doubt is not None and now - self._doubted_at >= self.thaw_after:
+        elif self._doubt is not None and self._over(now):
             log.info("failsafe.thawed", kind=self.kind, evidence=self._doubt)
-            self._doubt = None
+            self._doubt, self._doubt_index = None, 0
         self.recorder.set("farmd_frozen", 1 if self.frozen() else 0, kind=self.kind)
         return found
+
+    def _find(self) -> str | None:
+        return next((text for source in self.evidence if (text := source())), None) or self._reported
+
+    def _over(self, now: float) -> bool:
+        """Whether the doubt ends, now that its evidence is gone.
+
+        A session in force contradicts the lack of a leader: what this farm plans rests on later reads (R15).
+        """
+        contradicted = self._doubt == NO_LEADER and self.fence() is not None
+        return contradicted or now - self._doubted_at >= self.thaw_after
 
     async def run(self) -> None:
         """Check the evidence each second, record the freeze and clear it; until cancelled."""
@@ -124,11 +156,13 @@ class FailsafeGuard:
         self._clean_since = self.clock.mono()
         overtaken = False
         while True:
-            if self.look() is not None:
+            found = self.look()
+            if found is not None:
                 self._clean_since = self.clock.mono()
             before, overtaken = overtaken, False
             try:
-                await self._record()
+                await self._record(found)
+                self._reported = None
             except TransactionRejected:
                 log.debug("failsafe.overtaken", kind=self.kind)  # the next look sees what another farm wrote
                 overtaken = True
@@ -152,16 +186,19 @@ class FailsafeGuard:
             for callback in self._subscribers:
                 callback()
 
-    async def _record(self) -> None:
+    async def _record(self, found: str | None) -> None:
         stored = self.cache.get(self._key)
         index = stored.create_index if stored else None
         if index != self._seen:
             # The time without evidence begins when this farm learns of another farm's freeze.
             self._seen, self._clean_since = index, self.clock.mono()
-        if self._doubt is not None:
-            await self._freeze(stored, self._doubt)
-        elif stored is not None and self._may_clear(stored.record):
-            await self.client.transaction([operations.delete_cas(self._key, stored.index)])
+        fence = self.fence()
+        if fence is None:
+            return
+        if found is not None:
+            await self._freeze(stored, found, fence)
+        elif self._doubt is None and stored is not None and self._may_clear(stored.record):
+            await self.client.transaction([*fence, operations.delete_cas(self._key, stored.index)])
             self.cache.removed(self._key, stored.index)
             self.alerts.cleared(stored.record.evidence)
 
@@ -172,7 +209,9 @@ class FailsafeGuard:
         kind, _, farm = record.by.partition("/")
         return farm == self.farm or kind != "farm" or not self.present(farm)
 
-    async def _freeze(self, stored: Stored[failsafe.Failsafe] | None, evidence: str) -> None:
+    async def _freeze(
+        self, stored: Stored[failsafe.Failsafe] | None, evidence: str, fence: Sequence[Operation]
+    ) -> None:
         """Record the freeze unless one is in force already, which counts as well as this farm's.
 
         A record that does not decode is in force, too; a person mends it, and it is never overwritten.
@@ -184,10 +223,13 @@ class FailsafeGuard:
             return
         # The store may hold another cluster by now, whose failsafe record this farm must not write.
         await self.cache.barrier()
+        await self.reread(evidence)
+        if self._find() != evidence:
+            return  # this farm's copies were behind, which is no evidence for others
         record = failsafe.Failsafe(evidence=evidence, by=f"farm/{self.farm}", since=now)
         self.alerts.recording(evidence)
         entries = await self.client.transaction(
-            [operations.cas(self._key, codec.encode(record), stored.index if stored else 0)]
+            [*fence, operations.cas(self._key, codec.encode(record), stored.index if stored else 0)]
         )
         self.cache.wrote(self._key, record, max(entry.modify_index for entry in entries))
         # The farm that recorded it first fires the alert; this read shows all earlier records.

@@ -31,7 +31,7 @@ from farmd.farm.model import FarmSettings
 from farmd.observe.progress import Progress
 from farmd.runtime import tasks
 from farmd.runtime.wake import wait, within
-from store import registration
+from store import operations, registration
 from store.consul.client import ConsulClient
 from store.errors import (
     NotRegistered,
@@ -39,6 +39,7 @@ from store.errors import (
 )
 from store.farms import Member
 from store.keys import Keys
+from store.operations import Operation
 from store.ports import Clock, Ids, Recorder, Rng
 from store.sessions import JOINING, Session
 from store.words import listed
@@ -116,6 +117,12 @@ class Farm:
             return f"waiting for Consul: {self._trouble}"
         unread = self.caches.unread()
         return f"waiting for the first read of {listed(unread, 3)}" if unread else JOINING
+
+    def fence(self) -> list[Operation] | None:
+        """The checks of a write that rests on this farm's session alone; None while it is not in force."""
+        if self._session is None or not self._session.valid():
+            return None
+        return [operations.check_session(self.keys.farm(self.member.id), self._session.id)]
 
     def silent_since(self) -> float:
         """Since when Consul has renewed no session of this farm, in seconds since the epoch; 0: it does.

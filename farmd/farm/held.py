@@ -88,6 +88,7 @@ class LockTree:
             on_error=lambda _: self._beat.beat(),
             on_restore=self._on_restore,
             leadership=self._leadership,
+            proven=self._proves,
         )
         async for page in pages:
             self._see(page)
@@ -122,9 +123,12 @@ class LockTree:
         if not asked <= page.index < self._index:  # else a newer answer has overtaken it
             self._see(page)
 
+    def _proves(self, page: Page[str]) -> bool:
+        return self._keys.sentinel(self._prefix) in page.items
+
     def _see(self, page: Page[str]) -> None:
         self._index = page.index
-        if self._keys.sentinel(self._prefix) not in page.items:
+        if not self._proves(page):
             log.warning("locks.doubt", reason="the answer lacks the sentinel")
             for held in self._kinds.values():
                 held.items = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from alerting.alerter import Alerter
@@ -15,7 +16,7 @@ from farmd.cache.fleet import FleetIndex
 from farmd.cache.manifests import ManifestCache
 from farmd.failsafe.alerts import FreezeAlerts
 from farmd.failsafe.budget import RemovalBudget
-from farmd.failsafe.evidence import evidence, mass_failure
+from farmd.failsafe.evidence import evidence, mass_failure, reread
 from farmd.failsafe.guard import THAW_AFTER, FailsafeGuard
 from farmd.farm.farm import Farm
 from farmd.farm.features import Features
@@ -32,6 +33,7 @@ from store.audit import AuditLogStore
 from store.consul.client import ConsulClient
 from store.farms import Member
 from store.keys import Keys
+from store.operations import Operation
 from store.ports import Clock, Ids, Recorder, Rng
 from store.version import VERSION
 
@@ -84,6 +86,7 @@ async def build_farm(
         alerter,
         thaw_after,
         renewed=lambda: not farm.lacks(),
+        fence=lambda: farm.fence(),  # noqa: PLW0108 - the farm is built later
     )
     audit = AuditLogStore(keys, clock, ids)
     context = Context(
@@ -152,8 +155,11 @@ def _guards(
     thaw_after: float,
     *,
     renewed: Callable[[], bool],
+    fence: Callable[[], Sequence[Operation] | None],
 ) -> dict[str, FailsafeGuard]:
-    """The guards of the kinds, by family. ``renewed``: whether the farm's session is renewed."""
+    """The guards of the kinds, by family. ``renewed``: whether the farm's session is renewed; ``fence``: what
+    a write checks of it.
+    """
 
     def failing() -> str | None:
         return mass_failure(*fleet.failing())
@@ -182,6 +188,9 @@ def _guards(
             alerts,
             thaw_after,
             present=present,
+            fence=fence,
+            reread=partial(reread, caches),
+            newest=caches.newest,
         )
 
     # A kind that changes pods of others' owners asks their guards, also where nobody here runs the owners.

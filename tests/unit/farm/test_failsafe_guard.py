@@ -11,15 +11,17 @@ from prometheus_client import CollectorRegistry
 
 from farmd.failsafe.alerts import FreezeAlerts
 from farmd.failsafe.budget import RemovalBudget
-from farmd.failsafe.evidence import mass_loss, undecodable
+from farmd.failsafe.evidence import NO_LEADER, mass_loss, undecodable
 from farmd.failsafe.guard import FailsafeGuard
 from farmd.observe.recorder import Metrics
 from store import codec, failsafe
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
+from store.errors import StoreUnavailable
 from store.failsafe import Acknowledgement, Failsafe, FailsafeStore
 from store.keys import Keys
+from store.ports import Request
 from store.registration import register_cluster
 from tests.fleet import Inbox
 from tests.toys import Faulty, is_transaction
@@ -35,6 +37,7 @@ class Guarded:
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self.evidence: str | None = None
+        self.in_force = True
         self.transport = Faulty(InProcessTransport(fleet.server))
         client = ConsulClient(self.transport, clock=fleet.clock)
 
@@ -64,11 +67,17 @@ class Guarded:
             FreezeAlerts(name, self.cache, self.inbox, present=present),
             THAW,
             present=present,
+            fence=lambda: [] if self.in_force else None,
+            reread=lambda evidence: self.reread(evidence),  # noqa: PLW0108 - a test replaces it
+            newest=lambda: 7,
         )
         self.changes: list[str | None] = []
         self.guard.subscribe(lambda: self.changes.append(self.guard.frozen()))
         self.tasks = [asyncio.create_task(self.cache.run()), asyncio.create_task(self.guard.run())]
         fleet.present.add(name)
+
+    async def reread(self, evidence: str) -> None:
+        """What it finds stays as it is; a test replaces this."""
 
     @property
     def frozen(self) -> str | None:
@@ -187,6 +196,73 @@ async def test_r18_two_farms_with_different_doubts_do_not_fight_over_the_record(
     assert b.frozen
 
 
+async def test_r18_a_freeze_that_one_farm_ended_is_not_recorded_again_from_anothers_memory(
+    fleet: Fleet,
+) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+    a.evidence = "x: gone"
+    await fleet.clock.advance(2.0)
+    b.evidence = "x: gone"
+    a.evidence = None
+    await fleet.clock.advance(THAW / 2)
+    b.evidence = None
+    await fleet.clock.advance(THAW + 3.0)
+    assert (a.frozen, b.frozen) == (None, None)
+    assert await fleet.record() is None
+
+
+async def test_r18_the_memory_of_a_farm_whose_session_was_not_in_force_binds_that_farm_alone(
+    fleet: Fleet,
+) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+    a.in_force, a.evidence = False, "x: gone"
+    await fleet.clock.advance(3.0)
+    a.in_force, a.evidence = True, None
+    await fleet.clock.advance(THAW / 2)
+    assert (a.frozen, b.frozen) == ("x: gone", None)
+    assert await fleet.record() is None
+    assert a.guard.commanded(8), "a person's command after the doubt began counts, recorded or not"
+    assert not a.guard.commanded(7)
+
+
+async def test_r18_what_a_farm_does_not_find_in_a_new_read_is_no_evidence_for_others(fleet: Fleet) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+
+    async def reread(evidence: str) -> None:
+        a.evidence = None
+
+    a.reread = reread  # type: ignore[method-assign]
+    a.evidence = "x: gone"
+    await fleet.clock.advance(3.0)
+    assert (a.frozen, b.frozen) == ("x: gone", None)
+    assert await fleet.record() is None
+
+
+async def test_r18_a_workers_report_is_recorded_once_the_store_takes_it(fleet: Fleet) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+
+    async def refuse(request: Request) -> None:
+        if is_transaction(request):
+            raise StoreUnavailable("no")
+
+    a.transport.before = refuse
+    a.guard.report("rcs: too many removals a minute")
+    await fleet.clock.advance(3.0)
+    assert (a.frozen, b.frozen) == ("rcs: too many removals a minute", None)
+    a.transport.before = None
+    await fleet.clock.advance(2.0)
+    assert b.frozen
+
+
+async def test_r19_no_leader_that_an_earlier_version_recorded_binds_nobody(fleet: Fleet) -> None:
+    a = await fleet.guard("a")
+    await fleet.client.put(KEY, codec.encode(Failsafe(evidence=NO_LEADER, by="farm/old")))
+    await fleet.clock.advance(1.0)
+    assert a.frozen is None
+    await fleet.clock.advance(THAW + 2.0)
+    assert await fleet.record() is None
+
+
 async def test_r18_an_acknowledgement_of_this_very_evidence_thaws_until_it_expires(fleet: Fleet) -> None:
     a, b = await fleet.guard("a"), await fleet.guard("b")
     a.evidence = "x: gone"
@@ -211,12 +287,10 @@ async def test_r18_other_evidence_freezes_in_spite_of_an_acknowledgement(fleet: 
 
 
 async def test_r18_a_farm_that_cannot_write_obeys_its_own_doubt(fleet: Fleet) -> None:
-    from store.errors import StoreUnavailable
-
     a = await fleet.guard("a")
 
-    async def refuse(request: object) -> None:
-        if is_transaction(request):  # type: ignore[arg-type]
+    async def refuse(request: Request) -> None:
+        if is_transaction(request):
             raise StoreUnavailable("no")
 
     a.transport.before = refuse
@@ -292,7 +366,19 @@ async def test_r19_a_workers_report_is_evidence(fleet: Fleet) -> None:
 # -- what counts as evidence (R19) -----------------------------------------------------------------
 @pytest.mark.parametrize(
     ("registered", "present", "doubted"),
-    [(0, 0, False), (3, 0, False), (4, 0, True), (10, 5, False), (10, 4, True), (1000, 600, False)],
+    [
+        (0, 0, False),
+        (1, 0, False),
+        (2, 1, False),
+        (2, 0, True),
+        (3, 2, False),
+        (3, 1, True),
+        (4, 2, False),
+        (4, 1, True),
+        (10, 5, False),
+        (10, 4, True),
+        (1000, 600, False),
+    ],
 )
 def test_r19_mass_loss_of_agents(registered: int, present: int, doubted: bool) -> None:
     assert bool(mass_loss(registered, present)) == doubted

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from store import codec
+from store.entry import Page
 from store.errors import NotRegistered, StoreUnavailable
 from store.tree import SLICE, SPLIT_ABOVE
+from store.watch import BACKOFF_LIMIT
 from tests.unit.store.cache.world import KEYS, SENTINEL, Thing, World, filled, key, names, unchanged
 
 
@@ -79,10 +81,33 @@ async def test_r20_the_sentinel_back_ends_the_doubt_and_the_truth_is_taken(world
         await world.client.real.delete(KEYS.tree("rcs"), recurse=True)
         await world.clock.settle()
         await world.client.real.put(SENTINEL, msgspec.json.encode(world.cluster))
-        await world.clock.settle()
+        await world.clock.advance(BACKOFF_LIMIT)
         assert world.cache.doubt is None
         assert world.seen == {}
         await world.cache.barrier()
+
+
+async def test_r20_a_single_lie_with_a_high_index_is_over_at_once_and_hides_no_change(world: World) -> None:
+    """A query that was parked with the index of the lie would be silent until the end of its wait."""
+    async with world.running():
+        world.client.forged = Page(10**6, [])
+        await world.put("a1", 1)
+        await world.clock.settle()
+        assert world.cache.doubt
+        await world.clock.advance(1.0)
+        assert world.cache.doubt is None
+        await world.put("a1", 2)
+        await world.clock.settle()
+        assert world.seen == {"a1": 2}
+
+
+async def test_r20_a_lie_to_a_barrier_is_over_at_once_while_the_watch_is_parked(world: World) -> None:
+    async with world.running():
+        world.client.forged = Page(10**6, [])
+        with pytest.raises(NotRegistered):
+            await world.read()
+        await world.clock.advance(1.0)
+        assert world.cache.doubt is None
 
 
 async def test_r20_the_sentinel_of_another_cluster_is_no_evidence(world: World) -> None:
