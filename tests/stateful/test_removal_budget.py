@@ -24,7 +24,7 @@ def freeze(scene: Scene) -> str:
 
 def test_w17_the_farms_together_keep_the_budget_of_a_minute(scene: Scene) -> None:
     """Each replaces a share of its own pods: shares of all pods would add up to more than all."""
-    scene.nodes(5)
+    scene.nodes(7)  # three of five would be a mass loss
     for name in FARMS:
         scene.run(scene.farms[name].start())
     for number in range(60):
