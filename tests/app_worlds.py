@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from farmd.dispatch.model import Act, Live, Plan, Ref, Snapshot, heirs, owner_of
+from farmd.dispatch.model import Act, Live, Plan, Ref, Snapshot, both, heirs, owner_of, takes
 from farmd.dispatch.plan import carried, decide, revisions, target
 from store.apps import App, DispatchState, Entry, TypedReference
 
@@ -99,11 +99,29 @@ class World:
             live={
                 ref: self.live(wanted.get(ref), thing) for ref, thing in self.things.items() if ref in known
             },
-            others=heirs({other: each.state for other, each in self.apps.items()}, name),
+            others=both(
+                heirs({other: each.state for other, each in self.apps.items()}, name), self.takers(name)
+            ),
             behind={other: each.state.behind for other, each in self.apps.items() if other != name},
             frozen=self.frozen,
             now=self.now,
         )
+
+    def takers(self, name: str) -> Mapping[str, Sequence[str]]:
+        """What other apps' wanted revisions take over of what an app has, as farms and people read it."""
+        own = [ref for ref, thing in self.things.items() if thing.owner == owner_of(name)]
+        return {
+            ref: [
+                other
+                for other, each in sorted(self.apps.items())
+                if other != name and takes(each.app, each.state, ref) and ref in self.named(each)
+            ]
+            for ref in own
+        }
+
+    @staticmethod
+    def named(record: Record) -> set[str]:
+        return {str(each.ref) for each in record.trackers.get(record.app.revision, ()) if not each.left}
 
     def live(self, wanted: Entry | None, thing: Thing) -> Live:
         document: Mapping[str, Any] = (wanted.document or {}) if wanted is not None else {}

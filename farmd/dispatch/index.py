@@ -11,13 +11,14 @@ from typing import Any
 
 from farmd import kinds
 from farmd.commands.bundled import Bundled
-from farmd.dispatch.model import Ref
+from farmd.dispatch.model import Ref, takes
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
-from store.apps import ALL, KIND, DispatchState
+from store.apps import ALL, KIND, AppStore, DispatchState
 from store.cache import PrefixCache
 from store.entry import Entry, Stored
-from store.families import DEPLOYMENTS, FAMILIES, WORK, named
+from store.errors import NotFound, RecordInvalid
+from store.families import APPS, DEPLOYMENTS, FAMILIES, named
 from store.services import NOUN as SERVICE
 
 # A thousand apps that begin at once would wait for sixteen connections until their requests time out.
@@ -52,6 +53,7 @@ class Index:
                 self._trees[noun] = context.caches.tree(FAMILIES[family])
                 self._watch(noun, self._trees[noun])
         self._goals: dict[str, set[Ref]] = {}
+        self._named: dict[str, tuple[int, frozenset[Ref]]] = {}
         self._deployments = context.caches.tree(DEPLOYMENTS)
         self._deployments.subscribe(self._deployed)
         context.caches.work.subscribe(self._state_changed)
@@ -153,8 +155,8 @@ class Index:
         for key in changed:
             if not key.startswith(prefix):
                 continue
-            app, stored = keys.last_part(key), self._context.caches.tree(WORK).get(key)
-            state = (stored.record.dispatch if stored is not None else None) or DispatchState()
+            app = keys.last_part(key)
+            state = self._state(app)
             before, after = self._waited.pop(app, set()), set(state.waits)
             former = self.behind.pop(app, [])
             if after:
@@ -177,3 +179,48 @@ class Index:
         waiting = {ref: sorted(self.waits.get(ref, set()) - {app}) for ref in refs}
         waiting[ALL] = sorted(other for other in self.waits.get(ALL, ()) if app in self.behind[other])
         return {ref: apps for ref, apps in waiting.items() if apps}
+
+    async def takers(self, refs: Collection[Ref], app: str, *, going: bool) -> Mapping[Ref, Sequence[str]]:
+        """Of these objects those that the wanted revisions of other apps take over, with these apps by name.
+
+        A worker tells what it waits for only once it has come to the object's step; until then, and while no
+        farm works on that app, its record and its revision alone tell. ``going``: the objects are to be
+        removed, so the records are read again.
+
+        Raises:
+            StoreError: they cannot be read, so nothing may be removed.
+        """
+        if not refs:
+            return {}
+        apps = self._context.caches.tree(APPS)
+        if going:
+            await apps.barrier()
+        found: dict[Ref, list[str]] = {}
+        for key, stored in sorted(apps.entries.items()):
+            other = self._context.keys.last_part(key)
+            taken = {ref for ref in refs if other != app and takes(stored.record, self._state(other), ref)}
+            for ref in sorted(taken & await self._names(other, stored.record.revision)) if taken else ():
+                found.setdefault(ref, []).append(other)
+        return found
+
+    async def _names(self, app: str, revision: int) -> frozenset[Ref]:
+        """The objects that a revision of an app wants; none where it was removed or does not decode, because
+        nobody can apply it then.
+        """
+        number, names = self._named.get(app, (0, frozenset[Ref]()))
+        if number == revision:
+            return names
+        store = AppStore(self._context.client, self._context.keys)
+        try:
+            async with self.reading:
+                entries = await store.entries(app, revision)
+        except (NotFound, RecordInvalid):
+            return frozenset()
+        names = frozenset(str(entry.ref) for entry in entries if not entry.left)
+        self._named[app] = revision, names
+        return names
+
+    def _state(self, app: str) -> DispatchState:
+        """How far an app is, as the farm's copy has it."""
+        stored = self._context.caches.work.get(self._context.keys.work(KIND, app))
+        return (stored.record.dispatch if stored is not None else None) or DispatchState()

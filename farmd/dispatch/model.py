@@ -60,6 +60,18 @@ def heirs(states: Mapping[str, DispatchState], app: str) -> Mapping[Ref, Sequenc
     return found
 
 
+def takes(app: App, state: DispatchState, ref: Ref) -> bool:
+    """Whether an app may take an object of another app's for its wanted revision, if that names it."""
+    over = app.deleting or app.revision == state.refused
+    return not over and (ALL in app.adopt or ref in app.adopt)
+
+
+def both(*found: Mapping[Ref, Sequence[str]]) -> Mapping[Ref, Sequence[str]]:
+    """The apps that want each object, without repetitions, in the order of these mappings."""
+    refs = {ref for each in found for ref, apps in each.items() if apps}
+    return {ref: list(dict.fromkeys(app for each in found for app in each.get(ref, ()))) for ref in refs}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationRevision:
     """One revision of an app, as KubeVela calls it."""
@@ -116,10 +128,11 @@ class Snapshot:
 
     ``wanted`` are the entries of the target (``plan.target``) without those that are only ``left``, which are
     ``left``. ``former`` are the entries of all revisions that may have left something, each as the newest one
-    has it. ``live`` has no object that does not exist. ``others``: objects that other apps wait for, with
-    those apps by name; ``*``: apps that wait for more of its objects than are known. ``behind``: of each app
-    that waits, the apps whose objects it waits for. ``frozen``: the evidence that freezes removals, unless
-    people changed the app since. ``tried``: why changes could not be made that were tried last.
+    has it. ``live`` has no object that does not exist. ``others``: objects that other apps wait for, or will
+    once a farm looks at their wanted revisions, with those apps by name; ``*``: apps that wait for more of
+    its objects than are known. ``behind``: of each app that waits, the apps whose objects it waits for.
+    ``frozen``: the evidence that freezes removals, unless people changed the app since. ``tried``: why
+    changes could not be made that were tried last.
     """
 
     name: str

@@ -5,15 +5,17 @@ It decides nothing. A revision never changes, so each is read once.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from farmd import kinds
 from farmd.dispatch.index import Index
-from farmd.dispatch.model import Live, Ref, Snapshot
-from farmd.dispatch.plan import revisions, target
+from farmd.dispatch.model import Live, Ref, Snapshot, both
+from farmd.dispatch.plan import falls_back, revisions, target
 from farmd.dispatch.ports import Objects
+from farmd.dispatch.sweep import leftovers
 from farmd.work.context import Context
 from store.apps import KIND, App, AppStore, DispatchState, Entry
 from store.entry import Stored
@@ -52,7 +54,7 @@ class Reader:
         before = {ref: each for number in sorted(former) for ref, each in entries[number].items()}
         concerned = {**before, **left, **wanted}
         steady = state.reached == state.effective == goal and state.swept == app.revision
-        return Snapshot(
+        shot = Snapshot(
             name=self._app,
             app=app,
             state=state,
@@ -66,6 +68,9 @@ class Reader:
             tried=tried,
             now=self._context.clock.now(),
         )
+        going = app.prune or app.deleting == "objects" or falls_back(app, state)
+        takers = await self._index.takers(leftovers(shot), self._app, going=going)
+        return dataclasses.replace(shot, others=both(shot.others, takers)) if takers else shot
 
     async def _entries(self, goal: int, former: set[int]) -> Mapping[int, Mapping[Ref, Entry]]:
         """The entries of these revisions; others are forgotten."""

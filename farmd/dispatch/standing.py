@@ -9,9 +9,10 @@ from farmd import overview
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Spells
 from farmd.dispatch.looking import look
-from farmd.dispatch.model import Live, Ref, Snapshot, heirs, owner_of
+from farmd.dispatch.model import Live, Ref, Snapshot, both, heirs, owner_of, takes
 from farmd.dispatch.plan import revisions
 from farmd.dispatch.ports import Outside
+from farmd.dispatch.sweep import leftovers
 from farmd.overview.members import why_unowned
 from farmd.overview.owners import holders
 from store import codec
@@ -231,7 +232,7 @@ async def snapshot(
     left = {str(entry.ref): entry for entry in entries if entry.left}
     asking = replace(call, part_of=owner_of(now.name))
     states = {other: state for other, state in (await _states(call)).items() if other != now.name}
-    return Snapshot(
+    shot = Snapshot(
         name=now.name,
         app=app,
         state=now.state,
@@ -243,6 +244,30 @@ async def snapshot(
         behind={other: state.behind for other, state in states.items()},
         now=call.clock.now(),
     )
+    return replace(shot, others=both(shot.others, await _takers(call, shot, states)))
+
+
+async def _takers(
+    call: Call, shot: Snapshot, states: Mapping[str, DispatchState]
+) -> Mapping[Ref, Sequence[str]]:
+    """The objects that leave the app and that the wanted revisions of other apps take over, as a farm sees
+    them.
+    """
+    if not (left := leftovers(shot)):
+        return {}
+    store, found = AppStore(call.client, call.keys), dict[Ref, list[str]]()
+    for other, stored in (await store.list())[0].items():
+        state = states.get(other, DispatchState())
+        taken = {ref for ref in left if other != shot.name and takes(stored.record, state, ref)}
+        if not taken:
+            continue
+        try:
+            named = await store.entries(other, stored.record.revision)
+        except (NotFound, RecordInvalid):
+            continue
+        for ref in sorted(taken & {str(entry.ref) for entry in named if not entry.left}):
+            found.setdefault(ref, []).append(other)
+    return found
 
 
 async def lives(

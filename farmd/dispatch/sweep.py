@@ -43,7 +43,7 @@ def sweep(shot: Snapshot, *, back: bool) -> Sweep:
         elif left is not None and left.release:
             found.acts.append(Act("release", entry.ref, entry, "a person released it"))
         elif ref in shot.others and (_goes(shot, ref, back=back) or left is not None):
-            found.acts.append(Act("hand", entry.ref, entry, "that app waits for it", shot.others[ref][0]))
+            found.acts.append(Act("hand", entry.ref, entry, "that app takes it over", shot.others[ref][0]))
         elif _goes(shot, ref, back=back):
             going.append(entry)
     if going and (why := _mass(shot, going, back)):
@@ -135,6 +135,11 @@ def _remove(shot: Snapshot, going: list[Entry], found: Sweep) -> None:
         else:
             why = "its app is deleted" if shot.app.deleting else "in no file any more"
             found.acts.append(Act("remove", entry.ref, entry, why))
+
+
+def leftovers(shot: Snapshot) -> set[Ref]:
+    """What bears the mark and is not wanted, before anybody asks which other app wants it."""
+    return {str(entry.ref) for entry in _leftovers(shot, {str(entry.ref) for entry in shot.wanted})}
 
 
 def unwanted(shot: Snapshot) -> Mapping[Ref, Live]:

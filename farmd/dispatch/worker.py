@@ -48,7 +48,7 @@ def _validity(session: Session) -> float:
 class AppWorker(NamedWorker[Snapshot, Plan]):
     """Keeps one app as people ask, while its claim lasts."""
 
-    __slots__ = ("_alarms", "_index", "_phases", "_places", "_reader", "_tried", "_writing")
+    __slots__ = ("_alarms", "_index", "_phases", "_places", "_reader", "_sure", "_tried", "_writing")
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         self._reader = Reader(context, index, name, self._places)
         self._alarms = report.Alarms(self.status.incidents, context.clock, context.farm)
         self._writing: Writing | None = None
+        self._sure = False
         self._tried: Mapping[Ref, str] = {}
 
     # -- the frame's hooks -----------------------------------------------------------------------
@@ -119,8 +120,13 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
     # -- writing ---------------------------------------------------------------------------------
     async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:
         """Carry out a plan; what cannot be changed now is looked at again soon."""
+        if plan.ends and not self._sure:
+            await self.reread()  # of what another app handed over before the deletion
+            self._sure = True
+            return Outcome("after", 0.0)
         if plan.ends:
             return await self.end()
+        self._sure = False
         state, outside = plan.note or snapshot.state, [act for act in plan.acts if not act.ref.own]
         what = (state.seq, state.effective, state.wave, plan.action, plan.acts) if outside else None
         if (rest := self.resting(what)) is not None:

@@ -1,7 +1,7 @@
 """Carries a plan of an app into the store: its note and the changes of records, each transaction fenced.
 
 What must never break: the note is written before the first change that rests on it, or with it; a repair is
-counted only once it is prepared or answered; an object is handed to an app only while that one waits for it;
+counted only once it is prepared or answered; an object is handed to an app only while that one wants it;
 and the farm's copies know of a change of records before the next plan (R23a).
 """
 
@@ -24,7 +24,7 @@ from store import codec, operations
 from store.apps import KIND, AppStore, DispatchState
 from store.entry import Stored
 from store.errors import InputInvalid
-from store.families import FAMILIES
+from store.families import APPS, FAMILIES
 from store.operations import Operation, Verb
 from store.transaction import Group, Result
 from store.work import Work
@@ -60,11 +60,16 @@ class Writing:
         self._item, self._index, self._shot, self._plan, self._work = item, index, shot, plan, work
         self._state = shot.state
         self._done = set[Ref]()
-        states, keys = item.context.caches.work, item.context.keys
-        waiting = {act.to: states.get(keys.work(KIND, act.to)) for act in plan.acts if act.to}
-        self._heirs = {
-            app: operations.check_index(state.key, state.index) for app, state in waiting.items() if state
-        }
+        self._heirs = {act.to: self._as_read(act.to) for act in plan.acts if act.to}
+
+    def _as_read(self, app: str) -> tuple[Operation, ...]:
+        """The checks that an app's record and its state are those that were read."""
+        caches, keys = self._item.context.caches, self._item.context.keys
+        read = (
+            caches.tree(APPS).get(keys.record(KIND, app)),
+            caches.work.get(keys.work(KIND, app)),
+        )
+        return tuple(operations.check_index(each.key, each.index) for each in read if each is not None)
 
     def done(self, refs: Iterable[Ref]) -> None:
         """These objects were changed, or the changes are prepared: what the state says of them holds."""
@@ -82,10 +87,11 @@ class Writing:
         they are ``repeated``: of these an earlier record tells.
         """
         context, shot, note = self._item.context, self._shot, self._next()
+        heirs = {check for act in outside for check in self._heirs.get(act.to, ())}
         if note == self._state:
             if outside:
                 account = [] if repeated else [self._told(outside)]
-                await self._item.writer.commit(*self._item.stands(), *account)
+                await self._item.writer.commit(*self._item.stands(), *heirs, *account)
             return
         record = replace(self._work.record if self._work is not None else Work(), dispatch=note)
         key = context.keys.work(KIND, shot.name)
@@ -94,7 +100,7 @@ class Writing:
         acts = [*(group.subject for group in groups), *outside]
         told = self._told(acts, report.noted(self._state, note))
         trimmed = await self._trimmed() if note.reached != self._state.reached else []
-        await self._item.writer.commit(*self._item.stands(), *beside, state, *trimmed, *changes, told)
+        await self._item.writer.commit(*self._item.stands(), *beside, *heirs, state, *trimmed, *changes, told)
         self._state, self._work = note, context.caches.work.get(key)
 
     def _next(self) -> DispatchState:
@@ -137,9 +143,9 @@ class Writing:
         item.writer.unsettled = False
 
     def _witnessed(self, group: Group[Act]) -> Group[Act]:
-        """A change; of a hand-over with the check that the app's state is the one in which it waits."""
-        heir = self._heirs.get(group.subject.to)
-        return group if heir is None else Group((*group.operations, heir), group.subject)
+        """A change; of a hand-over with the checks that the other app still wants the object."""
+        heir = self._heirs.get(group.subject.to, ())
+        return Group((*group.operations, *heir), group.subject) if heir else group
 
     async def _submit(self, groups: Sequence[Group[Act]], checks: Sequence[Operation]) -> None:
         results = await self._item.writer.submit(

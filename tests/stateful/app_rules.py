@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from farmd.dispatch.model import takes
 from farmd.kinds import bundled, family_of
 from store import apps
 from store.apps import KIND, TRACKERS, App, DispatchState, Entry, ResourceTracker
@@ -79,8 +80,10 @@ def _marked(look: Look, own: str, change: Change) -> Iterable[str]:
         old, new = had.get(part, ""), has.get(part, "")
         if old != new and old not in ("", own):
             yield f"{ref} {part} was taken from {old}"
-        if old != new and new not in ("", own) and ref not in _state(look, new.partition("/")[2]).waits:
-            yield f"{ref} {part} was handed to {new}, which does not wait for it"
+        heir = new.partition("/")[2]
+        wanted = ref in _state(look, heir).waits or _takes(look, heir, ref)
+        if old != new and new not in ("", own) and not wanted:
+            yield f"{ref} {part} was handed to {new}, which does not want it"
 
 
 def _owners(fields: dict[str, Any]) -> dict[str, str]:
@@ -104,6 +107,18 @@ def _collected(look: Look, app: App, state: DispatchState, name: str, change: Ch
         other = look.keys.last_part(key)
         if other != name and look.settled(key) and change.ref in _state(look, other).waits:
             yield f"{change.ref} was removed, and app {other} waits for it"
+    for key in look.under(KIND):
+        other = look.keys.last_part(key)
+        if other != name and look.settled(key) and _takes(look, other, change.ref):
+            yield f"{change.ref} was removed, and the revision of app {other} takes it over"
+
+
+def _takes(look: Look, name: str, ref: str) -> bool:
+    """Whether the wanted revision of an app takes an object of another app's over."""
+    app = look.at(App, look.keys.record(KIND, name))
+    return (
+        app is not None and takes(app, _state(look, name), ref) and ref in _wanted(look, name, app.revision)
+    )
 
 
 def _state(look: Look, name: str) -> DispatchState:

@@ -109,7 +109,7 @@ def beyond(by: Forger) -> None:
     [
         (unfenced, "without a fence"),
         (foreign, "was taken from apps/till"),
-        (given, "was handed to apps/till, which does not wait for it"),
+        (given, "was handed to apps/till, which does not want it"),
         (unmarked, "was removed without its mark"),
         (wanted, "was removed, and revision 1 wants it"),
         (rewritten, "which only people make, once"),
