@@ -1,7 +1,8 @@
 """Jobs: a set of slots (type, index) that each end well once, and how far a job has come.
 
 The record holds what people ask. What must outlive every pod stands in ``runs/<id>``, which the job's worker
-alone writes, in the transaction that rests on it; without such a record nothing has happened yet. Indexes are
+alone writes, in the transaction that rests on it. It is made with the job, so the job of one that is missing
+waits for a person. Jobs of earlier versions have none before their first start. Indexes are
 ranges (``store.indexes``), so that an array of 100,000 slots stays small.
 """
 
@@ -12,7 +13,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from store.errors import refuse
+from store.errors import RecordInvalid, refuse
 from store.keys import valid_name
 from store.mistakes import shown
 from store.status import ItemStatus
@@ -82,7 +83,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     never. ``clean``: which members go at its end. ``restart_scope``: whether a failure restarts its slot or
     the job. ``on_lost``: whether a member on a lost node is replaced (R21). ``gang_timeout``: seconds that a
     gang may hold its places before it gives all of them back. ``needs`` are features of farms (R11).
-    ``suspend`` takes its members away until it is resumed.
+    ``suspend`` takes its members away until it is resumed. ``recorded``: its run was made with it, so a run
+    that is missing or empty was lost, and must not be taken for one that has not begun.
     """
 
     id: str
@@ -106,6 +108,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     created: Time = 0.0
     part_of: str = ""
     open: list[str] = []
+    recorded: bool = False
 
     # What other owners of pods have, and a job has not.
     count: ClassVar[None] = None
@@ -149,7 +152,9 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``message`` say why it failed. ``started`` is its start or last resumption, ``finished`` its end, and
     ``failed_at`` the failure after which the job was restarted as a whole. ``gave_back`` is how often in a
     row a gang gave its places back, and ``not_before`` when it tries again. ``source`` is where a job in
-    Kubernetes is: its cluster's name, plural, namespace and name, with slashes between.
+    Kubernetes is: its cluster's name, plural, namespace and name, with slashes between. ``job`` is the id of
+    the job that it was made with, so that it is never empty; earlier versions did not write it. ``stopped``:
+    people stopped the job once, so processes of members that were removed may be left.
     """
 
     attempt: int = 0
@@ -166,6 +171,20 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     gave_back: int = 0
     not_before: Time = 0.0
     source: str = ""
+    job: str = ""
+    stopped: bool = False
+
+
+def known_run(job: Job, run: Run | None, key: str) -> Run:
+    """The run of a job, from the record at ``key``, if there is one.
+
+    Raises:
+        RecordInvalid: it was lost, so nobody knows what the job has done.
+    """
+    if job.recorded and run in (None, Run()):
+        found = "no record" if run is None else "an empty one"
+        raise RecordInvalid(f"{key}: found {found}, expected how far job {job.name!r} is", key=key)
+    return Run() if run is None else run
 
 
 class JobStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):

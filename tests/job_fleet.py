@@ -61,7 +61,7 @@ class JobFleet:
         return (await JOB.records(self.fleet.client, KEYS).find(name)).record
 
     async def state(self, job: Job) -> Run:
-        return await run_of(self.call, job.id)
+        return await run_of(self.call, job)
 
     async def status(self, job: Job) -> JobStatus | None:
         entry = await self.fleet.client.read(KEYS.status("jobs", job.id))

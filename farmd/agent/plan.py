@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from store.manifests import Restart
 
 RESEND_KILL = 1.0
+# Within that time a farm reads how an unwanted pod ended, also if it just took the owner over.
+TELL_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +23,8 @@ class Situation:
     ``running`` is the digest of the live process, empty if there is none. ``startable``: the wanted
     manifest is known and may run here. ``prepared``: all that its start needs is on the node; ``preparing``:
     that is under way, and after a failure tried again at ``prepare_at``. ``restart``: a restart was asked for
-    since the last start. ``done``: it ended, and its restart policy asks for no other start. ``hold``:
+    since the last start. ``done``: it ended, and its restart policy asks for no other start; ``told_at``:
+    when everybody knows of that end. ``hold``:
     nothing is started for now; ``held``: its ports are chosen (R29).
     ``stopping`` is the time of the stop signal, ``killed`` that of the last SIGKILL. ``isolated`` is the
     time without contact to the store; ``halting``: the agent was told to stop its workloads and end.
@@ -36,6 +39,7 @@ class Situation:
     prepare_at: float = -math.inf
     restart: bool = False
     done: bool = False
+    told_at: float = -math.inf
     hold: bool = False
     held: bool = False
     busy: bool = False
@@ -103,7 +107,8 @@ def decide(pod: Situation, now: float) -> Action:
     if now < pod.not_before:
         return Wait(pod.not_before)
     if not pod.wanted:
-        return Forget()
+        # Who removed it may not know yet that it ended by itself before that.
+        return Wait(pod.told_at) if pod.done and now < pod.told_at else Forget()
     if not pod.prepared:
         return _prepare(pod, now)
     if pod.hold:

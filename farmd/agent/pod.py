@@ -11,7 +11,7 @@ import msgspec
 
 from farmd.agent.health import Damper, Spell
 from farmd.agent.model import EXITS_KEPT, Identity, Record
-from farmd.agent.plan import Situation, backoff, ends_for_good, failures_after
+from farmd.agent.plan import TELL_SECONDS, Situation, backoff, ends_for_good, failures_after
 from farmd.agent.preparation import Preparation
 from store.manifests import Manifest, Restart
 from store.reality import Exit, Health, Phase, Reality, ending
@@ -23,9 +23,9 @@ class Pod:
 
     ``problem`` says why the agent cannot act on a newer intent (of ModifyIndex ``refused``), ``warning`` what
     people should know of a pod that runs all the same; ``not_before``,
-    ``stopping`` and ``killed`` are monotonic. ``stored``: the record is in the state directory. ``unsaved``
-    says why the pod's state is not on disk; empty if it is. ``doubt`` says why its runtime cannot tell now
-    what runs, so that the pod is left as it is.
+    ``stopping``, ``killed`` and ``told_at`` are monotonic. ``stored``: the record is in the state directory.
+    ``unsaved`` says why the pod's state is not on disk; empty if it is. ``doubt`` says why its runtime cannot
+    tell now what runs, so that the pod is left as it is.
     """
 
     record: Record
@@ -39,6 +39,7 @@ class Pod:
     busy: bool = False
     start_failed: bool = False
     not_before: float = 0.0
+    told_at: float = -math.inf
     stopping: float | None = None
     killed: float | None = None
     stored: bool = False
@@ -105,6 +106,7 @@ class Pod:
             prepare_at=preparation.not_before if preparation is not None else -math.inf,
             restart=self.record.restart_due,
             done=self._done(),
+            told_at=self.told_at,
             hold=self.record.hold,
             held=self.record.held,
             busy=self.busy,
@@ -165,7 +167,7 @@ class Pod:
     def _phase(self, now: float) -> Phase:
         if self.identity is not None:
             return "stopping" if self.stopping is not None else "running"
-        if self.record.wanted and self._done():
+        if self._done():
             return "done"
         if self.record.wanted and self.record.hold and self.record.held:
             return "held"
@@ -214,6 +216,7 @@ class Pod:
             reason=why if not asked else self.record.reason,
         )
         self.not_before = mono + pause
+        self.told_at = mono + TELL_SECONDS if done else -math.inf
         self.identity = self.manifest = self.stopping = self.killed = None
 
     def failed(self, reason: str, *, now: float, mono: float) -> None:

@@ -33,6 +33,10 @@ class Processes:
 
     def of(self, owner: str) -> list[Place]:
         """The places where processes of an owner run, or may run: on nodes that are not given up (R21)."""
+        return [place for place in self.known(owner) if not self._done(place)]
+
+    def known(self, owner: str) -> list[Place]:
+        """The same, with the places of processes that ended for good and whose agents still say how."""
         if owner not in self._followed:
             self._followed[owner] = {
                 self._keys.reality_parts(key)
@@ -50,6 +54,10 @@ class Processes:
         more = f" and {len(places) - NAMED_AT_MOST} more" if len(places) > NAMED_AT_MOST else ""
         return f"waiting until {len(places)} process{'es' * (len(places) > 1)} ended: {names}{more}"
 
+    def _done(self, place: Place) -> bool:
+        stored = self._caches.reality.get(self._keys.reality(*place))
+        return stored is not None and stored.record.phase == "done"
+
     def forget(self, owner: str) -> None:
         """Stop following an owner, because its worker ended."""
         self._followed.pop(owner, None)
@@ -66,6 +74,8 @@ class Processes:
             for owner, places in self._followed.items():
                 if stored is not None and stored.record.owner == owner:
                     places.add(place)
+                    if stored.record.phase == "done":
+                        self._wake({owner})
                 elif place in places:
                     places.discard(place)
                     self._wake({owner})

@@ -59,6 +59,7 @@ class Edits(Generic[S, T]):
         instead: what a person does who wants another one of the name, where there is no ``update``.
         columns: what a table tells of a record and its status in columns of its own, after the state.
         aged: whether a table tells how old a record is.
+        beside: the operations that make what a new record needs beside its name.
     """
 
     kind: str
@@ -73,6 +74,7 @@ class Edits(Generic[S, T]):
     instead: str = ""
     columns: Sequence[tuple[str, Callable[[T, Any], str]]] = ()
     aged: bool = False
+    beside: Callable[[Keys, T], Sequence[Operation]] = lambda *_: ()
 
     @property
     def words(self) -> KindOfWork:

@@ -46,12 +46,14 @@ class Noun(Edits[S, T]):
         existing, name_index = await records.named(spec.name)
         ensured = await bodies.ensured(call, spec, existing.record if existing is not None else None)
         built = self._built(spec, call.ids.new(), ensured)
-        wanted = changed(built, created=call.clock.now(), part_of=call.part_of, open=list(call.open))
+        made = {"created": call.clock.now(), "part_of": call.part_of, "open": list(call.open)}
+        wanted = changed(built, **made, recorded=True)
         if existing is not None:
             return await self._same(call, existing, wanted, spec)
         after = {**self.told(wanted), **({"disabled": True} if getattr(wanted, "disabled", False) else {})}
         change = self.change(wanted, "create", after=after, manifest=ensured.sha)
-        operations = (cluster, *ensured.writes, *records.create(wanted, name_index=name_index))
+        named = records.create(wanted, name_index=name_index)
+        operations = (cluster, *ensured.writes, *named, *self.beside(call.keys, wanted))
         return Mutation(change, operations, self.outlook(call, wanted, getattr(spec, "pod", None)))
 
     async def built(self, call: Call, spec: S, record_id: str, existing: T | None) -> T:

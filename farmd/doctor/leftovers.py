@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from farmd.doctor import repairs
 from farmd.doctor.model import Finding, Removal
 from farmd.doctor.survey import Survey
 from farmd.kinds import freed
@@ -17,6 +18,7 @@ from store import codec
 from store.entry import Entry
 from store.errors import RecordInvalid
 from store.families import JOBS, RUNS, decode, named, owns_pods
+from store.jobs import Job, Run, known_run
 from store.locks import Holder
 from store.services import KIND, Service
 
@@ -64,6 +66,17 @@ def _runs(survey: Survey) -> Iterator[Finding]:
         if OWN_ID.fullmatch(item) and record not in survey.trees[JOBS.name]:
             explanation = f"the job {item} does not exist"
             yield _finding(survey, "stale-run", entry, JOBS.name, item, explanation, record)
+    found = {entry.key: (entry, run) for entry, run in survey.decoded(RUNS.name, Run)}
+    for _, job in survey.decoded(JOBS.name, Job):
+        key = survey.keys.record(RUNS.name, job.id)
+        entry, kept = found.get(key, (survey.trees[RUNS.name].get(key, Entry(key, b"", 0)), None))
+        if not job.recorded or job.deleting or (kept is None and entry.modify_index):
+            continue  # one that does not decode is a finding of its own
+        try:
+            known_run(job, kept, survey.short(key))
+        except RecordInvalid as error:
+            fix, removal = repairs.run(survey, RUNS.name, entry)
+            yield Finding("run-lost", survey.short(key), error.message, fix, removal)
 
 
 def _managed(survey: Survey) -> Iterator[Finding]:

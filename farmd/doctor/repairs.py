@@ -15,7 +15,9 @@ from store.apps import App
 from store.containers import Volume
 from store.entry import Entry
 from store.failsafe import ILLEGIBLE
+from store.families import JOBS
 from store.intent import Intent
+from store.jobs import Job, Run
 from store.labels import POD_ID_LABEL
 from store.manifests import asked
 from store.nodes import Node, NodeVolume, Reserved
@@ -195,6 +197,16 @@ def _name(survey: Survey, family: str, entry: Entry) -> WayOut:
     return _restored(survey, family, entry, found[0], "restores it from the record that bears the name")
 
 
+def run(survey: Survey, family: str, entry: Entry) -> WayOut:
+    """The way out for the run of a job that does not tell how far the job is."""
+    what = "lets its job begin again: slots that ended well run again, and it has all its retries"
+    item = survey.keys.last_part(entry.key)
+    recorded = any(job.id == item and job.recorded for _, job in survey.decoded(JOBS.name, Job))
+    if not recorded:
+        return _removed(survey, family, entry, what)
+    return _restored(survey, family, entry, Run(job=item), what)
+
+
 def _by(what: str) -> Callable[[Survey, str, Entry], WayOut]:
     return lambda survey, family, entry: _removed(survey, family, entry, what)
 
@@ -207,7 +219,7 @@ _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
     "nodes": _node,
     "apps": _app,
     "trackers": _by("removes it: what only that revision of the app made bears its mark for ever"),
-    "runs": _by("removes it: its job begins anew, slots that ended well too, and has all its retries again"),
+    "runs": run,
     "history": _by("removes it: that end is told no more, nor can anybody go back to it"),
     "signatures": _by("removes it: sign the manifest again, else pods of that owner may be refused"),
     "agents": _by("removes it, and the agent announces itself again"),

@@ -13,7 +13,7 @@ from store.jobs import Job
 
 
 async def _verdict(call: Call, found: Found, spells: Spells) -> Verdict:  # noqa: ARG001 - a job has no spell
-    run = await run_of(call, found.stored.record.id)
+    run = await run_of(call, found.stored.record)
     if run.outcome == "succeeded":
         return Verdict("ready")
     return Verdict("failed" if run.outcome else "progressing", run.reason)
@@ -21,7 +21,7 @@ async def _verdict(call: Call, found: Found, spells: Spells) -> Verdict:  # noqa
 
 async def _document(call: Call, job: Job) -> dict[str, Any] | str:
     """A job as its file; one that is over would run again where the file is read."""
-    if outcome := (await run_of(call, job.id)).outcome:
+    if outcome := (await run_of(call, job)).outcome:
         return f"is over: {outcome}"
     return await as_file(call, job)
 

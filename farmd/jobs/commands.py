@@ -8,10 +8,10 @@ from farmd.commands.mutation import Call, Mutation
 from farmd.commands.noun import Noun
 from farmd.commands.specs import changed
 from farmd.jobs.spec import FILE, JobSpec
-from store import codec, manifests
+from store import codec, manifests, operations
 from store.errors import Conflict, RecordInvalid
 from store.families import RUNS
-from store.jobs import KIND, Job, JobStatus, Run
+from store.jobs import KIND, Job, JobStatus, Run, known_run
 
 MEND = "farmctl doctor tells how to mend it"
 
@@ -63,6 +63,9 @@ JOB: Noun[JobSpec, Job] = Noun(
         ("RESTARTS", lambda _, status: _number("restarts", status)),
     ),
     aged=True,
+    beside=lambda keys, job: [
+        operations.create(keys.record(RUNS.name, job.id), codec.encode(Run(job=job.id)))
+    ],
 )
 
 
@@ -98,7 +101,7 @@ async def _suspend(call: Call, target: str, verb: str, *, suspend: bool) -> Muta
     stored, held = await JOB.editable(call, target)
     name = stored.record.name
     try:
-        outcome = (await run_of(call, stored.record.id)).outcome
+        outcome = (await run_of(call, stored.record)).outcome
     except RecordInvalid as error:
         text = f"job {name!r}: nobody can tell how far it is, so farms leave it alone: {error.message}"
         raise Conflict(text, id=stored.record.id, hint=MEND) from error
@@ -108,11 +111,12 @@ async def _suspend(call: Call, target: str, verb: str, *, suspend: bool) -> Muta
     return await JOB.edit(call, stored, wanted, held, verb, destructive=suspend and wanted != stored.record)
 
 
-async def run_of(call: Call, item: str) -> Run:
-    """How far a job is; without a record nothing has happened yet.
+async def run_of(call: Call, job: Job) -> Run:
+    """How far a job is.
 
     Raises:
-        RecordInvalid: it does not decode.
+        RecordInvalid: the record of that does not decode, or was lost.
     """
-    entry = await call.client.read(call.keys.record(RUNS.name, item))
-    return Run() if entry is None else codec.decode(Run, entry.value, entry.key)
+    key = call.keys.record(RUNS.name, job.id)
+    entry = await call.client.read(key)
+    return known_run(job, None if entry is None else codec.decode(Run, entry.value, key), key)

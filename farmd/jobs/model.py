@@ -166,18 +166,20 @@ class Traits:
 
     ``attempt_in_name``: members of two attempts of a slot have different names, so the next one need not
     wait for the object of an ended one to vanish. ``cascade``: members vanish with the job by themselves.
-    ``holds``: members of a gang are created on hold and released together. ``batch``: how many ends of
-    members one change of the run may take in.
+    ``holds``: members of a gang are created on hold and released together. ``tells_removed``: of a member
+    that was removed it is still told whether it ended well before. ``batch``: how many ends of members one
+    change of the run may take in.
     """
 
     attempt_in_name: bool
     cascade: bool
     holds: bool
+    tells_removed: bool
     batch: int
 
 
-CONSUL = Traits(attempt_in_name=True, cascade=False, holds=True, batch=8)
-KUBERNETES = Traits(attempt_in_name=False, cascade=True, holds=False, batch=500)
+CONSUL = Traits(attempt_in_name=True, cascade=False, holds=True, tells_removed=True, batch=8)
+KUBERNETES = Traits(attempt_in_name=False, cascade=True, holds=False, tells_removed=False, batch=500)
 
 ServiceKey = Slot | None
 """A service of a job: that of a slot, or (None) the one that all members share."""

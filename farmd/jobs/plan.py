@@ -37,6 +37,8 @@ def decide(shot: Snapshot) -> Plan | Ask[Wanted]:
         return finished(shot)
     progress = Progress(shot.job, shot.run)
     progress.take_attempts(shot.members)
+    if shot.traits.tells_removed:
+        progress.take_left(shot.members)
     board = sort(shot, progress.run, progress.closed)
     if shot.job.suspend:
         return suspended(shot, progress, board)

@@ -77,6 +77,15 @@ class Progress:
             if ahead and exists(self.job, slot) and not is_closed(self.closed, slot):
                 self._try(slot, member.attempt, 0.0)
 
+    def take_left(self, members: Iterable[Member]) -> None:
+        """Take in the good ends of members that were removed before their agents told of them."""
+        for member in members:
+            slot = member.slot
+            well = member.leaving and member.phase == "succeeded"
+            current = well and member.attempt >= attempt_of(self._run, slot)
+            if current and exists(self.job, slot) and not is_closed(self.closed, slot):
+                self.done(member)
+
     def done(self, member: Member) -> None:
         """Its slot ended well."""
         self._close(member, "done")
@@ -109,7 +118,7 @@ class Progress:
     def suspend(self) -> None:
         """The time until it goes on does not count."""
         if self._run.started:
-            self._set(started=0.0)
+            self._set(started=0.0, stopped=True)
 
     def finish(
         self,

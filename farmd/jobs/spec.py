@@ -115,6 +115,7 @@ class JobFile(specs.File[JobSpec, Job]):
             success=msgspec.convert(msgspec.structs.asdict(spec.success), Success),
             rules=[msgspec.convert(msgspec.structs.asdict(each), Rule) for each in spec.rules],
             suspend=suspend,
+            recorded=existing is not None and existing.recorded,
             **fields,
         )
         return job if existing is None else specs.changed(existing, **msgspec.structs.asdict(job))

@@ -33,7 +33,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
 
     async def look() -> Sight:
         row = await overview.row(call.client, call.keys, JOB.records(call.client, call.keys), change.name)
-        return Sight(row, await run_of(call, row.record.id))
+        return Sight(row, await run_of(call, row.record))
 
     await over(call, change, look, timeout, report)
 

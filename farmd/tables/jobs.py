@@ -34,7 +34,7 @@ async def besides(call: Call, job: Job) -> tuple[list[tuple[str, str]], dict[str
 async def read(call: Call, job: Job) -> Run | str:
     """A job's run; or why it does not decode, with its key and the command that knows a way out."""
     try:
-        return await run_of(call, job.id)
+        return await run_of(call, job)
     except RecordInvalid as error:
         return f"{error.message}; {MEND}"
 

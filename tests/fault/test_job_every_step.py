@@ -51,8 +51,10 @@ async def test_r12_a_farm_that_falls_away_in_the_middle_of_a_job_changes_nothing
         created = await JOB.create(call, spec)
         await commit(call, created)
 
+        job = (await JOB.records(cluster.client, cluster.keys).find("bert")).record
+
         async def over() -> Run | None:
-            run = await run_of(call, created.change.id)
+            run = await run_of(call, job)
             return run if run.outcome else None
 
         async def ended() -> None:

@@ -21,7 +21,8 @@ from farmd.work.named import NamedKind
 from scheduler.model import FleetView
 from store.entry import Stored
 from store.errors import RecordInvalid
-from store.jobs import Job, Run
+from store.families import RUNS
+from store.jobs import Job, Run, known_run
 from store.manifests import Manifest
 from store.pods import Place
 
@@ -99,7 +100,8 @@ class Backend:
         """The job with its members.
 
         Raises:
-            RecordInvalid: its run does not decode, and nobody deletes it. NotFound: a manifest of it is gone.
+            RecordInvalid: its run does not decode or was lost, and nobody deletes it. NotFound: a manifest of
+                it is gone.
         """
         context, job = self._context, stored.record
         run = await self._run(job)
@@ -124,7 +126,9 @@ class Backend:
     async def _run(self, job: Job) -> Run:
         """How far a job is; of one that a person deletes it does not matter, and need not decode."""
         try:
-            return await self.run.read(self._context, self._item)
+            await self.run.read(self._context, self._item)
+            stored, key = self.run.stored, self._context.keys.record(RUNS.name, self._item)
+            return known_run(job, None if stored is None else stored.record, key)
         except RecordInvalid:
             if not job.deleting:
                 raise
@@ -153,11 +157,13 @@ class Backend:
     def _leaving(self, job: Job, run: Run, pods: Mapping[Place, PodState]) -> tuple[Member, ...]:
         """Processes that nodes still run of members that were removed: their slots wait for their ends.
 
-        Only a slot that was tried before, or a job that was stopped, can have such.
+        Only a slot that was tried before, or a job that was stopped, can have such. Earlier versions did not
+        note that a job was stopped.
         """
-        if not (run.slots or run.attempt or (self.run.stored is not None and not run.started)):
+        stopped = run.stopped or (not run.job and self.run.stored is not None and not run.started)
+        if not (run.slots or run.attempt or stopped):
             return ()
-        left = set(self._context.fleet.processes.of(self._item)) - pods.keys()
+        left = set(self._context.fleet.processes.known(self._item)) - pods.keys()
         return sight.leaving(job, {place: self._context.fleet.reality(place) for place in sorted(left)})
 
     async def answer(self, reading: Reading, wanted: Wanted) -> Reading:

@@ -52,12 +52,13 @@ def members(
 
 
 def leaving(job: Job, left: Mapping[Place, Glance | None]) -> tuple[Member, ...]:
-    """What nodes run, or may run, of members whose pods were removed."""
+    """What nodes run, or may run, of members whose pods were removed, and how others of these ended."""
     found = []
     for place, said in left.items():
         known = slot_of(job, place[1])
         if known is not None and said is not None:
-            over: Phase = "failed" if said.phase == "done" else "running"
+            well = said.phase == "done" and _ended(said.ended, 0.0)["phase"] == "succeeded"
+            over: Phase = "succeeded" if well else "failed" if said.phase == "done" else "running"
             ident = "/".join(place)
             found.append(Member(slot=known[0], attempt=known[1], id=ident, phase=over, leaving=True))
     return tuple(found)

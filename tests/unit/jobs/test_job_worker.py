@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from farmd.commands.mutation import Call, Mutation, commit
+from farmd.doctor import fixes
+from farmd.doctor.examine import examine
 from farmd.jobs import commands
 from farmd.jobs.commands import JOB
 from store import codec, manifests
@@ -379,6 +381,33 @@ async def test_a_job_whose_run_does_not_decode_is_told_as_it_was_with_the_way_ou
         for say_so in (commands.stop, commands.resume):
             with pytest.raises(Conflict, match=rf"nobody can tell how far it is.*{key}"):
                 await say_so(jobs.call, "bert")
+
+
+@pytest.mark.parametrize("value", [b"{}", None], ids=["emptied", "deleted"])
+async def test_a_job_whose_run_was_lost_runs_nothing_again_until_a_person_says_so(
+    value: bytes | None,
+) -> None:
+    async with job_fleet("n1") as jobs:
+        jobs.rule = lambda _: GOOD
+        job = await jobs.run()
+        await jobs.over(job)
+        key, ran = KEYS.record("runs", job.id), len(jobs.ran)
+        await jobs.fleet.crash("f0")
+        await (jobs.fleet.client.delete(key) if value is None else jobs.fleet.client.put(key, value))
+        await jobs.fleet.start("f1", kinds=("jobs", "nodes"))
+
+        async def blocked() -> bool:
+            status = await jobs.status(job)
+            return status is not None and status.state == "blocked" and key in status.reason
+
+        await jobs.until(blocked)
+        await jobs.clock.advance(60)
+        assert len(jobs.ran) == ran
+        report = await examine(jobs.fleet.client, KEYS, jobs.clock)
+        (lost,) = (each for each in report.findings if each.code == "run-lost")
+        for mutation in await fixes.mutations(jobs.call, [lost]):
+            await commit(jobs.call, mutation)
+        assert (await jobs.state(job)).done == {}, "it may begin anew now"
 
 
 async def test_a_job_whose_run_does_not_decode_goes_with_its_members_when_a_person_deletes_it() -> None:
