@@ -104,7 +104,9 @@ class SimulatedAgent:
                 await self._client.renew_session(self._session)
             except SessionGone:
                 self._session = await self._client.create_session(name=self.node, ttl=TTL)
-                value = codec.encode(Agent(node=self.node, version="test", features=["runtime.container"]))
+                value = codec.encode(
+                    Agent(node=self.node, version="test", features=["process", "runtime.container"])
+                )
                 while not await self._client.put(self._keys.agent(self.node), value, acquire=self._session):
                     await self._clock.sleep(1.0)
             await self._clock.sleep(RENEW_SECONDS)
