@@ -28,6 +28,7 @@ EXAMPLES = {
     "shard sentinel": KEYS.sentinel(families.shards(KEYS, "reality")[0]),
     "manifests": KEYS.manifest("0" * 64),
     "signatures": KEYS.signature("0" * 64, "0" * 16, "rcs/hello"),
+    "revocations": KEYS.revocation("0" * 64, "rcs/hello"),
     "names": KEYS.name("rcs", "hello"),
     "rcs": KEYS.record("rcs", "0a"),
     "daemonsets": KEYS.record("daemonsets", "0b"),
@@ -61,10 +62,10 @@ EXAMPLES = {
 }
 REPORTED = {"reality", "reality of another", "agents", "agents of another"}
 TOLD = {"intent", "intent of another", "node sentinel", "node sentinel of another", "pods", "reserved"}
-PEOPLES = {"nodes", "record of another", "manifests", "signatures", "failsafe", "audit"}
+PEOPLES = {"nodes", "record of another", "manifests", "signatures", "revocations", "failsafe", "audit"}
 OWNERS = {"rcs", "daemonsets", "services", "rollouts", "deployments", "jobs", "runs", "history", "names"}
 OWNERS |= {"apps", "trackers"}
-SIGNED_FOR = {"signatures", "names"}
+SIGNED_FOR = {"signatures", "revocations", "names"}
 MAY_WRITE = {
     "farm": {
         *TOLD,

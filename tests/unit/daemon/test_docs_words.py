@@ -37,13 +37,18 @@ def test_the_limits_of_each_field_are_stated(kind: type[msgspec.Struct]) -> None
     assert {field.name for field in msgspec.structs.fields(kind)} - words - UNLIMITED == set()
 
 
-def test_each_boundary_of_the_threat_model_names_tests_that_exist() -> None:
-    rows = (DOCS / "trust.md").read_text().partition("## Boundaries\n")[2].partition("\n## ")[0]
-    boundaries = [line for line in rows.splitlines() if line.startswith("| ")][1:]
-    for boundary in boundaries:
-        named = re.findall(r"`(tests/[\w/]+\.py)`", boundary)
-        assert named, boundary
-        assert [path for path in named if not (DOCS.parent / path).is_file()] == [], boundary
+@pytest.mark.parametrize("section", ["Stolen credentials", "Boundaries"])
+def test_each_sentence_of_the_threat_model_names_tests_that_exist(section: str) -> None:
+    text = (DOCS / "trust.md").read_text().partition(f"## {section}\n")[2].partition("\n## ")[0]
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "held by |" not in line]
+    assert rows
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", row)
+        assert named or row.endswith("| – |"), row
+        for path, test in named:
+            file = DOCS.parent / path
+            assert file.is_file(), row
+            assert not test or f"def {test}(" in file.read_text(), row
 
 
 def test_each_word_of_a_dry_run_is_explained() -> None:
