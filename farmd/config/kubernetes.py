@@ -21,6 +21,7 @@ def _known(value: list[str]) -> None:
 
 
 KNATIVE_NAMESPACE = "knative-serving"
+INIT_IMAGE = "alpine:3.10"
 
 
 class KubernetesSection(Section, frozen=True):
@@ -56,6 +57,13 @@ class KubernetesSection(Section, frozen=True):
         ),
     ] = ""
 
+    init_image: Annotated[
+        str,
+        key(
+            "Image, with `sh` and `nslookup`, in which a PyTorchJob's workers wait for their master's name;"
+            " empty: they do not wait."
+        ),
+    ] = INIT_IMAGE
     knative_namespace: Annotated[
         str,
         key("Namespace of Knative's controllers, where the settings of rollouts lie.", check=valid_name),

@@ -65,7 +65,9 @@ class JobSpec:
     this index of the types of ``success`` counts; None: all do. ``rules``: what follows a member's failure;
     the first that fits decides before ``restart`` does.
 
-    ``backoff_limit``: the job fails at that many counted retries (0: at the first); None: never.
+    ``spared``: types whose members may fail for good, unless their slots decide about success.
+    ``backoff_limit``: the job fails at that many counted retries (0: at the first), or, with
+    ``allows_limit``, at the one after; None: never.
     ``active_deadline``: seconds after ``Run.started`` when it fails; None: never. ``ttl``: seconds after
     ``Run.finished`` when it is deleted; None: never. ``clean``: the members that go once it is finished.
     ``restart_scope``: what a retry restarts. ``on_lost``: whether a member on a lost node is replaced at once
@@ -83,7 +85,9 @@ class JobSpec:
     success: Success = EVERY
     success_index: int | None = None
     rules: tuple[Rule, ...] = ()
+    spared: tuple[str, ...] = ()
     backoff_limit: int | None = 6
+    allows_limit: bool = False
     active_deadline: float | None = None
     ttl: float | None = None
     clean: Literal["none", "running", "all"] = "none"

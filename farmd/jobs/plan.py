@@ -19,7 +19,7 @@ from farmd.jobs.members import Board, ends, exists, retries, sort
 from farmd.jobs.model import ANYWHERE, Member, Plan, ReplicaType, Slot, Snapshot, Wanted, attempt_of
 from farmd.jobs.progress import LONGEST_RETRY_SECONDS, Progress
 from farmd.jobs.standing import standing, stuck, template_changed
-from farmd.jobs.verdict import remaining, verdict
+from farmd.jobs.verdict import remaining, spared, verdict
 from farmd.runtime.wake import earliest
 from farmd.work.model import Ask, Blocked, frozen
 from store.indexes import Indexes
@@ -66,7 +66,7 @@ def _take_ends(shot: Snapshot, progress: Progress, board: Board) -> float | None
             failed.append((member, fate))
         elif fate in ("retry", "replace"):
             progress.retry(member, shot.now, counted=fate == "retry")
-        elif shot.job.success.operator == "any" and fate == "fail":
+        elif fate == "fail" and spared(shot.job, member.slot):
             progress.give_up(member)
     if failed:
         counted = any(fate != "replace" for _, fate in failed)

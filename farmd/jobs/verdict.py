@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from farmd.jobs.members import Board, fate, retries
-from farmd.jobs.model import JobSpec, Member, ReplicaType, Snapshot
+from farmd.jobs.model import JobSpec, Member, ReplicaType, Slot, Snapshot
 from farmd.jobs.progress import Progress
 from store.indexes import Indexes
 from store.jobs import MASTERS, SERVERS
@@ -35,7 +35,9 @@ def verdict(shot: Snapshot, progress: Progress, board: Board) -> Verdict | None:
         return Verdict("succeeded")
     if (left := remaining(shot, progress)) is not None and left <= 0:
         return Verdict("failed", "DeadlineExceeded", f"active for {_seconds(job.active_deadline)}")
-    if job.success.operator == "all" and (lost := board.first(lambda member: fate(job, member) == "fail")):
+    if job.success.operator == "all" and (
+        lost := board.first(lambda member: fate(job, member) == "fail" and not spared(job, member.slot))
+    ):
         return Verdict("failed", "MemberFailed", f"{lost.slot} {told_end(lost)}")
     if job.success.operator == "any" and _hopeless(job, progress):
         return Verdict("failed", "MemberFailed", "no slot is left that could end well")
@@ -81,10 +83,22 @@ def _hopeless(job: JobSpec, progress: Progress) -> bool:
     return all(closed.get(name, Indexes()).count(indexes) == len(indexes) for name, indexes in wanted)
 
 
+def spared(job: JobSpec, slot: Slot) -> bool:
+    """Whether the job goes on without this slot once its member failed for good."""
+    if job.success.operator == "any":
+        return True
+    counts = any(kind.name == slot.type and slot.index in _counting(job, kind) for kind in judged(job))
+    return slot.type in job.spared and not counts
+
+
 def over_limit(job: JobSpec, retries: int) -> bool:
-    """Whether so many retries are too many: a limit of 3 ends at the third, 0 and 1 at the first."""
+    """Whether so many retries are too many: a limit of 3 ends at the third, 0 and 1 at the first; one that
+    allows so many ends at the fourth.
+    """
     if job.backoff_limit is None:
         return False
+    if job.allows_limit:
+        return retries > job.backoff_limit
     return retries > 0 if job.backoff_limit == 0 else retries >= job.backoff_limit
 
 

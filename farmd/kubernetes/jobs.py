@@ -17,7 +17,7 @@ import msgspec
 
 from farmd.jobs.controller import SHARED
 from farmd.jobs.model import ANYWHERE, KUBERNETES, Plan, ServiceKey, Slot, Snapshot, attempt_of
-from farmd.jobs.names import gen_general_name, job_key
+from farmd.jobs.names import gen_general_name, gen_labels, job_key
 from farmd.jobs.objects import OwnerReference, Pod, Service
 from farmd.jobs.ports import ApiFailed
 from farmd.jobs.resources import altered, bodies, resource
@@ -101,9 +101,19 @@ async def read(
 def status_after(reading: Reading, plan: Plan) -> ResourceStatus:
     """What the job's status becomes by a plan."""
     run = plan.run if plan.run is not None else reading.snapshot.run
-    return status_of(
-        reading.status, reading.job.metadata.name, run, plan.status, plan.blocked, reading.snapshot.now
-    )
+    name, now = reading.job.metadata.name, reading.snapshot.now
+    selectors = _selectors(reading) if reading.resource.training.elastic_policy is not None else {}
+    return status_of(reading.status, name, run, plan.status, plan.blocked, now, selectors)
+
+
+def _selectors(reading: Reading) -> dict[str, str]:
+    """The labels of each type's pods, as the scale subresource of the kind tells them to an autoscaler."""
+    controller, found = reading.unit.engine.controller, dict[str, str]()
+    for each in reading.resource.job.types:
+        labels = gen_labels(controller, reading.job.metadata.name)
+        labels |= {controller.get_replica_type_label_key(): each.name.lower()}
+        found[each.name] = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return found
 
 
 def outside(reading: Reading, plan: Plan) -> object:
@@ -227,7 +237,7 @@ def _untold(reading: Reading, plan: Plan) -> set[str]:
 
 async def _create_pod(reading: Reading, slot: Slot, attempt: int) -> None:
     unit = reading.unit
-    body = bodies.pod_body(unit.engine.controller, reading.resource, slot, attempt)
+    body = bodies.pod_body(unit.engine.controller, reading.resource, slot, attempt, unit.init_image)
     if unit.groups is not None and (other := mark(unit.groups.flavour, reading.resource, slot, body)):
         text = f"{slot} names the scheduler {other}, which knows no gangs"
         unit.engine.controls.recorder.event(reading.job, "Warning", "SettedPodTemplateSchedulerName", text)

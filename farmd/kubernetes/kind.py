@@ -49,6 +49,7 @@ class KubeJobs(KubernetesKind):
                 clock=context.clock,
                 rng=context.rng,
                 gang=flavours()[settings.gang] if settings.gang else None,
+                init_image=settings.init_image,
             )
             for plural, data in kinds().items()
             if plural in settings.jobs

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from farmd.config.kubernetes import KNATIVE_NAMESPACE, KubernetesSection
+from farmd.config.kubernetes import INIT_IMAGE, KNATIVE_NAMESPACE, KubernetesSection
 from farmd.kubernetes.access import access
 from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.transport import KubernetesTransport
@@ -18,7 +18,8 @@ from store.ports import Clock, Recorder, Rng
 class KubernetesSettings:
     """``name`` stands for the cluster and the ``namespaces`` (none: all); farms that share it share both.
     ``jobs`` are the kinds of jobs that farms run there, by plural, and ``gang`` is the flavour of the
-    scheduler that admits their members together; empty: none does. ``knative_namespace`` is where Knative's
+    scheduler that admits their members together; empty: none does. ``init_image`` is that of the containers
+    that wait for a master; empty: there are none. ``knative_namespace`` is where Knative's
     controllers run. The caller closes ``transport`` after
     the farm has ended. ``contact`` is the farm's, for all its kinds of work there.
     """
@@ -29,6 +30,7 @@ class KubernetesSettings:
     jobs: tuple[str, ...] = ("farmjobs",)
     gang: str = ""
     knative_namespace: str = KNATIVE_NAMESPACE
+    init_image: str = INIT_IMAGE
 
     contact: Contact = field(init=False)
 
@@ -55,4 +57,5 @@ async def opened(
             tuple(section.jobs),
             section.gang,
             section.knative_namespace,
+            section.init_image,
         )

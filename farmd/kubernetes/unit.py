@@ -104,8 +104,9 @@ class Unit:
         clock: Clock,
         rng: Rng,
         gang: Flavour | None = None,
+        init_image: str = "",
     ) -> None:
-        self.data, self.namespace = data, namespace
+        self.data, self.namespace, self.init_image = data, namespace, init_image
         self.resource = Resource(data.group, data.version, data.plural, data.kind)
         self.jobs: ObjectStore[JobObject] = ObjectStore()
         self.pods: ObjectStore[Pod] = ObjectStore()

@@ -27,11 +27,16 @@ def fields(**each: Schema) -> Schema:
     return {"type": "object", "properties": each}
 
 
-async def define(api: ApiServer, resource: Resource, spec: Schema = OPEN, status: Schema = OPEN) -> None:
-    """Have the API server serve a resource, if it does not yet."""
+async def define(
+    api: ApiServer, resource: Resource, spec: Schema = OPEN, status: Schema = OPEN, **scale: str
+) -> None:
+    """Have the API server serve a resource, if it does not yet; ``scale`` are paths of its scale
+    subresource.
+    """
     name = f"{resource.plural}.{resource.group}"
     schema = {"openAPIV3Schema": fields(spec=spec, status=status)}
     version = {"name": resource.version, "served": True, "storage": True, "schema": schema}
+    parts: dict[str, Any] = {"status": {}} | ({"scale": scale} if scale else {})
     approved = {"api-approved.kubernetes.io": "unapproved, for tests"}  # which groups below k8s.io need
     body = {
         "metadata": {"name": name, "annotations": approved},
@@ -39,7 +44,7 @@ async def define(api: ApiServer, resource: Resource, spec: Schema = OPEN, status
             "group": resource.group,
             "scope": "Namespaced",
             "names": {"kind": resource.kind, "plural": resource.plural},
-            "versions": [version | {"subresources": {"status": {}}}],
+            "versions": [version | {"subresources": parts}],
         },
     }
     known = api.ask("GET", CRDS.path())["items"]

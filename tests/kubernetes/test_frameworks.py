@@ -25,12 +25,19 @@ STATUS = fields(
         "type": "array",
         "items": fields(**CONDITION, lastUpdateTime=TIME, lastTransitionTime=TIME),
     },
-    replicaStatuses=several(fields(active=NUMBER, succeeded=NUMBER, failed=NUMBER)),
+    replicaStatuses=several(fields(active=NUMBER, succeeded=NUMBER, failed=NUMBER, selector=TEXT)),
     startTime=TIME,
     completionTime=TIME,
     lastReconcileTime=TIME,
 )
 """The status of the training operator's jobs: fields that it does not name are dropped."""
+
+WORKERS = ".status.replicaStatuses.Worker"
+SCALE = {
+    "specReplicasPath": ".spec.pytorchReplicaSpecs.Worker.replicas",
+    "statusReplicasPath": f"{WORKERS}.active",
+    "labelSelectorPath": f"{WORKERS}.selector",
+}
 
 CONTAINERS = {"tfReplicaSpecs": "tensorflow", "pytorchReplicaSpecs": "pytorch"}
 
@@ -69,7 +76,8 @@ async def opened(api, namespace, connect, consul_dev) -> AsyncIterator[Open]:
             async with cluster_on(consul_dev) as cluster:
                 jobs = Frameworks(api, namespace, cluster, consul_dev, connect)
                 jobs.resource, jobs.types = Resource("kubeflow.org", "v1", plural, kind), types
-                await define(api, jobs.resource, OPEN, STATUS)
+                scale = SCALE if plural == "pytorchjobs" else {}
+                await define(api, jobs.resource, OPEN, STATUS, **scale)
                 try:
                     await jobs.farm("first")
                     yield jobs
@@ -149,6 +157,47 @@ async def test_a_pytorchjob_s_members_know_their_master_who_decides(pytorchjobs:
     await pytorchjobs.until("nothing left", lambda: not pytorchjobs.pods())
     await pytorchjobs.until("no services", lambda: not pytorchjobs.listed(SERVICES))
     assert "claim" not in pytorchjobs.job("bert")["status"]
+
+
+async def test_an_elastic_job_grows_and_shrinks_while_it_runs(pytorchjobs: Frameworks) -> None:
+    elastic = {"minReplicas": 1, "maxReplicas": 4, "maxRestarts": 3}
+    pytorchjobs.create("echo", {"Worker": {"replicas": 2}}, elasticPolicy=elastic, nprocPerNode="2")
+    path = pytorchjobs.resource.path(pytorchjobs.namespace, "echo", "scale")
+
+    async def scaled(workers: int) -> dict[str, dict[str, Any]]:
+        names = {f"echo-worker-{index}" for index in range(workers)}
+        await pytorchjobs.until(f"{workers} workers", lambda: pytorchjobs.pods().keys() == names)
+        await pytorchjobs.run()
+        read = pytorchjobs.server.ask
+        await pytorchjobs.until("their count", lambda: read("GET", path)["status"]["replicas"] == workers)
+        return pytorchjobs.pods()
+
+    first = await scaled(2)
+    told = {"PET_RDZV_ENDPOINT": "echo-worker-0:23456", "PET_NNODES": "1:4", "PET_MAX_RESTARTS": "3"}
+    assert told.items() <= pytorchjobs.environment("echo-worker-1").items()
+    selector = pytorchjobs.server.ask("GET", path)["status"]["selector"]
+    chosen = pytorchjobs.server.ask("GET", f"{PODS.path(pytorchjobs.namespace)}?labelSelector={selector}")
+    assert {each["metadata"]["name"] for each in chosen["items"]} == first.keys()
+    for workers in (4, 1):
+        pytorchjobs.server.patch(path, {"spec": {"replicas": workers}})
+        pods = await scaled(workers)
+        for name in list(first)[: min(workers, 2)]:
+            assert pods[name]["metadata"]["uid"] == first[name]["metadata"]["uid"]
+    assert pytorchjobs.states("echo") == {"Created", "Running"}
+    pytorchjobs.play("echo-worker-0", SUCCEEDED)
+    await pytorchjobs.until("a job that succeeded", lambda: "Succeeded" in pytorchjobs.states("echo"))
+    assert pytorchjobs.job("echo")["status"]["replicaStatuses"]["Worker"].get("failed", 0) == 0
+
+
+async def test_a_field_that_cannot_be_obeyed_blocks_the_job_by_its_name(pytorchjobs: Frameworks) -> None:
+    pytorchjobs.create("echo", {"Worker": {"replicas": 1}}, nprocPerNode="many")
+    await pytorchjobs.until("a job that is blocked", lambda: "Blocked" in pytorchjobs.states("echo"))
+    conditions = pytorchjobs.job("echo")["status"]["conditions"]
+    (told,) = (each["message"] for each in conditions if each["type"] == "Blocked")
+    assert told.startswith("spec.nprocPerNode: found 'many', expected auto, cpu, gpu or")
+    change = {"spec": {"nprocPerNode": "auto"}}
+    pytorchjobs.server.patch(pytorchjobs.resource.path(pytorchjobs.namespace, "echo"), change)
+    await pytorchjobs.until("its pod", lambda: len(pytorchjobs.pods()) == 1)
 
 
 async def test_a_pytorchjob_s_master_that_fails_for_good_fails_the_job(pytorchjobs: Frameworks) -> None:

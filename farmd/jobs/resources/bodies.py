@@ -23,7 +23,13 @@ from farmd.jobs.names import (
 )
 from farmd.jobs.ports import ControllerInterface
 from farmd.jobs.resources.altered import digest
-from farmd.jobs.resources.cluster_env import containers, environment, gets_environment, is_master
+from farmd.jobs.resources.cluster_env import (
+    containers,
+    environment,
+    gets_environment,
+    greeting,
+    is_master,
+)
 from farmd.jobs.resources.resource import Resource
 
 # A pod of the policy exit-code is not started again in place: the controller looks at its code first.
@@ -35,8 +41,10 @@ _RESTARTS: Mapping[Restart, str] = {
 }
 
 
-def pod_body(controller: ControllerInterface, of: Resource, slot: Slot, attempt: int) -> dict[str, Any]:
-    """The pod of a slot's attempt."""
+def pod_body(
+    controller: ControllerInterface, of: Resource, slot: Slot, attempt: int, init_image: str = ""
+) -> dict[str, Any]:
+    """The pod of a slot's attempt; ``init_image``: see ``greeting``."""
     template = msgspec.json.decode(msgspec.json.encode(of.templates[slot.type]))  # a copy
     meta: Mapping[str, Any] = template.get("metadata") or {}
     labels = {**(meta.get("labels") or {}), **slot_labels(controller, of.metadata.name, slot)}
@@ -54,6 +62,11 @@ def pod_body(controller: ControllerInterface, of: Resource, slot: Slot, attempt:
     for container in spec.get("containers") or []:
         if gets_environment(of, container.get("name", "")):
             container["env"] = _with(container.get("env") or [], env)
+        if of.kind.port_name and container.get("name") == of.kind.container:
+            container["ports"] = _listening(of, container.get("ports") or [])
+    if init_image and (master := greeting(of, slot)):
+        waits = _greeter(of.kind.greets_master, init_image, master)
+        spec["initContainers"] = [*(spec.get("initContainers") or []), waits]
     annotations = {
         **(meta.get("annotations") or {}),
         ATTEMPT_ANNOTATION: str(attempt),
@@ -64,6 +77,28 @@ def pod_body(controller: ControllerInterface, of: Resource, slot: Slot, attempt:
         own["finalizers"] = finalizers
     own["ownerReferences"] = [msgspec.to_builtins(gen_owner_reference(controller, of))]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": spec}
+
+
+def _listening(of: Resource, ports: list[Any]) -> list[Any]:
+    """The ports of the container that does the work, with the kind's own where people name none."""
+    if any(each.get("name") == of.kind.port_name for each in ports):
+        return ports
+    return [*ports, {"name": of.kind.port_name, "containerPort": of.kind.port}]
+
+
+def _greeter(name: str, image: str, master: str) -> dict[str, Any]:
+    """An init container that waits, as long as it takes, until the master's name leads to its pod."""
+    command = f"until nslookup {master}; do echo waiting for {master}; sleep 2; done"
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", command],
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "10Mi"},
+            "limits": {"cpu": "100m", "memory": "20Mi"},
+        },
+    }
 
 
 def _with(own: list[Any], env: list[dict[str, str]]) -> list[Any]:

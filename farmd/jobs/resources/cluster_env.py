@@ -13,6 +13,7 @@ from typing import Any
 from farmd.jobs.model import ReplicaType, Slot
 from farmd.jobs.names import gen_general_name
 from farmd.jobs.resources.resource import Resource
+from farmd.jobs.resources.training import WORKER, rendezvous
 
 Env = dict[str, str]
 
@@ -99,13 +100,16 @@ def _tf(of: Resource, slot: Slot) -> Env:
     """``TF_CONFIG``; nothing for a job of one member, which is not distributed."""
     if of.job.size <= 1:
         return {}
-    cluster = {each.name.lower(): _hosts(of, each) for each in of.job.types if each.name != "Evaluator"}
-    config = {
-        "cluster": cluster,
-        "task": {"type": slot.type.lower(), "index": slot.index},
-        "environment": "cloud",
-    }
-    return {"TF_CONFIG": json.dumps(config)}
+    hosts = {each.name.lower(): _hosts(of, each) for each in of.job.types}
+    own = slot.type.lower()
+    task = {"type": own, "index": slot.index}
+    if not of.training.enable_dynamic_worker:
+        return {"TF_CONFIG": json.dumps({"cluster": hosts, "task": task, "environment": "cloud"})}
+    # A worker that comes later is unknown to the others, so each knows itself and the servers alone.
+    mine = hosts[own][slot.index]
+    servers = {"ps": [mine], "worker": hosts.get("ps", [])}.get(own, [])
+    sparse = {"worker": {str(slot.index): mine} if own == "worker" else {}, "ps": servers}
+    return {"TF_CONFIG": json.dumps({"cluster": sparse, "task": task})}
 
 
 def _hosts(of: Resource, kind: ReplicaType) -> list[str]:
@@ -115,13 +119,37 @@ def _hosts(of: Resource, kind: ReplicaType) -> list[str]:
 
 def _torch(of: Resource, slot: Slot) -> Env:
     """The variables of ``torch.distributed`` and of ``torchrun``, which reads ``PET_…``."""
-    env = {"PYTHONUNBUFFERED": "1"}
-    leader = first(of)
-    if leader.type not in of.kind.masters:
-        return env
-    number, size = str(rank(of, slot)), str(of.job.size)
-    name = gen_general_name(of.metadata.name, leader.type, "0")
-    where = {"MASTER_ADDR": name, "MASTER_PORT": str(port(of, leader.type))}
+    elastic = of.training.elastic_policy
+    env = {"PYTHONUNBUFFERED": "1", **_master(of, slot), "PET_NPROC_PER_NODE": of.training.processes}
+    if elastic is None:
+        return {**env, "PET_NNODES": str(of.job.size)}
+    workers = of.job.type(WORKER)
+    assert workers is not None
+    host = gen_general_name(of.metadata.name, WORKER, "0")
+    return {**env, **rendezvous(elastic, host, port(of, WORKER), workers.replicas)}
+
+
+def _master(of: Resource, slot: Slot) -> Env:
+    """Where the master is, and which rank the slot has; nothing where there is no master."""
+    if (leader := master(of)) is None:
+        return {}
+    number, size = str(rank(of, slot)), str(of.job.size * of.training.factor)
+    where = {"MASTER_ADDR": _name(of, leader), "MASTER_PORT": str(port(of, leader.type))}
     shared = {f"PET_{variable}": value for variable, value in where.items()}
-    run = {"WORLD_SIZE": size, "RANK": number, "PET_NNODES": size, "PET_NODE_RANK": number}
-    return {**env, **where, **shared, **run}
+    return {**where, **shared, "WORLD_SIZE": size, "RANK": number, "PET_NODE_RANK": number}
+
+
+def master(of: Resource) -> Slot | None:
+    """The master that leads; None: there is none."""
+    leader = first(of)
+    return leader if leader.type in of.kind.masters else None
+
+
+def greeting(of: Resource, slot: Slot) -> str:
+    """The name that a member waits for before it starts; empty: it waits for none."""
+    leader = master(of) if of.kind.greets_master else None
+    return "" if leader is None or slot.type in of.kind.masters else _name(of, leader)
+
+
+def _name(of: Resource, slot: Slot) -> str:
+    return gen_general_name(of.metadata.name, slot.type, str(slot.index))

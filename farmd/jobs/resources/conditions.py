@@ -35,11 +35,14 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
-    """The slots of one type: members that run, slots that ended well, and such that failed."""
+    """The slots of one type: members that run, slots that ended well, and such that failed. ``selector``: the
+    labels of its pods, by which an autoscaler counts them.
+    """
 
     active: int = 0
     succeeded: int = 0
     failed: int = 0
+    selector: str = ""
 
 
 class ResourceStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -117,9 +120,15 @@ def _turned_off(known: Condition, new: Condition, now: str) -> Condition:
 
 
 def status_of(
-    before: ResourceStatus, name: str, run: Run, standing: Standing, blocked: Blocked | None, now: float
+    before: ResourceStatus,
+    name: str,
+    run: Run,
+    standing: Standing,
+    blocked: Blocked | None,
+    now: float,
+    selectors: Mapping[str, str] | None = None,
 ) -> ResourceStatus:
-    """What a job's status becomes; ``name`` is the job's, for people."""
+    """What a job's status becomes; ``name`` is the job's, for people, and ``selectors`` are by type."""
     at = rfc3339(now)
     conditions = before.conditions
     for new in _conditions(before, name, standing, blocked):
@@ -127,7 +136,7 @@ def status_of(
     return msgspec.structs.replace(
         before,
         conditions=conditions,
-        replica_statuses=_replicas(before, standing),
+        replica_statuses=_replicas(before, standing, selectors or {}),
         start_time=_moment(run.started) or (before.start_time if run.outcome else None),
         completion_time=_moment(run.finished),
         restarts=run.restarts,
@@ -182,10 +191,12 @@ def _word(code: str) -> str:
     return "".join(part.capitalize() for part in code.split("_"))
 
 
-def _replicas(before: ResourceStatus, standing: Standing) -> dict[str, ReplicaStatus]:
+def _replicas(
+    before: ResourceStatus, standing: Standing, selectors: Mapping[str, str]
+) -> dict[str, ReplicaStatus]:
     """The counters; those of a finished job stay, but what still runs of a success counts as ended."""
     if not before.finished:
-        return {name: _counted(each) for name, each in standing.counts.items()}
+        return {name: _counted(each, selectors.get(name, "")) for name, each in standing.counts.items()}
     if not is_succeeded(before):
         return before.replica_statuses
     return {
@@ -194,8 +205,10 @@ def _replicas(before: ResourceStatus, standing: Standing) -> dict[str, ReplicaSt
     }
 
 
-def _counted(count: Count) -> ReplicaStatus:
-    return ReplicaStatus(active=count.running, succeeded=count.succeeded, failed=count.failed)
+def _counted(count: Count, selector: str) -> ReplicaStatus:
+    return ReplicaStatus(
+        active=count.running, succeeded=count.succeeded, failed=count.failed, selector=selector
+    )
 
 
 def _moment(at: float) -> str | None:

@@ -45,7 +45,9 @@ class DefaultSuccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class KindFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One kind. ``replica_specs``: the field of ``spec`` with its types; ``types``: those that it knows, in
-    the order of creation; none: any. ``container``: the one that does the work; empty: the first.
+    the order of creation; none: any. ``fields``: what of ``training.FIELDS`` it has. ``allows_limit``: see
+    ``JobSpec``. ``greets_master``: members that are no masters wait for its name in an init container of this
+    name. ``container``: the one that does the work; empty: the first.
     ``port_name`` and ``port``: where members listen, if a template does not say. ``closed``: it has no fields
     but those that farmd knows, so a file with others is refused. ``dated``: the API server drops ``claim``
     from a status, so that a claim changes ``lastReconcileTime`` in its place (R16).
@@ -58,6 +60,9 @@ class KindFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     replica_specs: str
     types: tuple[str, ...] = ()
     masters: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    allows_limit: bool = False
+    greets_master: str = ""
     container: str = ""
     port_name: str = ""
     port: int

@@ -15,8 +15,10 @@ import msgspec
 from farmd.jobs.model import JobSpec, ReplicaType, Restart
 from farmd.jobs.names import too_long
 from farmd.jobs.objects import ObjectMeta
+from farmd.jobs.resources import training
 from farmd.jobs.resources.kindfile import KindFile
 from farmd.jobs.resources.template import Template
+from farmd.jobs.resources.training import Training
 from store.errors import InputInvalid, refuse
 from store.jobs import MASTERS, MAX_ARRAY, MAX_REPLICAS, Action, Rule, Success
 from store.mistakes import first, shown
@@ -123,6 +125,7 @@ class Resource:
     job: JobSpec
     templates: Mapping[str, Mapping[str, Any]]
     scheduling: SchedulingPolicy
+    training: Training
     managed_by: str = ""
 
     @property
@@ -145,13 +148,17 @@ def read(kind: KindFile, raw: Mapping[str, Any], *, gangs: bool = False) -> Reso
     found = _read(dict[str, ReplicaSpec], _given(spec.get(kind.replica_specs) or {}), field)
     replicas = _types(kind, found, field)
     types = tuple(_type(kind, name, each) for name, each in replicas.items())
+    trains = _read(Training, _given(spec), "spec")
+    workers = sum(each.replicas for each in types if each.name == training.WORKER)
+    training.check(trains, _given(spec), kind.fields, kind.kind, workers)
     _check(kind, metadata.name, types, replicas, field, gangs=gangs)
     return Resource(
         kind=kind,
         metadata=metadata,
-        job=_job(kind, metadata, types, common, gangs=gangs),
+        job=_job(kind, metadata, types, common, trains, gangs=gangs),
         templates={name: each.template for name, each in replicas.items()},
         scheduling=common.run_policy.scheduling_policy or SchedulingPolicy(),
+        training=trains,
         managed_by=common.run_policy.managed_by,
     )
 
@@ -229,10 +236,19 @@ def _check(
 
 
 def _job(
-    kind: KindFile, metadata: ObjectMeta, types: tuple[ReplicaType, ...], common: Common, *, gangs: bool
+    kind: KindFile,
+    metadata: ObjectMeta,
+    types: tuple[ReplicaType, ...],
+    common: Common,
+    trains: Training,
+    *,
+    gangs: bool,
 ) -> JobSpec:
     policy, defaults = common.run_policy, kind.defaults
     success, index = _success(kind, types, common.success_policy)
+    if common.success_policy is None:
+        elastic = training.any_worker(trains, [each.name for each in types if each.replicas])
+        success = elastic or success
     limit = policy.backoff_limit
     return JobSpec(
         id=metadata.uid,
@@ -246,6 +262,8 @@ def _job(
             _rule(kind, types, number, each) for number, each in enumerate(common.failure_policy.rules)
         ),
         backoff_limit=defaults.backoff_limit if limit is None else limit,
+        allows_limit=kind.allows_limit,
+        spared=(training.WORKER,) if trains.enable_dynamic_worker else (),
         active_deadline=policy.active_deadline_seconds,
         ttl=policy.ttl_seconds_after_finished,
         clean=_CLEANS[policy.clean_pod_policy or defaults.clean],

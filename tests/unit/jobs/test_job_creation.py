@@ -48,7 +48,9 @@ class Slow(Recorder):
 async def create(api: Slow) -> None:
     """Create a hundred members."""
     found = resource.read(kinds()["farmjobs"], RAW)
-    unit: Any = SimpleNamespace(engine=controller(TestKind(), api), groups=None, pod_objects=None)
+    unit: Any = SimpleNamespace(
+        engine=controller(TestKind(), api), groups=None, pod_objects=None, init_image=""
+    )
     reading: Any = SimpleNamespace(
         unit=unit, job=found, resource=found, snapshot=Snapshot(job=found.job, traits=KUBERNETES)
     )

@@ -240,7 +240,7 @@ def test_a_farm_job_says_all_that_the_plan_knows() -> None:
         ("launcher", 1, 0),
         ("worker", 2, 1),
     ]
-    assert (found.backoff_limit, found.active_deadline, found.clean) == (6, 3600, "none")
+    assert (found.backoff_limit, found.active_deadline, found.clean) == (6, 3600, "running")
     assert (found.restart_scope, found.suspend, found.services) == ("job", True, "shared")
     assert found.success == Success(operator="any", types=["worker"])
     assert found.rules == (
