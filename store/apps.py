@@ -8,6 +8,7 @@ app may have made is named by one of its trackers.
 from __future__ import annotations
 
 import hashlib
+import lzma
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -31,6 +32,8 @@ API_VERSION = "farmd/v1"  # of farmd's own objects; every other one is Kubernete
 MAX_ENTRIES = 2000
 MAX_PACKED_BYTES = 256 * 1024
 MAX_BYTES = 32 * 1024 * 1024
+MAX_MEMORY = 64 * 1024 * 1024
+XZ = b"\xfd7zXZ"
 MAX_WAITS = 20
 MAX_ADOPTED = 100
 ALL = "*"
@@ -124,8 +127,8 @@ class App(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class ResourceTracker(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One revision of an app. ``of``: the revision whose documents it repeats; 0: none. ``digest`` is that of
-    the entries, which are ``packed``; ``at`` is in seconds since the epoch. One that was altered by hand does
-    not decode.
+    the entries, which are ``packed``, by zlib or, where that would be too large, by xz; ``at`` is in seconds
+    since the epoch. One that was altered by hand does not decode.
     """
 
     revision: Annotated[int, msgspec.Meta(ge=1)]
@@ -150,8 +153,10 @@ class ResourceTracker(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 
 def _unpacked(packed: bytes) -> bytes:
     try:
+        if packed.startswith(XZ):
+            return lzma.LZMADecompressor(lzma.FORMAT_XZ, MAX_MEMORY).decompress(packed, MAX_BYTES)
         return zlib.decompressobj().decompress(packed, MAX_BYTES)
-    except zlib.error as error:
+    except (zlib.error, lzma.LZMAError) as error:
         raise ValueError(f"packed: {error}, expected packed entries") from error
 
 
@@ -235,6 +240,8 @@ def tracker(revision: int, entries: Sequence[Entry], **told: Any) -> ResourceTra
     if len(body) > MAX_BYTES:
         raise TooLarge(f"app: found {len(body)} bytes, expected at most {MAX_BYTES}")
     packed = zlib.compress(body, 9)
+    if len(packed) > MAX_PACKED_BYTES:  # earlier versions do not read xz, and took no such app
+        packed = lzma.compress(body, lzma.FORMAT_XZ)
     if len(packed) > MAX_PACKED_BYTES:
         raise TooLarge(f"app: found {len(packed)} bytes when packed, expected at most {MAX_PACKED_BYTES}")
     digest = hashlib.sha256(body).hexdigest()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 else:  # libyaml's parser, many times faster, where PyYAML was built with it
     SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-MAX_BYTES = 1024 * 1024
-MAX_NODES = 100_000
+MAX_BYTES = 8 * 1024 * 1024
+MAX_NODES = 500_000
 MAX_DEPTH = 64
 MAX_DOCUMENTS = 1000
 MAX_DIGITS = 100

@@ -18,7 +18,7 @@ from farmd.jobs.objects import ObjectMeta
 from farmd.jobs.resources import training
 from farmd.jobs.resources.kindfile import KindFile
 from farmd.jobs.resources.template import Template
-from farmd.jobs.resources.training import Training
+from farmd.jobs.resources.training import ORDINARY, Training
 from store.errors import InputInvalid, refuse
 from store.jobs import MASTERS, MAX_ARRAY, MAX_REPLICAS, Action, Rule, Success
 from store.mistakes import first, shown
@@ -125,7 +125,7 @@ class Resource:
     job: JobSpec
     templates: Mapping[str, Mapping[str, Any]]
     scheduling: SchedulingPolicy
-    training: Training
+    training: Training = ORDINARY
     managed_by: str = ""
 
     @property

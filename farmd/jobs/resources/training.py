@@ -68,6 +68,7 @@ class Training(_Camel, frozen=True):
         return int(text) if text.isdecimal() else 1
 
 
+ORDINARY = Training()
 FIELDS = {"elasticPolicy", "nprocPerNode", "enableDynamicWorker"}
 
 

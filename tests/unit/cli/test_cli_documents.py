@@ -95,6 +95,13 @@ def test_what_is_no_good_yaml_is_one_line(text: str, named: str) -> None:
     assert named in refused(text)
 
 
+def test_the_installs_of_others_are_read_whole() -> None:
+    """The largest definition of Argo CD has 1.4 MB in one document, and 46,000 values."""
+    values = "".join(f"  field-{number}: {'x' * 20}\n" for number in range(60_000))
+    ((_, found),) = documents.parse(f"spec:\n{values}", "a.yaml")
+    assert len(found["spec"]) == 60_000
+
+
 @pytest.mark.parametrize(("opening", "times"), [("[", 65), ("[", 900), ("[", 5000), ("- ", 65), ("- ", 3000)])
 def test_too_many_levels_are_one_line(opening: str, times: int) -> None:
     """libyaml itself refuses a text of which one line opens 1,000 lists (in the wheels of PyYAML 6.0.4)."""
@@ -129,5 +136,7 @@ def test_honest_aliases_and_merges_work() -> None:
 
 
 def test_a_file_without_an_end_is_refused() -> None:
-    with pytest.raises(InputInvalid, match="/dev/zero: found more than 1048576 bytes, expected fewer"):
+    with pytest.raises(
+        InputInvalid, match=f"/dev/zero: found more than {documents.MAX_BYTES} bytes, expected fewer"
+    ):
         text_of("/dev/zero")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import pytest
 
@@ -65,7 +67,7 @@ def test_a_tracker_has_limits() -> None:
     many = [Entry(ref=TypedReference(kind="rc", name=f"r{n}")) for n in range(apps.MAX_ENTRIES + 1)]
     with pytest.raises(InputInvalid, match="2001 objects, expected at most 2000"):
         apps.tracker(1, many)
-    noise = "".join(f"{n * 7919 % 100_003:05}" for n in range(400_000))
+    noise = random.Random(1).randbytes(300_000).hex()
     with pytest.raises(TooLarge, match="expected at most 262144"):
         apps.tracker(1, [Entry(ref=RC, document={"text": noise})])
     blank = len(codec.encode([Entry(ref=RC, document={"text": ""})]))
@@ -74,6 +76,15 @@ def test_a_tracker_has_limits() -> None:
         TooLarge, match=f"found {apps.MAX_BYTES + 1} bytes, expected at most {apps.MAX_BYTES}"
     ):
         apps.tracker(1, [Entry(ref=RC, document={"text": alike})])
+
+
+def test_definitions_that_repeat_themselves_fit_where_the_older_packing_is_too_large() -> None:
+    part = random.Random(1).randbytes(120_000).hex()
+    written = [Entry(ref=RC, document={"first": part, "second": part})]
+    found = apps.tracker(1, written)
+    assert found.packed.startswith(apps.XZ)
+    assert list(apps.entries(codec.decode(apps.ResourceTracker, codec.encode(found), "k"), "k")) == written
+    assert not apps.tracker(1, ENTRIES).packed.startswith(apps.XZ)
 
 
 def test_trackers_sort_by_their_number_and_belong_to_their_app() -> None:
