@@ -98,7 +98,9 @@ class Fleet:
             await self.arrive(name)
 
     async def arrive(self, *names: str, **said: Any) -> None:
-        """Agents are there who say so of themselves."""
+        """Agents are there who say so of themselves; each runs processes."""
+        if features := said.get("features"):
+            said["features"] = ["process", *features]
         for name in names:
             await self.put(KEYS.agent(name), Agent(node=name, version="1", **said))
         await self.clock.settle()

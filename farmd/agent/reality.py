@@ -28,7 +28,7 @@ from store.transaction import Group, pack, submit
 log = structlog.get_logger()
 
 GATHER_SECONDS = 0.02
-LOOK_AGAIN = 120.0
+LOOK_AGAIN = 50.0
 BACKOFF_START = 0.25
 BACKOFF_LIMIT = 5.0
 

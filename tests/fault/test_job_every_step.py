@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from farmd.commands.mutation import Call, commit
 from farmd.jobs.commands import JOB, run_of
 from farmd.runtime.clock import SystemIds
-from store.features import JOBS
+from store.features import JOBS, PROCESS
 from store.intent import Intent
 from store.jobs import KIND, Run
 from store.pods import Place
@@ -44,7 +44,7 @@ async def test_r12_a_farm_that_falls_away_in_the_middle_of_a_job_changes_nothing
 ) -> None:
     async with world_on(consul_dev, nursery, (KIND,), tell) as world:
         cluster = world.cluster
-        await cluster.add_nodes({"n1": {}, "n2": {}}, JOBS)
+        await cluster.add_nodes({"n1": {}, "n2": {}}, PROCESS, JOBS)
         call = Call(cluster.client, cluster.keys, CLOCK, SystemIds(), "user/ada@test")
         spec = JOB.file.parse(document(worker={"replicas": 3, "restart": "exit-code"}), "bert.yaml")
         hold = world.hold(KIND, k, answer="answered" in fate)

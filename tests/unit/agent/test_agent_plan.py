@@ -134,3 +134,9 @@ def test_backoff_doubles_up_to_the_maximum(failures: int, seconds: float) -> Non
 @pytest.mark.parametrize(("before", "ran", "after"), [(0, 1, 1), (4, 59, 5), (4, 60, 1), (0, 3600, 1)])
 def test_a_long_run_wipes_the_slate(before: int, ran: float, after: int) -> None:
     assert failures_after(Restart(reset=60), before, ran) == after
+
+
+def test_r29_an_unwanted_pod_that_ended_by_itself_is_forgotten_only_once_its_end_was_told() -> None:
+    ended = Situation(wanted=False, sha="a", done=True, told_at=10.0)
+    assert decide(ended, 5.0) == Wait(10.0)
+    assert decide(ended, 10.0) == Forget()

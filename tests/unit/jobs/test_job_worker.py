@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from farmd.commands.mutation import Call, Mutation, commit
@@ -381,6 +382,38 @@ async def test_a_job_whose_run_does_not_decode_is_told_as_it_was_with_the_way_ou
         for say_so in (commands.stop, commands.resume):
             with pytest.raises(Conflict, match=rf"nobody can tell how far it is.*{key}"):
                 await say_so(jobs.call, "bert")
+
+
+async def test_a_member_that_ended_well_before_it_was_stopped_is_done_and_does_not_run_again() -> None:
+    async with job_fleet("n1") as jobs:
+        job = await jobs.run()
+
+        async def running() -> bool:
+            return len(jobs.ran) == 2
+
+        await jobs.until(running)
+        jobs.deaf = {"n1"}
+        await jobs.clock.advance(2)
+        before = await jobs.realities()
+        await commit(jobs.call, await commands.stop(jobs.call, "bert"))
+
+        async def removed() -> bool:
+            return await jobs.pods(job) == {}
+
+        await jobs.until(removed)
+        exits = [Exit(jobs.clock.now(), 0)]
+        said = msgspec.structs.replace(before["bert-worker-0~0"], phase="done", exits=exits)
+        await jobs.fleet.put(KEYS.reality("n1", "bert-worker-0~0"), said)
+
+        async def done() -> bool:
+            return (await jobs.state(job)).done == {"worker": "0"}
+
+        await jobs.until(done)
+        jobs.deaf, jobs.rule = set(), lambda _: GOOD
+        await jobs.clock.advance(2)
+        await commit(jobs.call, await commands.resume(jobs.call, "bert"))
+        assert (await jobs.over(job)).outcome == "succeeded"
+        assert jobs.runs(job) == ["worker/0~0", "worker/1~0", "worker/1~0"]
 
 
 @pytest.mark.parametrize("value", [b"{}", None], ids=["emptied", "deleted"])
