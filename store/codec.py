@@ -27,11 +27,13 @@ def encode(record: Any) -> bytes:
 
 
 def decode(kind: type[T], value: bytes, key: str) -> T:
-    """Decode one record.
+    """Decode one record. A type may say in ``LARGEST`` how many bytes its records have at most.
 
     Raises:
         RecordInvalid: naming the key, the field, what was found and what was expected.
     """
+    if (largest := getattr(kind, "LARGEST", 0)) and len(value) > largest:
+        raise RecordInvalid(f"{key}: found {len(value)} bytes, expected at most {largest}", key=key)
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)

@@ -7,7 +7,7 @@ People and the ``nodes`` kind of work write ``nodes/<node>``; the agent's sessio
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -118,6 +118,8 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     owners that each key may sign for here, by the key's id; None: it says nothing of that. ``closed``: why
     the agent starts no pod now.
     """
+
+    LARGEST: ClassVar[int] = 64 * 1024
 
     node: str
     version: str

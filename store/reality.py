@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -59,6 +59,9 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     last exit code is 0, else critical. ``old_user``: the user as whom an earlier version of the agent started
     it, where this version would run it as another one or not at all.
     """
+
+    LARGEST: ClassVar[int] = 64 * 1024
+    """What an agent writes is kept by Consul's servers and read by all farms, so it has a bound (R22)."""
 
     manifest: str
     owner: str = ""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
 from farmd.agent.link import Link
@@ -50,6 +51,17 @@ async def read(client: ConsulClient, keys: Keys, node: str) -> dict[str, tuple[R
             record = None
         found[instance] = (record, raw.modify_index)
     return found
+
+
+def bounded(instance: str, record: Reality) -> Reality:
+    """A record that farms take: one that a workload made too large loses its texts, and says so."""
+    if (size := len(codec.encode(record))) <= Reality.LARGEST:
+        return record
+    log.warning("reality.too_large", instance=instance, bytes=size, most=Reality.LARGEST)
+    note = f"reality: found {size} bytes, expected at most {Reality.LARGEST}: its texts are left out"
+    exits = [msgspec.structs.replace(end, message="") for end in record.exits]
+    health = msgspec.structs.replace(record.health, reason="")
+    return msgspec.structs.replace(record, exits=exits, health=health, reason=note, preparing="")
 
 
 @dataclass(eq=False)
@@ -142,7 +154,7 @@ class RealityWriter:
         groups: list[Group[tuple[str, Reality | None]]] = []
         for instance, record in wanted.items():
             before, index = written.get(instance, (None, 0))
-            if before != record:
+            if before != record and before != (record := bounded(instance, record)):
                 key = self.keys.reality(self.node, instance)
                 groups.append(Group((operations.cas(key, codec.encode(record), index),), (instance, record)))
         self._kept = not self.obeyed() and not wanted.keys() >= written.keys()

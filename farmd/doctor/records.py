@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from farmd.doctor.model import Finding
 from farmd.doctor.repairs import way_out
 from farmd.doctor.survey import Survey
@@ -11,10 +13,12 @@ from store.errors import RecordInvalid
 from store.intent import Intent
 from store.pods import Pod
 
+MOST_OF_NODE = 16 * 1024 * 1024
+
 
 def check(survey: Survey) -> list[Finding]:
     """Check every record of the families that this version knows."""
-    return [*_undecodable(survey), *_without_manifest(survey), *_corrupt_manifests(survey)]
+    return [*_undecodable(survey), *_large(survey), *_without_manifest(survey), *_corrupt_manifests(survey)]
 
 
 def _undecodable(survey: Survey) -> list[Finding]:
@@ -30,6 +34,23 @@ def _undecodable(survey: Survey) -> list[Finding]:
                     Finding("record-invalid", survey.short(entry.key), error.message, fix, removal)
                 )
     return findings
+
+
+def _large(survey: Survey) -> list[Finding]:
+    """Nodes with more reality than agents write: Consul's servers hold all of it in memory."""
+    sizes = Counter[str]()
+    for entry in survey.well_formed("reality"):
+        sizes[survey.keys.reality_parts(entry.key)[0]] += len(entry.value)
+    return [
+        Finding(
+            "reality-large",
+            f"agents/{node}",
+            f"its reality takes {size >> 20} MiB in Consul, expected at most {MOST_OF_NODE >> 20} MiB",
+            "find out who has its agent's token, and withdraw it; farmctl node forget removes the rest",
+        )
+        for node, size in sorted(sizes.items())
+        if size > MOST_OF_NODE
+    ]
 
 
 def _without_manifest(survey: Survey) -> list[Finding]:

@@ -14,7 +14,7 @@ from store.errors import InputInvalid
 _UNITS = {"": Fraction(1), "m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "n": Fraction(1, 10**9)}
 _UNITS |= {letter: Fraction(1000**power) for power, letter in enumerate("kMGTPE", 1)}
 _UNITS |= {f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGTPE", 1)}
-_QUANTITY = re.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)(?:([eE][+-]?[0-9]{{1,2}})|({'|'.join(_UNITS)}))")
+_QUANTITY = re.compile(rf"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([eE][+-]?[0-9]{{1,2}})|({'|'.join(_UNITS)}))")
 
 
 def quantity(text: str | int | float, field: str = "quantity") -> Fraction:

@@ -93,3 +93,11 @@ def test_the_label_on_the_template_opts_no_service_in() -> None:
     assert (
         found.explanation == f"label {ENABLED} on the template without the label {ENABLED}: no farm rolls it"
     )
+
+
+@pytest.mark.parametrize("text", ["1" * 300_000, "1m" * 150_000 + "x", "." * 300_000])
+def test_a_setting_of_any_length_is_read_at_once(text: str) -> None:
+    assert defeats.seconds(text) == 0.0
+    retention = {"scale-to-zero-pod-retention-period": text, "min-scale": text, "initial-scale": text}
+    assert list(defeats.of_cluster(retention, {}, DEADLINE)) == []
+    assert defeats.seconds("1h30m0.5s") == 5400.5

@@ -13,7 +13,9 @@ from store.mistakes import shown
 AUTOSCALER = "config-autoscaler"
 _SERVING, _SCALING = "serving.knative.dev/", "autoscaling.knative.dev/"
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "ns": 1e-9}
-_PART = r"(\d+\.?\d*|\.\d+)(h|ms|us|ns|m|s)"
+_PART = r"(\d+(?:\.\d*)?|\.\d+)(h|ms|us|ns|m|s)"
+_LONGEST = 64
+"""A duration is much shorter, and a text that people wrote may be a megabyte."""
 _SHIFTS = "Knative moves traffic by itself, before the pods of a stage are there"
 _MORE = "a new revision begins with so many pods, whatever its stage says"
 _LONG = "the last pod of a revision that shrinks stays longer than a stage may take"
@@ -30,7 +32,7 @@ class Defeat(NamedTuple):
 
 def seconds(text: str) -> float:
     """A duration as Knative writes it, such as ``1h30m``; 0 where it is none."""
-    if re.fullmatch(f"({_PART})+", text) is None:
+    if len(text) > _LONGEST or re.fullmatch(f"({_PART})+", text) is None:
         return 0.0
     return sum(float(count) * _UNITS[unit] for count, unit in re.findall(_PART, text))
 
@@ -76,4 +78,4 @@ def told(defeat: Defeat) -> str:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.strip().isdecimal() else 0
+    return int(text) if len(text) <= _LONGEST and text.strip().isdecimal() else 0

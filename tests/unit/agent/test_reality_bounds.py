@@ -1,0 +1,31 @@
+"""What an agent writes has a bound: it keeps to it itself, and whoever reads refuses more and names it."""
+
+from __future__ import annotations
+
+import pytest
+
+from farmd.agent.reality import bounded
+from store import codec
+from store.errors import RecordInvalid
+from store.nodes import Agent
+from store.reality import Exit, Health, Reality
+
+
+def test_a_reality_that_a_workload_made_too_large_loses_its_texts_and_says_so() -> None:
+    exits = [Exit(1.0, 1, message="\x01" * 3000) for _ in range(5)]
+    made = Reality(manifest="a" * 64, exits=exits, health=Health("critical", 2.0, "sick"), ports={"http": 80})
+    short = bounded("web", made)
+    assert len(codec.encode(made)) > Reality.LARGEST > len(codec.encode(short))
+    assert short.reason.startswith("reality: found 9")
+    assert [(end.code, end.message) for end in short.exits] == [(1, "")] * 5
+    assert (short.ports, short.health.state) == (made.ports, "critical")
+    small = Reality(manifest="a" * 64, reason="so")
+    assert bounded("web", small) is small
+
+
+@pytest.mark.parametrize("kind", [Reality, Agent])
+def test_a_larger_record_is_refused_by_its_name(kind: type[Reality] | type[Agent]) -> None:
+    value = b'{"manifest":"a","node":"n","version":"1","reason":"' + b"x" * kind.LARGEST + b'"}'
+    with pytest.raises(RecordInvalid, match=rf"^the/key: found {len(value)} bytes, expected at most"):
+        codec.decode(kind, value, "the/key")
+    assert codec.decode(kind, value.replace(b"x" * kind.LARGEST, b""), "the/key")
