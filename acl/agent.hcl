@@ -19,4 +19,7 @@ key "farmd/agents/@NODE@" { policy = "write" }
 key "farmd/intent/@NODE@/.present" { policy = "write" }
 key "farmd/nodes/@NODE@" { policy = "read" }
 
+# One-time keys for this node's logs: the agent deletes each before it answers.
+key_prefix "farmd/access/logs/@NODE@/" { policy = "write" }
+
 session "@CONSUL@" { policy = "write" }

@@ -10,5 +10,6 @@ key_prefix "farmd/intent/" { policy = "list" }
 key_prefix "farmd/reality/" { policy = "write" }
 key_prefix "farmd/agents/" { policy = "write" }
 key_prefix "farmd/nodes/" { policy = "read" }
+key_prefix "farmd/access/logs/" { policy = "write" }
 
 session_prefix "" { policy = "write" }

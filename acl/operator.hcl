@@ -33,6 +33,10 @@ key_prefix "farmd/pods/" { policy = "write" }
 key_prefix "farmd/intent/" { policy = "write" }
 key_prefix "farmd/reserved/" { policy = "write" }
 
+# Reading the logs of pods: each request is made with a one-time key, of which Consul holds a hash. Without this
+# rule nobody reads logs by this token.
+key_prefix "farmd/access/logs/" { policy = "write" }
+
 # What the doctor tells of Consul's agent and servers.
 agent_prefix "" { policy = "read" }
 operator = "read"

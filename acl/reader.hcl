@@ -3,6 +3,10 @@
 # This policy allows to read manifests, and so the environment variables of pods, and the documents of apps.
 key_prefix "farmd/" { policy = "list" }
 
+# Reading the logs of pods: each request is made with a one-time key, of which Consul holds a hash. Without this
+# rule nobody reads logs by this token.
+key_prefix "farmd/access/logs/" { policy = "write" }
+
 # The doctor compares the limits of the Consul agent that answers with what farmd needs.
 agent_prefix "" { policy = "read" }
 

@@ -122,7 +122,7 @@ def check_config(path: Path | None, show: bool, key: str | None) -> None:
     loaded = _loaded(path, {})
     from farmd.config import report as config_report
     from farmd.config.sources import ConfigInvalid
-    from farmd.process.checks import troubles
+    from farmd.process.checks import open_to_all, troubles
 
     try:
         lines = list(config_report.explained(loaded, key)) if key else []
@@ -132,6 +132,8 @@ def check_config(path: Path | None, show: bool, key: str | None) -> None:
         lines += config_report.printed(loaded)
     if lines:
         click.echo("\n".join(lines))
+    for line in open_to_all(loaded.config.web):
+        click.echo(f"farmd: warning: {line}", err=True)
     if found := troubles(loaded, os.environ):
         _refuse(found)
     if not lines:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from store import codec, revocations
+from store import access, codec, revocations
 from store.apps import App, AppStatus, ResourceTracker
 from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
 from store.deployments import DEPLOYMENT_LABEL, SERVICE_LABEL, Deployment, DeploymentStatus
@@ -162,6 +162,7 @@ FAMILIES: dict[str, Family[Any]] = {
         Family(name="progressive", claimed=True, outside=True, status=ItemStatus),
         Family(name="manifests"),
         Family(name="signatures", record=Signature, parts=4),
+        Family(name=access.FAMILY),
         Family(name="audit"),
         Family(name="meta"),
     )

@@ -14,6 +14,9 @@ from store.manifests import Manifest
 JOBS = "jobs.1"
 """The agent keeps R29: it obeys ``vars``, ``hold`` and ``peers`` in intents, and tells how pods ended."""
 
+ACCESS = "access.1"
+"""The agent wants a one-time key of who reads pods and logs without another credential (R36)."""
+
 SIGNATURES = "signatures."
 """What the agent asks of pods that nobody signed stands behind it (R32)."""
 ENFORCED = f"{SIGNATURES}enforce"

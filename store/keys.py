@@ -189,6 +189,14 @@ class Keys:
         _, node, instance = key[len(self.prefix) + 8 :].split("/")
         return node, instance
 
+    def accesses(self, purpose: str, node: str) -> str:
+        """The prefix of the one-time keys for one purpose at a node's agent."""
+        return f"{self.prefix}access/{purpose}/{node}/"
+
+    def access(self, purpose: str, node: str, ident: str) -> str:
+        """A one-time key, by its hash."""
+        return f"{self.accesses(purpose, node)}{ident}"
+
     # -- processes -----------------------------------------------------------------------------
     def agent(self, node: str) -> str:
         """Presence of a node's agent, held by its session."""

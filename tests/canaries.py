@@ -51,6 +51,8 @@ CONFIGURATION: dict[str, str] = {
     "store.token_file": FILE,
     **dict.fromkeys(("log.level", "log.format"), PLAIN),
     **dict.fromkeys(("web.bind", "web.farm_port", "web.agent_port", "web.advertise", "web.read"), PLAIN),
+    "web.metrics": PLAIN,
+    "alerts.page": PLAIN,
     **dict.fromkeys(("web.tls_cert", "web.client_ca", "web.port_file"), PLAIN),
     "web.tls_key": PEM,
     "web.tokens": FILE,

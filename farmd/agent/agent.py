@@ -95,6 +95,7 @@ class Agent:
         )
         able = [
             *(features.JOBS, features.ADDRESS),
+            *([features.ACCESS] if config.asks_for_keys else []),
             *([] if signing is None else [f"{features.SIGNATURES}{signing.policy}", features.BOUND]),
         ]
         admission = self._admission = (
@@ -227,6 +228,11 @@ class Agent:
         if self._admission is not None:
             await within(self._admission.revocations.heard.wait(), self._clock, HEARD_SECONDS)
         await self._supervisor.run()
+
+    @property
+    def cluster(self) -> str:
+        """The id of the cluster that this agent belongs to; empty: of none yet."""
+        return self._link.identity.cluster
 
     def lacks(self) -> str:
         """Why this agent does not hold the node's presence in the store; empty: it does."""

@@ -47,6 +47,8 @@ class AgentConfig:
     retry_unusable: float = 15.0
     stop_workloads_on_exit: bool = False
     users: Users = field(default_factory=Users)
+    asks_for_keys: bool = False
+    """Whether its HTTP wants a one-time key of who has no token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

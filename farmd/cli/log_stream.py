@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import ssl
 import sys
@@ -13,10 +14,11 @@ import click
 
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import Duration, Whole
+from farmd.commands import one_time
 from farmd.runtime.errors import AgentUnavailable
-from store import codec, presence
+from store import codec, features, presence
 from store.consul.http import reason
-from store.errors import InputInvalid, NotFound, RecordInvalid
+from store.errors import AccessDenied, InputInvalid, NotFound, RecordInvalid
 from store.nodes import NodeStore
 from store.reality import Reality
 
@@ -102,13 +104,25 @@ async def stream(
             f"node {node!r}: {why}, so its logs cannot be read from here",
             hint=f"they lie on the node itself; farmctl node describe {node} tells more",
         )
-    url = f"{presence.at_host(view.agent.address, view.record.address)}/v1/pods/{instance}/logs"
+    path = f"/v1/pods/{instance}/logs"
+    url = f"{presence.at_host(view.agent.address, view.record.address)}{path}"
     params = wanted.params()
+    headers, denied = {}, ""
+    if features.ACCESS in view.agent.features:  # an older agent answers everybody
+        try:
+            headers = await one_time.header(invocation.call, node, instance, path, params)
+        except AccessDenied as error:
+            denied = error.message
     unstarted = await _unstarted(invocation, node, instance)
     if wanted.follow and unstarted:
         invocation.say(f"{unstarted}; waiting for its output")
     try:
-        wrote = await _read(url, params, node, instance, prefix.encode(), write, invocation.tls())
+        wrote = await _read(url, params, headers, node, instance, prefix.encode(), write, invocation.tls())
+    except AgentUnavailable as error:
+        if not denied:
+            raise
+        hint = f"the one-time key for it could not be written ({denied}): acl/reader.hcl has the rule"
+        raise AgentUnavailable(error.message, hint=hint) from error
     except (aiohttp.ClientError, TimeoutError) as error:
         raise AgentUnavailable(
             f"node {node!r}: its agent does not answer at {view.agent.address}: {reason(error)}",
@@ -135,6 +149,7 @@ async def _unstarted(invocation: Invocation, node: str, instance: str) -> str:
 async def _read(
     url: str,
     params: dict[str, str],
+    headers: dict[str, str],
     node: str,
     instance: str,
     prefix: bytes,
@@ -145,11 +160,13 @@ async def _read(
     limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=None if "follow" in params else 30)
     async with (
         aiohttp.ClientSession(timeout=limits) as http,
-        http.get(url, params=params, ssl=tls) as response,
+        http.get(url, params=params, headers=headers, ssl=tls) as response,
     ):
         if response.status == 404:
             what = "no output of a previous start" if "previous" in params else "no logs"
             raise NotFound(f"pod {node}/{instance} has {what}", kind="pods", id=instance)
+        if response.status in (401, 403, 429):
+            raise AgentUnavailable(f"node {node!r}: its agent refused: {await _told(response)}")
         if response.status != 200:
             raise AgentUnavailable(f"node {node!r}: its agent answered {response.status} {response.reason}")
         if params.keys() & {"previous", "since", "timestamps"} and "Farmd-Log-Times" not in response.headers:
@@ -161,6 +178,14 @@ async def _read(
                 f"farmctl: pod {node}/{instance} was removed at {gone}; this is its last output", err=True
             )
         return await copy(response.content.iter_any(), prefix, write)
+
+
+async def _told(response: aiohttp.ClientResponse) -> str:
+    """What an agent says of a refusal."""
+    try:
+        return str(json.loads(await response.content.read(4096))["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{response.status} {response.reason}"
 
 
 async def copy(chunks: AsyncIterator[bytes], prefix: bytes, write: Callable[[bytes], None]) -> bool:

@@ -220,10 +220,13 @@ class WebSection(Section, frozen=True):
     read: Annotated[
         Literal["auto", "open", "token"],
         key(
-            "Whether reading the page and its API needs a token; auto: none on loopback, asked for by"
-            " such a name and by no proxy, where web.tokens is empty."
+            "Whether reading needs a credential; auto: an agent's pods and logs always do, the page and its"
+            " API not on loopback, asked for by such a name and by no proxy, where web.tokens is empty."
         ),
     ] = "auto"
+    metrics: Annotated[Literal["open", "token"], key("Whether `/metrics` needs a token of web.tokens.")] = (
+        "open"
+    )
 
 
 class AlertsSection(Section, frozen=True):

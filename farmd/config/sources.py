@@ -21,7 +21,8 @@ from store.mistakes import nearest
 from store.variables import of_workloads
 
 DEFAULT_PATH = Path("/etc/farmd/farmd.toml")
-CREDENTIAL = "consul-token"
+CREDENTIALS = ("farmd-token", "farmd-agent-token", "consul-token")
+"""What the units of a farm and of an agent call their tokens; the last one is of installations of old."""
 _FLAGS = {
     "log.level": "log-level",
     "store.address": "consul",
@@ -166,9 +167,13 @@ def _is_file(path: Path, mistakes: list[str]) -> bool:
 
 # -- the environment -------------------------------------------------------------------------------
 def _environment_layers(env: Mapping[str, str], mistakes: list[str]) -> Iterator[Layer]:
-    credential = Path(env.get("CREDENTIALS_DIRECTORY", "/nonexistent")) / CREDENTIAL
-    if _is_file(credential, mistakes):
-        yield Layer(f"credential {CREDENTIAL}", {"store": {"token_file": str(credential)}})
+    folder = Path(env.get("CREDENTIALS_DIRECTORY", "/nonexistent"))
+    unusable = list[str]()
+    for name in CREDENTIALS:
+        if _is_file(folder / name, unusable):
+            yield Layer(f"credential {name}", {"store": {"token_file": str(folder / name)}})
+            break
+    mistakes += unusable[:1]  # one folder, one mistake
     if env.get("CONSUL_HTTP_TOKEN_FILE"):
         file = {"token_file": env["CONSUL_HTTP_TOKEN_FILE"]}
         yield Layer("environment CONSUL_HTTP_TOKEN_FILE", {"store": file})

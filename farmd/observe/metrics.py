@@ -105,6 +105,12 @@ def table() -> tuple[Metric, ...]:
             role="both",
         ),
         Metric(
+            "farmd_token_denied",
+            "gauge",
+            "1 while the process's token may not do in Consul what its role needs.",
+            role="both",
+        ),
+        Metric(
             "farmd_sign_ins_refused_total",
             "counter",
             "Requests whose credential was refused: a token, or a one-time key.",

@@ -11,11 +11,14 @@ from pathlib import Path
 from aiohttp import web
 
 from farmd.agent import http as agent_http
+from farmd.agent.access import Door, OneTimeKeys, asks_for_keys
 from farmd.agent.agent import Agent
 from farmd.agent.model import AgentConfig, ContainerConfig, SigningConfig, SystemdConfig
 from farmd.agent.users import Users
 from farmd.process.services import Built, Dependencies
 from farmd.web import hosts
+from farmd.web.access import Access
+from farmd.web.refusals import Refusals
 
 
 def build_agent(dependencies: Dependencies) -> Built:
@@ -35,6 +38,7 @@ def build_agent(dependencies: Dependencies) -> Built:
             allow=tuple(section.allow),
             deny=tuple(section.deny_users),
         ),
+        asks_for_keys=asks_for_keys(dependencies.config.web),
     )
     container = ContainerConfig(
         engine=section.engine,
@@ -74,7 +78,17 @@ def build_agent(dependencies: Dependencies) -> Built:
 
 def _mount(app: web.Application, agent: Agent, dependencies: Dependencies) -> None:
     section = dependencies.config.web
-    app.middlewares.append(hosts.only(section.bind, section.advertise))
+    refusals = Refusals(dependencies.recorder, dependencies.clock)
+    keys = OneTimeKeys(
+        dependencies.client,
+        dependencies.keys,
+        agent.config.node,
+        lambda: agent.cluster,
+        dependencies.clock,
+        lambda peer, why: refusals.note("key", peer, why),
+    )
+    door = Door(section, Access(section, dependencies.clock, refusals).bearer, keys)
+    app.middlewares.extend([hosts.only(section.bind, section.advertise), door.admits])
     agent_http.add_routes(app, agent, dependencies.clock)
 
 

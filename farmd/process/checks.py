@@ -63,6 +63,16 @@ def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
     return [*_failing(checks), *_doubts(config.web)]
 
 
+def open_to_all(web: WebSection) -> Iterator[str]:
+    """What anybody in the network may read: one line for each choice that keeps no process from starting."""
+    from farmd.web.hosts import loopback  # aiohttp, which a health check does without
+
+    if web.read == "open" and not loopback(web.bind) and not web.client_ca:
+        without = "" if web.tls_cert else ", and without TLS"
+        expected = "token, or web.client_ca: everybody in the network reads the page, pods and their logs"
+        yield f"web.read: found open on {web.bind}{without}, expected {expected}"
+
+
 def _token_files(config: Config) -> Iterator[tuple[str, str]]:
     """The paths in all keys that name a file with a token, by key."""
     for name in config.__struct_fields__:

@@ -24,16 +24,19 @@ from farmd.config.sources import Loaded
 from farmd.observe import logging as logs
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
-from farmd.process import lifecycle
-from farmd.process.checks import consul_environment
+from farmd.process import lifecycle, permissions
+from farmd.process.checks import consul_environment, open_to_all
 from farmd.process.lifecycle import Life
 from farmd.process.memory import return_large_blocks
+from farmd.process.permissions import Permitted
 from farmd.process.sdnotify import Notifier
 from farmd.process.services import Built, Dependencies
 from farmd.process.start import START_SECONDS, collect_rarely, pause_collection
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 from farmd.web import tls
+from farmd.web.access import Access, for_metrics
 from farmd.web.app import Subject, build_app
+from farmd.web.refusals import Refusals
 from farmd.web.server import CannotListen, listening, serving
 from store.consul.connect import connect
 from store.errors import InputInvalid, Retry, StoreError
@@ -161,7 +164,14 @@ async def _serve(
         dependencies.progress.publish()
         built.publish()
 
-    app = build_app(Subject(registry, dependencies.progress, built.service.lacks, status, publish))
+    service = _permitted(role, built, dependencies)
+    app = build_app(Subject(registry, dependencies.progress, service.lacks, status, publish))
+    section = dependencies.config.web
+    if section.metrics == "token":
+        refusals = Refusals(dependencies.recorder, dependencies.clock)
+        app.middlewares.append(for_metrics(Access(section, dependencies.clock, refusals)))
+    for line in open_to_all(section):
+        log.warning("web.open_to_all", reason=line)
     built.mount(app)
     log.info(
         "process.started",
@@ -169,13 +179,23 @@ async def _serve(
         pid=os.getpid(),
         config=sorted(set(dependencies.life.loaded.origins)),
     )
-    section = dependencies.config.web
     async with (
         lifecycle.signals(dependencies.life),
         serving(app, sock, dependencies.recorder, section.port_file, encrypted),
     ):
         dependencies.life.notifier.ready(dependencies.life.waiting_for)
-        return await lifecycle.run(built.service, dependencies.life)
+        return await lifecycle.run(service, dependencies.life)
+
+
+def _permitted(role: Literal["farm", "agent"], built: Built, dependencies: Dependencies) -> Permitted:
+    """The service, which is not ready with a token that may not do its work."""
+    keys, client, clock = dependencies.keys, dependencies.client, dependencies.clock
+    if role == "farm":
+        needed, policy = permissions.of_farm(keys), "acl/farm.hcl"
+    else:
+        needed = permissions.of_agent(keys, dependencies.config.agent.node)
+        policy = "acl/agent.hcl"
+    return Permitted(built.service, client, needed, policy, clock, dependencies.recorder)
 
 
 def advertised(config: Config, sock: socket.socket) -> str:

@@ -25,7 +25,7 @@ from farmd.process.lifecycle import STARTING
 from farmd.process.services import Built, Dependencies
 from farmd.runtime.clock import cpu_seconds
 from farmd.services.board import Board
-from farmd.web import page, runbooks
+from farmd.web import hosts, page, runbooks
 from farmd.web import services as web_services
 from scheduler.protocol import Scheduler
 from scheduler.remote import RemoteScheduler
@@ -69,7 +69,10 @@ class FarmService:
         """Add the routes of runbooks, of services and of the page."""
         runbooks.add_routes(app)
         web_services.add_routes(app, lambda: self.board)
-        page.Door(lambda: self._farm, self._dependencies.config.web, lambda: self.board).add_routes(app)
+        section = self._dependencies.config.web
+        if section.read == "open":  # not also to a page of another site that turned its name to loopback
+            app.middlewares.append(hosts.only(section.bind, section.advertise))
+        page.Door(lambda: self._farm, section, lambda: self.board).add_routes(app)
 
     def status(self) -> Mapping[str, Any]:
         """The farm's name, and how many items of each kind it owns."""

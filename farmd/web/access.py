@@ -12,9 +12,11 @@ import os
 from collections.abc import Callable
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from farmd.config.sections import WebSection
 from farmd.web.hosts import loopback, named
+from farmd.web.refusals import Refusals
 from farmd.web.sessions import SECONDS, Sessions
 from farmd.web.tokens import Line, Person, Tokens, fits, read
 from store.credentials import CredentialFiles
@@ -34,8 +36,9 @@ class SignInNeeded(Exception):
 class Access:
     """Judges requests by the configuration and the file of tokens, which is read again when it changes."""
 
-    def __init__(self, section: WebSection, clock: Clock) -> None:
+    def __init__(self, section: WebSection, clock: Clock, refusals: Refusals) -> None:
         self._section = section
+        self._refusals = refusals
         self.sessions = Sessions(clock)
         self._key = os.urandom(32)
         path = section.tokens
@@ -74,16 +77,19 @@ class Access:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return None
-        return self.verified(token.strip()).person
+        return self.verified(token.strip(), request).person
 
-    def verified(self, token: str) -> Line:
-        """The line of a token.
+    def verified(self, token: str, request: web.Request) -> Line:
+        """The line of a token that a request brings.
 
         Raises:
             HTTPUnauthorized: it is nobody's.
         """
-        line = fits(self._tokens(), token)
+        tokens = self._tokens()
+        line = fits(tokens, token)
         if line is None:
+            name = token.partition(".")[0]  # never the token itself, which may be mistyped
+            self._refusals.note("token", request.remote, f"as {name}" if name in tokens else "unknown name")
             raise web.HTTPUnauthorized(text="the token fits nobody in the file of web.tokens")
         return line
 
@@ -133,7 +139,7 @@ class Access:
 
     def _tokens(self) -> Tokens:
         if self._read is None:
-            raise web.HTTPUnauthorized(text="this farm knows no tokens: web.tokens is not configured")
+            raise web.HTTPUnauthorized(text="no tokens are known here: web.tokens is not configured")
         try:
             return self._read()
         except CredentialInvalid as error:
@@ -152,6 +158,19 @@ class Access:
         if self._section.tokens or not loopback(self._section.bind):
             return False
         return loopback(named(request)) and not any(map(_of_proxy, request.headers))
+
+
+def for_metrics(access: Access) -> Middleware:
+    """Refuse requests for the metrics without a token."""
+
+    @web.middleware
+    async def asked(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path == "/metrics" and access.bearer(request) is None:
+            text = "metrics need a token here (web.metrics): Authorization: Bearer"
+            raise web.HTTPUnauthorized(text=text, headers={"WWW-Authenticate": "Bearer"})
+        return await handler(request)
+
+    return asked
 
 
 def cookie(request: web.Request) -> str:

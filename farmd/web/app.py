@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import structlog
@@ -126,6 +127,9 @@ async def _headers(_: web.Request, answer: web.StreamResponse) -> None:
     answer.headers["Server"] = "farmd"
 
 
+_KEPT = ("Allow", "WWW-Authenticate")
+
+
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer every error as one JSON object with a stable code; log an unknown error, never show it."""
@@ -134,10 +138,10 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        code = (error.reason or "error").lower().replace(" ", "_")
-        headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        code = HTTPStatus(error.status).phrase.lower().replace(" ", "_")
+        headers = {name: error.headers[name] for name in _KEPT if name in error.headers}
         body = {"error": {"code": code, "message": error.text or ""}}
-        return web.json_response(body, status=error.status, headers=headers)
+        return web.json_response(body, status=error.status, reason=error.reason, headers=headers)
     except Exception:  # the HTTP boundary
         log.exception("web.request_failed", method=request.method, path=request.path)
         body = {"error": {"code": "internal", "message": "see the log of this process"}}

@@ -25,7 +25,7 @@ async def sign_in(visit: Visit) -> web.StreamResponse:
     said = await visit.form()
     token, following = said.get("token", "").strip(), said.get("next", "/")
     try:
-        line = visit.site.access.verified(token)
+        line = visit.site.access.verified(token, visit.request)
     except web.HTTPUnauthorized as error:
         return _form(visit, following, error.text or "", status=401)
     answer = _to(following)

@@ -18,6 +18,7 @@ from farmd.web.farms import FarmList
 from farmd.web.items import NamedList
 from farmd.web.lists import ItemList, Source
 from farmd.web.pod_bell import PodBell
+from farmd.web.refusals import Refusals
 from farmd.web.remembered import Remembered
 from farmd.web.services_list import ServiceList
 from store.families import NODES
@@ -64,7 +65,7 @@ class Site:
         self.farm = farm
         self.board = board
         self.farms_seen, self.agents_seen = Remembered(), Remembered()
-        self.access = Access(section, farm.clock)
+        self.access = Access(section, farm.clock, Refusals(farm.recorder, farm.clock))
         self.by_family: dict[str, ItemList] = {}
         for kind in KINDS.values():
             if kind.asked:

@@ -56,7 +56,7 @@ class Visit:
             HTTPBadRequest: the body is no form.
         """
         if self.request.content_type != FORM:
-            raise web.HTTPUnsupportedMediaType(text=f"Content-Type: expected {FORM}")
+            raise web.HTTPUnsupportedMediaType(text=f"body: expected a form ({FORM})")
         try:
             return {name: str(value) for name, value in (await self.request.post()).items()}
         except (LookupError, ValueError) as error:  # an unknown charset, other bytes

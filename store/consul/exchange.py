@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from store.consul import errors
 from store.consul.errors import Op
-from store.errors import OutcomeUnknown, StoreError, UnexpectedAnswer
+from store.errors import AccessDenied, OutcomeUnknown, StoreError, UnexpectedAnswer
 from store.ports import Clock, Recorder, Request, Response, Transport
 
 # Without a leader Consul answers a read with 500 after 7 s: a shorter limit would hide that reason.
@@ -55,13 +55,15 @@ class Exchange:
         start, code = self._clock.mono(), "cancelled"
         try:
             response = await self._answered(op, self._with_token(request), timeout)
+            failure = errors.problem(op, response, request.path.partition(_KV)[2])
             code = str(response.status) if response.status in STATUSES else "other"
+            if isinstance(failure, AccessDenied):  # of a transaction by 409, as a check that failed
+                code = "403"
         except StoreError as error:
             code = error.code
             raise
         finally:
             self._record(op, code, start)
-        failure = errors.problem(op, response, request.path.partition(_KV)[2])
         if failure is None:
             return response
         try:

@@ -223,8 +223,14 @@ def test_an_agent_with_the_token_of_another_node_writes_nothing_and_says_what_it
     refused = agent.wait_for("agent.not_present")
     assert refused["code"] == "access_denied"
     assert refused["error"] == f"get {KEYS.sentinel(KEYS.intents('node-2'))}: 403 Permission denied"
-    code, said = get(where + "/ready")
-    assert (code, json.loads(said)["reason"]) == (503, f"waiting for Consul: {refused['error']}")
+    keys = f"{KEYS.agent('node-2')}, {KEYS.realities('node-2')}"
+    lacks = f"Consul's token: may not write {keys}; acl/agent.hcl has the rules"
+
+    def said() -> bool:
+        code, body = get(where + "/ready")
+        return (code, json.loads(body)["reason"]) == (503, lacks)
+
+    eventually("what the token lacks", said)
     assert term(agent) == 0
     assert world(guarded) == before
 

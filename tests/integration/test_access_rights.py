@@ -29,6 +29,9 @@ EXAMPLES = {
     "manifests": KEYS.manifest("0" * 64),
     "signatures": KEYS.signature("0" * 64, "0" * 16, "rcs/hello"),
     "revocations": KEYS.revocation("0" * 64, "rcs/hello"),
+    "access": KEYS.access("logs", MINE, "0" * 64),
+    "access of another": KEYS.access("logs", OTHER, "0" * 64),
+    "another purpose": KEYS.access("exec", MINE, "0" * 64),
     "names": KEYS.name("rcs", "hello"),
     "rcs": KEYS.record("rcs", "0a"),
     "daemonsets": KEYS.record("daemonsets", "0b"),
@@ -66,6 +69,7 @@ PEOPLES = {"nodes", "record of another", "manifests", "signatures", "revocations
 OWNERS = {"rcs", "daemonsets", "services", "rollouts", "deployments", "jobs", "runs", "history", "names"}
 OWNERS |= {"apps", "trackers"}
 SIGNED_FOR = {"signatures", "revocations", "names"}
+LOGS = {"access", "access of another"}
 MAY_WRITE = {
     "farm": {
         *TOLD,
@@ -74,21 +78,24 @@ MAY_WRITE = {
         *OWNERS,
         *("status", "agents", "agents of another"),
     },
-    f"agent-{MINE}": {"reality", "agents", "node sentinel"},
-    "agents": REPORTED | {"shard sentinel"},
+    f"agent-{MINE}": {"reality", "agents", "node sentinel", "access"},
+    "agents": REPORTED | LOGS | {"shard sentinel"},
     "operator": {
+        *LOGS,
         *TOLD,
         *PEOPLES,
         *OWNERS,
         *("tree sentinel", "locks", "mutation locks", "work", "status"),
     },
-    "reader": set[str](),
+    "reader": LOGS,
 }
 MAY_READ = {
     "farm": set(EXAMPLES),
     f"agent-{MINE}": {"cluster", "manifests", "intent", "node sentinel", "reality", "agents", "nodes"}
+    | {"access"}
     | SIGNED_FOR,
     "agents": REPORTED
+    | LOGS
     | {"cluster", "manifests", "nodes", "record of another", "shard sentinel", *SIGNED_FOR}
     | {"intent", "intent of another", "node sentinel", "node sentinel of another"},
     "operator": set(EXAMPLES),

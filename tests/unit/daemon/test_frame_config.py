@@ -78,9 +78,10 @@ def test_consul_is_addressed_as_every_consul_tool_does(tmp_path, env, flags, exp
     assert load(main, env, flags).config.store.address == expected
 
 
-def test_a_credential_of_systemd_is_the_token_file(tmp_path):
-    token = written(tmp_path, "secret", "consul-token")
-    assert load(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)}).config.store.token_file == str(token)
+def test_a_credential_of_systemd_is_the_token_file_and_the_role_s_own_goes_first(tmp_path):
+    for name in ("consul-token", "farmd-agent-token"):
+        token = written(tmp_path, "secret", name)
+        assert load(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)}).config.store.token_file == str(token)
 
 
 @pytest.mark.parametrize(

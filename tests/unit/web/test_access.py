@@ -15,7 +15,9 @@ from farmd.config.sections import WebSection
 from farmd.web import hosts, sessions, tokens
 from farmd.web.access import COOKIE, SECURE_COOKIE, Access, SignInNeeded, same_origin
 from farmd.web.app import errors_as_json
+from farmd.web.refusals import Refusals
 from farmd.web.tokens import Person
+from tests.recorders import CountingRecorder
 from tests.still_clock import StillClock
 from tests.web_servers import serving_app
 
@@ -30,7 +32,11 @@ class Rig:
         self.path = folder / "tokens"
         self.write(self.line)
         self.clock = StillClock()
-        self.access = Access(WebSection(**{"tokens": str(self.path), **section}), self.clock)
+        self.access = Access(
+            WebSection(**{"tokens": str(self.path), **section}),
+            self.clock,
+            Refusals(CountingRecorder(), self.clock),
+        )
 
     def write(self, text: str) -> None:
         part = self.path.with_name("part")
@@ -54,7 +60,7 @@ class Rig:
 
     async def enter(self, request: web.Request) -> web.Response:
         answer = web.Response()
-        line = self.access.verified(self.token)
+        line = self.access.verified(self.token, request)
         self.access.open_session(request, answer, line, secure="secure" in request.query)
         return answer
 

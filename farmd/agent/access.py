@@ -1,0 +1,196 @@
+"""Who may read pods and logs from a node's agent: by a certificate, a token, or a one-time key (R36).
+
+A one-time key is deleted in Consul by its index before a byte is answered, and an unknown outcome refuses. So
+one key is one request, whoever else overheard it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from farmd.config.sections import WebSection
+from store import access, codec, operations
+from store.access import OneTime
+from store.consul.client import ConsulClient
+from store.entry import Entry
+from store.errors import NotFound, OutcomeUnknown, RecordInvalid, StoreError, TransactionRejected
+from store.keys import Keys
+from store.ports import Clock
+
+log = structlog.get_logger()
+
+GUARDED = "/v1/pods"
+TOLERANCE_SECONDS = 60.0
+"""By how much the clocks of this node and of who made a key may differ."""
+BURNT_SECONDS, MOST_BURNT = 300.0, 10_000
+BAD_SECONDS, MOST_BAD, MOST_PEERS = 60.0, 20, 1000
+NEEDED = "needs a one-time key, which this client does not send: use a farmctl as new as the agent"
+HELP = (
+    "a credential is needed: farmctl pod logs brings a one-time key; others send Authorization: Bearer with a"
+    " token of web.tokens"
+)
+
+
+def asks_for_keys(section: WebSection) -> bool:
+    """Whether pods and logs need a credential; where ``client_ca`` is set, TLS has asked for one already."""
+    return section.read != "open" and not section.client_ca
+
+
+class Door:
+    """Admits requests for pods and their logs; ``bearer`` tells whose token a request has, or refuses it."""
+
+    def __init__(
+        self, section: WebSection, bearer: Callable[[web.Request], object | None], keys: OneTimeKeys
+    ) -> None:
+        self._section = section
+        self._bearer = bearer
+        self._keys = keys
+
+    @web.middleware
+    async def admits(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse a request for pods that has no credential."""
+        guarded = request.path == GUARDED or request.path.startswith(f"{GUARDED}/")
+        if guarded and asks_for_keys(self._section):
+            if (key := request.headers.get(access.HEADER)) is not None:
+                await self._keys.use(key, request)
+            elif self._bearer(request) is None:
+                raise web.HTTPUnauthorized(reason=NEEDED, text=HELP, headers={"WWW-Authenticate": "Bearer"})
+        return await handler(request)
+
+
+class OneTimeKeys:
+    """The keys that people and farms write below this node."""
+
+    def __init__(
+        self,
+        client: ConsulClient,
+        keys: Keys,
+        node: str,
+        cluster: Callable[[], str],
+        clock: Clock,
+        refused: Callable[[str, str], None],
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._node = node
+        self._cluster = cluster
+        self._clock = clock
+        self._tell_refused = refused
+        self._burnt: OrderedDict[str, float] = OrderedDict()
+        self._bad: OrderedDict[str, list[float]] = OrderedDict()
+        self._swept = clock.mono()
+
+    async def use(self, key: str, request: web.Request) -> None:
+        """Use a key up for a request that it was made for.
+
+        Raises:
+            HTTPForbidden: it is not for that, or was used. HTTPTooManyRequests: its sender tried too many.
+            HTTPServiceUnavailable: Consul cannot tell.
+        """
+        peer = request.remote or ""
+        if self._guesses(peer):
+            raise web.HTTPTooManyRequests(text=f"{MOST_BAD} keys of {peer} were refused within a minute")
+        try:
+            record = await self._burn(key, request)
+        except web.HTTPForbidden as error:
+            self._tell_refused(peer, error.text or "")
+            self._note_bad(peer)
+            raise
+        except StoreError as error:
+            raise web.HTTPServiceUnavailable(
+                text=f"the key cannot be looked up: {error.message}; a token of web.tokens needs no Consul"
+            ) from error
+        log.info(
+            "access.granted", by=record.by, reason=record.reason, instance=record.instance, path=request.path
+        )
+        await self._sweep()
+
+    async def _burn(self, key: str, request: web.Request) -> OneTime:
+        if not access.possible(key):
+            raise _refused("no such key")
+        ident = access.ident(key)
+        self._forget_burnt()
+        if ident in self._burnt:
+            raise _refused("the key was used")
+        if len(self._burnt) >= MOST_BURNT:
+            raise web.HTTPServiceUnavailable(text="too many keys were used within five minutes")
+        entry = await self._client.read(self._keys.access(access.LOGS, self._node, ident), mode="consistent")
+        if entry is None:
+            raise _refused("no such key, or it was used")
+        record = self._judged(entry, request)
+        self._burnt[ident] = self._clock.mono()
+        try:
+            # The check comes first, because the deletion of a missing key would succeed.
+            await self._client.transaction(
+                [
+                    operations.check_index(entry.key, entry.modify_index),
+                    operations.delete_cas(entry.key, entry.modify_index),
+                ]
+            )
+        except (TransactionRejected, NotFound) as error:
+            raise _refused("the key was used") from error
+        except OutcomeUnknown as error:
+            raise _refused("Consul did not say whether the key was unused: ask again") from error
+        return record
+
+    def _judged(self, entry: Entry, request: web.Request) -> OneTime:
+        try:
+            record = codec.decode(OneTime, entry.value, entry.key)
+        except RecordInvalid as error:
+            raise _refused(error.message) from error
+        if record.cluster != self._cluster():
+            raise _refused("the key is of another cluster")
+        wanted = access.asked(request.method, request.path, request.query.items())
+        if record.request != wanted or request.match_info.get("instance") != record.instance:
+            raise _refused("the key is for another request")
+        now = self._clock.now()
+        if late := max(0.0, now - record.expires - TOLERANCE_SECONDS):
+            raise _refused(f"the key ended {late + TOLERANCE_SECONDS:.0f} s ago by this node's clock")
+        if early := max(0.0, record.issued - now - TOLERANCE_SECONDS):
+            raise _refused(f"the key begins in {early + TOLERANCE_SECONDS:.0f} s by this node's clock")
+        return record
+
+    # -- what is remembered ---------------------------------------------------------------------
+    def _forget_burnt(self) -> None:
+        end = self._clock.mono() - BURNT_SECONDS
+        while self._burnt and next(iter(self._burnt.values())) < end:
+            self._burnt.popitem(last=False)
+
+    def _guesses(self, peer: str) -> bool:
+        """Whether a peer sent too many bad keys within the last minute."""
+        end = self._clock.mono() - BAD_SECONDS
+        return len([at for at in self._bad.get(peer, ()) if at > end]) >= MOST_BAD
+
+    def _note_bad(self, peer: str) -> None:
+        self._bad[peer] = [*self._bad.pop(peer, []), self._clock.mono()][-MOST_BAD:]
+        while len(self._bad) > MOST_PEERS:
+            self._bad.popitem(last=False)
+
+    async def _sweep(self) -> None:
+        """Delete keys that nobody used in time; a node without requests for logs has none."""
+        if self._clock.mono() < self._swept + BAD_SECONDS:
+            return
+        self._swept = self._clock.mono()
+        try:
+            page = await self._client.list(self._keys.accesses(access.LOGS, self._node))
+            for raw in page.items:
+                if self._ended(raw.key, raw.decoded()):
+                    await self._client.transaction([operations.delete_cas(raw.key, raw.modify_index)])
+        except (StoreError, ValueError) as error:
+            log.info("access.not_swept", error=str(error))
+
+    def _ended(self, key: str, value: bytes) -> bool:
+        try:
+            record = codec.decode(OneTime, value, key)
+        except RecordInvalid:
+            return True
+        return record.expires + BURNT_SECONDS < self._clock.now()
+
+
+def _refused(why: str) -> web.HTTPForbidden:
+    return web.HTTPForbidden(text=f"{access.HEADER}: {why}")

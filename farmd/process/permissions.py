@@ -1,0 +1,101 @@
+"""Tells whether this process's token may do in Consul what its role needs.
+
+A farm with an agent's token reads and renews its session as if all were well, and each of its changes is
+refused. So the process asks Consul by itself, without changing anything: to check in a transaction that a key
+is absent needs the right to write the key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from farmd.process.lifecycle import Service
+from farmd.runtime import tasks
+from store import operations
+from store.consul.client import ConsulClient
+from store.errors import AccessDenied, StoreError, TransactionRejected
+from store.keys import Keys
+from store.ports import Clock, Recorder
+
+log = structlog.get_logger()
+
+METRIC = "farmd_token_denied"
+DENIED_SECONDS, GOOD_SECONDS = 5.0, 600.0
+SHOWN = 3
+NOTHING = "nothing"
+"""The last part of keys that nobody writes."""
+_OF_FARMS = ("farms", "locks", "pods", "intent", "reserved", "work", "status", "failsafe", "audit", "names")
+
+
+def of_farm(keys: Keys) -> list[str]:
+    """Keys that a farm must be able to write."""
+    return [f"{keys.tree(family)}{NOTHING}" for family in _OF_FARMS]
+
+
+def of_agent(keys: Keys, node: str) -> list[str]:
+    """Keys that the agent of a node must be able to write."""
+    return [keys.agent(node), keys.reality(node, NOTHING)]
+
+
+class Permitted:
+    """A service that is not ready while its token may not do what it needs."""
+
+    def __init__(
+        self,
+        service: Service,
+        client: ConsulClient,
+        needed: Sequence[str],
+        policy: str,
+        clock: Clock,
+        recorder: Recorder,
+    ) -> None:
+        self._service = service
+        self._client = client
+        self._needed = needed
+        self._policy = policy
+        self._clock = clock
+        self._recorder = recorder
+        self._denied = ""
+
+    def lacks(self) -> str:
+        """What the token lacks, or else what the service waits for."""
+        return self._denied or self._service.lacks()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run the service, and ask for its rights meanwhile."""
+        asking = asyncio.create_task(self._ask(), name="permissions")
+        try:
+            await self._service.run(stop)
+        finally:
+            await tasks.end(asking)
+
+    async def _ask(self) -> None:
+        while True:
+            found = await self._missing()
+            if found is not None and found != self._denied:
+                self._denied = found
+                if found:
+                    log.error("token.denied", reason=found)
+                else:
+                    log.info("token.permitted")
+            self._recorder.set(METRIC, 1 if self._denied else 0)
+            await self._clock.sleep(DENIED_SECONDS if self._denied or found is None else GOOD_SECONDS)
+
+    async def _missing(self) -> str | None:
+        """What the token may not do; None: Consul does not tell now."""
+        try:
+            await self._client.transaction([operations.check_not_exists(key) for key in self._needed])
+        except AccessDenied as error:
+            denied = error.fields.get("keys", ())
+            more = f" and {len(denied) - SHOWN} more" if len(denied) > SHOWN else ""
+            keys = ", ".join(key.removesuffix(NOTHING) for key in denied[:SHOWN]) + more
+            what = f"may not write {keys}" if denied else error.message
+            return f"Consul's token: {what}; {self._policy} has the rules"
+        except TransactionRejected:
+            return ""  # a key is there: the token was allowed to ask
+        except StoreError:
+            return None
+        return ""

@@ -1,0 +1,64 @@
+"""One-time keys for the HTTP of a node's agent: whoever may write one in Consul may make one request.
+
+A key is random, and the store holds only its hash, below its purpose and its node. The record names the one
+request that the key is for, and who made it and why.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from store.times import Time
+
+FAMILY = "access"
+LOGS = "logs"
+HEADER = "Farmd-Key"
+LIFE_SECONDS = 30.0
+_KEY = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The only request that a key is for; ``query`` are its parameters, sorted."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+
+
+class OneTime(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the store holds of a key. Times are seconds since the epoch, by the clock of who made it."""
+
+    cluster: str
+    instance: str
+    request: Asked
+    issued: Time
+    expires: Time
+    by: str = ""
+    reason: str = ""
+
+
+def asked(method: str, path: str, query: Mapping[str, str] | Iterable[tuple[str, str]]) -> Asked:
+    """A request as a record names it."""
+    pairs = query.items() if isinstance(query, Mapping) else query
+    return Asked(method, path, tuple(sorted(pairs)))
+
+
+def made() -> str:
+    """A new key."""
+    return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
+
+
+def possible(key: str) -> bool:
+    """Whether a text can be a key."""
+    return _KEY.fullmatch(key) is not None
+
+
+def ident(key: str) -> str:
+    """What the store knows a key by."""
+    return hashlib.sha256(key.encode()).hexdigest()

@@ -1,0 +1,68 @@
+"""A farm or an agent whose token may not do its work is not ready, says which keys, and is so once it may."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farmd.process.permissions import METRIC
+from tests.credentials import mend
+from tests.guarded import NODES, Guarded, asked, guarded_consul, registered
+from tests.processes import NotifySocket, Program, eventually, get
+
+pytestmark = pytest.mark.xdist_group("access")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    with guarded_consul(tmp_path_factory.mktemp("acl"), key_list_policy=False) as made:
+        asked(made, lambda client: client.delete("", recurse=True))
+        registered(made)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("program", "wrong", "right", "key", "policy"),
+    [
+        ("run", f"agent-{NODES[0]}", "farm", "farmd/farms/", "acl/farm.hcl"),
+        ("run", "reader", "farm", "farmd/locks/", "acl/farm.hcl"),
+        ("agent", "farm", f"agent-{NODES[0]}", f"/{NODES[0]}/", "acl/agent.hcl"),
+    ],
+)
+def test_a_process_with_the_token_of_another_role_says_so_and_is_ready_with_its_own(
+    guarded: Guarded, tmp_path: Path, program: str, wrong: str, right: str, key: str, policy: str
+) -> None:
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(guarded.token_file(wrong).read_text())
+    variables = {
+        "CONSUL_HTTP_ADDR": guarded.server.address,
+        "CONSUL_HTTP_TOKEN_FILE": str(token),
+        "FARMD_AGENT__STATE_DIR": str(tmp_path / "state"),
+        "FARMD_AGENT__NODE": NODES[0],
+        "FARMD_FARM__NAME": "f1",
+        "NOTIFY_SOCKET": str(tmp_path / "notify"),
+    }
+    with (
+        NotifySocket(tmp_path / "notify") as systemd,
+        Program(program, "--port", "0", folder=tmp_path, **variables) as made,
+    ):
+        url = f"http://127.0.0.1:{made.wait_for('web.listening')['port']}"
+        told = made.wait_for("token.denied")["reason"]
+        assert key in told
+        assert policy in told
+        eventually("a process that is not ready for its token", lambda: get(f"{url}/ready")[0] == 503)
+        assert json.loads(get(f"{url}/ready")[1])["reason"].startswith("Consul's token: may not write")
+        eventually(
+            "systemd's status", lambda: "may not write" in systemd.wait_for("STATUS").get("STATUS", "")
+        )
+        metrics = get(f"{url}/metrics")[1]
+        assert f"\n{METRIC} 1.0" in metrics
+        assert 'farmd_store_requests_total{code="403",op="transaction"}' in metrics
+        mend(token, guarded.token_file(right).read_text())
+        made.wait_for("token.permitted")
+        made.wait_for("process.ready")
+        assert f"\n{METRIC} 0.0" in get(f"{url}/metrics")[1]
