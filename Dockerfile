@@ -22,9 +22,10 @@ LABEL org.opencontainers.image.title="farmd" \
       org.opencontainers.image.description="A distributed controller daemon that keeps fleets converged" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/farmd /opt/farmd
-# A numeric user, so that an orchestrator can check that it is not root; an agent's pods run as this user, too.
-# Volumes at these folders get their owner.
-RUN install -d -o 10001 -g 10001 /var/lib/farmd-agent /run/tokens/admin /run/tokens/farm /run/tokens/agent
+# As whom pods of an agent run that is root: docker run --user 0:0 --cap-drop ALL --cap-add CHOWN …, as in docker-compose.yml.
+RUN useradd --system --uid 10002 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin farmd-pods
+# A numeric user, so that an orchestrator can check that it is not root. Volumes at these folders get their owner.
+RUN cd /run && install -d -o 10001 -g 10001 /var/lib/farmd-agent tokens/admin tokens/farm tokens/node-1 tokens/node-2 tokens/node-3
 USER 10001:10001
 ENV PATH=/opt/farmd/bin:$PATH
 EXPOSE 7520 7521

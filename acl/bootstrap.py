@@ -1,7 +1,7 @@
 """Give a Consul with ACLs its policies and tokens, once: the one-shot service of ``docker-compose.yml``.
 
 ``python bootstrap.py POLICIES TOKENS SERVER…`` reads the policies of this folder and writes one file for each
-token below TOKENS: ``admin/management`` and ``admin/operator``, ``farm/farm``, and ``agent/<node>`` for each
+token below TOKENS: ``admin/management`` and ``admin/operator``, ``farm/farm``, and ``<node>/agent`` for each
 name in NODES. What is there already stays, so that it may run again. It uses the standard library alone.
 """
 
@@ -102,11 +102,13 @@ def main(policies: Path, tokens: Path, *servers: str) -> None:
     consul.node(session_node("farms"))
     template = (policies / "agent.hcl").read_text()
     for node in os.environ.get("NODES", "").split():
-        wanted[f"agent-{node}"] = (node, agent_rules(template, node))
+        wanted[f"agent-{node}"] = ("agent", agent_rules(template, node))
         consul.node(session_node(node))
     for role, (name, rules) in wanted.items():
         consul.policy(f"farmd-{role}", rules)
-        folder = {"consul": "admin", "operator": "admin", "farm": "farm"}.get(role, "agent")
+        folder = {"consul": "admin", "operator": "admin", "farm": "farm"}.get(
+            role, role.removeprefix("agent-")
+        )
         file = tokens / folder / name
         if not file.exists():
             keep(file, consul.new_token(role, f"farmd-{role}"))

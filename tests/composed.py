@@ -35,7 +35,12 @@ IMAGES = {
     "hashicorp/consul:1.14.11": ("100:1000", ["consul/data"], ""),
     "library/farmd:local": (
         "10001:10001",
-        ["var/lib/farmd-agent", "run/tokens/admin", "run/tokens/farm", "run/tokens/agent"],
+        [
+            "var/lib/farmd-agent",
+            "run/tokens/admin",
+            "run/tokens/farm",
+            *(f"run/tokens/node-{n}" for n in "123"),
+        ],
         "farmd",
     ),
     "prom/prometheus:v3.0.1": ("65534:65534", ["prometheus"], "prometheus"),

@@ -242,6 +242,7 @@ def busybox() -> bytes:
             entry.type, entry.mode = tarfile.DIRTYPE, mode
             packed.addfile(entry)
         users = b"root:x:0:0:root:/:/bin/sh\nweb:x:1234:1234:web:/tmp:/bin/sh\n"
+        users += b"farmd-pods:x:10002:10002::/nonexistent:/bin/false\n"
         file = tarfile.TarInfo("etc/passwd")
         file.size = len(users)
         packed.addfile(file, io.BytesIO(users))

@@ -71,13 +71,14 @@ def test_each_service_waits_for_the_health_of_what_it_needs(services):
             assert "healthcheck" in services[other] or other == "acl"
 
 
-def test_nobody_is_root_and_only_volumes_can_be_written(services):
+def test_only_agents_are_root_and_only_volumes_can_be_written(services):
     for name, each in services.items():
         assert each["read_only"], name
         assert each["cap_drop"] == ["ALL"]
         assert each["security_opt"] == ["no-new-privileges:true"]
-        # That of farmd is the Dockerfile's.
-        assert each["image"] == "farmd:local" or not each["user"].startswith(("0", "root"))
+        # An agent runs pods as another user; that of farms is the Dockerfile's.
+        root = each.get("user", "10001").startswith(("0", "root"))
+        assert root == name.startswith("agent-") == ("cap_add" in each), name
         binds = [volume for volume in each.get("volumes", ()) if volume["type"] == "bind"]
         assert all(bind["read_only"] for bind in binds), name
 
@@ -111,3 +112,9 @@ def test_our_processes_accept_what_they_are_told(services):
         assert config.web.advertise == name
         names.add(config.agent.node if name.startswith("agent") else config.farm.name)
     assert names == {"farm-1", "farm-2", "node-1", "node-2", "node-3"}
+
+
+def test_no_agent_sees_the_token_of_another_node(services):
+    for number in "123":
+        volumes = {each["source"] for each in services[f"agent-{number}"]["volumes"]}
+        assert volumes == {f"agent-{number}", f"tokens-node-{number}"}

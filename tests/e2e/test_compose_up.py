@@ -70,11 +70,24 @@ def test_prometheus_scrapes_all_and_knows_its_alertmanager(project: Composed) ->
     assert asked(project, "alertmanager", "/api/v2/status")["config"]  # type: ignore[index]
 
 
-def test_nobody_is_root_and_no_root_folder_can_be_written(project: Composed) -> None:
+def test_only_agents_are_root_and_no_root_folder_can_be_written(project: Composed) -> None:
+    able = {f"CAP_{name}" for name in ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")}
     for name, each in containers(project).items():
+        agent = name.startswith("agent-")
         assert each["HostConfig"]["ReadonlyRootfs"], name
-        assert each["Config"]["User"].partition(":")[0] not in ("", "0", "root"), name
-        assert each["EffectiveCaps"] in ([], None), name
+        assert (each["Config"]["User"].partition(":")[0] in ("", "0", "root")) == agent, name
+        assert set(each["EffectiveCaps"] or ()) == (able if agent else set()), name
+
+
+def test_pods_are_another_user_who_reads_no_token(project: Composed) -> None:
+    agent = containers(project)["agent-1"]["Id"]
+    users = project.engine.run("exec", agent, "sh", "-c", "stat -c %u /proc/[0-9]*").split()
+    assert {"0", "10002"} == set(users)
+    read = (
+        "id -u; cat /run/tokens/*/* /var/lib/farmd-agent/agent.json /proc/1/environ 2>/dev/null; echo nothing"
+    )
+    said = project.engine.run("exec", "--user", "10002:10002", agent, "sh", "-c", read)
+    assert said.split() == ["10002", "nothing"]
 
 
 def test_the_fleet_goes_on_without_one_of_its_farms(project: Composed) -> None:
