@@ -53,15 +53,15 @@ def become(spec: dict[str, Any], failed: int) -> NoReturn:
             for name, kind, value in spec["limits"]:
                 step = "ulimits." + name
                 resource.setrlimit(kind, (value, value))
+        if spec.get("no_new_privs"):
+            step = "no_new_privs"  # before the user, who may not be able to read this Python
+            _libc("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if spec["user"] is not None:
             step = "user"
             uid, gid, groups = spec["user"]
             os.setgroups(groups)
             os.setgid(gid)
             os.setuid(uid)
-        if spec.get("no_new_privs"):
-            step = "no_new_privs"
-            _libc("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         os.umask(0o022)
         step = "working_directory " + spec["cwd"]
         os.chdir(spec["cwd"])
