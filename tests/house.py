@@ -67,13 +67,13 @@ class House:
         return (kind or Housekeeping(self.context)).worker(self.claim, self.session, Wake())
 
     def collection(self) -> ManifestCollection:
-        return ManifestCollection(self.context, self.settings, self.writer)
+        return ManifestCollection(self.context, self.settings, self.writer, {})
 
     def leavings(self) -> LeavingsCollection:
-        return LeavingsCollection(self.context, self.settings, self.writer)
+        return LeavingsCollection(self.context, self.settings, self.writer, {})
 
     def pruning(self) -> AuditPruning:
-        return AuditPruning(self.context, self.settings, self.writer)
+        return AuditPruning(self.context, self.settings, self.writer, {})
 
     async def store_manifest(self, number: int = 1) -> str:
         sha, body = manifest(number)

@@ -218,6 +218,9 @@ async def commit(call: Call, mutation: Mutation) -> None:
     try:
         await call.client.transaction([*mutation.operations, record])
     except TransactionRejected as error:
+        # The network may have sent the transaction twice: then its own first copy refused the second one.
+        if await call.client.read(record.key, mode="consistent") is not None:
+            return
         await _explain(call, change)
         raise Conflict(
             f"{title(change)} changed since it was read; nothing was written",

@@ -177,15 +177,18 @@ class _Draft:
         return [audited(self.call, change)]
 
     async def _surely(self, wanted: Sequence[Operation], proof: str) -> None:
-        """Commit; where no answer came, look whether the key that proves it bears this deployment's id."""
+        """Commit; where no answer came, or a first copy of the transaction may have refused the second, look
+        whether the key that proves it bears this deployment's id.
+        """
         try:
             await self.call.client.transaction(wanted)
-        except TransactionRejected as error:
-            raise Conflict("a service changed since it was read; nothing was deployed") from error
-        except OutcomeUnknown:
+        except (TransactionRejected, OutcomeUnknown) as error:
             entry = await self.call.client.read(proof, mode="consistent")
-            if entry is None or self.submission.deployment.id.encode() not in entry.value:
+            if entry is not None and self.submission.deployment.id.encode() in entry.value:
+                return
+            if isinstance(error, OutcomeUnknown):
                 raise
+            raise Conflict("a service changed since it was read; nothing was deployed") from error
 
     async def _take_back(self, key: str) -> None:
         """End the draft, and with it its joins; the services that it brought into being go with it."""

@@ -11,7 +11,7 @@ import structlog
 
 from farmd.config.sections import HousekeepingSection
 from farmd.farm.writer import Writer
-from farmd.housekeeping.model import Round
+from farmd.housekeeping.model import Round, Seen
 from farmd.housekeeping.plan import expired
 from farmd.work.context import Context
 from store import checkpoint, codec, families, operations
@@ -30,7 +30,7 @@ A_ROUND = 240
 class AuditPruning:
     """The chore of pruning under one claim."""
 
-    def __init__(self, context: Context, settings: HousekeepingSection, writer: Writer) -> None:
+    def __init__(self, context: Context, settings: HousekeepingSection, writer: Writer, _: Seen) -> None:
         self._context = context
         self._retention = settings.audit_retention
         self._writer = writer

@@ -1,7 +1,9 @@
 """Deletes stored values in two steps: condemned first, and deleted later at the very index of that (R24).
 
 A value is condemned by compare-and-set of its flags. Whoever writes it again meanwhile moves its index, and
-the deletion fails. Each claim begins with an empty memory, and so with a new wait.
+the deletion fails. A farm remembers from when it saw a value condemned at an index, also while another farm
+has the chore: a chore that changes hands often would otherwise never delete anything. After a restore of the
+store that memory proves nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Collection as Collected
 import structlog
 
 from farmd.farm.writer import Writer
-from farmd.housekeeping.model import Body, Collection, Sighting
+from farmd.housekeeping.model import Body, Collection, Seen, Sighting
 from farmd.work.context import Context
 from store import operations
 from store.audit import Audit
@@ -27,15 +29,23 @@ class Condemning:
     """
 
     def __init__(
-        self, context: Context, writer: Writer, *, key: Callable[[str], str], kind: str, reason: str
+        self,
+        context: Context,
+        writer: Writer,
+        seen: Seen,
+        *,
+        key: Callable[[str], str],
+        kind: str,
+        reason: str,
     ) -> None:
-        self.seen: dict[str, Sighting] = {}
+        self.seen = seen
         self._context, self._writer = context, writer
         self._key, self._kind, self._reason = key, kind, reason
 
     def keep(self, names: Collected[str]) -> None:
         """Forget the condemnations of all other values."""
-        self.seen = {name: sighting for name, sighting in self.seen.items() if name in names}
+        for name in self.seen.keys() - set(names):
+            del self.seen[name]
 
     def sighted(self, name: str, index: int) -> None:
         """The value was seen condemned at this index."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from farmd.config.sections import HousekeepingSection
 from farmd.farm.writer import Writer
 from farmd.housekeeping.condemning import Condemning
-from farmd.housekeeping.model import Body, Round
+from farmd.housekeeping.model import Body, Round, Seen
 from farmd.housekeeping.plan import sort_out
 from farmd.work.context import Context
 from store import codec, families, operations
@@ -27,10 +27,10 @@ STATUS_AGE, RUN_AGE = DAY, 30 * DAY
 class LeavingsCollection:
     """The chore of collecting under one claim."""
 
-    def __init__(self, context: Context, settings: HousekeepingSection, writer: Writer) -> None:  # noqa: ARG002
+    def __init__(self, context: Context, settings: HousekeepingSection, writer: Writer, seen: Seen) -> None:  # noqa: ARG002
         self._context = context
         self._condemning = Condemning(
-            context, writer, key=str, kind="leavings", reason="no farm has held its item since long"
+            context, writer, seen, key=str, kind="leavings", reason="no farm has held its item since long"
         )
 
     async def round(self) -> Round:

@@ -14,7 +14,7 @@ from farmd.config.sections import HousekeepingSection
 from farmd.farm.writer import Writer
 from farmd.housekeeping import references
 from farmd.housekeeping.condemning import Condemning
-from farmd.housekeeping.model import Body, Round
+from farmd.housekeeping.model import Body, Round, Seen
 from farmd.housekeeping.plan import sort_out, window
 from farmd.work.context import Context
 from store import operations
@@ -26,11 +26,11 @@ _SHA = re.compile(r"[0-9a-f]{64}")
 class ManifestCollection:
     """The chore of collecting under one claim."""
 
-    def __init__(self, context: Context, settings: HousekeepingSection, writer: Writer) -> None:
+    def __init__(self, context: Context, settings: HousekeepingSection, writer: Writer, seen: Seen) -> None:
         self._context = context
         self._age = settings.manifest_age
         self._condemning = Condemning(
-            context, writer, key=context.keys.manifest, kind="manifests", reason="nothing refers to it"
+            context, writer, seen, key=context.keys.manifest, kind="manifests", reason="nothing refers to it"
         )
         self._cursor = ""
 

@@ -27,10 +27,14 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The index of a condemnation, and when this worker first saw it by its own monotonic clock."""
+    """The index of a condemnation, and when this farm first saw it by its own monotonic clock."""
 
     index: int
     at: float
+
+
+Seen = dict[str, Sighting]
+"""The condemnations that a farm saw of one chore's values, by name."""
 
 
 @dataclass(frozen=True, slots=True)

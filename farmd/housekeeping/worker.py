@@ -11,7 +11,7 @@ from typing import Protocol
 from farmd.config.sections import HousekeepingSection
 from farmd.farm.writer import Writer
 from farmd.housekeeping import references
-from farmd.housekeeping.model import Plan, Round, Snapshot
+from farmd.housekeeping.model import Plan, Round, Seen, Snapshot
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.kind import Kind
@@ -50,14 +50,15 @@ class Housekeeper(Worker[Snapshot, Plan]):
         session: Session,
         wake: Wake,
         settings: HousekeepingSection,
-        chore: Callable[[Context, HousekeepingSection, Writer], Chore],
+        chore: Callable[[Context, HousekeepingSection, Writer, Seen], Chore],
+        seen: Seen,
     ) -> None:
         super().__init__(kind, claim, session, wake)
         clock, rng = self.context.clock, self.context.rng
         self._interval = settings.interval
         # A farm that has just started or taken over has more urgent work.
         self._due = clock.mono() + min(FIRST_SECONDS, settings.interval) * rng.uniform(0.5, 1.0)
-        self._chore = chore(self.context, settings, self.writer)
+        self._chore = chore(self.context, settings, self.writer, seen)
 
     def stands(self) -> Sequence[Operation]:
         """No checks: a chore has no record."""

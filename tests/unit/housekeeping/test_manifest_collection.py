@@ -7,7 +7,8 @@ import pytest
 
 from farmd.farm.errors import ClaimLost
 from farmd.housekeeping import manifests as chore
-from farmd.housekeeping.model import PATIENCE_SECONDS
+from farmd.housekeeping.manifests import ManifestCollection
+from farmd.housekeeping.model import PATIENCE_SECONDS, Sighting
 from store import codec, manifests, operations
 from store.audit import Audit
 from store.errors import NotRegistered
@@ -59,6 +60,16 @@ async def test_r24_the_wait_is_longer_than_any_transaction_whatever_the_age() ->
         assert await home.manifest_entry(sha) is not None
         await home.clock.advance(1)
         await work.round()
+        assert await home.manifest_entry(sha) is None
+
+
+async def test_r24_a_farm_remembers_what_it_saw_condemned_while_another_one_had_the_chore() -> None:
+    async with house(manifest_age=0) as home:
+        sha, seen = await home.store_manifest(), dict[str, Sighting]()
+        await ManifestCollection(home.context, home.settings, home.writer, seen).round()
+        await home.collection().round()
+        await home.clock.advance(PATIENCE_SECONDS)
+        await ManifestCollection(home.context, home.settings, home.writer, seen).round()
         assert await home.manifest_entry(sha) is None
 
 
