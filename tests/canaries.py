@@ -77,7 +77,7 @@ SHOWN_FIELDS: dict[type, set[str]] = {
         *("mounts", "volumes", "files", "secrets", "limits"),
     },
     Hook: {"command", "privileged", "user", "timeout"},
-    File: {"path", "uid", "gid", "mode"},
+    File: {"path", "uid", "gid", "mode", "encoding"},
     Secret: {"name", "path", "uid", "gid", "mode"},
 }
 
