@@ -19,6 +19,7 @@ class Dialect:
         session_fields: what stands before a field of a session that does not decode.
         ids_are_uuids: whether a lock for a text that is no UUID is refused for that.
         read_index: the index of a transaction that only reads.
+        read_more: whether its answer has three fields more, and tells whether a read was tried.
     """
 
     operations: int = 64
@@ -27,6 +28,7 @@ class Dialect:
     session_fields: str = ""
     ids_are_uuids: bool = True
     read_index: int = 0
+    read_more: bool = False
 
 
 CONSUL_1_8 = Dialect()
@@ -37,6 +39,7 @@ CONSUL_1_14 = Dialect(
     session_fields=".Alias",
     ids_are_uuids=False,
     read_index=1,
+    read_more=True,
 )
 
 

@@ -53,12 +53,17 @@ def handle(call: Call) -> Response:
     if any(operation.verb in WRITES for operation in operations):
         return _answer(*_write(call, operations), extra={}, headers={})
     call.options()
-    extra = {
-        "Index": call.state.dialect.read_index,
+    spoken = call.state.dialect
+    extra: dict[str, Any] = {
+        "Index": spoken.read_index,
         "LastContact": 0,
         "KnownLeader": True,
         "ConsistencyLevel": "",
     }
+    if spoken.read_more:
+        extra |= {"NotModified": False, "Backend": 0, "ResultsFilteredByACLs": False}
+        if _refused(call, operations):
+            extra |= {"Index": 0, "KnownLeader": False}  # no read was tried
     return _answer(*_read(call, operations), extra=extra, headers=answers.meta())
 
 
