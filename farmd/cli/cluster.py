@@ -19,6 +19,7 @@ from click.shell_completion import CompletionItem
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import PATIENCE_SECONDS
 from farmd.cli.options import Command
+from farmd.commands.heads import own
 from farmd.kinds import load
 from farmd.runtime.clock import SystemClock, system_rng
 from farmd.runtime.errors import FarmdError
@@ -88,7 +89,7 @@ def has_namespace(name: str) -> bool:
 
 def has_kind(data: Any) -> bool:
     """Whether a document of a file is an object of Kubernetes."""
-    return isinstance(data, Mapping) and bool({"apiVersion", "kind"} & data.keys())
+    return isinstance(data, Mapping) and bool({"apiVersion", "kind"} & data.keys()) and not own(data)
 
 
 def beside(

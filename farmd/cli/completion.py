@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from farmd.cli.options import Exampled
 
-@click.command("completion")
+
+@click.command("completion", cls=Exampled)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

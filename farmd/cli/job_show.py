@@ -16,6 +16,7 @@ from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, show
 from farmd.commands import fleet
+from farmd.commands.heads import headed
 from farmd.jobs import commands
 from farmd.jobs.commands import JOB
 from farmd.jobs.nodes.placing import request_of
@@ -85,8 +86,9 @@ async def _row(invocation: Invocation, name: str) -> Row[Job]:
 async def get(invocation: Invocation, name: str, as_file: bool) -> None:
     """One job by name, id or the beginning of its id."""
     row = partial(_row, invocation, name)
-    if as_file:
-        noun_show.emit_file(invocation, await commands.as_file(invocation.call, (await row()).record))
+    if as_file or (invocation.settings.output == "yaml" and not invocation.settings.watch):
+        spec = await commands.as_file(invocation.call, (await row()).record)
+        noun_show.emit_file(invocation, headed("job", spec))
     else:
         await noun_show.show_one(invocation, JOB, row)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from farmd.cli.synonyms import IN_NOUNS, OTHER_VERBS
 from farmd.kinds import load
 
 Source = str | Callable[[], click.Command]
@@ -32,7 +33,12 @@ class LazyGroup(click.Group):
 
     def aliases(self) -> Mapping[str, str]:
         """Other words for some of them that exist now; help does not list them."""
-        return {}
+        own = {*self.lazy(), *self.commands}
+        return {word: verb for word, verb in OTHER_VERBS.items() if verb in own and word not in own}
+
+    def instead(self, word: str) -> str:
+        """What to do in place of a word that is no command here; empty: unknown."""
+        return IN_NOUNS.get(word, "")
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order in which they were declared."""
@@ -55,6 +61,8 @@ class LazyGroup(click.Group):
         known = [*self.list_commands(ctx), *self.aliases()]
         word = args[0]
         if word not in known and not word.startswith("-") and not ctx.resilient_parsing:
+            if instead := self.instead(word):
+                ctx.fail(f"No such command {word!r}: {instead}")
             near = difflib.get_close_matches(word, known, n=1)
             ctx.fail(f"No such command {word!r}{f', did you mean {near[0]!r}?' if near else '.'}")
         return super().resolve_command(ctx, args)

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import click
 
+from farmd.cli import synonyms
 from farmd.cli.lazy import LazyGroup, Source
 from farmd.cli.nouns import group
 from farmd.cli.options import shared
@@ -26,8 +27,12 @@ _COMMANDS: dict[str, tuple[Source, str]] = {
     "deploy": ("farmd.cli.deploy:deploy", "Compose files: bring services to what they say, after a plan."),
     "apply": ("farmd.cli.apply:apply", "Bundles of objects: bring an app to what files say."),
     "diff": ("farmd.cli.apply:diff", "What apply would change."),
+    "schema": ("farmd.cli.schema:schema", "What documents may say: fields, types, defaults, limits."),
+    "example": ("farmd.cli.schema:example", "A commented document of a kind, to begin with."),
     "export": ("farmd.cli.export:export", "Write what people declared of the fleet to files."),
     "import": ("farmd.cli.export:import_", "Create and change what files of export declare."),
+    "all": ("farmd.cli.everything:every", "All owners of pods, apps, services and nodes; get all."),
+    "events": ("farmd.cli.events:events", "Changes and incidents by time; -f follows."),
     "farm": ("farmd.cli.farm:farm", "Farms: who works, and on how much."),
     "pod": ("farmd.cli.pod:pod", "Pods: list them, read their logs, restart them."),
     "service": ("farmd.cli.service:service", "Services: names for the pods that serve."),
@@ -65,6 +70,17 @@ class _Nouns(LazyGroup):
     def aliases(self) -> Mapping[str, str]:
         """Other words for nouns."""
         return {alias: kind.noun for kind in KINDS.values() for alias in kind.aliases}
+
+    def instead(self, word: str) -> str:
+        """What to do in place of a word that other tools have."""
+        return synonyms.POINTERS.get(word, "")
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve also the words of other tools."""
+        words = synonyms.rewritten(args, {*self.list_commands(ctx), *self.aliases()})
+        return super().resolve_command(ctx, words)
 
 
 def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:

@@ -11,7 +11,7 @@ from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.noun_edit import texts_of
-from farmd.cli.options import Duration, command
+from farmd.cli.options import Duration, Exampled, command
 from farmd.cli.output import document, emit
 from farmd.cli.settings import SIGN_SECONDS
 from farmd.cli.signing import reviewed, signer_of
@@ -34,7 +34,7 @@ def manifest() -> None:
     """Signed manifests: what nodes start only by a person's word."""
 
 
-@click.command("keygen")
+@click.command("keygen", cls=Exampled)
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 def keygen(path: Path) -> None:
     """Make a key: the private one in a new FILE, the public one on stdout.

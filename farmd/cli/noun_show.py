@@ -15,6 +15,7 @@ from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, show
 from farmd.commands.explaining import explain
+from farmd.commands.heads import headed
 from farmd.commands.noun import Noun
 from farmd.overview import Row
 from farmd.tables import manifests as manifest_facts
@@ -50,20 +51,27 @@ def listing(noun: Noun[Any, Any]) -> click.Command:
 def getting(noun: Noun[Any, Any]) -> click.Command:
     """``get`` of what people create from files."""
     word = noun.words.noun
-    help_ = f"As a file that {word} create and {word} update accept."
+    help_ = f"As a file that {word} create and {word} update accept, as -o yaml does."
     return _get(noun, click.option("--file", "as_file", is_flag=True, help=help_))
 
 
 def seeing(noun: Noun[Any, Any]) -> click.Command:
     """``get`` of what no file makes as it is."""
-    return _get(noun, lambda run: run)
+    return _get(noun, _unchanged)
+
+
+def _unchanged(run: Any) -> Any:
+    """No option."""
+    return run
 
 
 def _get(noun: Noun[Any, Any], option: Callable[[Any], Any]) -> click.Command:
     async def run(invocation: Invocation, name: str, as_file: bool = False) -> None:
         row = partial(noun.row, invocation.call, name)
-        if as_file:
-            emit_file(invocation, await noun.as_file(invocation.call, (await row()).record))
+        settings = invocation.settings
+        if as_file or (option is not _unchanged and settings.output == "yaml" and not settings.watch):
+            spec = await noun.as_file(invocation.call, (await row()).record)
+            emit_file(invocation, headed(noun.words.noun, spec))
         else:
             await show_one(invocation, noun, row)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from farmd.cli.help_examples import example
 from farmd.cli.settings import META, Settings
 
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
@@ -106,7 +107,17 @@ def signing() -> list[click.Option]:
     ]
 
 
-class Command(click.Command):
+class Exampled(click.Command):
+    """A command whose help ends in an example."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """An example of how it is typed."""
+        if found := example(ctx.command_path):
+            with formatter.section("Example"):
+                formatter.write(f"{'':>{formatter.current_indent}}{found}\n")
+
+
+class Command(Exampled):
     """A command that calls ``function``; its help shows the shared options in a section of their own."""
 
     def __init__(

@@ -1,7 +1,14 @@
-"""``farmctl rc``: the commands that every noun has, and ``set-replicas``."""
+"""``farmctl rc``: the commands that every noun has, ``scale`` and ``history``."""
 
 from __future__ import annotations
 
 from farmd.cli.nouns import group
 
-rc = group("rcs", {"set-replicas": ("farmd.cli.rc_edit:set_replicas", "Set how many pods there should be.")})
+rc = group(
+    "rcs",
+    {
+        "scale": ("farmd.cli.rc_edit:set_replicas", "Set how many pods there should be (set-replicas)."),
+        "set-replicas": ("farmd.cli.rc_edit:set_replicas", "The same."),
+        "history": ("farmd.cli.rollout_show:history", "The rollouts of a controller that are over."),
+    },
+)

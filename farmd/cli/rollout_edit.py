@@ -10,7 +10,7 @@ import click
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import checked_if_given, objects, target
 from farmd.cli.noun_edit import carry_out, saying, text_of
-from farmd.cli.options import Duration, command
+from farmd.cli.options import Duration, Whole, command
 from farmd.cli.rollout_ksvc import beside_ksvc
 from farmd.rollout import asked as asking
 from farmd.rollout import commands, scaling
@@ -102,7 +102,19 @@ def _parts(text: str | None) -> list[int | str | None] | None:
 pause = saying(ROLLOUT, "pause", commands.pause)
 resume = saying(ROLLOUT, "resume", commands.resume)
 abort = saying(ROLLOUT, "abort", commands.abort)
-revert = saying(ROLLOUT, "revert", commands.revert)
+
+
+@command("revert", mutates=True, waits=True)
+@target("rollout", objects(KIND))
+@click.option(
+    "--to", type=Whole(1, 100), default=0, metavar="N", help="What ran before rollout N of the history."
+)
+async def revert(invocation: Invocation, name: str, to: int) -> None:
+    """Go back to the old version at once; after the end: a rollout to the version before.
+
+    --to N goes back to what ran before rollout N of "farmctl rollout history NAME", whose newest is 1.
+    """
+    await carry_out(invocation, ROLLOUT, [await commands.revert(invocation.call, name, to=to)])
 
 
 @command("approve", mutates=True, waits=True)

@@ -113,15 +113,20 @@ async def diff(invocation: Invocation, name: str) -> None:
 @command("history", lists=True)
 @target("rc", objects(RCS.name))
 async def history(invocation: Invocation, name: str) -> None:
-    """The rollouts of a controller that are over, the newest first."""
+    """The rollouts of a controller that are over, the newest first.
+
+    "rollout revert NAME --to N" goes back to what ran before rollout N.
+    """
 
     async def read() -> Table:
         now = invocation.call.clock.now()
         over, broken = await commands.past(invocation.call, name)
+        numbers = {ended.id: number for number, ended in enumerate(over, 1)}
         return Table(
             kind="RolloutHistory",
             rows=over,
             columns=(
+                Column("N", lambda ended: str(numbers[ended.id])),
                 Column("ENDED", lambda ended: f"{ago(now, ended.ended)} ago"),
                 Column("OUTCOME", lambda ended: ended.outcome),
                 Column("FROM", lambda ended: ended.from_manifest[:12]),

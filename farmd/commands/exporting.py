@@ -12,8 +12,8 @@ from typing import Any
 
 from farmd import kinds
 from farmd.commands.bundled import Exported, Written
+from farmd.commands.heads import headed
 from farmd.commands.mutation import Call, registered
-from store.apps import API_VERSION
 from store.registration import prove
 
 
@@ -37,4 +37,4 @@ async def written(call: Call) -> Written:
 def _headed(noun: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Documents that say what they are."""
     ordered = sorted(documents, key=lambda document: str(document["name"]))
-    return [{"apiVersion": API_VERSION, "kind": noun, **document} for document in ordered]
+    return [headed(noun, document) for document in ordered]

@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from farmd import kinds
+from farmd.commands import heads
 from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
 from store import codec, manifest_check, quantities, selectors, variables
@@ -101,13 +102,7 @@ class File(Generic[S, T]):
         Raises:
             InputInvalid: naming the file, the field, what was found and what was expected.
         """
-        if isinstance(data, Mapping) and "apiVersion" in data:
-            raise InputInvalid(
-                f"{source}: apiVersion: unknown key: documents with it belong in bundles",
-                field="apiVersion",
-                hint="farmctl apply -f FILE --app NAME",
-            )
-        spec = codec.parse_input(self.spec, data, source)
+        spec = codec.parse_input(self.spec, heads.without(self.record, data, source), source)
         _check_common(_fields(spec), source)
         self.check(spec, source)
         return spec

@@ -45,16 +45,22 @@ async def abort(call: Call, target: str) -> Mutation:
     return await _say(call, target, "abort", wish="abort", paused=False)
 
 
-async def revert(call: Call, target: str) -> Mutation:
+async def revert(call: Call, target: str, *, to: int = 0) -> Mutation:
     """Go back to the old version at once; after the end: a rollout to the version before.
 
+    ``to``: to what ran before that rollout of the history, which counts from 1 and begins with the newest.
+
     Raises:
-        NotFound: there is none, and nothing to go back to.
+        NotFound: there is none, and nothing to go back to. Conflict: ``to``, and one is under way.
     """
     try:
-        return await _say(call, target, "revert", wish="revert", paused=False)
+        stored = await noun.ROLLOUT.find(call, target)
     except NotFound:
-        return await _revert_ended(call, target)
+        return await _revert_ended(call, target, to)
+    if to:
+        text = f"rollout {stored.record.name!r} is under way, so --to has no place to begin from"
+        raise Conflict(text, id=stored.record.id, hint=f"farmctl rollout revert {stored.record.name} ends it")
+    return _said(call, stored, "revert", wish="revert", paused=False)
 
 
 async def approve(call: Call, target: str, *, everything: bool = False, stage: int | None = None) -> Mutation:
@@ -156,11 +162,14 @@ async def past(call: Call, name: str) -> tuple[list[Ended], list[str]]:
     return [each.record for each in found.items], found.mistakes
 
 
-async def _revert_ended(call: Call, target: str) -> Mutation:
+async def _revert_ended(call: Call, target: str, to: int) -> Mutation:
     over = await history(call, target)
-    if over and over[0].outcome == "aborted":
+    if to > len(over):
+        text = f"to: found {to}, expected a number of farmctl rollout history {target}, which has {len(over)}"
+        raise NotFound(text, kind=KIND, id=target)
+    if over and over[0].outcome == "aborted" and not to:
         return await _revert_aborted(call, over[0])
-    last = next((ended for ended in over if ended.outcome == "done"), None)
+    last = over[to - 1] if to else next((ended for ended in over if ended.outcome == "done"), None)
     if last is None:
         raise NotFound(f"rollout {target!r} does not exist, and history knows no version to go back to")
     stored, held = await noun.controller().editable(call, target, membership=True, by_name=True)

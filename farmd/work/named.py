@@ -119,7 +119,8 @@ class NamedWorker(Worker[S, P]):
     def called(self) -> str:
         """The record's name."""
         stored = self.kind.tree.get(self.key)
-        return super().called() if stored is None else str(stored.record.name)
+        # An app's record has no name of its own: its item is called by it.
+        return super().called() if stored is None else str(getattr(stored.record, "name", self.claim.item))
 
     async def reread(self) -> None:
         """Read the input of plans again, after a write whose outcome is unknown (R12)."""

@@ -108,12 +108,6 @@ def test_bad_input_names_file_field_found_and_expected(fields: dict[str, Any], n
     assert "\n" not in caught.value.message
 
 
-def test_a_document_of_an_app_is_told_where_it_belongs() -> None:
-    with pytest.raises(InputInvalid, match=r"^a.yaml: apiVersion: unknown key: documents with it") as caught:
-        RC.file.parse({"apiVersion": "farmd/v1", "kind": "rc", **hello()}, "a.yaml")
-    assert caught.value.fields["hint"] == "farmctl apply -f FILE --app NAME"
-
-
 @pytest.mark.parametrize(
     ("data", "named"),
     [

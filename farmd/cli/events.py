@@ -1,0 +1,112 @@
+"""``farmctl events``: changes of the audit log and open incidents, the newest last."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from farmd import kinds
+from farmd.cli.invocation import Invocation
+from farmd.cli.options import Duration, Whole, command
+from farmd.cli.output import looks, render
+from farmd.commands.mutation import registered
+from farmd.overview.incidents import incidents
+from farmd.tables.changes import summary
+from farmd.tables.model import Column, Table
+from store.audit import AuditReader, Filter
+from store.times import moment, rfc3339
+
+
+class Event(NamedTuple):
+    """Something that happened at a time (seconds since the epoch) to an object."""
+
+    at: float
+    what: str
+    object: str
+    by: str
+    tells: str
+
+
+@command("events")
+@click.option("-f", "--follow", is_flag=True, help="Show new ones as they come, until ^C.")
+@click.option("--since", type=Duration(), help="Only the last such time, such as 2h.")
+@click.option("-n", "--limit", type=Whole(1, 100_000), default=50, show_default=True, help="At most so many.")
+async def events(invocation: Invocation, follow: bool, since: float | None, limit: int) -> None:
+    """What happened, the newest last: every change with who made it, and incidents that are open.
+
+    "audit list" has filters for changes, "alert list" shows the incidents alone.
+    """
+    start = 0.0 if since is None else invocation.call.clock.now() - since
+    seen = set[Event]()
+
+    async def read() -> list[Event]:
+        return await _events(invocation, start, limit)
+
+    async for found in looks(invocation, read):
+        new = [event for event in found if event not in seen]
+        seen.update(new)
+        if not found and not follow:
+            await registered(invocation.call)
+        if new or not follow:
+            render(invocation, _table(new), compact=follow)
+            sys.stdout.flush()
+        if not follow:
+            return
+
+
+async def _events(invocation: Invocation, start: float, limit: int) -> list[Event]:
+    client, keys = invocation.client, invocation.keys
+    changes = await AuditReader(client, keys).read(Filter(since=start), limit)
+    found = [
+        Event(
+            each.at,
+            each.action,
+            _titled(each.kind, each.name or each.id),
+            each.actor,
+            _told(summary(each), each.reason),
+        )
+        for each in changes
+    ]
+    found += [
+        Event(
+            each.since,
+            f"incident {each.key}",
+            _titled(each.kind, each.name),
+            f"farm/{each.farm}" if each.farm else "",
+            each.reason,
+        )
+        for each in await incidents(client, keys)
+        if each.since >= start
+    ]
+    return sorted(found)[-limit:]
+
+
+def _titled(family: str, name: str) -> str:
+    return kinds.title(family, name) if family in kinds.KINDS else f"{family}/{name}"
+
+
+def _told(change: str, reason: str) -> str:
+    return "; ".join(part for part in (change, reason) if part)
+
+
+def _table(rows: Sequence[Event]) -> Table:
+    def plain(row: Event) -> dict[str, Any]:
+        return row._asdict() | {"at": moment(row.at)}
+
+    return Table(
+        kind="Event",
+        rows=rows,
+        columns=(
+            Column("TIME", lambda row: rfc3339(row.at)),
+            Column("EVENT", lambda row: row.what),
+            Column("OBJECT", lambda row: row.object),
+            Column("BY", lambda row: row.by),
+            Column("DETAILS", lambda row: row.tells),
+        ),
+        name=lambda row: row.object,
+        plain=plain,
+        empty="nothing happened yet",
+    )

@@ -1,0 +1,111 @@
+"""A commented document of each kind, for ``farmctl example KIND``: a beginning that works as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EXAMPLES: Mapping[str, str] = {
+    "rc": """\
+# A controller keeps N copies of a pod running on nodes that fit.
+#   farmctl rc create -f FILE --wait      create it
+#   farmctl rc update -f FILE --wait      change it; a new pod comes by a rollout
+apiVersion: farmd/v1
+kind: rc
+name: web
+replicas: 2
+replicas_per_node: 1          # more lets several copies share a node
+node_selector: ""             # empty: every node; such as role=web,disk!=hdd
+min_healthy_time: 5s          # how long a pod must be healthy before it counts as available
+pod_labels: {app: web}
+pod:
+  id: web                     # the instance's name on its node
+  command: [python3, -m, http.server, "$(FARMD_PORT_HTTP)"]
+  env: {GREETING: hello}
+  ports:
+    http: {}                  # the agent picks a free port and passes it as FARMD_PORT_HTTP
+  health:
+    type: tcp                 # or http with a path, or command
+    port: http
+    interval: 2s
+  resources: {cpu: 100m, memory: 64Mi}
+  stop: {grace: 10s}          # SIGTERM, then SIGKILL
+rollout:
+  stages: [1, "100%"]         # one new pod first; a version that fails is reverted
+""",
+    "daemonset": """\
+# A daemon set keeps one pod on every node that fits, as for log shippers.
+#   farmctl daemonset create -f FILE --wait
+apiVersion: farmd/v1
+kind: daemonset
+name: uptime
+node_selector: ""             # empty: every node
+min_healthy_time: 5s
+rate: 30                      # nodes per minute that get a pod or a new version; 0: no limit
+pod:
+  id: uptime
+  command: [sh, -c, "while :; do uptime; sleep 60; done"]
+  system: true                # a drain removes it last
+""",
+    "job": """\
+# A job runs slots until completion: here 12, four at a time.
+#   farmctl job run -f FILE --wait
+apiVersion: farmd/v1
+kind: job
+name: squares
+types:
+  - name: worker
+    replicas: 12
+    parallelism: 4
+    restart: exit-code        # an exit code of 128 or more is tried again, a lower one fails the job
+    pod:
+      id: squares
+      command: [sh, -c, 'echo "$FARMD_INDEX squared is $((FARMD_INDEX * FARMD_INDEX))"']
+""",
+    "app": """\
+# An app is a bundle of documents that are applied in waves, kept as they are written, and pruned together.
+#   farmctl apply -f FILE
+apiVersion: farmd/v1
+kind: app
+name: shop
+on_failure: rollback          # go back to the last revision that was reached
+deadline: 5m                  # how long a wave may take
+---
+apiVersion: farmd/v1
+kind: rc
+name: shop-store
+replicas: 1
+pod: {id: shop-store, command: [sleep, infinity]}
+---
+apiVersion: farmd/v1
+kind: rc
+name: shop-web
+wave: 1                       # once everything of wave 0 is ready
+ignore: [replicas]            # people scale it as they like
+replicas: 2
+pod: {id: shop-web, command: [sleep, infinity]}
+""",
+    "service": """\
+# A service of containers, as a deployment brings it; compose files are taken by farmctl deploy, too.
+#   farmctl apply -f FILE --app NAME
+apiVersion: farmd/v1
+kind: service
+name: web
+replicas: 2
+container:
+  image: nginx:1.27
+  env: {TZ: UTC}
+update:
+  order: start-first          # the new container first, then the old one goes
+""",
+    "node": """\
+# What people say of a node: labels, taints and capacity are added to what its agent states.
+#   farmctl import FILE
+apiVersion: farmd/v1
+kind: node
+name: web1
+labels: {rack: r1, role: web}
+taints:
+  - {key: dedicated, value: db, effect: no-schedule}
+capacity: {cpu: 4, memory: 8Gi}
+""",
+}

@@ -1,0 +1,185 @@
+"""What documents may say, from the types that read them: fields with their types, defaults and limits."""
+
+from __future__ import annotations
+
+import inspect as python
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from msgspec import inspect
+
+from farmd import kinds
+from farmd.commands.field_words import WORDS
+from store.apps import API_VERSION
+from store.canonical import builtins
+from store.errors import InputInvalid
+from store.mistakes import nearest
+
+_OTHERS = {
+    "app": "farmd.dispatch.bundle:AppSpec",
+    "node": "farmd.nodes.bundled:NodeSpec",
+    "service": "farmd.deploy.model:ServiceSpec",
+}
+"""Kinds whose documents are read by something else than a ``File``."""
+
+
+class Line(NamedTuple):
+    """One field: its type, its default (empty: it must be said), its limits and a sentence."""
+
+    name: str
+    type: str
+    default: str
+    limits: str
+    words: str
+
+
+class Page(NamedTuple):
+    """A mapping of a document: where it stands, what its type says of itself, and its fields."""
+
+    path: str
+    about: str
+    lines: list[Line]
+
+
+def spec_of(noun: str) -> type[Any]:
+    """The type of the documents of a noun.
+
+    Raises:
+        InputInvalid: no document has that kind.
+    """
+    if noun in _OTHERS:
+        return cast("type[Any]", kinds.load(_OTHERS[noun]))
+    known = kinds.bundled()
+    if noun not in known:
+        hint = nearest(noun, nouns()) or f", expected one of {', '.join(nouns())}"
+        raise InputInvalid(f"kind: found {noun!r}{hint}", field="kind")
+    return cast("type[Any]", kinds.load(known[noun]).of.file.spec)
+
+
+def nouns() -> list[str]:
+    """The kinds of documents."""
+    return list(dict.fromkeys([*kinds.bundled(), *_OTHERS]))
+
+
+def page(path: str) -> Page:
+    """The fields of a document or of a mapping in it: ``rc``, ``rc.pod.health``.
+
+    Raises:
+        InputInvalid: there is no such kind or field.
+    """
+    noun, *names = path.split(".")
+    info = inspect.type_info(spec_of(noun))
+    for at, name in enumerate(names):
+        struct = _struct(info)
+        fields = {each.encode_name: each for each in struct.fields} if struct is not None else {}
+        if name not in fields:
+            where = ".".join([noun, *names[:at]])
+            hint = nearest(name, list(fields)) if fields else ": it has no fields"
+            raise InputInvalid(f"{where}: found no field {name!r}{hint}", field=name)
+        info = fields[name].type
+    struct = _struct(info)
+    if struct is None:
+        words = WORDS.get(names[-1], "") if names else ""
+        return Page(path, f"{_type(info)}{_limits(info)}. {words}".rstrip(), [])
+    about = (python.getdoc(struct.cls) or "").partition("\n\n")[0]
+    lines = [_line(struct.cls.__name__, each) for each in struct.fields]
+    return Page(path, " ".join(about.split()).replace("``", ""), lines)
+
+
+def json_schema(path: str) -> dict[str, Any]:
+    """The JSON Schema of a kind's documents, for editors.
+
+    Raises:
+        InputInvalid: there is no such kind, or the path names a field.
+    """
+    noun, dot, _ = path.partition(".")
+    if dot:
+        raise InputInvalid(f"-o json: found {path!r}, expected a kind alone: {noun}", field="kind")
+    made = msgspec.json.schema(spec_of(noun))
+    own = made["$defs"][made.pop("$ref").rpartition("/")[2]]
+    own["properties"] = {
+        "apiVersion": {"const": API_VERSION},
+        "kind": {"const": noun},
+        **own["properties"],
+    }
+    for each in made["$defs"].values():
+        if each.get("type") == "object" and "properties" in each:
+            each["additionalProperties"] = False
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": noun}
+    return {**head, **own, "$defs": made["$defs"]}
+
+
+def _line(mapping: str, field: inspect.Field) -> Line:
+    name = field.encode_name
+    words = WORDS.get(f"{mapping}.{name}") or WORDS.get(name, "")
+    return Line(name, _type(field.type), _default(field), _limits(field.type).removeprefix(", "), words)
+
+
+def _default(field: inspect.Field) -> str:
+    if field.required:
+        return ""
+    value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+    text = msgspec.json.encode(builtins(value)).decode()
+    return "none" if text == "null" else text
+
+
+def _struct(info: inspect.Type) -> inspect.StructType | None:
+    """The mapping with fields that a type is, or holds."""
+    if isinstance(info, inspect.StructType):
+        return info
+    return next((found for each in _inner(info) if (found := _struct(each)) is not None), None)
+
+
+def _inner(info: inspect.Type) -> Iterator[inspect.Type]:
+    if isinstance(info, inspect.Metadata):
+        yield info.type
+    elif isinstance(info, inspect.UnionType):
+        yield from info.types
+    elif isinstance(info, inspect.ListType):
+        yield info.item_type
+    elif isinstance(info, inspect.DictType):
+        yield info.value_type
+
+
+_NAMES: Mapping[type[inspect.Type], str] = {
+    inspect.StrType: "text",
+    inspect.IntType: "number",
+    inspect.FloatType: "decimal",
+    inspect.BoolType: "true|false",
+    inspect.NoneType: "none",
+    inspect.AnyType: "anything",
+}
+_PARSED = {"seconds": "time", "amount": "amount", "whole": "amount"}
+
+
+def _type(info: inspect.Type) -> str:
+    """A type in one word: ``text``, ``time``, ``list of text``, ``mapping``."""
+    if isinstance(info, inspect.Metadata):
+        parse = getattr((info.extra or {}).get("parse"), "__name__", "")
+        return _PARSED.get(parse) or _type(info.type)
+    if isinstance(info, inspect.UnionType):
+        return "|".join(
+            dict.fromkeys(_type(each) for each in info.types if not isinstance(each, inspect.NoneType))
+        )
+    if isinstance(info, inspect.ListType):
+        return f"list of {_type(info.item_type)}"
+    if isinstance(info, inspect.DictType):
+        return f"mapping of {_type(info.value_type)}"
+    if isinstance(info, inspect.LiteralType):
+        return "|".join(str(each) or '""' for each in info.values)
+    return "mapping" if isinstance(info, inspect.StructType) else _NAMES.get(type(info), "value")
+
+
+def _limits(info: inspect.Type) -> str:
+    """The bounds of a number or a text: ``, at least 0``."""
+    if isinstance(info, inspect.Metadata):
+        return _limits(info.type)
+    if isinstance(info, inspect.UnionType):
+        return "".join(map(_limits, info.types))
+    found = []
+    if (least := getattr(info, "ge", None)) is not None:
+        found.append(f"at least {least}")
+    if (most := getattr(info, "le", None)) is not None:
+        found.append(f"at most {most}")
+    return f", {', '.join(found)}" if found else ""

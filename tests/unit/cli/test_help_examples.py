@@ -1,0 +1,39 @@
+"""Each command's help has an example, which the command takes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from farmd.cli.help_examples import example
+from farmd.cli.main import farmctl
+
+
+def commands(group: click.Group, path: str) -> Iterator[str]:
+    context = click.Context(group, info_name=path)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}"
+
+
+@pytest.mark.parametrize("path", list(commands(farmctl, "farmctl")))
+def test_each_command_has_an_example_that_it_takes(path: str) -> None:
+    found = example(path)
+    words = shlex.split(found.partition(" > ")[0])
+    assert words[: len(path.split())] == path.split()
+    command: click.Command = farmctl
+    context, args = click.Context(farmctl, info_name="farmctl"), words[1:]
+    while isinstance(command, click.Group):
+        name, made, args = command.resolve_command(context, args)
+        assert made is not None
+        context, command = click.Context(made, parent=context, info_name=name), made
+    command.make_context(context.info_name, args, parent=context.parent)
+    assert found in CliRunner().invoke(farmctl, [*path.split()[1:], "--help"]).output
