@@ -106,11 +106,29 @@ def agent(
     default="info",
     help="Lowest level that is logged.",
 )
-def dev(farms: int, agents: int, data_dir: Path | None, http_addr: str, log_level: str) -> None:
-    """Run a whole cluster on this machine until ^C: a store, farms and agents."""
+@click.option(
+    "--engine",
+    default="",
+    metavar="SOCKET",
+    help="Engine for containers; else that of DOCKER_HOST or a usual socket, where it answers.",
+)
+@click.option(
+    "--config",
+    "config",
+    default="",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Values of this file count, too; names, folders, ports and the store are the cluster's own.",
+)
+def dev(
+    farms: int, agents: int, data_dir: Path | None, http_addr: str, log_level: str, engine: str, config: str
+) -> None:
+    """Run a whole cluster on this machine until ^C: a store, farms and agents.
+
+    Variables FARMD_SECTION__KEY count as they do for farmd run and farmd agent.
+    """
     from farmd.dev.command import run_dev
 
-    sys.exit(run_dev(farms, agents, data_dir, http_addr, log_level))
+    sys.exit(run_dev(farms, agents, data_dir, http_addr, log_level, config, engine))
 
 
 @main.command("check-config")

@@ -76,6 +76,10 @@ LONGEST_LINE = 64 * 1024
 _TRUST = "FARMCTL_CACERT names the authorities of agents' certificates, FARMCTL_CLIENT_CERT your own"
 
 
+class NoTimes(AgentUnavailable):
+    """The agent keeps no times of output."""
+
+
 def to_stdout(text: bytes) -> None:
     """Write output to stdout at once."""
     sys.stdout.buffer.write(text)
@@ -170,9 +174,7 @@ async def _read(
         if response.status != 200:
             raise AgentUnavailable(f"node {node!r}: its agent answered {response.status} {response.reason}")
         if params.keys() & {"previous", "since", "timestamps"} and "Farmd-Log-Times" not in response.headers:
-            raise AgentUnavailable(
-                f"node {node!r}: its agent is of an earlier version, without times of output"
-            )
+            raise NoTimes(f"node {node!r}: its agent is of an earlier version, without times of output")
         if gone := response.headers.get("Farmd-Log-Gone"):
             click.echo(
                 f"farmctl: pod {node}/{instance} was removed at {gone}; this is its last output", err=True

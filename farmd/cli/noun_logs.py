@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -33,8 +34,8 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
 
     run.__doc__ = (
         f"What the pods of a {noun.words.one} wrote.\n\n"
-        "Where there are several, each line begins with NODE/INSTANCE. Logs that cannot be read are named on "
-        "stderr; the others are shown."
+        "Where there are several, each line begins with NODE/INSTANCE, and lines are merged by time. Logs "
+        "that cannot be read are named on stderr; the others are shown."
     )
     return command("logs")(target(noun.words.noun, objects(noun.kind))(log_stream.options(run)))
 
@@ -42,7 +43,7 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
 async def stream_all(
     invocation: Invocation, title: str, pods: Sequence[overview.PodRow], wanted: log_stream.Wanted
 ) -> None:
-    """What these pods wrote, one after the other; if it is to be followed, all at once.
+    """What these pods wrote, merged by time; if it is to be followed, as it comes.
 
     Raises:
         NotFound, AgentUnavailable: some could not be read; the others were shown.
@@ -50,18 +51,44 @@ async def stream_all(
     if not pods:
         invocation.say(f"{title} has no pods")
 
-    failed = await read_each(
-        pods,
-        lambda pod: f"{pod.node}/{pod.instance}",
-        lambda pod, prefix: log_stream.stream(invocation, pod.node, pod.instance, wanted, prefix=prefix),
-        follow=wanted.follow,
-    )
+    found: list[list[tuple[bytes, bytes]]] = []
+
+    async def read(pod: overview.PodRow, prefix: str) -> None:
+        if wanted.follow or not prefix:
+            await log_stream.stream(invocation, pod.node, pod.instance, wanted, prefix=prefix)
+        else:
+            found.append(await _timed(invocation, pod, wanted, prefix.encode()))
+
+    failed = await read_each(pods, lambda pod: f"{pod.node}/{pod.instance}", read, follow=wanted.follow)
+    for _, line in heapq.merge(*found, key=lambda each: each[0]):
+        log_stream.to_stdout(line)
     if failed:
         missing = all(isinstance(error, NotFound) for error in failed)
         kind, what = (NotFound, "are not there") if missing else (AgentUnavailable, "could not be read")
         hints = {error.hint for error in failed if isinstance(error, AgentUnavailable)}
         hint = hints.pop() if len(hints) == 1 else ""
         raise kind(f"the logs of {share(len(failed), len(pods), 'pod')} {what}", hint=hint)
+
+
+async def _timed(
+    invocation: Invocation, pod: overview.PodRow, wanted: log_stream.Wanted, prefix: bytes
+) -> list[tuple[bytes, bytes]]:
+    """The lines of a pod's log, each with its time, which an agent of an earlier version does not know."""
+    chunks: list[bytes] = []
+    times = True
+    try:
+        timed = wanted._replace(timestamps=True)
+        await log_stream.stream(invocation, pod.node, pod.instance, timed, write=chunks.append)
+    except log_stream.NoTimes:
+        if wanted.timestamps or wanted.previous or wanted.since is not None:
+            raise
+        times = False
+        await log_stream.stream(invocation, pod.node, pod.instance, wanted, write=chunks.append)
+    found = []
+    for line in b"".join(chunks).splitlines():
+        time, _, text = line.partition(b" ") if times else (b"-", b"", line)
+        found.append((time, prefix + (line if wanted.timestamps else text) + b"\n"))
+    return found
 
 
 async def read_each(

@@ -7,14 +7,15 @@ nothing. rich is imported only where output is drawn repeatedly.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import select
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from io import UnsupportedOperation
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 import msgspec
@@ -25,6 +26,9 @@ from farmd.commands.mutation import registered
 from farmd.tables.environments import without_values
 from farmd.tables.model import Table, clean
 from store.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 T = TypeVar("T")
 
@@ -147,6 +151,59 @@ async def looks(invocation: Invocation, read: Callable[[], Awaitable[T]]) -> Asy
             yield found
 
 
+async def scrolled(
+    invocation: Invocation, draw: Callable[[str], Awaitable[list[str]]], orders: Sequence[str]
+) -> None:
+    """Draw more lines than fit, again every second, until q or ^C; ``draw`` gets the order that s chose."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from farmd.cli.keys import pressed
+
+    order, top, shown = 0, 0, await draw(orders[0])
+    console = Console(no_color=not colors(invocation))
+    with pressed() as keys, Live(console=console, auto_refresh=False, screen=True) as screen:
+        while True:
+            page = max(1, shutil.get_terminal_size().lines - 1)
+            top = max(0, min(top, len(shown) - page))
+            where = f"{top + 1}-{min(len(shown), top + page)} of {len(shown)}"
+            foot = f"{where}  q quits  arrows scroll  s sorts: {orders[order]}"
+            screen.update(_drawable([*shown[top : top + page], foot]), refresh=True)
+            key = await _key(keys)
+            if key == "q":
+                return
+            steps = {
+                "up": -1,
+                "down": 1,
+                "page up": -page,
+                "page down": page,
+                "home": -top,
+                "end": len(shown),
+            }
+            top = max(0, top + steps.get(key, 0))
+            order = (order + (key == "s")) % len(orders)
+            if key in {"", "s"}:
+                try:
+                    shown = await draw(orders[order])
+                except StoreUnavailable as error:
+                    shown = [clean(error.message), "", *shown]
+
+
+async def _key(keys: asyncio.Queue[str]) -> str:
+    """The next key within a second; empty: none."""
+    try:
+        return await asyncio.wait_for(keys.get(), _PAUSE)
+    except TimeoutError:
+        return ""
+
+
+def _drawable(shown: list[str]) -> Text:
+    from rich.text import Text
+
+    text = Text("\n", no_wrap=True, overflow="ellipsis")
+    return text.join(Text.from_ansi(line) for line in shown)
+
+
 def _refuse_closed(stream: TextIO) -> None:
     """Raise BrokenPipeError if the reader of a pipe is gone."""
     try:
@@ -163,23 +220,18 @@ async def live(invocation: Invocation, draw: Callable[[], Awaitable[list[str]]])
     """Draw lines on the terminal again every second until ^C; the last ones stay while the store is away."""
     from rich.console import Console
     from rich.live import Live
-    from rich.text import Text
-
-    def drawn(shown: list[str]) -> Text:
-        text = Text("\n", no_wrap=True, overflow="ellipsis")
-        return text.join(Text.from_ansi(line) for line in shown)
 
     shown = await draw()
     console = Console(no_color=not colors(invocation))
-    with Live(drawn(shown), console=console, auto_refresh=False, vertical_overflow="crop") as screen:
+    with Live(_drawable(shown), console=console, auto_refresh=False, vertical_overflow="crop") as screen:
         while True:
             await invocation.call.clock.sleep(_PAUSE)
             try:
                 shown = await draw()
             except StoreUnavailable as error:
-                screen.update(drawn([clean(error.message), "", *shown]), refresh=True)
+                screen.update(_drawable([clean(error.message), "", *shown]), refresh=True)
             else:
-                screen.update(drawn(shown), refresh=True)
+                screen.update(_drawable(shown), refresh=True)
 
 
 async def _drawn(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> list[str]:

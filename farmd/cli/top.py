@@ -12,7 +12,7 @@ import click
 from farmd import overview
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
-from farmd.cli.output import cropped_table, document, emit, live, on_terminal, text_table
+from farmd.cli.output import cropped_table, document, emit, on_terminal, scrolled, text_table
 from farmd.commands.mutation import registered
 from farmd.dispatch.standing import Standing, standings
 from farmd.kinds import KINDS, load
@@ -47,20 +47,27 @@ class Fleet(NamedTuple):
 @command("top")
 @click.option("--once", is_flag=True, help="Print one look, also on a terminal.")
 async def top(invocation: Invocation, once: bool) -> None:
-    """The fleet at a glance: farms, nodes, what owns pods, freezes, latest changes. ^C ends it."""
+    """The fleet at a glance: farms, nodes, what owns pods, freezes, latest changes.
+
+    q or ^C ends it, arrows, space and PgUp scroll, s sorts by trouble or by name.
+    """
     if invocation.settings.output == "name":
         raise InputInvalid("output: found 'name', expected table, json or yaml", field="output")
     if invocation.settings.output in {"json", "yaml"}:
         emit(invocation, document("Fleet", _plain(await _look(invocation))))
     elif on_terminal(invocation) and not once:
-        await live(invocation, lambda: _lines(invocation, cropped_table))
+        await scrolled(
+            invocation, lambda order: _lines(invocation, cropped_table, order), ("trouble", "name")
+        )
     else:
         for line in await _lines(invocation, text_table):
             click.echo(line)
 
 
-async def _lines(invocation: Invocation, draw: Callable[[Invocation, Table], list[str]]) -> list[str]:
-    return lines(await _look(invocation), partial(draw, invocation))
+async def _lines(
+    invocation: Invocation, draw: Callable[[Invocation, Table], list[str]], order: str = ""
+) -> list[str]:
+    return lines(await _look(invocation), partial(draw, invocation), order)
 
 
 async def _look(invocation: Invocation) -> Fleet:
@@ -82,8 +89,13 @@ async def _look(invocation: Invocation) -> Fleet:
     )
 
 
-def lines(fleet: Fleet, draw: Callable[[Table], list[str]]) -> list[str]:
-    """The look in lines; owners of pods that are not the main ones are shown if there are any."""
+def lines(fleet: Fleet, draw: Callable[[Table], list[str]], order: str = "") -> list[str]:
+    """The look in lines; owners of pods that are not the main ones are shown if there are any.
+
+    ``order``: all rows, by ``trouble`` or by ``name``; empty: the first rows, those in trouble before others.
+    """
+    well = frozenset() if order == "name" else _WELL
+    most = None if order else _MANY
     ready = sum(row.agent is not None for row in fleet.nodes)
     owners = {family: rows for family, rows in fleet.owners.items() if rows or KINDS[family].main}
     counts = "  ".join(f"{_label(family)}s {len(rows)}" for family, rows in owners.items())
@@ -100,7 +112,8 @@ def lines(fleet: Fleet, draw: Callable[[Table], list[str]]) -> list[str]:
     managers = list(dict.fromkeys(row.managed for rows in owners.values() for row in rows if row.managed))
     if managers:
         shown += ["", "UNDER WAY", *managers[:_MANY], *_more(len(managers), "under way")]
-    tables = [line for title, table in _tables(fleet, owners) for line in ["", *_first(title, table, draw)]]
+    drawn = (_first(title, table, draw, most) for title, table in _tables(fleet, owners, well))
+    tables = [line for each in drawn for line in ["", *each]]
     changes = [
         f"{ago(fleet.now, r.at):>4}  {r.actor}  {r.action}  {r.name or r.id}  {summary(r)}"
         for r in fleet.recent
@@ -112,26 +125,28 @@ def _label(family: str) -> str:
     return KINDS[family].label or KINDS[family].one
 
 
-def _tables(fleet: Fleet, owners: dict[str, list[Row[Any]]]) -> Iterator[tuple[str, Table]]:
-    """What ``list`` shows of farms, owners, apps and nodes, those in trouble first."""
-    processes = sorted(fleet.farms, key=lambda row: (farms.state(row.member) in _WELL, row.member.id))
+def _tables(
+    fleet: Fleet, owners: dict[str, list[Row[Any]]], well: frozenset[str]
+) -> Iterator[tuple[str, Table]]:
+    """What ``list`` shows of farms, owners, apps and nodes; those whose state is ``well`` come last."""
+    processes = sorted(fleet.farms, key=lambda row: (farms.state(row.member) in well, row.member.id))
     yield "farm", farms.table(processes, fleet.now)
     for family, rows in owners.items():
-        owned = sorted(rows, key=lambda row: (row.state in _WELL, row.record.name))
+        owned = sorted(rows, key=lambda row: (row.state in well, row.record.name))
         yield _label(family), nouns.table(load(KINDS[family].asked), owned, fleet.now)
     if fleet.apps:
-        bundles = sorted(fleet.apps, key=lambda row: (apps.state(row) in _WELL, row.name))
+        bundles = sorted(fleet.apps, key=lambda row: (apps.state(row) in well, row.name))
         yield "app", apps.table(bundles, ())
-    machines = sorted(fleet.nodes, key=lambda row: (row.state in _WELL, row.name))
+    machines = sorted(fleet.nodes, key=lambda row: (row.state in well, row.name))
     yield "node", nodes.table(machines, (), fleet.now)
 
 
-def _first(title: str, table: Table, draw: Callable[[Table], list[str]]) -> list[str]:
-    """The first rows under the name of what they are, and how many more there are."""
+def _first(title: str, table: Table, draw: Callable[[Table], list[str]], most: int | None) -> list[str]:
+    """The first rows under the name of what they are, and how many more there are; None: all rows."""
     name, *others = table.columns
     columns = [name._replace(title=title.upper()), *others]
-    shown = draw(table._replace(rows=table.rows[:_MANY], columns=columns))
-    return [*shown, *_more(len(table.rows), f"{title}s")]
+    shown = draw(table._replace(rows=table.rows[:most], columns=columns))
+    return [*shown, *(_more(len(table.rows), f"{title}s") if most is not None else [])]
 
 
 def _more(count: int, what: str) -> list[str]:

@@ -43,11 +43,15 @@ class Cluster:
         data_dir: Path | None = None,
         http_addr: str = "127.0.0.1:0",
         log_level: str = "info",
+        config: str = "",
+        engine: str = "",
     ) -> None:
         if not sys.platform.startswith("linux"):
             raise ClusterFailed("farmd dev needs Linux: the agent works with /proc")
         folder = data_dir.resolve() if data_dir is not None else Path(tempfile.mkdtemp(prefix="farmd-dev-"))
-        self.plan = Plan(str(folder), farms, agents, data_dir is not None, http_addr, log_level)
+        self.plan = Plan(
+            str(folder), farms, agents, data_dir is not None, http_addr, log_level, config, engine
+        )
         self.store = ""
         self.pids: dict[str, int] = {}
         self._clock = SystemClock()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from farmd.dev import tree
 from farmd.dev.cluster import Cluster, ClusterFailed
+from farmd.dev.plan import ignored
 from farmd.process.start import collect_rarely
 from store.words import count_of
 
@@ -20,14 +23,48 @@ class _Stopped(Exception):
     """A signal asked the command to end."""
 
 
-def run_dev(farms: int, agents: int, data_dir: Path | None, http_addr: str, log_level: str) -> int:
+USUAL = ("/run/docker.sock", "/run/podman/podman.sock")
+
+
+def engine_of(said: str, env: Mapping[str, str]) -> str:
+    """The address of the engine for containers: the one that was said, else that of ``DOCKER_HOST`` or of a
+    usual socket, if it answers; empty: none does.
+    """
+    if said:
+        return said if "://" in said else f"unix://{said}"
+    own = f"/run/user/{os.getuid()}/podman/podman.sock"
+    for address in (env.get("DOCKER_HOST", ""), *(f"unix://{path}" for path in (*USUAL, own))):
+        if address.startswith("unix://") and _answers(address.removeprefix("unix://")):
+            return address
+    return ""
+
+
+def _answers(path: str) -> bool:
+    """Whether something listens on a socket."""
+    with socket.socket(socket.AF_UNIX) as end:
+        end.settimeout(1.0)
+        return end.connect_ex(path) == 0
+
+
+def run_dev(
+    farms: int, agents: int, data_dir: Path | None, http_addr: str, log_level: str, config: str, engine: str
+) -> int:
     """Keep a cluster up until a signal; returns the exit code."""
     collect_rarely()
+    for name in ignored(os.environ):
+        print(f"farmd dev: {name}: ignored, because a development cluster sets that itself", file=sys.stderr)
+    engine = engine_of(engine, os.environ)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     try:
         with Cluster(
-            farms=farms, agents=agents, data_dir=data_dir, http_addr=http_addr, log_level=log_level
+            farms=farms,
+            agents=agents,
+            data_dir=data_dir,
+            http_addr=http_addr,
+            log_level=log_level,
+            config=config,
+            engine=engine,
         ) as cluster:
             cluster.wait_ready()
             print("\n".join(greeting(cluster)), flush=True)
@@ -56,6 +93,7 @@ def greeting(cluster: Cluster) -> list[str]:
     return [
         f"running: {count_of(plan.farms, 'farm')} and {count_of(plan.agents, 'agent')};"
         f" state and logs: {plan.folder}; ^C ends it all",
+        f"containers: {plan.engine or 'none: no engine answers (--engine SOCKET)'}",
         *(f"in a browser: {cluster.url(name)}/" for name in plan.farm_names()[:1]),
         "",
         f"export CONSUL_HTTP_ADDR={cluster.store}",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,7 +16,11 @@ from farmd.dev import ports
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A cluster in ``folder``; with ``keep`` the folder and the store's data are kept at the end."""
+    """A cluster in ``folder``; with ``keep`` the folder and the store's data are kept at the end.
+
+    ``config`` is a file of farmd's whose values the processes have, too; ``engine`` is the address of the
+    engine that runs the agents' containers, empty for none.
+    """
 
     folder: str
     farms: int = 2
@@ -21,6 +28,8 @@ class Plan:
     keep: bool = False
     http_addr: str = "127.0.0.1:0"
     log_level: str = "info"
+    config: str = ""
+    engine: str = ""
 
     def text(self) -> str:
         """The plan as the keeper's argument."""
@@ -64,8 +73,12 @@ class Plan:
             "labels": {"zone": "abc"[place % 3]},
             "port_range": f"{block + 1}-{block + ports.SIZE - 1}",
             "stop_workloads_on_exit": True,
+<<<<<<< HEAD
             # Of one machine's cluster the person who started it is the only user.
             "share_user": True,
+=======
+            **({"engine": self.engine} if self.engine else {}),
+>>>>>>> 4073d674 (farmctl, farmd dev: merge logs by time, scroll top, and take what a real fleet takes)
         }
         return self._command("agent", name, {"agent": section}, "agent_port", store)
 
@@ -78,32 +91,49 @@ class Plan:
             "log": {"level": self.log_level, "format": "json"},
             "web": {port: 0, "port_file": str(self.path(f"{name}.port"))},
         }
+        said = tomllib.loads(Path(self.config).read_text()) if self.config else {}
+        merged = {each: {**said.get(each, {}), **sections.get(each, {})} for each in {**said, **sections}}
         file = self.path(f"{name}.toml")
-        file.write_text("".join(_toml(section, values) for section, values in sections.items()))
+        file.write_text("".join(_toml(section, values) for section, values in merged.items()))
         return [sys.executable, "-m", "farmd", verb, "--config", str(file)]
 
 
-_FOREIGN = ("CONSUL_", "FARMD_", "KUBECONFIG", "KUBERNETES_")
+_FOREIGN = ("CONSUL_", "KUBECONFIG", "KUBERNETES_")
+_OWN = re.compile(
+    "FARMD_(CONFIG|STORE__.*|FARM__NAME|AGENT__(NODE|STATE_DIR|LABELS|PORT_RANGE|STOP_WORKLOADS_ON_EXIT)"
+    "|LOG__(LEVEL|FORMAT)|WEB__(FARM_PORT|AGENT_PORT|PORT_FILE))"
+)
 
 
-def environment(inherited: dict[str, str]) -> dict[str, str]:
-    """The processes' environment: no variables of Consul, Kubernetes and farmd; this source on the path."""
+def ignored(inherited: Mapping[str, str]) -> list[str]:
+    """The variables of farmd's configuration that a development cluster sets by itself."""
+    return sorted(name for name in inherited if _OWN.fullmatch(name))
+
+
+def environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """The processes' environment: none of Consul and Kubernetes; of farmd the configuration that the cluster
+    does not set by itself; this source on the path.
+    """
     root = str(Path(farmd.__file__).resolve().parents[1])
-    kept = {name: value for name, value in inherited.items() if not name.startswith(_FOREIGN)}
+    kept = {
+        name: value
+        for name, value in inherited.items()
+        if not name.startswith(_FOREIGN)
+        and (not name.startswith("FARMD_") or ("__" in name and not _OWN.fullmatch(name)))
+    }
     paths = [root, *kept.get("PYTHONPATH", "").split(":")]
     return {**kept, "PYTHONPATH": ":".join(path for path in paths if path)}
 
 
-def _toml(section: str, values: dict[str, object]) -> str:
-    lines = [f"[{section}]"]
-    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
-    lines += [f"{key} = {json.dumps(value)}" for key, value in values.items() if key not in tables]
-    lines += [
-        line
-        for key, table in tables.items()
-        for line in (
-            f"[{section}.{key}]",
-            *(f"{name} = {json.dumps(value)}" for name, value in table.items()),
-        )
-    ]
+def _toml(section: str, values: Mapping[str, object]) -> str:
+    lines = [f"[{section}]", *(f"{json.dumps(key)} = {_value(value)}" for key, value in values.items())]
     return "\n".join(lines) + "\n\n"
+
+
+def _value(value: object) -> str:
+    """A value as TOML, in one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_value(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from farmd.kinds import KINDS, title
 from farmd.overview import PodRow
 from farmd.tables.model import Column, Table, clean
 from farmd.tables.words import ago, pairs
 from store.reality import Exit, ending
 from store.times import plain, rfc3339
+
+_MAIN = next(kind.family for kind in KINDS.values() if kind.main)
+
+
+def owner_of(row: PodRow) -> str:
+    """The owner with its noun, ``rc/web``; the id of one that is gone."""
+    name = row.owner_name
+    return name if "/" in name else title(_MAIN, name) if name else row.owner
 
 
 def pod_table(rows: Sequence[PodRow], broken: Sequence[str], now: float, *, same: str = "") -> Table:
@@ -20,7 +29,7 @@ def pod_table(rows: Sequence[PodRow], broken: Sequence[str], now: float, *, same
     columns = (
         Column("NODE", lambda row: row.node, wide=same == "NODE"),
         Column("INSTANCE", lambda row: row.instance),
-        Column("OWNER", lambda row: row.owner_name or row.owner, wide=same == "OWNER"),
+        Column("OWNER", owner_of, wide=same == "OWNER"),
         Column("PHASE", lambda row: row.phase),
         Column("HEALTH", lambda row: row.health),
         Column("RESTARTS", lambda row: str(row.restarts)),
@@ -50,7 +59,7 @@ def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[st
     told = [
         ("Pod", row.instance),
         ("Node", row.node),
-        ("Owner", row.owner_name or f"{row.owner} (gone)"),
+        ("Owner", owner_of(row) if row.owner_name else f"{row.owner} (gone)"),
         ("Phase", row.phase + (f": {row.reason}" if row.reason else "")),
         *([("Prepares", row.preparing)] if row.preparing else []),
         ("Health", row.health + (f" for {ago(now, row.health_since)}" if row.health_since else "")),

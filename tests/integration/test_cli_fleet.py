@@ -255,3 +255,39 @@ async def test_logs_of_an_owner_are_those_of_its_pods_and_a_silent_agent_hides_n
             assert "web3/hello: node 'web3': its agent does not answer" in shown.err
             assert "the logs of 1 of 3 pods could not be read" in shown.err
         await client.close()
+
+
+async def test_logs_of_several_pods_are_merged_by_time() -> None:
+    written = {
+        "web1": "2026-01-01T00:00:01Z one\n2026-01-01T00:00:04Z four\n",
+        "web2": "- earlier\n2026-01-01T00:00:02Z two\n2026-01-01T00:00:03Z three\n",
+    }
+
+    def of(node: str) -> Scripted:
+        async def answer(seen: Seen) -> web.StreamResponse | None:
+            assert "timestamps=1" in seen.target
+            made = text_answer(written[node], 200)
+            made.headers["Farmd-Log-Times"] = "1"
+            return made
+
+        return Scripted(answer)
+
+    with embedded() as address:
+        client = patient_client(address)
+        person = Person(address)
+        async with of("web1") as first, of("web2") as second:
+            await register_cluster(client, KEYS, SystemIds())
+            made = await person.ok("rc", "create", "-f", "-", "-o", "json", stdin=HELLO)
+            rc_id = made.json["items"][0]["id"]
+            for node, http in (("web1", first), ("web2", second)):
+                agent = Agent(node=node, version="1", address=http.address)
+                await client.put(KEYS.agent(node), codec.encode(agent))
+                await client.put(KEYS.pod(rc_id, node, "hello"), codec.encode(Pod("0" * 64)))
+                began = Reality(manifest="0" * 64, started=1.0)
+                await client.put(KEYS.reality(node, "hello"), codec.encode(began))
+            shown = (await person.ok("rc", "logs", "hello")).out.splitlines()
+            words = [line.split(": ")[1] for line in shown]
+            assert words == ["earlier", "one", "two", "three", "four"]
+            timed = (await person.ok("rc", "logs", "hello", "--timestamps")).out.splitlines()
+            assert timed[-1] == "web1/hello: 2026-01-01T00:00:04Z four"
+        await client.close()
