@@ -84,7 +84,7 @@ async def _follow(invocation: Invocation, found: Application) -> None:
         return
     began = clock.mono()
     with going_on(invocation, [found.mutation]), progress(invocation) as report:
-        now = await waiting.reached(invocation.call, name, found.app.revision, settings.timeout, report)
+        now = await waiting.reached(invocation.call, name, found.app.revision, settings.end_timeout, report)
     _result(invocation, found, _reached(now, clock.mono() - began))
 
 

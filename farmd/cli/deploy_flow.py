@@ -83,7 +83,7 @@ async def _run(invocation: Invocation, deployment: Deployment) -> None:
         return
     try:
         with going_on(invocation, [mutation]), progress(invocation) as report:
-            await deployment.run(settings.timeout, report)
+            await deployment.run(settings.end_timeout, report)
     except Stale:
         raise
     except EndedOtherwise as error:

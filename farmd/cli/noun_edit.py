@@ -176,7 +176,7 @@ async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequ
             # A creation that somebody else made first has another id, so the name is used.
             name, kind = mutation.change.name, KINDS[mutation.change.kind]
             if kind.ended:
-                await load(kind.ended)(invocation.call, mutation.change, settings.timeout, report)
+                await load(kind.ended)(invocation.call, mutation.change, settings.end_timeout, report)
                 continue
             await waiting.convergence(invocation.call, noun, name, settings.timeout, report)
 

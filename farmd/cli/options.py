@@ -95,7 +95,12 @@ def waiting() -> list[click.Option]:
     """The options of changes that take effect later."""
     return [
         _option("--wait/--no-wait", default=None, help="Wait until the change took effect."),
-        _option("--timeout", type=Duration(), help="How long to wait; then exit 8.  [default: 5m]"),
+        _option(
+            "--timeout",
+            "given_timeout",
+            type=Duration(),
+            help="How long to wait; then exit 8.  [default: 5m; no limit for what ends by itself]",
+        ),
     ]
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import click
 
 META = "farmctl.settings"
 """The place in click's context where the options collect their values."""
+TIMEOUT = 300.0
 SIGN_SECONDS = 90 * 86_400.0
 """For how long a signature holds unless people say it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values of the shared options. ``timeout`` and ``sign_for`` in seconds; ``wait`` None: the command's
-    default; ``sign``: the file of the key that signs what the change lets start, or empty. ``reviews``: that
-    comes from the store, so a person looks at it before it is signed.
+    """The values of the shared options. ``given_timeout`` and ``sign_for`` in seconds; ``wait`` None: the
+    command's default; ``sign``: the file of the key that signs what the change lets start, or empty.
+    ``reviews``: that comes from the store, so a person looks at it before it is signed.
     """
 
     http_addr: str | None = None
@@ -31,10 +33,20 @@ class Settings:
     force: bool = False
     reason: str = ""
     wait: bool | None = None
-    timeout: float = 300.0
+    given_timeout: float | None = None
     sign: str = ""
     sign_for: float = SIGN_SECONDS
     reviews: bool = False
+
+    @property
+    def timeout(self) -> float:
+        """How many seconds to wait for what may never come."""
+        return TIMEOUT if self.given_timeout is None else self.given_timeout
+
+    @property
+    def end_timeout(self) -> float:
+        """How many seconds to wait for what ends by itself, by deadlines of its own: by default as long."""
+        return math.inf if self.given_timeout is None else self.given_timeout
 
     @classmethod
     def of(cls, ctx: click.Context) -> Settings:

@@ -153,7 +153,9 @@ def test_shared_options_work_before_and_after_the_command_and_the_last_wins() ->
     assert settings_of(["-o", "json", "probe", "-o", "name"]).output == "name"
     assert settings_of(["probe"]) == Settings()
     given = settings_of(["-q", "probe", "--no-wait", "--timeout", "2m", "-y", "--reason", "why", "--dry-run"])
-    assert given == Settings(quiet=True, wait=False, timeout=120.0, yes=True, reason="why", dry_run=True)
+    assert given == Settings(
+        quiet=True, wait=False, given_timeout=120.0, yes=True, reason="why", dry_run=True
+    )
 
 
 def test_a_flag_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
