@@ -51,7 +51,7 @@ def listing(noun: Noun[Any, Any]) -> click.Command:
 def getting(noun: Noun[Any, Any]) -> click.Command:
     """``get`` of what people create from files."""
     word = noun.words.noun
-    help_ = f"As a file that {word} create and {word} update accept, as -o yaml does."
+    help_ = f"As a file that {word} create and {word} update accept."
     return _get(noun, click.option("--file", "as_file", is_flag=True, help=help_))
 
 

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import click
 
 from farmd.cli.lazy import LazyGroup
+from farmd.cli.options import Exampled
 from farmd.web import tokens
 from store.errors import Conflict, InputInvalid
 
@@ -19,7 +20,7 @@ def token() -> None:
     """Tokens of people and programs for the farm's page and API."""
 
 
-@click.command("create")
+@click.command("create", cls=Exampled)
 @click.argument("name")
 @click.option(
     "--role", required=True, type=click.Choice(get_args(tokens.Role)), help="An operator may also act."
