@@ -123,10 +123,15 @@ class Farmctl:
         return result
 
     def on_terminal(
-        self, *arguments: str, answer: str = "", until: str = "", number: int = signal.SIGINT
+        self,
+        *arguments: str,
+        answer: str = "",
+        at: str = "[y/N]",
+        until: str = "",
+        number: int = signal.SIGINT,
     ) -> Result:
-        """Run on a pseudo-terminal; type ``answer`` at a question. Once ``until`` is shown, send the signal:
-        an interrupt, or what the kernel sends when the terminal is closed.
+        """Run on a pseudo-terminal; type ``answer`` once ``at`` is shown. Once ``until`` is shown, send the
+        signal: an interrupt, or what the kernel sends when the terminal is closed.
         """
         promises.asked.append(arguments)
         main, side = pty.openpty()
@@ -144,7 +149,7 @@ class Farmctl:
         try:
             for text in _output(main):
                 seen += text
-                if answer and "[y/N]" in seen:
+                if answer and at in seen:
                     os.write(main, answer.encode())
                     answer = ""
                 if until and until in seen:

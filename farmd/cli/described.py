@@ -12,7 +12,7 @@ from farmd.cli.output import text_table
 from farmd.overview import Pods
 from farmd.tables import changes
 from farmd.tables.model import Table, clean
-from farmd.tables.pods import pod_table
+from farmd.tables.pods import pod_table, same_owner
 from store.audit import Audit
 
 
@@ -29,7 +29,7 @@ def describe(
         click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
     if found is not None:
         click.echo(f"\nPods ({len(found.rows)})")
-        shown = pod_table(found.rows, found.broken, now, same="OWNER")
+        shown = pod_table(found.rows, found.broken, now, same=same_owner(found.rows))
         for line in text_table(invocation, shown, indent=2) if found.rows else ["none"]:
             click.echo(f"  {line}")
     for title, table in more.items():

@@ -14,6 +14,7 @@ from farmd.cli import log_stream
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
+from farmd.commands import versions
 from farmd.commands.noun import Noun
 from farmd.runtime.errors import AgentUnavailable, FarmdError
 from farmd.tables.model import clean
@@ -29,7 +30,7 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
     async def run(invocation: Invocation, name: str, **options: Any) -> None:
         wanted = log_stream.Wanted(**options)
         record = (await noun.look(invocation.call, name)).record
-        pods = (await overview.pods(invocation.client, invocation.keys, record)).placed
+        pods = (await versions.pods(invocation.call, noun, record)).placed
         await stream_all(invocation, f"{noun.words.noun}/{record.name}", pods, wanted)
 
     run.__doc__ = (

@@ -14,14 +14,16 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, show
+from farmd.commands import versions
 from farmd.commands.explaining import explain
 from farmd.commands.heads import headed
 from farmd.commands.noun import Noun
+from farmd.kinds import KINDS
 from farmd.overview import Row
 from farmd.tables import manifests as manifest_facts
 from farmd.tables import nouns as noun_tables
 from farmd.tables.model import Table, clean
-from farmd.tables.pods import pod_table
+from farmd.tables.pods import pod_table, same_owner
 from scheduler import explain as words
 from store import selectors
 from store.audit import AuditReader, Filter
@@ -105,12 +107,16 @@ def pods(noun: Noun[Any, Any]) -> click.Command:
     async def run(invocation: Invocation, name: str) -> None:
         async def read() -> Table:
             row = await noun.row(invocation.call, name)
-            found = await overview.pods(invocation.client, invocation.keys, row.record)
-            return pod_table(found.rows, found.broken, invocation.call.clock.now(), same="OWNER")
+            found = await versions.pods(invocation.call, noun, row.record)
+            return pod_table(
+                found.rows, found.broken, invocation.call.clock.now(), same=same_owner(found.rows)
+            )
 
         await show(invocation, read)
 
     run.__doc__ = f"The pods of a {noun.words.one}, with what their nodes say of them."
+    if way := KINDS.get(noun.words.gradual):
+        run.__doc__ += f" During a {way.one} those of both versions."
     return command("pods", lists=True)(target(noun.words.noun, objects(noun.kind))(run))
 
 
@@ -120,7 +126,7 @@ def describing(noun: Noun[Any, Any]) -> click.Command:
     async def run(invocation: Invocation, name: str) -> None:
         client, keys, output = invocation.client, invocation.keys, invocation.settings.output
         row = await noun.row(invocation.call, name)
-        found = None if noun.pods is None else await overview.pods(client, keys, row.record)
+        found = None if noun.pods is None else await versions.pods(invocation.call, noun, row.record)
         wanted = Filter(kind=noun.kind, item=row.record.id)
         history = await AuditReader(client, keys).read(wanted, _HISTORY)
         sha = "" if noun.pods is None else row.record.manifest

@@ -20,6 +20,11 @@ def owner_of(row: PodRow) -> str:
     return name if "/" in name else title(_MAIN, name) if name else row.owner
 
 
+def same_owner(rows: Sequence[PodRow]) -> str:
+    """The title of the column of owners, where all pods have one; else empty."""
+    return "OWNER" if len({row.owner for row in rows}) < 2 else ""
+
+
 def pod_table(rows: Sequence[PodRow], broken: Sequence[str], now: float, *, same: str = "") -> Table:
     """One line for each pod; ``now`` in seconds since the epoch.
 

@@ -289,6 +289,14 @@ def test_top_and_lists_are_drawn_live_on_a_terminal(farmctl: Farmctl) -> None:
         assert "Traceback" not in drawn.out
 
 
+def test_top_scrolls_sorts_and_ends_with_q(farmctl: Farmctl) -> None:
+    farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
+    sorted_ = farmctl.on_terminal("top", answer="s", at="s sorts: trouble", until="s sorts: name")
+    assert (sorted_.code, "Traceback" in sorted_.out) == (130, False)
+    ended = farmctl.on_terminal("top", answer="q", at="q quits")
+    assert (ended.code, "Traceback" in ended.out) == (0, False)
+
+
 def test_a_reader_that_goes_away_is_no_error(farmctl: Farmctl) -> None:
     farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
     with farmctl.start("rc", "list", "-w", "-o", "json") as watching:

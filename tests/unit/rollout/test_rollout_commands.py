@@ -11,6 +11,7 @@ import pytest
 
 from farmd import overview
 from farmd.cli.changes import described
+from farmd.commands import versions
 from farmd.commands.fleet import read
 from farmd.commands.mutation import Call, Change, commit
 from farmd.commands.waiting import describe
@@ -104,6 +105,19 @@ async def test_it_writes_the_rollout_and_a_second_controller_and_keeps_people_ou
             with pytest.raises(Conflict, match="rc/web is managed by rollout/web, which alone") as error:
                 await refused(call)
             assert error.value.fields["hint"].startswith("farmctl rollout describe web tells")
+
+
+async def test_the_pods_of_an_owner_are_those_of_both_versions() -> None:
+    async with person() as call:
+        await created(call)
+        await created(call, name="other")
+        await commit(call, await update(call))
+        found = await rollout(call)
+        for owner, node in ((found.old, "n1"), (found.new, "n2")):
+            await place(call, owner, node, "web")
+        old = (await RC.records(call.client, KEYS).get(found.old)).record
+        rows = (await versions.pods(call, RC, old)).rows
+        assert {(row.owner, row.node) for row in rows} == {(found.old, "n1"), (found.new, "n2")}
 
 
 async def test_words_are_compare_and_set_and_audited() -> None:
