@@ -38,7 +38,7 @@ RUNS = [
     ),
     ("Restart", "after 1 s, doubled up to 30 s; anew after a run of 60 s"),
     ("Stop", "INT, then KILL after 2.5 s"),
-    ("Resources", "cpu=0.5,memory=67108864"),
+    ("Resources", "cpu=0.5,memory=64Mi"),
     ("Ports", "admin=9090,http=any"),
     ("Environment", "DEBUG, TOKEN"),
 ]
@@ -130,7 +130,7 @@ def test_a_pod_is_described_with_its_last_exits() -> None:
     assert pods.facts(row, RUNS[:1], NOW) == [
         ("Pod", "hello~2"),
         ("Node", "web1"),
-        ("Owner", "hello"),
+        ("Owner", "rc/hello"),
         ("Phase", "backoff: exited with code 1 after 2 s"),
         ("Health", "critical for 30s"),
         ("Age", "3d"),

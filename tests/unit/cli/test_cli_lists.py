@@ -235,7 +235,7 @@ PODS = [
 def test_a_list_of_pods_fits_80_columns_and_names_owners() -> None:
     assert tables.lines(pod_table(PODS, [], NOW), width=80) == [
         "NODE  INSTANCE  OWNER           PHASE    HEALTH    RESTARTS  AGE  UP   REASON",
-        "web1  hello     hello           running  passing   0         90s  30s",
+        "web1  hello     rc/hello        running  passing   0         90s  30s",
         "web1  logs      daemonset/logs  backoff  critical  7         90s",
         "    exited with code 1 after 2 s",
     ]
@@ -248,5 +248,5 @@ def test_the_pods_of_one_owner_have_their_ports_in_its_place() -> None:
     ]
     assert tables.lines(pod_table(PODS[:1], [], NOW, same="NODE"), width=80)[1].split()[:2] == [
         "hello",
-        "hello",
+        "rc/hello",
     ]
