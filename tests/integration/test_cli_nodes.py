@@ -70,7 +70,7 @@ def test_a_pod_is_described_wherever_its_name_is_taken(farmctl: Farmctl) -> None
     for name in ("web1/hello", "hello", "pod/web1/hello"):
         assert farmctl.ok("pod", "describe", name, "-o", "name").out == "pod/web1/hello\n"
     told = farmctl.ok("pod", "describe", "hello").out
-    assert "Owner:         hello\n" in told
+    assert "Owner:         rc/hello\n" in told
     assert "exited with code 3\n" in told
     assert "Command:       sleep 9\n" in told
     assert "Command:       sleep 9\n" in farmctl.ok("rc", "describe", "hello").out
