@@ -115,12 +115,17 @@ def agent(
 @click.option(
     "--config",
     "config",
-    default="",
     type=click.Path(exists=True, dir_okay=False),
     help="Values of this file count, too; names, folders, ports and the store are the cluster's own.",
 )
 def dev(
-    farms: int, agents: int, data_dir: Path | None, http_addr: str, log_level: str, engine: str, config: str
+    farms: int,
+    agents: int,
+    data_dir: Path | None,
+    http_addr: str,
+    log_level: str,
+    engine: str,
+    config: str | None,
 ) -> None:
     """Run a whole cluster on this machine until ^C: a store, farms and agents.
 
@@ -128,7 +133,7 @@ def dev(
     """
     from farmd.dev.command import run_dev
 
-    sys.exit(run_dev(farms, agents, data_dir, http_addr, log_level, config, engine))
+    sys.exit(run_dev(farms, agents, data_dir, http_addr, log_level, config or "", engine))
 
 
 @main.command("check-config")
