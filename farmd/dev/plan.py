@@ -73,12 +73,9 @@ class Plan:
             "labels": {"zone": "abc"[place % 3]},
             "port_range": f"{block + 1}-{block + ports.SIZE - 1}",
             "stop_workloads_on_exit": True,
-<<<<<<< HEAD
             # Of one machine's cluster the person who started it is the only user.
             "share_user": True,
-=======
             **({"engine": self.engine} if self.engine else {}),
->>>>>>> 4073d674 (farmctl, farmd dev: merge logs by time, scroll top, and take what a real fleet takes)
         }
         return self._command("agent", name, {"agent": section}, "agent_port", store)
 

@@ -19,7 +19,9 @@ SKEW_SECONDS = 60.0
 START_SECONDS = 60.0
 
 
-<<<<<<< HEAD
+NO_NODES = "none: pods have no place until an agent starts (farmd agent) or farmctl node register NAME"
+
+
 def _rooted(survey: Survey) -> dict[str, str]:
     """The nodes on which a farm's token means root, by the reason."""
     found: dict[str, list[str]] = {}
@@ -28,9 +30,6 @@ def _rooted(survey: Survey) -> dict[str, str]:
             found.setdefault(why, []).append(agent.node)
     told = [f"{listed(sorted(nodes), 5)} ({why})" for why, nodes in sorted(found.items())]
     return {"a farm's token is root on": "; ".join(told)} if told else {}
-=======
-NO_NODES = "none: pods have no place until an agent starts (farmd agent) or farmctl node register NAME"
->>>>>>> 4073d674 (farmctl, farmd dev: merge logs by time, scroll top, and take what a real fleet takes)
 
 
 def facts(survey: Survey) -> dict[str, str]:
@@ -40,12 +39,8 @@ def facts(survey: Survey) -> dict[str, str]:
     present = len(survey.ids("agents"))
     return {
         "farms": ", ".join(f"{member.id} ({member.version})" for member in members) or "none",
-<<<<<<< HEAD
-        "nodes": f"{len(nodes)}, {present} with an agent",
-        **_rooted(survey),
-=======
         "nodes": f"{len(nodes)}, {present} with an agent" if nodes else NO_NODES,
->>>>>>> 4073d674 (farmctl, farmd dev: merge logs by time, scroll top, and take what a real fleet takes)
+        **_rooted(survey),
     }
 
 

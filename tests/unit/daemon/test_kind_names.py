@@ -40,6 +40,7 @@ P2 = "p2's name"
 FOREIGN = "the word of another system, or of another thing"
 EXCEPTIONS = {
     "daemonsets": {
+        "farmd/kubernetes/": FOREIGN,
         "farmd/cli/help_examples.py": EXAMPLE,
         "farmd/cli/synonyms.py": FOREIGN,
         "farmd/commands/examples.py": EXAMPLE,
@@ -96,7 +97,6 @@ EXCEPTIONS = {
         "store/services.py": STATE,
         "store/work.py": STATE,
     },
-    "daemonsets": {"farmd/kubernetes/": FOREIGN},
     "jobs": {
         "farmd/cli/help_examples.py": EXAMPLE,
         "farmd/cli/synonyms.py": FOREIGN,
