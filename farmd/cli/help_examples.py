@@ -56,6 +56,7 @@ _OWN: Mapping[str, str] = {
     "node taint": "web1 dedicated=db:no-schedule",
     "node untaint": "web1 dedicated",
     "node capacity": "web1 cpu=4 memory=8Gi",
+    "node set": "web1 --address 10.0.0.7",
     "node cordon": "web1 --reason 'new disk'",
     "node uncordon": "web1",
     "node drain": "web1 --deadline 30m --wait",
