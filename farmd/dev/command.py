@@ -51,8 +51,6 @@ def run_dev(
 ) -> int:
     """Keep a cluster up until a signal; returns the exit code."""
     collect_rarely()
-    for name in ignored(os.environ):
-        print(f"farmd dev: {name}: ignored, because a development cluster sets that itself", file=sys.stderr)
     engine = engine_of(engine, os.environ)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
@@ -67,6 +65,11 @@ def run_dev(
             engine=engine,
         ) as cluster:
             cluster.wait_ready()
+            for name in ignored(os.environ):
+                print(
+                    f"farmd dev: {name}: ignored, because a development cluster sets that itself",
+                    file=sys.stderr,
+                )
             print("\n".join(greeting(cluster)), flush=True)
             while True:
                 for event in cluster.events(1.0):

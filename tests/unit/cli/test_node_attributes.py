@@ -119,11 +119,11 @@ async def test_capacity_that_people_set_wins_until_it_is_removed() -> None:
         made = await capacity(call, "web1", {"cpu": 4.0, "memory": 8.0 * 2**30})
         assert (made.change.before, made.change.after) == (
             {},
-            {"capacity.cpu": "4", "capacity.memory": "8589934592"},
+            {"capacity.cpu": "4", "capacity.memory": "8Gi"},
         )
         await commit(call, made)
         changed = await capacity(call, "web1", {"cpu": 0.5}, ["memory"])
-        assert changed.change.before == {"capacity.cpu": "4", "capacity.memory": "8589934592"}
+        assert changed.change.before == {"capacity.cpu": "4", "capacity.memory": "8Gi"}
         assert changed.change.after == {"capacity.cpu": "0.5"}
         await commit(call, changed)
         assert (await NodeStore(call.client, KEYS).get("web1")).record.capacity == {"cpu": 0.5}
