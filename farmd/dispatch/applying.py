@@ -124,7 +124,9 @@ def _take(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
         found.waiting[ref] = live.busy
     elif allowed or not (live.owner or live.differs):
         why, force = live.owner or "nobody's", shot.app.force
-        found.acts.append(Act("adopt", entry.ref, entry, why, differs=live.differs, force=force))
+        found.acts.append(
+            Act("adopt", entry.ref, entry, why, differs=live.differs, force=force, inherits=allowed)
+        )
     elif live.owner:
         found.refused[ref] = f"belongs to {live.owner}"
     else:

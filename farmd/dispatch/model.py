@@ -152,7 +152,8 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class Act:
     """One change of one object. ``differs`` are the fields that it changes, ``to`` the app that an object is
-    handed to. ``force``: an adoption also takes fields that others manage.
+    handed to. ``force``: an adoption also takes fields that others manage. ``inherits``: it takes what
+    kubectl applied, so that what its file does not state goes.
     """
 
     verb: Verb
@@ -162,6 +163,7 @@ class Act:
     to: str = ""
     differs: tuple[str, ...] = ()
     force: bool = False
+    inherits: bool = False
 
 
 class Rehearsal(NamedTuple):

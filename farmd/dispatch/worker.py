@@ -152,7 +152,13 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         self._tried = waiting
         if not waiting:
             return Outcome("after", 0.0)
-        text = listed([f"{ref}: {why}" for ref, why in sorted(waiting.items())])
+        # What may not be read stands in the plan, and what was tried may have failed because of it.
+        first = {
+            **plan.refused,
+            **{ref: why for ref, why in plan.waiting.items() if _obstructs(snapshot, ref)},
+        }
+        told = [*sorted(first.items()), *sorted(waiting.items())]
+        text = listed([f"{ref}: {why}" for ref, why in told])
         if any(str(act.ref) in waiting for act in outside):
             return await self._refused(what, text)
         await self.block(text)
@@ -210,3 +216,9 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         await self.writer.commit(*self.stands(), *held.operations, *deleted, *besides, told)
         await self.status.incidents.end_all()
         return Outcome("done")
+
+
+def _obstructs(snapshot: Snapshot, ref: Ref) -> bool:
+    """Whether an object waits because the server does not even show it."""
+    live = snapshot.live.get(ref)
+    return live is not None and not live.version and bool(live.busy)

@@ -175,7 +175,10 @@ async def test_an_ignored_field_keeps_the_live_value_through_every_apply(world: 
     assert found["metadata"]["annotations"]["x"] == "1"
 
 
-async def test_what_kubectl_applied_is_taken_over_so_that_what_leaves_the_file_goes(world: World) -> None:
+@pytest.mark.parametrize("inherits", [True, False])
+async def test_what_kubectl_applied_goes_with_a_persons_word_alone_and_the_preview_names_it(
+    world: World, inherits: bool
+) -> None:
     applied = config(a="1", b="2")
     applied["metadata"]["namespace"] = world.namespace
     query = "?fieldManager=kubectl-client-side-apply"
@@ -184,10 +187,14 @@ async def test_what_kubectl_applied_is_taken_over_so_that_what_leaves_the_file_g
     live = await world.look(app, entry)
     assert live is not None
     assert (live.owner, live.differs) == ("", ())
-    assert await world.does(app, "adopt", entry) == {}
+    told = (await app.rehearse(Act("adopt", entry.ref, entry, inherits=inherits))).note
+    assert told.partition("; ")[2] == ("goes, because the file does not state it: data.b" if inherits else "")
+    await world.look(app, entry)
+    assert await world.does(app, "adopt", entry, inherits=inherits) == {}
     found = world.there(path(world))
-    assert found["data"] == {"a": "1"}
-    assert {each["manager"] for each in found["metadata"]["managedFields"]} == {MANAGER}
+    assert found["data"] == ({"a": "1"} if inherits else {"a": "1", "b": "2"})
+    managers = {each["manager"] for each in found["metadata"]["managedFields"]}
+    assert managers == ({MANAGER} if inherits else {MANAGER, "kubectl-client-side-apply"})
 
 
 async def test_an_adoption_takes_fields_of_other_managers_by_a_persons_word_alone(world: World) -> None:
@@ -212,10 +219,51 @@ async def test_what_kubectl_applied_is_no_conflict_for_whoever_adopts_it(world: 
     world.api.ask("POST", path(world, "").rstrip("/") + query, config(a="2"))
     app, entry = world.app(), await one(world, config(a="1"))
     await world.look(app, entry)
-    assert (await app.rehearse(Act("adopt", entry.ref, entry))).refused == ""
+    assert (await app.rehearse(Act("adopt", entry.ref, entry, inherits=True))).refused == ""
     await world.look(app, entry)
-    assert await world.does(app, "adopt", entry) == {}
+    assert await world.does(app, "adopt", entry, inherits=True) == {}
     assert world.there(path(world))["data"] == {"a": "1"}
+
+
+async def test_what_kubectl_applied_to_lists_is_named_by_its_keys(world: World) -> None:
+    applied = deployment(5)
+    applied["metadata"]["namespace"] = world.namespace
+    pod = applied["spec"]["template"]["spec"]
+    pod["containers"][0]["env"] = [{"name": "A", "value": "1"}]
+    pod["containers"].append({"name": "beside", "image": "beside:1"})
+    query = "?fieldManager=kubectl-client-side-apply"
+    world.api.ask("POST", of_deployment(world).rpartition("/")[0] + query, applied)
+    app, entry = world.app(), await one(world, deployment(None))
+    await world.look(app, entry)
+    told = (await app.rehearse(Act("adopt", entry.ref, entry, inherits=True))).note
+    template = "spec.template.spec.containers"
+    for gone in ("spec.replicas", f'{template}[{{"name":"beside"}}]', f'{template}[{{"name":"proxy"}}].env'):
+        assert gone in told
+
+
+@pytest.mark.parametrize("kind", ["binding", "class"])
+async def test_what_may_not_change_is_made_anew_by_a_persons_word(world: World, kind: str) -> None:
+    group = "rbac.authorization.k8s.io"
+    again = {"name": world.namespace, "annotations": {"farmd.io/replace": "true"}}
+
+    def said(value: str) -> dict[str, Any]:
+        if kind == "class":
+            number = {"one": 1, "two": 2}[value]
+            return {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": again,
+                "value": number,
+            }
+        role = {"apiGroup": group, "kind": "Role", "name": value}
+        return {"apiVersion": f"{group}/v1", "kind": "RoleBinding", "metadata": again, "roleRef": role}
+
+    app = world.app()
+    await world.made(app, said("one"))
+    changed = await one(world, said("two"))
+    live = await world.look(app, changed)
+    assert live is not None
+    assert (live.fixed, live.busy) == (True, "")
 
 
 async def test_a_new_object_is_tried_on_the_server_before_it_is_recorded(world: World) -> None:

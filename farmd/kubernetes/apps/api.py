@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from farmd.kubernetes.apps.discovery import Discovery
 from farmd.kubernetes.apps.marks import MANAGER
@@ -18,6 +20,7 @@ JSON_PATCH = "application/json-patch+json"
 CREATION = "1"
 Object = dict[str, Any]
 # Managers whose fields become the app's when it takes an object over: all that its people ever applied.
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _TAKEN_OVER = {("kubectl-client-side-apply", "Update"), ("kubectl", "Apply")}
 
 
@@ -158,6 +161,46 @@ class Api:
 def _version(found: Object) -> tuple[str, str]:
     """What a write names of an object, so that it changes this very version."""
     return found["metadata"]["uid"], found["metadata"]["resourceVersion"]
+
+
+def unstated(found: Object, document: Mapping[str, Any]) -> list[str]:
+    """The paths of what people applied before, and nobody else has, that a document does not state."""
+    managers = found["metadata"].get("managedFields") or []
+    people = [each for each in managers if (each["manager"], each["operation"]) in _TAKEN_OVER]
+    others = _joined(
+        [each["fieldsV1"] for each in managers if each not in people and not each.get("subresource")]
+    )
+    return sorted(_beyond(_joined([each["fieldsV1"] for each in people]), document, others, ""))
+
+
+def _beyond(fields: Mapping[str, Any], said: Any, others: Mapping[str, Any], path: str) -> Iterator[str]:
+    """The fields below a path that neither a document nor other managers have."""
+    for name, inner in fields.items():
+        sort, _, text = name.partition(":")
+        if name == "." or text == _LAST_APPLIED:
+            continue
+        where = f"{path}[{text}]" if sort in "kv" else f"{path}.{text}" if path else text
+        own = _part(said, sort, text)
+        if own is None and name not in others:
+            yield where
+        elif own is not None and inner:
+            yield from _beyond(inner, own, others.get(name, {}), where)
+
+
+def _part(said: Any, sort: str, text: str) -> Any:
+    """What a document says at one step of a managed field; None: nothing."""
+    if sort == "f":
+        return said.get(text) if isinstance(said, Mapping) else None
+    wanted = msgspec.json.decode(text)
+    items = said if isinstance(said, list) else []
+    if sort == "v":
+        return wanted if wanted in items else None
+    # The server has added keys that a file need not state, such as the protocol of a port.
+    return next((each for each in items if isinstance(each, Mapping) and _fits(each, wanted)), None)
+
+
+def _fits(item: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(item.get(key, value) == value for key, value in wanted.items())
 
 
 def _joined(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from farmd.dispatch.model import Act, Ref, Rehearsal, owner_of
 from farmd.dispatch.ports import OutsideUnknown
 from farmd.dispatch.scopes import scopes_in, scopes_of
 from farmd.kubernetes.apps import compare, marks
-from farmd.kubernetes.apps.api import Object, taken_over, user_of
+from farmd.kubernetes.apps.api import Object, taken_over, unstated, user_of
 from farmd.kubernetes.apps.marks import Mark, marked
 from farmd.kubernetes.apps.order import FOUNDATIONS, ordered
 from farmd.kubernetes.apps.scopes import dereference_scopes, reference_scopes
@@ -32,8 +32,10 @@ from farmd.kubernetes.errors import (
 from farmd.kubernetes.pace import MOST_IN_FLIGHT
 from store.apps import TypedReference
 from store.several import several
+from store.words import listed
 
 FOUNDED_SECONDS = 5.0
+MOST_FIELDS = 50
 PAUSE_SECONDS = 0.2
 
 
@@ -42,15 +44,16 @@ class Applicator(Sight):
 
     async def rehearse(self, act: Act) -> Rehearsal:
         """What the server says of a creation or an adoption, by a dry run."""
+        found = self._found(act.ref)
         try:
-            await self._bring(act, self._found(act.ref), self._mark(0), dry=True)
+            await self._bring(act, found, self._mark(0), dry=True)
         except FieldsTaken as error:
             return Rehearsal(refused=_taken(error))
         except (Invalid, Denied) as error:
             return Rehearsal(refused=error.text or error.message)
         except KubernetesError as error:
             return Rehearsal(note=f"cannot be tried now: {error.text or error.message}")
-        return Rehearsal(note="server dry run: ok")
+        return Rehearsal(note=f"server dry run: ok{_unstated(act, found)}")
 
     async def act(self, acts: Sequence[Act], seq: int) -> Mapping[Ref, str]:
         """Carry acts out, kind by kind in their order; the reasons of those that must wait.
@@ -137,7 +140,7 @@ class Applicator(Sight):
     async def _change(
         self, act: Act, document: Mapping[str, Any], found: Object, mark: Mark, *, dry: bool
     ) -> Object:
-        if act.verb == "adopt" and not dry:
+        if act.inherits and not dry:
             found = await self._api.take_over(act.ref, found)
         assert act.entry is not None
         body = marked(compare.with_live(document, found, act.entry.ignore), mark)
@@ -146,7 +149,7 @@ class Applicator(Sight):
                 act.ref, body, found, force=act.verb != "adopt" or act.force, dry=dry
             )
         except FieldsTaken as error:
-            if not (dry and all(map(taken_over, error.causes.values()))):
+            if not (dry and act.inherits and all(map(taken_over, error.causes.values()))):
                 raise
             return found
 
@@ -172,6 +175,14 @@ class Applicator(Sight):
         """The worker ended."""
         if self._watching is not None:
             self._watching.detach(self._app)
+
+
+def _unstated(act: Act, found: Object | None) -> str:
+    """What kubectl applied and the file does not state, which an adoption that inherits it takes away."""
+    if found is None or not act.inherits or act.entry is None or act.entry.document is None:
+        return ""
+    gone = unstated(found, act.entry.document)
+    return f"; goes, because the file does not state it: {listed(gone, MOST_FIELDS)}" if gone else ""
 
 
 def _taken(error: FieldsTaken) -> str:

@@ -25,6 +25,7 @@ _LABELS = {
     "helm.toolkit.fluxcd.io/name": "Flux's release {value}",
     "kapp.k14s.io/app": "kapp ({value})",
     "app.oam.dev/name": "KubeVela's application {value}",
+    "applyset.kubernetes.io/part-of": "kubectl's ApplySet {value}",
 }
 
 

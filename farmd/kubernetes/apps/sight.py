@@ -6,6 +6,7 @@ was read or written last is not read again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -29,6 +30,13 @@ from store.several import several
 
 # What no watch shows, or the app may not read, is looked at again after this time while a step waits for it.
 LOOK_AGAIN_SECONDS = 10.0
+# How servers say that a new object could have what this one cannot become: a selector, a stateful set's
+# templates, a role of a binding, an address of a service, fields of a pod, the value of a priority class.
+_FIXED = re.compile(
+    r"immutable|may not (be )?change|cannot (be )?change|updates to \w+ spec for fields other than"
+    r"|may not be (un)?set once|forbidden after creation|updates may not change",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +238,7 @@ class Sight:
                 entry.ref, marked(body, mark) if mark else body, found, force=True, dry=True
             )
         except Invalid as error:
-            if "immutable" not in error.message:
+            if not _FIXED.search(error.message):
                 return tuple(paths), False, error.text or error.message
             if entry.replace:
                 return tuple(paths), True, ""
