@@ -109,7 +109,8 @@ class Backend:
         now = context.clock.now()
         pods = observed(context.fleet, self._item, 0.0, context.clock.mono())
         patience = _patience(manifests)
-        members, strays = sight.members(job, pods, patience, now)
+        restored = self._restored()
+        members, strays = sight.members(job, pods, patience, now, restored=restored > 0)
         members += self._leaving(job, run, pods)
         snapshot = Snapshot(
             job=described(job),
@@ -121,7 +122,13 @@ class Backend:
             frozen=self._guard.frozen() or "",
             commanded=self._guard.commanded(stored.index),
         )
-        return Reading(stored, snapshot, _by_id(pods), manifests, after=sight.due(job, pods, patience, now))
+        after = earliest(sight.due(job, pods, patience, now), restored if restored > 0 else None)
+        return Reading(stored, snapshot, _by_id(pods), manifests, after=after)
+
+    def _restored(self) -> float:
+        """Seconds for which a restore of the store leaves in doubt what it says of agents."""
+        began, now = self._context.caches.began_anew, self._context.clock.mono()
+        return began + sight.RESTORED_SECONDS - now
 
     async def _run(self, job: Job) -> Run:
         """How far a job is; of one that a person deletes it does not matter, and need not decode."""
@@ -146,7 +153,8 @@ class Backend:
         pods = {
             place: observe(fleet, place, standing[place], 0.0, mono) for place in changed if place in standing
         }
-        seen, _ = sight.members(job, pods, _patience(reading.manifests), now)
+        restored = self._restored() > 0
+        seen, _ = sight.members(job, pods, _patience(reading.manifests), now, restored=restored)
         old = {"/".join(place) for place in changed}
         kept = tuple(member for member in reading.snapshot.members if member.id not in old)
         others = {ident: found for ident, found in reading.pods.items() if ident not in old}

@@ -16,6 +16,10 @@ from store.jobs import Job
 from store.pods import Place
 from store.reality import Exit, Glance
 
+# Until then a session that came back with a snapshot has expired, and an agent that is alive has corrected
+# what it says of its pods.
+RESTORED_SECONDS = 60.0
+
 _PHASES: dict[str, Phase] = {
     "held": "held",
     "running": "running",
@@ -26,9 +30,11 @@ _PHASES: dict[str, Phase] = {
 
 
 def members(
-    job: Job, pods: Mapping[Place, PodState], stop_after: Mapping[str, float], now: float
+    job: Job, pods: Mapping[Place, PodState], stop_after: Mapping[str, float], now: float, *, restored: bool
 ) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
-    """The members of a job's slots, and its strays; ``stop_after`` is that of each manifest."""
+    """The members of a job's slots, and its strays; ``stop_after`` is that of each manifest. ``restored``:
+    the store was restored a moment ago, so what it says of agents may be of the past.
+    """
     known, strays = [], []
     for place, state in sorted(pods.items()):
         found = slot_of(job, place[1])
@@ -45,7 +51,7 @@ def members(
                 version=str(state.pod.index),
                 hold=state.intent is not None and state.intent.record.hold,
                 at=state.pod.record.at,
-                **_seen(job, state, stop_after.get(state.pod.record.manifest, 0.0), now),
+                **_seen(job, state, stop_after.get(state.pod.record.manifest, 0.0), now, restored=restored),
             )
         )
     return tuple(known), tuple(strays)
@@ -64,7 +70,7 @@ def leaving(job: Job, left: Mapping[Place, Glance | None]) -> tuple[Member, ...]
     return tuple(found)
 
 
-def _seen(job: Job, state: PodState, stop_after: float, now: float) -> dict[str, Any]:
+def _seen(job: Job, state: PodState, stop_after: float, now: float, *, restored: bool) -> dict[str, Any]:
     """Phase, cause and end of a member."""
     said = state.reality
     own = said if isinstance(said, Glance) and _acted(state, said) else None
@@ -78,6 +84,8 @@ def _seen(job: Job, state: PodState, stop_after: float, now: float) -> dict[str,
         return {"phase": "unknown", "cause": "lost" if gone else "", "message": "its node is lost"}
     if state.absent:
         return {"phase": "unknown", "message": "its node's agent is absent"}
+    if state.draining and restored:
+        return {"phase": "unknown", "message": "the store was restored: waiting for its node's agent"}
     if state.draining:
         return {"phase": "failed", "cause": "evicted", "ended": now, "message": "its node is drained"}
     message = said.reason if isinstance(said, Glance) else ""

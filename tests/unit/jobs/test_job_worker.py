@@ -224,6 +224,27 @@ async def test_what_a_drained_node_ran_comes_up_elsewhere_and_counts_as_no_retry
         assert (run.outcome, run.restarts) == ("succeeded", 0)
 
 
+async def test_a_restore_makes_no_member_of_a_drained_node_run_again_while_its_agent_may_be_away() -> None:
+    """The snapshot has the agent's session and what it said of the member, which ended since."""
+    async with job_fleet("n1", "n2") as jobs:
+        job = await jobs.run(worker={"replicas": 1})
+        await running(jobs, 1)
+        node = jobs.where("bert-worker-0~0")
+        jobs.deaf = {node}
+        jobs.fleet.farms["f0"].farm.caches.restored.set()
+        await jobs.clock.advance(5)
+        await jobs.fleet.drain(node)
+        await jobs.clock.advance(20)
+        await jobs.fleet.leave(node)
+        await jobs.clock.advance(30)
+        assert (await jobs.state(job)).slots == {}
+        assert len(jobs.ran) == 1
+        await jobs.fleet.arrive(node, features=["jobs.1"])
+        jobs.deaf, jobs.rule = set(), lambda _: GOOD
+        run = await jobs.over(job)
+        assert (run.outcome, jobs.runs(job)) == ("succeeded", ["worker/0~0"])
+
+
 async def test_r21_a_member_on_a_lost_node_is_tried_elsewhere_and_counts_as_no_retry() -> None:
     async with job_fleet("n1", "n2") as jobs:
         job = await jobs.run()
