@@ -36,6 +36,7 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``wanted``: what it should become; None: gone. ``previous``: what it was released as, and goes back to;
     None: it was not there. ``recreate``: also pods that are as wanted are replaced. ``after``: services, by
     name, which must have come so far first. ``superseded``: the id of the deployment that took it over.
+    ``restored``: a version that ended well once comes again, whose pods do not run again.
     """
 
     service: str
@@ -46,6 +47,7 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     recreate: bool = False
     after: dict[str, Condition] = {}
     superseded: str = ""
+    restored: bool = False
 
 
 class Deployment(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -80,14 +82,16 @@ class Deployment(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 class GoalState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How far one goal is; without it nothing was touched.
 
-    ``started``: how many pods were healthy when it was taken. ``back``: it goes back, for good, because of
-    ``failure``. ``failed`` is the place, as ``<node>/<instance>``, of the pod or the hook that failed; empty:
-    none did. ``hook`` is the place of the hook's one run, and ``hooked`` when it ended well. ``since``: when
-    the phase began (seconds since the epoch).
+    ``started``: how many pods were healthy when it was taken. ``completed``: all of them had ended well for
+    good, so that on the way back none runs again. ``back``: it goes back, for good, because of ``failure``.
+    ``failed`` is the place, as ``<node>/<instance>``, of the pod or the hook that failed; empty: none did.
+    ``hook`` is the place of the hook's one run, and ``hooked`` when it ended well. ``since``: when the phase
+    began (seconds since the epoch).
     """
 
     phase: Literal["taken", "released"]
     started: Annotated[int, msgspec.Meta(ge=0)] = 0
+    completed: bool = False
     back: bool = False
     failure: str = ""
     failed: str = ""

@@ -22,7 +22,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     ``at`` is when it was placed (seconds since the epoch): removal takes the newest first.
     ``done``: it ended for good, and keeps its place only for its log. It reserves nothing, and placement
-    counts it nowhere (R29).
+    counts it nowhere (R29). One without an intent ended well: it counts for its owner, and never runs again.
     """
 
     manifest: str

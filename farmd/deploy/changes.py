@@ -47,6 +47,7 @@ class Collector(Client):
         self._labels = {DEPLOYMENT_LABEL: mark(deployment, sight.state), SERVICE_LABEL: sight.said.service}
         labels = {**request.labels, **self._labels}
         self._pod = Pod(manifest=self._owner.manifest, labels=labels, at=context.clock.now())
+        self._over = rerun_nothing(sight)
 
     async def run(self, service: str, spec: ServiceSpec, machine: str) -> None:  # noqa: ARG002
         """Place one more pod on a machine, unless that is gone by now."""
@@ -54,8 +55,9 @@ class Collector(Client):
             return
         start = self._next.get(machine, 0)
         instance, self._next[machine] = next_instance(self._request, self.view[machine], start)
-        intent = wanted(self._owner)
-        self.changes.append(PodChange("place", machine, instance, self._pod, intent, owner=self._owner.id))
+        pod = msgspec.structs.replace(self._pod, done=True) if self._over else self._pod
+        intent = None if self._over else wanted(self._owner)
+        self.changes.append(PodChange("place", machine, instance, pod, intent, owner=self._owner.id))
 
     async def replace(self, service: str, spec: ServiceSpec, place: Place) -> None:  # noqa: ARG002
         """Give a pod the new manifest where it stands."""
@@ -98,6 +100,16 @@ class Collector(Client):
             if place not in changed:
                 made = repair(self._owner, place, self._sight.pods[place])
                 self.changes.append(msgspec.structs.replace(made, owner=self._owner.id))
+
+
+def rerun_nothing(sight: Sight) -> bool:
+    """Whether the pods of this turn ended well before, so that they are restored as done: a command of an
+    earlier version must not run over what came after it.
+    """
+    state, manifest = sight.state, sight.manifest
+    if state is None or manifest is None or manifest.restart.policy == "always":
+        return False
+    return state.completed if state.back else sight.said.restored
 
 
 def request_of(sight: Sight, manifest: Manifest) -> Request:

@@ -46,6 +46,8 @@ async def _holding(context: Context, service: Service) -> set[Condition]:
     available = sum(pod.available for pod in pods)
     whole = bool(pods) and available == len(pods) >= wanted
     found: set[Condition] = {"healthy"} if whole else set()
-    found |= {"started"} if pods and all(pod.reality is not None for pod in pods) else set()
-    done = whole and all(isinstance(pod.reality, Glance) and pod.reality.phase == "done" for pod in pods)
+    found |= {"started"} if pods and all(pod.over or pod.reality is not None for pod in pods) else set()
+    done = whole and all(
+        pod.over or (isinstance(pod.reality, Glance) and pod.reality.phase == "done") for pod in pods
+    )
     return found | ({"completed"} if done else set())

@@ -60,6 +60,7 @@ def aims(plan: ProjectPlan, wanted: Wanted, scene: Scene, ids: Ids, *, recreate:
             previous=before,
             recreate=recreate,
             after=dict(wanted.after.get(name, {})),
+            restored=name in wanted.restored,
         )
         found.append(Aim(goal, manifest))
     return found

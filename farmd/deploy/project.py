@@ -29,7 +29,8 @@ class Wanted:
 
     ``after``: for each those that it needs first, and how far these must be. ``external``: volumes that must
     exist. ``together``: the project whose services stand on one machine; empty: they may spread.
-    ``removed``: services, by name, that are to go.
+    ``removed``: services, by name, that are to go. ``restored``: those that become what they were once, so
+    that a command which ended well then does not run again.
     """
 
     services: Mapping[str, ServiceSpec]
@@ -37,6 +38,7 @@ class Wanted:
     external: frozenset[str] = frozenset()
     together: str = ""
     removed: Collection[str] = ()
+    restored: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,8 @@ async def _changed(
     kept = version or service.version
     assert kept is not None
     spec = spec_of(await manifests.read(call.client, call.keys, kept.manifest), kept)
-    wanted = Wanted(services={service.name: change(spec) or spec})
+    restored = frozenset({service.name} if version is not None else ())
+    wanted = Wanted(services={service.name: change(spec) or spec}, restored=restored)
     made = Deployment(call=call, wanted=wanted, project=service.project, fields=fields)
     await made.plan()
     return made

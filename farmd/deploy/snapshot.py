@@ -294,7 +294,7 @@ def container(place: Place, pod: PodState, spec: ServiceSpec | None, mine: Judge
         place=place,
         spec=spec,
         running=own is None or own.phase not in ENDED or pod.healthy,
-        done=own is not None and own.phase == "done",
+        done=pod.over or (own is not None and own.phase == "done"),
         failing=own is not None and own.state == "critical" and not pod.absent,
         mine=mine is not None,
         available=pod.healthy if mine is None else pod.available,

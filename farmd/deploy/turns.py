@@ -77,7 +77,8 @@ async def take(context: Context, reading: Reading, sight: Sight) -> Writes:
         raise TurnRefused(f"service {goal.name} is held by deployment {service.record.deployment or 'none'}")
     standing = await records.owner(context, sight)
     serving = sum(pod.healthy for pod in sight.pods.values())
-    state = GoalState(phase="taken", started=serving, since=context.clock.now())
+    ended = bool(sight.pods) and all(pod.completed or pod.over for pod in sight.pods.values())
+    state = GoalState(phase="taken", started=serving, completed=ended, since=context.clock.now())
     writes: Writes = [noted_goal(context, record.id, goal.service, state), *joining]
     joined = goals.joined(service.record, record, goal, sight.manifest, context.clock.now())
     if sight.version is None or sight.manifest is None:

@@ -20,6 +20,7 @@ from store.keys import is_sentinel, valid_segment
 from store.listing import records
 from store.nodes import Node, Reserved
 from store.operations import Operation
+from store.pods import Pod
 from store.volumes import KIND as VOLUMES
 from store.words import listed
 from store.work import Work
@@ -168,6 +169,8 @@ async def _references(call: Call, name: str, reserved: Entry | None) -> AsyncIte
     intents = await call.client.keys(keys.intents(name), mode="consistent")
     standing = {keys.last_part(key) for key in intents.items if not is_sentinel(key)}
     for instance in sorted(standing | pods.keys()):
+        if instance not in standing and await _over(call, keys.pod(pods[instance], name, instance)):
+            continue
         owner = await _title(call, pods[instance]) if instance in pods else "nobody"
         yield f"pod {instance} of {owner}"
     book = codec.decode(Reserved, reserved.value, reserved.key) if reserved is not None else Reserved()
@@ -175,6 +178,12 @@ async def _references(call: Call, name: str, reserved: Entry | None) -> AsyncIte
         yield f"room reserved for {instance}"
     async for text in _arriving(call, name, standing | pods.keys()):
         yield text
+
+
+async def _over(call: Call, key: str) -> bool:
+    """Whether a pod ended well for good, so that it needs its node no more."""
+    entry = await call.client.read(key, mode="consistent")
+    return entry is not None and codec.decode(Pod, entry.value, entry.key).done
 
 
 async def _arriving(call: Call, name: str, there: set[str]) -> AsyncIterator[str]:

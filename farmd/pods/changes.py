@@ -32,10 +32,11 @@ class PodChange(msgspec.Struct, frozen=True, gc=False):
 
     ``standing`` and ``standing_intent`` are the versions that the change was planned from. ``owner`` owns the
     pod; empty: the item that changes it. A pod that is taken over belonged to ``previous``. ``end`` writes
-    the pod alone, ``repair`` and ``release`` the intent alone.
+    the pod alone, ``repair`` and ``release`` the intent alone. ``complete`` keeps a pod that ended well as
+    done, and takes its intent away.
     """
 
-    action: Literal["place", "remove", "replace", "restart", "repair", "take", "end", "release"]
+    action: Literal["place", "remove", "replace", "restart", "repair", "take", "end", "complete", "release"]
     node: str
     instance: str
     pod: Pod | None
@@ -133,6 +134,12 @@ def repair(owner: Owner, place: Place, state: PodState) -> PodChange:
     return PodChange("repair", *place, state.pod.record, repaired, state.pod, state.intent)
 
 
+def completion(place: Place, state: PodState) -> PodChange:
+    """The pod as one that is done for good, wherever its node goes."""
+    done = msgspec.structs.replace(state.pod.record, done=True)
+    return PodChange("complete", *place, done, None, state.pod, state.intent)
+
+
 def removal(place: Place, state: PodState, owner: str = "") -> PodChange:
     """The removal of a pod and its intent."""
     return PodChange("remove", *place, None, None, state.pod, state.intent, owner)
@@ -149,7 +156,7 @@ def reservations(request: Request, changes: Sequence[PodChange], view: FleetView
     going, coming = [], []
     for change in changes:
         place = Assignment(change.node, change.instance)
-        if change.action in ("remove", "end"):
+        if change.action in ("remove", "end", "complete"):
             going.append(place)
         elif change.action in ("place", "replace", "restart", "take") and change.node in view:
             coming.append(place)
@@ -286,7 +293,7 @@ def relabelled(changes: list[PodChange]) -> list[str]:
     return [
         _named(change, change.owner)
         for change in changes
-        if change.action in ("replace", "restart", "repair", "end", "release")
+        if change.action in ("replace", "restart", "repair", "end", "complete", "release")
     ]
 
 

@@ -52,9 +52,24 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         # Not a property: a turn asks it of each pod several times.
         seen, intent = self.reality, self.intent
+        if self.over:
+            force_setattr(self, "healthy", True)
+            return
         known = not self.absent and self.lost is None and intent is not None and seen is not None
         healthy = known and seen.intent >= intent.index and passes(seen, self.pod.record.manifest)  # type: ignore[union-attr]
         force_setattr(self, "healthy", healthy)
+
+    @property
+    def over(self) -> bool:
+        """Whether it ended well for good, and no node has anything of it any more."""
+        return self.pod.record.done and self.intent is None
+
+    @property
+    def completed(self) -> bool:
+        """Whether it ended well for good, as its agent says of its present intent."""
+        seen, intent = self.reality, self.intent
+        known = intent is not None and seen is not None and seen.intent >= intent.index
+        return known and seen.phase == "done" and passes(seen, self.pod.record.manifest)  # type: ignore[union-attr]
 
     @property
     def unknown(self) -> bool:
@@ -66,7 +81,8 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
     @property
     def available(self) -> bool:
         """Whether it is healthy for long enough; floors and ``converged`` count available pods."""
-        return self.healthy and self.settles_in <= 0
+        # What ended well cannot fail later, so no time need pass.
+        return self.healthy and (self.settles_in <= 0 or self.completed)
 
     @property
     def down(self) -> bool:
@@ -93,6 +109,8 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
         """Whether it is healthy where it may stay, and just as its owner's record says: nothing need be done
         about it.
         """
+        if self.over:
+            return self.pod.record.manifest == owner.manifest
         if not (self.healthy and self.retained) or self.draining or self.intent is None:
             return False
         here, intent = self.pod.record.manifest, self.intent.record
@@ -101,7 +119,7 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
 
     def altered(self, owner: str) -> bool:
         """Whether its intent was lost or altered, and its owner may repair it."""
-        if self.foreign(owner):
+        if self.foreign(owner) or self.over:
             return False
         return self.intent is None or self.intent.record.manifest != self.pod.record.manifest
 
@@ -162,6 +180,8 @@ def _observed(fleet: FleetIndex, place: Place, pod: Stored[Pod], node: _Node, le
     intent, reality = fleet.intent(place), fleet.reality(place)
     settles_in = 0.0 if reality is None else reality.seen + left
     unreadable = intent is None and fleet.unreadable(place)
+    if pod.record.done and intent is None and not unreadable:
+        return PodState(pod, None, None)  # what becomes of its node is nothing to it
     return PodState(pod, intent, reality, True, unreadable, *node, settles_in)
 
 

@@ -8,7 +8,17 @@ from itertools import chain
 import msgspec
 
 from farmd.farm.writer import Write
-from farmd.pods.changes import NodeChanges, Note, PodChange, grouped, planned, removal, reservations, wanted
+from farmd.pods.changes import (
+    NodeChanges,
+    Note,
+    PodChange,
+    completion,
+    grouped,
+    planned,
+    removal,
+    reservations,
+    wanted,
+)
 from farmd.replication import transfer
 from farmd.replication.model import Plan, Step
 from farmd.replication.reader import Reading
@@ -38,6 +48,7 @@ async def units(reading: Reading, plan: Plan, request: Request, context: Context
         (removal(place, pods[place]), PodChange("place", goal.node, goal.instance, new, intent))
         for place, goal in plan.moves
     ]
+    changes += [(completion(place, pods[place]),) for place in plan.completions]
     changes += [(change,) for change in planned(rc, plan, pods, new, keep_age=True)]
     if rc.replicas_per_node > 1:
         changes = _bounded(changes)

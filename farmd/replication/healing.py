@@ -32,7 +32,7 @@ class Waiting:
 def need(snapshot: Snapshot) -> Need | None:
     """What to ask places for now: first for missing pods, then for lost ones, then for a move."""
     rc = snapshot.rc
-    if rc.disabled or rc.taken or transfer.advance(snapshot) is not None:
+    if rc.disabled or rc.taken or transfer.advance(snapshot) is not None or snapshot.completed:
         return None
     missing = -transfer.surplus(snapshot)
     if missing > 0:

@@ -80,6 +80,17 @@ class Snapshot(ReplicaSnapshot):
         return {place: state for place, state in self.pods.items() if not state.well(self.rc)}
 
     @cached_property
+    def completed(self) -> tuple[Place, ...]:
+        """Pods that ended well for good on nodes that they would have to leave: they never run again."""
+        return tuple(
+            sorted(
+                place
+                for place, state in self.unwell.items()
+                if (state.lost is not None or state.draining) and state.completed
+            )
+        )
+
+    @cached_property
     def sick(self) -> dict[Place, float]:
         """Since when (seconds since the epoch) pods are known not to serve."""
         found = ((place, sick_since(state)) for place, state in self.unwell.items())
@@ -106,11 +117,12 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(ReplicaPlan):
     """The changes to make now: ``moves`` are pods that are replaced elsewhere in one transaction, ``step``
-    is the next step of a move that makes before it breaks.
+    is the next step of a move that makes before it breaks, ``completions`` are pods that ended well for good.
     """
 
     moves: tuple[tuple[Place, Assignment], ...] = ()
     step: Step | None = None
+    completions: tuple[Place, ...] = ()
 
     @property
     def arriving(self) -> tuple[Place, ...]:
@@ -124,6 +136,7 @@ class Plan(ReplicaPlan):
     def changes_pods(self) -> bool:
         """Whether pods, or the note on a move, change."""
         changes = self.additions or self.removals or self.repairs or self.replacements or self.moves
+        changes = changes or self.completions
         return bool(changes) or self.step is not None
 
     def counts(self) -> dict[str, int | str]:

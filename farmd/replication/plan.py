@@ -90,7 +90,10 @@ def _pods(snapshot: Snapshot) -> Plan:
         return Plan()
     if rc.taken:
         return _taken(snapshot)
-    step = transfer.advance(snapshot) or _start(snapshot)
+    step = transfer.advance(snapshot)
+    if step is None and snapshot.completed:  # before anything moves, because these never do
+        return Plan(completions=snapshot.completed)
+    step = step or _start(snapshot)
     if step is not None:
         return Plan(step=step)
     surplus = transfer.surplus(snapshot)

@@ -21,6 +21,9 @@ def why(snapshot: Snapshot, plan: Plan) -> str:
         _additions(snapshot) if plan.additions else "",
         _removals(snapshot) if plan.removals else "",
         _moves(snapshot, plan),
+        f"done for good: {listed([name for _, name in plan.completions], NAMES_AT_MOST)}"
+        if plan.completions
+        else "",
         "intents were lost or altered" if plan.repairs else "",
         owned.why_replaced(snapshot.rc, plan, snapshot.pods),
     ]

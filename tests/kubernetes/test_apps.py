@@ -292,27 +292,6 @@ async def test_what_the_apps_user_may_not_touch_is_blocked_with_the_servers_reas
     assert apps.config("a") is None
 
 
-async def test_rights_that_an_app_lacks_come_before_what_fails_because_of_them(apps: Apps) -> None:
-    group, names = "w14.example", {"kind": "Issuer", "plural": "issuers", "singular": "issuer"}
-    schema = {"openAPIV3Schema": {"type": "object"}}
-    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"issuers.{group}"},
-        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
-    }
-    await apps.farm("first")
-    own = {"apiVersion": f"{group}/v1", "kind": "Issuer", "metadata": {"name": "ours"}}
-    await apps.apply("stranger", definition, own)
-    told = await apps.blocked("stranger", 'cannot get resource "customresourcedefinitions"')
-    assert told.status is not None
-    first, _, rest = told.status.reason.partition(", issuer.")
-    assert 'User "farmd:app:stranger"' in first
-    assert "at the cluster scope" in first
-    assert "the server has no kind Issuer" in rest
-
-
 async def test_an_app_goes_on_once_its_user_may_do_what_was_refused(apps: Apps) -> None:
     await apps.farm("first")
     await apps.apply("stranger", config("a", x="1"))

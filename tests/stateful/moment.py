@@ -175,7 +175,8 @@ class Look:
         else:
             pod = self.at(Pod, self.keys.pod(owners[0], *place))
             if intent is None:
-                text = f"the pod {owners[0]} {place} has no intent"
+                over = pod is not None and pod.done
+                text = "" if over else f"the pod {owners[0]} {place} has no intent"
             elif pod is not None and (intent.owner, intent.manifest) != (owners[0], pod.manifest):
                 text = f"the pod {owners[0]} {place} says {pod.manifest[:8]}, its intent {intent}"
             else:

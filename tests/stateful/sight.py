@@ -225,6 +225,8 @@ class Sight:
         at = {(node, instance): (owner, pod) for (owner, node, instance), pod in self.pods.items()}
         for place in sorted((at.keys() | self.intents.keys()) - self.tampered):
             said, intent = at.get(place), self.intents.get(place)
+            if said is not None and said[1].done and intent is None:
+                continue  # it ended well, and its node has nothing of it any more
             if (
                 said is None
                 or intent is None

@@ -242,7 +242,7 @@ def test_volumes_leave_only_the_machines_that_have_them() -> None:
 def test_pods_without_a_machine_are_told() -> None:
     wanted = spec(replicas=3, ports="80:8080@host")
     found = plan("A B", "", wanted)
-    assert (told(found), found.short) == ("+A +B", ("1 of 3 pods find no machine",))
+    assert (told(found), found.short) == ("+A +B", ("1 of 3 pods find no machine: A: port 80/tcp is taken",))
 
 
 def test_a_plan_is_shown_with_names() -> None:
