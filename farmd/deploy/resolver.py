@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from farmd.deploy import port_spec
 from farmd.deploy.manifest import manifest_of, mount_name
-from farmd.deploy.model import ConfigSpec, FileMount, LogDriver, ServiceSpec
+from farmd.deploy.model import FileMount, LogDriver, ServiceSpec
 from farmd.deploy.names import generate_service_name
 from farmd.deploy.plan import volume_defaults
 from farmd.deploy.validation import validate
@@ -84,7 +84,7 @@ def _by_content(spec: ServiceSpec) -> ServiceSpec:
     What people call them within a file is no part of a pod, so another name there changes no pod.
     """
     known = {each.name: volume_defaults(each) for each in spec.volumes}
-    contents = {each.name: each.content for each in spec.configs}
+    contents = {each.name: each for each in spec.configs}
     volumes, mounts = {}, []
     for mount in sorted(spec.container.mounts, key=lambda each: each.path):
         volume = known[mount.volume]
@@ -98,7 +98,7 @@ def _by_content(spec: ServiceSpec) -> ServiceSpec:
     return replace(
         spec,
         volumes=[volumes[name] for name in sorted(volumes)],
-        configs=[ConfigSpec(name=path, content=files[path]) for path in sorted(files)],
+        configs=[replace(files[path], name=path) for path in sorted(files)],
         container=replace(
             spec.container,
             mounts=mounts,
