@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -23,6 +23,7 @@ from store.process import boot_id, is_zombie, start_ticks
 ATTEMPTS = 4
 PAUSE = 0.02
 LOOK_SECONDS = 50.0
+_NOWHERE = SplitResult("", "", "", "", "")
 
 
 class _Process(msgspec.Struct):
@@ -39,15 +40,25 @@ def url(address: str) -> str:
     return (address if "//" in address else f"http://{address}").rstrip("/")
 
 
+def parts(address: str) -> SplitResult:
+    """The parts of such an address, all empty if it is none: who writes a presence may write any text."""
+    try:
+        found = urlsplit(url(address))
+        usable = found.port != 0  # also raises for what is no port
+    except ValueError:
+        return _NOWHERE
+    return found if usable else _NOWHERE
+
+
 def host(address: str) -> str:
     """The host of a process's HTTP address: where others reach its machine."""
-    return urlsplit(url(address)).hostname or ""
+    return parts(address).hostname or ""
 
 
 def at_host(address: str, other: str) -> str:
     """The address of a process's HTTP at another name of its machine; empty keeps the one that it stated."""
-    found = urlsplit(url(address))
-    if not (address and other):
+    found = parts(address)
+    if not (found.netloc and other):
         return url(address) if address else ""
     name = f"[{other}]" if ":" in other else other
     return f"{found.scheme}://{name}" + (f":{found.port}" if found.port else "")

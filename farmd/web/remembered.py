@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from store.presence import host
+
 
 @dataclass(eq=False)
 class Remembered:
@@ -14,7 +16,7 @@ class Remembered:
 
     def addresses(self, present: Mapping[str, str], now: float) -> Mapping[str, tuple[str, float]]:
         """Those that are present, and those that were."""
-        self.seen |= {name: (address, now) for name, address in present.items() if address}
+        self.seen |= {name: (address, now) for name, address in present.items() if host(address)}
         return self.seen
 
     def forget(self, gone: Iterable[str]) -> None:

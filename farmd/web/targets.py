@@ -11,7 +11,6 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -54,7 +53,10 @@ async def agents(site: Site) -> list[Group]:
     farm = site.farm
     _trusted(farm.caches.agents.doubt or farm.caches.nodes.doubt)
     nodes = {farm.keys.last_part(key): stored.record for key, stored in farm.caches.nodes.entries.items()}
-    present = {stored.record.node: stored.record.address for stored in farm.caches.agents.entries.values()}
+    # By its key, because an agent may say that it is another node.
+    present = {
+        farm.keys.last_part(key): stored.record.address for key, stored in farm.caches.agents.entries.items()
+    }
     known = site.agents_seen
     known.forget(name for name in known.seen.keys() - present.keys() if name not in nodes)
     found = known.addresses(present, farm.clock.mono())
@@ -98,7 +100,7 @@ def _serving(found: Answer) -> Iterable[Group]:
 
 
 def _process(address: str, instance: str, **labels: str) -> Group:
-    parts = urlsplit(presence.url(address))
+    parts = presence.parts(address)
     said = {"instance": instance, "__scheme__": parts.scheme, **labels}
     return {"targets": [parts.netloc], "labels": said}
 

@@ -84,6 +84,14 @@ def test_an_agent_of_before_is_believed() -> None:
     assert bench.said("10.0.0.2:7521", 7) == ("10.0.0.2", False)
 
 
+@pytest.mark.parametrize("address", ["http://[x", "[", "http://a]b", "http://a:99999", "x\u2100y"])
+def test_an_address_that_is_none_ends_no_farm(address: str) -> None:
+    bench = Bench()
+    assert bench.said(address, 7, ADDRESS) == ("", False)
+    assert bench.said("http://10.0.0.1:7521", 9, ADDRESS) == ("10.0.0.1", False)
+    assert bench.said(address, 9, ADDRESS) == ("10.0.0.1", True)
+
+
 def test_people_say_where_a_node_is() -> None:
     bench = Bench()
     bench.people("db.example")
@@ -98,8 +106,10 @@ def test_people_say_where_a_node_is() -> None:
         ("https://10.0.0.1:7521", "db.example", "https://db.example:7521"),
         ("10.0.0.1:7521", "fd00::1", "http://[fd00::1]:7521"),
         ("", "db.example", ""),
+        ("http://[x", "db.example", "http://[x"),
+        ("http://a:99999", "db.example", "http://a:99999"),
     ],
 )
 def test_an_agents_http_is_reached_at_the_host_that_people_say(stated: str, said: str, address: str) -> None:
     assert at_host(stated, said) == address
-    assert host(address) == (said or host(stated) if address else "")
+    assert host(address) == (said or host(stated) if host(stated) else "")
