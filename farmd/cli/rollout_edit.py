@@ -106,15 +106,13 @@ abort = saying(ROLLOUT, "abort", commands.abort)
 
 @command("revert", mutates=True, waits=True)
 @target("rollout", objects(KIND))
-@click.option(
-    "--to", type=Whole(1, 100), default=0, metavar="N", help="What ran before rollout N of the history."
-)
-async def revert(invocation: Invocation, name: str, to: int) -> None:
+@click.option("--to", type=Whole(1, 100), metavar="N", help="What ran before rollout N of the history.")
+async def revert(invocation: Invocation, name: str, to: int | None) -> None:
     """Go back to the old version at once; after the end: a rollout to the version before.
 
     --to N goes back to what ran before rollout N of "farmctl rollout history NAME", whose newest is 1.
     """
-    await carry_out(invocation, ROLLOUT, [await commands.revert(invocation.call, name, to=to)])
+    await carry_out(invocation, ROLLOUT, [await commands.revert(invocation.call, name, to=to or 0)])
 
 
 @command("approve", mutates=True, waits=True)

@@ -227,7 +227,7 @@ async def resume(invocation: Invocation, place: Place, name: str) -> None:
     await say(invocation, place, name, "resume")
 
 
-async def revert(invocation: Invocation, place: Place, name: str, to: int) -> None:
+async def revert(invocation: Invocation, place: Place, name: str, to: int | None) -> None:
     """``rollout revert``; the revisions of a Knative Service are named by their traffic, not by a history."""
     if to:
         raise InputInvalid(f"--to: found {to}, expected none for a Knative Service", field="to")

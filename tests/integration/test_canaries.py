@@ -197,11 +197,12 @@ def page(url: str, token: str, planted: Planted, heard: Heard) -> None:
                     heard.add(f"page /{path}", f"{error.headers}\n{error.read().decode()}")
 
 
-def agents_page(url: str, planted: Planted, heard: Heard) -> None:
-    """All that an agent's HTTP tells but pods' own output."""
-    context = caller(planted.folder)
+def agents_page(url: str, token: str, planted: Planted, heard: Heard) -> None:
+    """All that an agent's HTTP tells to an operator but pods' own output."""
+    context, bearer = caller(planted.folder), {"Authorization": f"Bearer {token}"}
     for path in ("metrics", "health", "ready", "v1/status", "v1/pods"):
-        with urllib.request.urlopen(f"{url}/{path}", timeout=LIMIT, context=context) as answer:
+        request = urllib.request.Request(f"{url}/{path}", headers=bearer)
+        with urllib.request.urlopen(request, timeout=LIMIT, context=context) as answer:
             heard.add(f"agent /{path}", answer.read().decode())
 
 
@@ -306,8 +307,9 @@ def test_no_secret_of_any_input_is_told_anywhere(guarded: Guarded, tmp_path: Pat
         changed = HELLO.replace("replicas: 1", "replicas: 2").replace(WORKLOAD, f"{WORKLOAD}more")
         done = operator("rc", "diff", "-f", "-", stdin=changed)
         heard.add("farmctl rc diff", f"{done.out}\n{done.err}")
-        page(f"https://localhost:{ports[0]}", planted.secrets["web.tokens"], planted, heard)
-        agents_page(f"https://localhost:{ports[1]}", planted, heard)
+        token = planted.secrets["web.tokens"]
+        page(f"https://localhost:{ports[0]}", token, planted, heard)
+        agents_page(f"https://localhost:{ports[1]}", token, planted, heard)
         bundle(guarded, configs[0], planted, heard)
     for each in running:
         each.tail()

@@ -50,6 +50,14 @@ def test_help_tells_nothing_that_only_code_asks_and_names_no_command_that_is_not
             assert {*named.split(" and ")} <= known, told
 
 
+def test_each_option_takes_its_own_default() -> None:
+    for path, item in COMMANDS:
+        context = click.Context(item, info_name=" ".join(path))
+        for option in item.params:
+            if isinstance(default := option.get_default(context), str | int | float):
+                option.type_cast_value(context, default)
+
+
 @pytest.mark.parametrize("asked", [["--help"], ["rc", "--help"], ["daemonset", "--help"]], ids=" ".join)
 def test_help_imports_nothing_heavy(asked: list[str]) -> None:
     code = (

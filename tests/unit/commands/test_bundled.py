@@ -243,7 +243,8 @@ async def test_a_node_that_nobody_knows_is_registered_with_what_is_said_of_it() 
 async def test_a_job_is_ready_once_all_its_slots_ended_well(outcome: Any, state: str) -> None:
     async with person() as call:
         there = await made(call, "job")
-        await call.client.put(KEYS.record("runs", there.stored.record.id), codec.encode(Run(outcome=outcome)))
+        job = there.stored.record.id
+        await call.client.put(KEYS.record("runs", job), codec.encode(Run(job=job, outcome=outcome)))
         assert (await bundled("job").verdict(call, there, Spells(call.clock))).state == state
 
 
