@@ -17,8 +17,11 @@ from store.errors import InputInvalid, refuse
 from store.keys import valid_name, valid_segment
 from store.manifests import MAX_MANIFEST_BYTES, HealthCheck, Manifest, canonical
 from store.mistakes import shown
+from store.reality import Reality
 
 MAX_SECONDS = 1e9
+MAX_PORTS_BYTES = Reality.LARGEST * 3 // 4
+"""What the ports of a pod take in its reality; the rest is for all else that its agent tells of it (R22)."""
 LIMITS = frozenset(
     name.removeprefix("RLIMIT_").lower() for name in dir(resource) if name.startswith("RLIMIT_")
 )
@@ -33,8 +36,7 @@ def check(manifest: Manifest, source: str, within: str = "") -> None:
     """
     _check_size(manifest, f"{source}: {within.rstrip('.') or 'manifest'}")
     valid_segment(manifest.id, f"{source}: {within}id")
-    for name in manifest.ports:
-        valid_name(name, f"{source}: {within}ports")
+    _check_ports(manifest, f"{source}: {within}ports")
     for field, found, expected in _mistakes(manifest):
         refuse(f"{source}: {within}{field}", shown(found), expected, field=within + field)
 
@@ -48,6 +50,15 @@ def _check_size(manifest: Manifest, where: str) -> None:
         ) from error
     if size > MAX_MANIFEST_BYTES:
         refuse(where, f"{size} bytes", f"at most {MAX_MANIFEST_BYTES}", field="manifest")
+
+
+def _check_ports(manifest: Manifest, where: str) -> None:
+    for name in manifest.ports:
+        valid_name(name, where)
+    taken = sum(len(name) + len('"":65535,') for name in manifest.ports)
+    if taken > MAX_PORTS_BYTES:
+        found = f"{len(manifest.ports)}, which take {taken} bytes of what the agent tells of the pod"
+        refuse(where, found, f"at most {MAX_PORTS_BYTES} bytes: fewer ports, or shorter names")
 
 
 def _mistakes(manifest: Manifest) -> Iterator[Mistake]:

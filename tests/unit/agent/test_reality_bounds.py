@@ -6,7 +6,9 @@ import pytest
 
 from farmd.agent.reality import bounded
 from store import codec
-from store.errors import RecordInvalid
+from store.errors import InputInvalid, RecordInvalid
+from store.manifest_check import check
+from store.manifests import Manifest, Port
 from store.nodes import Agent
 from store.reality import Exit, Health, Reality
 
@@ -21,6 +23,20 @@ def test_a_reality_that_a_workload_made_too_large_loses_its_texts_and_says_so() 
     assert (short.ports, short.health.state) == (made.ports, "critical")
     small = Reality(manifest="a" * 64, reason="so")
     assert bounded("web", small) is small
+
+
+def test_no_pod_has_more_ports_than_its_reality_can_tell() -> None:
+    def ports(count: int) -> dict[str, Port]:
+        return {f"{number:0>63}": Port() for number in range(count)}
+
+    most = Manifest(id="web", command=["x"], ports=ports(682))
+    check(most, "web.yaml")
+    assert (
+        len(codec.encode(Reality(manifest="a" * 64, ports=dict.fromkeys(most.ports, 65535))))
+        < Reality.LARGEST
+    )
+    with pytest.raises(InputInvalid, match=r"^web.yaml: ports: found 683, which take 49176 bytes of"):
+        check(Manifest(id="web", command=["x"], ports=ports(683)), "web.yaml")
 
 
 @pytest.mark.parametrize("kind", [Reality, Agent])
