@@ -104,6 +104,7 @@ class SimulatedNode:
             doubts=dict,
             trusts=lambda: None,
             closed=str,
+            left=dict,
             look=partial(asyncio.sleep, 0),
         )
         self.link.identity = AgentIdentity(name)

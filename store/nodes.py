@@ -116,7 +116,8 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) identify the process. ``doubts``
     has the runtimes that cannot tell now what runs, with the reasons. ``trusts`` are the patterns of the
     owners that each key may sign for here, by the key's id; None: it says nothing of that. ``closed``: why
-    the agent starts no pod now.
+    the agent starts no pod now. ``left``: what workloads left there and the agent cannot remove, by its path,
+    with the reasons.
     """
 
     LARGEST: ClassVar[int] = 64 * 1024
@@ -135,6 +136,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     doubts: dict[str, str] = {}
     trusts: dict[str, list[str]] | None = None
     closed: str = ""
+    left: dict[str, str] = {}
 
 
 class Reserved(msgspec.Struct, frozen=True, omit_defaults=True):

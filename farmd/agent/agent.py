@@ -134,6 +134,7 @@ class Agent:
             doubts=self._runtimes.doubts,
             trusts=lambda: None if admission is None else admission.trusts(),
             closed=lambda: self._intents.closed or self.state.closed,
+            left=lambda: self.state.left,
             look=lambda: self._intents.look(),  # noqa: PLW0108 - they are made after the link
         )
         self._reality = RealityWriter(

@@ -57,6 +57,7 @@ class Link:
     doubts: Callable[[], dict[str, str]]
     trusts: Callable[[], dict[str, list[str]] | None]
     closed: Callable[[], str]
+    left: Callable[[], dict[str, str]]
     look: Callable[[], Awaitable[None]]
     _trouble: str = field(default=JOINING, init=False)
     _joined: Session | None = field(default=None, init=False)
@@ -80,8 +81,8 @@ class Link:
     def changed(self) -> bool:
         """Whether the presence says something else than what the agent can do, tells and trusts now."""
         said = self._announced
-        now = (self.features(), self.doubts(), self.trusts(), self.closed())
-        return said is None or (said.features, said.doubts, said.trusts, said.closed) != now
+        now = (self.features(), self.doubts(), self.trusts(), self.closed(), self.left())
+        return said is None or (said.features, said.doubts, said.trusts, said.closed, said.left) != now
 
     def lacks(self) -> str:
         """Why this agent does not hold the node's presence, or may lose it now; empty: it holds it."""
@@ -206,6 +207,7 @@ class Link:
             doubts=self.doubts(),
             trusts=self.trusts(),
             closed=self.closed(),
+            left=self.left(),
             **presence.this_process(),
         )
         self._announced = None

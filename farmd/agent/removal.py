@@ -52,10 +52,10 @@ class Trash:
             return reason(error)
         return ""
 
-    def empty(self) -> dict[str, str]:
-        """Remove what lies there; what stays, with the reasons. Nothing if another thread is at it."""
+    def empty(self) -> dict[str, str] | None:
+        """Remove what lies there; what stays, with the reasons. None: another thread is at it."""
         if not self._emptying.acquire(blocking=False):
-            return {}
+            return None
         try:
             trash = os.open(self._folder, FOLDER)
         except FileNotFoundError:

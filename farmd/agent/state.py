@@ -28,6 +28,9 @@ from store.keys import valid_instance
 
 log = structlog.get_logger()
 
+MOST_LEFT = 10
+"""Of what cannot be removed so much is told to people elsewhere; the log has all."""
+
 
 class AgentIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
     """The identity of this directory's agent: its node, the cluster of its workloads, its session (R21)."""
@@ -45,7 +48,8 @@ class StateDirectory:
         self.instances = root / "instances"
         self.manifests = root / "manifests"
         self.trash = Trash(root / "trash")
-        self._named: set[str] = set()
+        self._trashed: dict[str, str] = {}
+        self._in_place: dict[str, str] = {}
         self._files = Files(root, self._make_folder)
         self._lock = -1
 
@@ -228,17 +232,31 @@ class StateDirectory:
         """
         directory = self.directory(instance)
         if why := self.trash.throw(directory):
+            self._in_place[str(directory)] = why
             raise NotRemoved(f"{directory} cannot be removed: {why}", path=str(directory))
+        self._in_place.pop(str(directory), None)
+
+    @property
+    def left(self) -> dict[str, str]:
+        """What cannot be removed, by its path, with the reasons; of very much the first of it."""
+        found = sorted({**self._trashed, **self._in_place}.items())[:MOST_LEFT]
+        return {path.encode("utf-8", "backslashreplace").decode(): why for path, why in found}
 
     def empty_trash(self) -> None:
-        """Remove what was thrown away; it may take long. What stays is named once."""
+        """Remove what was thrown away; it may take long. What stays is logged once."""
         try:
             left = self.trash.empty()
         except OSError as error:
             left = {"": shim.trouble(error)}
-        for name in left.keys() - self._named:
-            log.warning("state.not_removed", path=str(self.root / "trash" / name), error=left[name])
-        self._named |= left.keys()
+        if left is None:
+            return
+        stays = {str(self.root / "trash" / name): why for name, why in left.items()}
+        for path in stays.keys() - self._trashed.keys():
+            log.warning("state.not_removed", path=path, error=stays[path])
+        self._trashed = stays
+        for path in [*self._in_place]:
+            if not os.path.lexists(path):  # a person removed it
+                self._in_place.pop(path, None)
 
     def save(self, record: Record) -> None:
         """Write an instance's record, as soon as that is possible."""

@@ -48,7 +48,8 @@ def check(survey: Survey) -> list[Finding]:
     """Check farms, nodes and clocks."""
     if survey.cluster is None:
         return []
-    return [*_farms(survey), *_versions(survey), *_absent(survey), *_silent(survey), *_clocks(survey)]
+    checks = (_farms, _versions, _absent, _silent, _left, _clocks)
+    return [finding for each in checks for finding in each(survey)]
 
 
 def _farms(survey: Survey) -> Iterator[Finding]:
@@ -124,6 +125,18 @@ def _silent(survey: Survey) -> Iterator[Finding]:
                 f"nodes/{agent.node}",
                 f"its runtime {runtime} cannot tell what runs: {why}; its pods are left as they are",
                 f"see on {agent.node} why it does not answer; the agent asks again every 2 s",
+            )
+
+
+def _left(survey: Survey) -> Iterator[Finding]:
+    for _, agent in survey.decoded("agents", Agent):
+        for path, why in sorted(agent.left.items()):
+            yield Finding(
+                "not-removed",
+                f"nodes/{agent.node}",
+                f"its agent cannot remove {path}: {why}; it takes room there until it is gone",
+                f"on {agent.node}, end what uses it, unmount or unlock it (umount, chattr -R -i); the agent"
+                " tries again every minute",
             )
 
 

@@ -56,13 +56,16 @@ async def test_r20_news_that_consul_did_not_take_are_told_again_at_once(tmp_path
         doubts=dict,
         trusts=lambda: None,
         closed=lambda: why[0],
+        left=lambda: {"/trash/web.0": why[0]} if why[0] else {},
         look=partial(asyncio.sleep, 0),
     )
 
     async def told() -> str:
         entry = await client.read(KEYS.agent("n1"))
         assert entry is not None
-        return codec.decode(Agent, entry.value, entry.key).closed
+        agent = codec.decode(Agent, entry.value, entry.key)
+        assert agent.left == ({"/trash/web.0": agent.closed} if agent.closed else {})
+        return agent.closed
 
     running = asyncio.create_task(link.run())
     await clock.advance(5.0)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from farmd.agent import removal
+from farmd.agent.errors import NotRemoved
 from farmd.agent.removal import Trash
+from farmd.agent.state import StateDirectory
 
 
 @pytest.fixture
@@ -20,7 +22,9 @@ def trash(tmp_path: Path) -> Trash:
 def removed(trash: Trash, path: Path) -> dict[str, str]:
     assert trash.throw(path) == ""
     assert not os.path.lexists(path)
-    return trash.empty()
+    left = trash.empty()
+    assert left is not None
+    return left
 
 
 def nested(folder: Path, depth: int, name: str = "x" * 200) -> None:
@@ -107,6 +111,30 @@ def test_what_is_immutable_stays_and_is_named(
     assert [each.name for each in left.parent.iterdir()] == ["locked"]
     subprocess.run(["chattr", "-i", left], check=True)
     assert trash.empty() == {}
+
+
+def test_what_stays_is_told_where_it_is_until_it_is_gone(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path / "state")
+    web = state.directory("web")
+    web.mkdir(parents=True)
+    subprocess.run(["chattr", "+i", web], check=True)
+    why = "it is immutable, or another user's"
+    try:
+        with pytest.raises(NotRemoved):
+            state.remove("web")
+        state.empty_trash()
+        assert state.left == {str(web): why}
+    finally:
+        subprocess.run(["chattr", "-i", web], check=True)
+    (web / "locked").touch()
+    subprocess.run(["chattr", "+i", web / "locked"], check=True)
+    state.remove("web")
+    state.empty_trash()
+    (locked,) = state.root.rglob("locked")
+    subprocess.run(["chattr", "-i", locked], check=True)
+    assert state.left == {str(locked.parent): why}
+    state.empty_trash()
+    assert state.left == {}
 
 
 def test_a_process_that_goes_on_writing_does_not_hold_it_up_for_ever(

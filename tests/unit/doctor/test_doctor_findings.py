@@ -162,6 +162,11 @@ CASES: list[tuple[Harm, str, str]] = [
         "runtime-silent",
         "nodes/n1",
     ),
+    (
+        wrote(KEYS.agent("n1"), Agent(node="n1", version="1", left={"/x/trash/old.0": "it is immutable"})),
+        "not-removed",
+        "nodes/n1",
+    ),
     (wrote(KEYS.failsafe("rcs"), FROZEN), "frozen", "failsafe/rcs"),
     (raw(KEYS.intent("n1", "bad"), b'{"manifest": 3}'), "record-invalid", "intent/n1/bad"),
     (raw("farmd/pods/zz/odd", b"{}"), "record-invalid", "pods/zz/odd"),
