@@ -21,7 +21,7 @@ import structlog
 
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import Identity, SystemdConfig
-from farmd.agent.runtimes import allowed, container_files, shim_start, systemd_unit
+from farmd.agent.runtimes import allowed, container_files, shim_start, systemd_unit, unit_targets
 from farmd.agent.runtimes.container_config import Bind
 from farmd.agent.runtimes.port import Busy, Launch
 from farmd.agent.runtimes.shims import Shims
@@ -106,6 +106,8 @@ class Units(Shims):
         """
         super().preflight(manifest, kept=kept)
         allowed.refuse_others(manifest, self._config.allow, kept=kept)
+        if not (kept or self._users.share or features.ROOT in self._config.allow):
+            unit_targets.refuse_unsafe(manifest, self._state.root)
 
     async def prepare(
         self, instance: str, manifest: Manifest, tell: Callable[[str], None], *, kept: bool = False
