@@ -193,6 +193,13 @@ class Connections:
 
     # -- what connections do --------------------------------------------------------------------
     @web.middleware
+    async def arrived(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Note that a request's headers are there; without its body the connection still makes room."""
+        if (connection := self._open.get(request.protocol)) is not None:
+            connection.begun = float("inf")
+        return await handler(request)
+
+    @web.middleware
     async def handled(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Note that a connection has a request for as long as it is handled."""
         connection = self._open.get(request.protocol)

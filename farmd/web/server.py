@@ -17,6 +17,7 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from farmd.web.app import body_in_time
 from farmd.web.connections import Connections
 from store.ports import Recorder
 
@@ -63,7 +64,10 @@ async def serving(
     """
     logging.getLogger("aiohttp.server").addFilter(_ours)
     connections = Connections(sock, tls, recorder)
-    app.middlewares.insert(0, connections.handled)
+    # A request is handled from when its body is there: nobody holds a place by a body that does not come.
+    after = app.middlewares.index(body_in_time) + 1 if body_in_time in app.middlewares else 0
+    app.middlewares.insert(after, connections.handled)
+    app.middlewares.insert(0, connections.arrived)
     runner = _runner(app)
     await runner.setup()
     assert runner.server is not None

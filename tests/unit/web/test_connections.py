@@ -115,6 +115,21 @@ async def test_no_request_that_is_handled_makes_room(few: None) -> None:
         assert not any(peer.reader.at_eof() for peer in busy)
 
 
+async def test_a_body_that_does_not_come_holds_no_place(few: None) -> None:
+    async with served() as here:
+        post = asking("/taking", "Content-Length: 5\r\nExpect: 100-continue\r\n").replace(b"GET", b"POST")
+        for _ in range(2):
+            peer = await here.opened(post)
+            async with asyncio.timeout(LIMIT):
+                assert await peer.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        health = await here.opened(asking("/health", "Connection: close\r\n"))
+        assert b"200 OK" in await health.answer()
+        peer.writer.write(b"whole")
+        async with asyncio.timeout(LIMIT):
+            assert b"200 OK" in await peer.reader.readuntil(b"whole")
+        assert here.recorder.counts[(CLOSED, "idle")] == 1
+
+
 async def test_headers_a_body_and_an_answer_that_take_too_long_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (connections, "REQUEST_SECONDS"),
