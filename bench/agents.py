@@ -105,6 +105,7 @@ class SimulatedNode:
             trusts=lambda: None,
             closed=str,
             left=dict,
+            denied=str,
             look=partial(asyncio.sleep, 0),
         )
         self.link.identity = AgentIdentity(name)

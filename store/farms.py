@@ -14,7 +14,8 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) identify the process. ``clusters``:
     what it says of those of other systems that it works in, by name, for people. ``ttl``: that of its
-    session, in seconds; 0 where an older version does not say.
+    session, in seconds; 0 where an older version does not say. ``denied``: what its token lacks of the rights
+    that a farm needs, for people.
     """
 
     id: str
@@ -33,3 +34,4 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     since: Time = 0.0
     ttl: float = 0.0
     clusters: dict[str, ClusterReport] = {}
+    denied: str = ""

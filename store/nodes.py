@@ -117,7 +117,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     has the runtimes that cannot tell now what runs, with the reasons. ``trusts`` are the patterns of the
     owners that each key may sign for here, by the key's id; None: it says nothing of that. ``closed``: why
     the agent starts no pod now. ``left``: what workloads left there and the agent cannot remove, by its path,
-    with the reasons.
+    with the reasons. ``denied``: what its token lacks of the rights that an agent needs.
     """
 
     LARGEST: ClassVar[int] = 64 * 1024
@@ -137,6 +137,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     trusts: dict[str, list[str]] | None = None
     closed: str = ""
     left: dict[str, str] = {}
+    denied: str = ""
 
 
 class Reserved(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -58,7 +58,8 @@ class Agent:
     """One node's agent. Workloads get only a few variables of ``environ``.
 
     ``container``: the engine for containers, if the node has one; ``systemd``: the same for units;
-    ``runtimes`` are still others. ``signing``: whose word a start needs; None: nobody's.
+    ``runtimes`` are still others. ``signing``: whose word a start needs; None: nobody's. ``denied``: what its
+    token lacks.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Agent:
         systemd: SystemdConfig | None = None,
         signing: SigningConfig | None = None,
         runtimes: Sequence[Runtime] = (),
+        denied: Callable[[], str] = str,
     ) -> None:
         valid_segment(config.node, "node")
         self.config = config
@@ -135,6 +137,7 @@ class Agent:
             trusts=lambda: None if admission is None else admission.trusts(),
             closed=lambda: self._intents.closed or self.state.closed,
             left=lambda: self.state.left,
+            denied=denied,
             look=lambda: self._intents.look(),  # noqa: PLW0108 - they are made after the link
         )
         self._reality = RealityWriter(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import structlog
@@ -58,6 +59,7 @@ class Link:
     trusts: Callable[[], dict[str, list[str]] | None]
     closed: Callable[[], str]
     left: Callable[[], dict[str, str]]
+    denied: Callable[[], str]
     look: Callable[[], Awaitable[None]]
     _trouble: str = field(default=JOINING, init=False)
     _joined: Session | None = field(default=None, init=False)
@@ -81,8 +83,18 @@ class Link:
     def changed(self) -> bool:
         """Whether the presence says something else than what the agent can do, tells and trusts now."""
         said = self._announced
-        now = (self.features(), self.doubts(), self.trusts(), self.closed(), self.left())
-        return said is None or (said.features, said.doubts, said.trusts, said.closed, said.left) != now
+        return said is None or any(getattr(said, name) != now for name, now in self._says().items())
+
+    def _says(self) -> dict[str, Any]:
+        """What changes in the record while the agent runs."""
+        return {
+            "features": self.features(),
+            "doubts": self.doubts(),
+            "trusts": self.trusts(),
+            "closed": self.closed(),
+            "left": self.left(),
+            "denied": self.denied(),
+        }
 
     def lacks(self) -> str:
         """Why this agent does not hold the node's presence, or may lose it now; empty: it holds it."""
@@ -198,16 +210,12 @@ class Link:
         said = Presence(
             node=self.config.node,
             version=VERSION,
-            features=self.features(),
             labels=facts.labels(self.config.labels),
             capacity=facts.capacity(),
             address=self.config.address,
             host=facts.labels({})["hostname"],
             since=self._since,
-            doubts=self.doubts(),
-            trusts=self.trusts(),
-            closed=self.closed(),
-            left=self.left(),
+            **self._says(),
             **presence.this_process(),
         )
         self._announced = None

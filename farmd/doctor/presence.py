@@ -48,7 +48,7 @@ def check(survey: Survey) -> list[Finding]:
     """Check farms, nodes and clocks."""
     if survey.cluster is None:
         return []
-    checks = (_farms, _versions, _absent, _silent, _left, _clocks)
+    checks = (_farms, _versions, _absent, _denied, _silent, _left, _clocks)
     return [finding for each in checks for finding in each(survey)]
 
 
@@ -115,6 +115,19 @@ def _absent(survey: Survey) -> Iterator[Finding]:
             f"its agent is absent: the state of its {count_of(pods.get(node, 0), 'pod')} is unknown",
             f"start farmd-agent there; if the node is gone for good: farmctl node forget {node}",
         )
+
+
+def _denied(survey: Survey) -> Iterator[Finding]:
+    said = [(f"farms/{member.id}", member.denied) for _, member in survey.decoded("farms", Member)]
+    said += [(f"nodes/{agent.node}", agent.denied) for _, agent in survey.decoded("agents", Agent)]
+    for name, denied in said:
+        if denied:
+            yield Finding(
+                "token-denied",
+                name,
+                f"it is present, and cannot do its work. {denied}",
+                "give its token those rules, or give it another token: it asks again every 5 s",
+            )
 
 
 def _silent(survey: Survey) -> Iterator[Finding]:

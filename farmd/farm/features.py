@@ -19,6 +19,7 @@ class Features:
         self._lasting = frozenset(lasting)
         self._added: frozenset[str] = frozenset()
         self.reports: dict[str, ClusterReport] = {}
+        self.denied = ""
         self._watchers: list[Callable[[], None]] = []
 
     def __call__(self) -> frozenset[str]:
@@ -41,6 +42,12 @@ class Features:
         """What the farm says of a cluster that it works in from now on."""
         if self.reports.get(name) != report:
             self.reports[name] = report
+            self._tell()
+
+    def deny(self, denied: str) -> None:
+        """What the farm's token lacks from now on."""
+        if self.denied != denied:
+            self.denied = denied
             self._tell()
 
     def _change(self, added: frozenset[str]) -> None:

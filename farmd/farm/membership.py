@@ -83,4 +83,9 @@ class Membership:
 
     def _says(self) -> dict[str, Any]:
         """What changes in the record while the farm runs."""
-        return {"features": sorted(self._features()), "clusters": dict(self._features.reports)}
+        features = self._features
+        return {
+            "features": sorted(features()),
+            "clusters": dict(features.reports),
+            "denied": features.denied,
+        }

@@ -68,6 +68,7 @@ def build_agent(dependencies: Dependencies) -> Built:
         recorder=dependencies.recorder,
         progress=dependencies.progress,
         environ=dependencies.env,
+        denied=lambda: dependencies.rights.denied,
     )
     return Built(
         AgentService(agent),

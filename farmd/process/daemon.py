@@ -195,7 +195,8 @@ def _permitted(role: Literal["farm", "agent"], built: Built, dependencies: Depen
     else:
         needed = permissions.of_agent(keys, dependencies.config.agent.node)
         policy = "acl/agent.hcl"
-    return Permitted(built.service, client, needed, policy, clock, dependencies.recorder)
+    recorder, rights = dependencies.recorder, dependencies.rights
+    return Permitted(built.service, client, needed, policy, clock, recorder, rights)
 
 
 def advertised(config: Config, sock: socket.socket) -> str:

@@ -110,6 +110,7 @@ class FarmService:
                 farm = await _unless(stop, self._built(alerter, scheduler, sections))
                 if farm is not None:
                     self._farm = farm
+                    dependencies.rights.watch(farm.features.deny)
                     self.board = Board(farm.client, farm.keys, farm.caches, farm.fleet, farm.clock, farm.rng)
                     await farm.run(stop)
             finally:

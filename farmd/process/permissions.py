@@ -8,7 +8,7 @@ is absent needs the right to write the key.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -40,6 +40,25 @@ def of_agent(keys: Keys, node: str) -> list[str]:
     return [keys.agent(node), keys.reality(node, NOTHING)]
 
 
+class Rights:
+    """What this process's token lacks, for people; ``denied`` is empty if it lacks nothing."""
+
+    def __init__(self) -> None:
+        self.denied = ""
+        self._watchers: list[Callable[[str], None]] = []
+
+    def watch(self, tell: Callable[[str], None]) -> None:
+        """Call ``tell`` now and after each change."""
+        self._watchers.append(tell)
+        tell(self.denied)
+
+    def found(self, denied: str) -> None:
+        """What it lacks from now on."""
+        self.denied = denied
+        for tell in self._watchers:
+            tell(denied)
+
+
 class Permitted:
     """A service that is not ready while its token may not do what it needs."""
 
@@ -51,6 +70,7 @@ class Permitted:
         policy: str,
         clock: Clock,
         recorder: Recorder,
+        rights: Rights,
     ) -> None:
         self._service = service
         self._client = client
@@ -58,11 +78,11 @@ class Permitted:
         self._policy = policy
         self._clock = clock
         self._recorder = recorder
-        self._denied = ""
+        self._rights = rights
 
     def lacks(self) -> str:
         """What the token lacks, or else what the service waits for."""
-        return self._denied or self._service.lacks()
+        return self._rights.denied or self._service.lacks()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run the service, and ask for its rights meanwhile."""
@@ -75,14 +95,14 @@ class Permitted:
     async def _ask(self) -> None:
         while True:
             found = await self._missing()
-            if found is not None and found != self._denied:
-                self._denied = found
+            if found is not None and found != self._rights.denied:
+                self._rights.found(found)
                 if found:
                     log.error("token.denied", reason=found)
                 else:
                     log.info("token.permitted")
-            self._recorder.set(METRIC, 1 if self._denied else 0)
-            await self._clock.sleep(DENIED_SECONDS if self._denied or found is None else GOOD_SECONDS)
+            self._recorder.set(METRIC, 1 if self._rights.denied else 0)
+            await self._clock.sleep(DENIED_SECONDS if self._rights.denied or found is None else GOOD_SECONDS)
 
     async def _missing(self) -> str | None:
         """What the token may not do; None: Consul does not tell now."""

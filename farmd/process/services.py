@@ -11,6 +11,7 @@ from aiohttp import web
 from farmd.config.sections import Config
 from farmd.observe.progress import Progress
 from farmd.process.lifecycle import Life, Service
+from farmd.process.permissions import Rights
 from store.consul.client import ConsulClient
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
@@ -31,6 +32,7 @@ class Dependencies:
     progress: Progress
     address: str
     env: Mapping[str, str]
+    rights: Rights = field(default_factory=Rights)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ def facts(view: NodeRecords, row: NodeRow, now: float) -> list[tuple[str, str]]:
         if why := root_by_farm(agent.features):
             told.append(("Root by", f"a farm's token: {why}"))
         told.append(("Features", ",".join(agent.features)))
+        told += [("Denied", agent.denied)] if agent.denied else []
         told += [("Silent", f"{runtime}: {why}") for runtime, why in sorted(agent.doubts.items())]
         told += [("Not removed", f"{path}: {why}") for path, why in sorted(agent.left.items())]
     return told

@@ -66,3 +66,39 @@ def test_a_process_with_the_token_of_another_role_says_so_and_is_ready_with_its_
         made.wait_for("token.permitted")
         made.wait_for("process.ready")
         assert f"\n{METRIC} 0.0" in get(f"{url}/metrics")[1]
+
+
+@pytest.mark.parametrize(
+    ("program", "rules", "lost", "named"),
+    [
+        ("run", "cat acl/farm.hcl", "pods", "farms/f2"),
+        ("agent", f"consul acl policy read -name farmd-agent-{NODES[1]}", "reality", f"nodes/{NODES[1]}"),
+    ],
+)
+def test_the_doctor_names_who_is_there_with_a_token_that_lacks_rights(
+    guarded: Guarded, tmp_path: Path, program: str, rules: str, lost: str, named: str
+) -> None:
+    guarded.shell(
+        f"{rules} | grep -E '^ *(key|session)' | grep -v farmd/{lost}/ |"
+        f" consul acl policy create -name lacks-{lost} -rules -"
+    )
+    guarded.new_token("lacking", f"lacks-{lost}")
+    variables = {
+        "CONSUL_HTTP_ADDR": guarded.server.address,
+        "CONSUL_HTTP_TOKEN_FILE": str(guarded.token_file("lacking")),
+        "FARMD_AGENT__STATE_DIR": str(tmp_path / "state"),
+        "FARMD_AGENT__NODE": NODES[1],
+        "FARMD_FARM__NAME": "f2",
+    }
+
+    def denied() -> dict[str, str]:
+        found = guarded.farmctl("operator")("doctor", "-o", "json").json["items"]
+        return {each["object"]: each["explanation"] for each in found if each["code"] == "token-denied"}
+
+    with Program(program, "--port", "0", folder=tmp_path, **variables):
+        eventually("the doctor names it", lambda: f"may not write farmd/{lost}/" in denied().get(named, ""))
+        lacking = f"lacks-{lost}"
+        guarded.shell(
+            f"{rules} | grep -E '^ *(key|session)' | consul acl policy update -name {lacking} -rules -"
+        )
+        eventually("the doctor names nobody", lambda: denied() == {})

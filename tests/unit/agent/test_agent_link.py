@@ -57,6 +57,7 @@ async def test_r20_news_that_consul_did_not_take_are_told_again_at_once(tmp_path
         trusts=lambda: None,
         closed=lambda: why[0],
         left=lambda: {"/trash/web.0": why[0]} if why[0] else {},
+        denied=str,
         look=partial(asyncio.sleep, 0),
     )
 

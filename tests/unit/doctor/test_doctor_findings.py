@@ -157,6 +157,8 @@ CASES: list[tuple[Harm, str, str]] = [
     (late_farm, "clock-skew", "farms/two"),
     (late_audit, "clock-skew", "audit/2027-01-15T10"),
     (gone(KEYS.agent("n1")), "node-absent", "nodes/n1"),
+    (wrote(KEYS.farm("one"), Member(id="one", version="1", denied="may not")), "token-denied", "farms/one"),
+    (wrote(KEYS.agent("n1"), Agent(node="n1", version="1", denied="may not")), "token-denied", "nodes/n1"),
     (
         wrote(KEYS.agent("n1"), Agent(node="n1", version="1", doubts={"container": "no answer"})),
         "runtime-silent",
