@@ -107,7 +107,7 @@ class Units(Shims):
         super().preflight(manifest, kept=kept)
         allowed.refuse_others(manifest, self._config.allow, kept=kept)
         if not (kept or self._users.share or features.ROOT in self._config.allow):
-            unit_targets.refuse_unsafe(manifest, self._state.root)
+            unit_targets.refuse_unsafe(manifest, self._state.root, new_privileges=self._users.new_privileges)
 
     async def prepare(
         self, instance: str, manifest: Manifest, tell: Callable[[str], None], *, kept: bool = False
@@ -144,6 +144,8 @@ class Units(Shims):
         real = Path(os.path.realpath(source))
         if mount.type == "volume" and not real.is_relative_to(os.path.realpath(self._volumes / mount.source)):
             raise StartFailed(f"{field}: {source} leads out of its volume", field="mounts")
+        if mount.type == "bind" and real != source:  # its path was resolved and judged a moment ago
+            raise StartFailed(f"{field}: {source} became a link meanwhile", field="mounts")
         if not real.exists():
             raise StartFailed(f"{field}: {source} does not exist on this node", field="mounts")
         return msgspec.structs.replace(mount, type="bind", source=str(real), subpath="")

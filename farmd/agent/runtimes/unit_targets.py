@@ -25,20 +25,23 @@ _SYSTEM = (
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def refuse_unsafe(manifest: Manifest, state: Path) -> None:
+def refuse_unsafe(manifest: Manifest, state: Path, *, new_privileges: bool = False) -> None:
     """Refuse a manifest that shows its workload something in a place that a shim uses; ``state`` is one.
+
+    ``new_privileges``: workloads may run set-user-ID programs, which believe what ``/etc`` says.
 
     Raises:
         StartFailed: naming the field, the path and why it cannot be there.
     """
     own = {os.path.normpath(each.target): each.type != "tmpfs" for each in manifest.mounts}
-    guarded = [path for each in (*_SYSTEM, *_python(), str(state)) for path in (each, os.path.realpath(each))]
+    used_by_root = (*_SYSTEM, *_python(), str(state), *(["/etc"] if new_privileges else []))
+    guarded = [path for each in used_by_root for path in (each, os.path.realpath(each))]
     for field, target in _targets(manifest):
         places = (os.path.normpath(target), os.path.realpath(target))
         used = next((each for each in guarded for place in places if _overlap(each, place)), "")
         above = [str(each) for each in Path(places[0]).parents]
         if used:
-            why = f"its shim uses {used} as root"
+            why = f"its shim, or what it may start, uses {used} as root"
         elif inside := next((each for each in above if own.get(each)), ""):
             why = f"the content of {inside}, which workloads write, could lead elsewhere"
         elif loose := next(_loose(places[1]), ""):

@@ -87,6 +87,20 @@ def test_the_usual_places_are_free() -> None:
     refuse_unsafe(unit(mounts=mounts, files=files, secrets=[Secret(name="s")]), STATE)
 
 
+def test_programs_that_gain_privileges_believe_no_file_of_a_pod() -> None:
+    manifest = unit(files=[File(path="/etc/sudoers.d/web")])
+    refuse_unsafe(manifest, STATE)
+    with pytest.raises(StartFailed, match="uses /etc as root"):
+        refuse_unsafe(manifest, STATE, new_privileges=True)
+
+
+def test_a_bind_that_became_a_link_after_it_was_judged_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc")
+    found = Mount(type="bind", source=str(tmp_path / "link"), target="/srv/x")
+    with pytest.raises(StartFailed, match="became a link"):
+        units(tmp_path)._existing(found, "mounts[0]")
+
+
 def test_a_node_that_allows_root_and_a_pod_of_before_are_asked_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,5 +109,5 @@ def test_a_node_that_allows_root_and_a_pod_of_before_are_asked_nothing(
     units(tmp_path, "root").preflight(covers)
     units(tmp_path, share=True).preflight(covers)
     units(tmp_path).preflight(covers, kept=True)
-    with pytest.raises(StartFailed, match="its shim uses /usr/bin as root"):
+    with pytest.raises(StartFailed, match="uses /usr/bin as root"):
         units(tmp_path).preflight(covers)
