@@ -77,6 +77,7 @@ def _link(path: Path, target: Path) -> Path:
     return path
 
 
+@pytest.mark.whole  # needs root
 def test_a_mount_that_was_left_is_not_entered_and_holds_up_nothing_else(trash: Trash, tmp_path: Path) -> None:
     kept, web = tmp_path / "kept", tmp_path / "web"
     kept.mkdir()
@@ -96,6 +97,7 @@ def test_a_mount_that_was_left_is_not_entered_and_holds_up_nothing_else(trash: T
     assert not list((tmp_path / "trash").iterdir())
 
 
+@pytest.mark.whole  # needs root
 def test_what_is_immutable_stays_and_is_named(
     trash: Trash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +115,7 @@ def test_what_is_immutable_stays_and_is_named(
     assert trash.empty() == {}
 
 
+@pytest.mark.whole  # needs root
 def test_what_stays_is_told_where_it_is_until_it_is_gone(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path / "state")
     web = state.directory("web")

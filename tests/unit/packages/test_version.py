@@ -8,6 +8,9 @@ import pytest
 
 from hatch_build import version
 
+pytestmark = pytest.mark.whole
+"""They need git."""
+
 
 @pytest.fixture
 def git(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from store.consul.environment import Address
 from store.consul.transport import AiohttpTransport
 from store.errors import CredentialInvalid, StoreUnavailable
 from store.ports import Lane, Request, Response
-from tests.certificates import authority, issue, openssl
+from tests.certificates import authority, encrypt, hashed, issue
 from tests.credentials import BAD, mend, spoil
 from tests.scripted_consul import Scripted
 
@@ -71,8 +71,8 @@ async def test_a_server_that_the_given_authority_signed_is_trusted(pki: Path) ->
 
 
 async def test_an_authority_may_be_a_folder(pki: Path, tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_bytes((pki / "ca.pem").read_bytes())
-    openssl("rehash", str(tmp_path))
+    ca = (pki / "ca.pem").read_bytes()
+    (tmp_path / hashed(ca)).write_bytes(ca)
     async with Scripted(tls=server_context(pki)) as consul:
         assert (await ask(consul.address, {"CONSUL_CAPATH": str(tmp_path)})).status == 200
 
@@ -195,16 +195,7 @@ async def test_a_certificate_that_was_replaced_is_presented_without_a_restart(
 
 async def test_an_encrypted_key_is_refused_and_no_terminal_is_asked(pki: Path, tmp_path: Path) -> None:
     env = mutual(pki) | {"CONSUL_CLIENT_KEY": str(tmp_path / "client.key")}
-    openssl(
-        "ec",
-        "-in",
-        str(pki / "client.key"),
-        "-aes128",
-        "-passout",
-        "pass:x",
-        "-out",
-        env["CONSUL_CLIENT_KEY"],
-    )
+    encrypt(pki / "client.key", tmp_path / "client.key")
     with pytest.raises(CredentialInvalid, match=r"^CONSUL_CLIENT_CERT: .*its key is encrypted"):
         await ask("https://localhost:1", env)
 

@@ -20,7 +20,7 @@ from farmd.web import probe, tls
 from farmd.web.server import listening, serving
 from store.certificates import ends_of
 from store.errors import CredentialInvalid, InputInvalid
-from tests.certificates import authority, caller, issue, openssl
+from tests.certificates import authority, caller, encrypt, issue
 from tests.credentials import BAD, mend, spoil
 from tests.recorders import CountingRecorder
 
@@ -212,7 +212,7 @@ async def test_whatever_stands_in_a_file_no_process_starts_with_it_and_a_running
 
 
 def test_an_encrypted_key_is_refused_and_no_terminal_is_asked(files: Files) -> None:
-    openssl("ec", "-in", str(files.key), "-aes128", "-passout", "pass:x", "-out", str(files.key))
+    encrypt(files.key, files.key)
     with pytest.raises(CredentialInvalid, match=r"^web\.tls_cert: .*its key is encrypted"):
         tls.server_context(files.section(), RECORDER)
 
