@@ -14,6 +14,7 @@ from store.selectors import valid_labels
 
 DENIED = (
     "consul",
+    "farmd",
     "messagebus",
     "polkitd",
     "sshd",
@@ -21,11 +22,14 @@ DENIED = (
     "@root",
     "@disk",
     "@docker",
+    "@incus-admin",
     "@kmem",
     "@lxd",
     "@shadow",
 )
-"""Users who own what the node's other services hold, and groups whose members are as good as root."""
+"""Users who own what the node's other services hold, a farm's token among that, and groups whose members are
+as good as root.
+"""
 
 
 def _node(value: str) -> None:

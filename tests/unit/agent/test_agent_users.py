@@ -9,6 +9,7 @@ import pytest
 
 from farmd.agent.errors import StartFailed
 from farmd.agent.users import Users
+from farmd.config.agent import AgentSection
 from store.manifests import Manifest
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -59,6 +60,13 @@ def test_users_and_members_of_groups_that_are_denied() -> None:
     assert refusal(users, "bin") == "user: found 'bin', which agent.deny_users of this node denies (bi*)"
     assert refusal(users, "daemon").endswith("(@daemon)")
     assert of(users, "nobody") == "nobody"
+
+
+@pytest.mark.usefixtures("as_root")
+def test_nothing_runs_as_a_farm_of_the_same_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    farm = pwd.struct_passwd(("farmd", "x", 61234, 61234, "", "/", "/usr/sbin/nologin"))
+    monkeypatch.setattr(pwd, "getpwnam", lambda _: farm)
+    assert refusal(Users(deny=tuple(AgentSection().deny_users)), "farmd").endswith("denies (farmd)")
 
 
 @pytest.mark.usefixtures("as_other")
