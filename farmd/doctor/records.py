@@ -45,7 +45,7 @@ def _large(survey: Survey) -> list[Finding]:
         Finding(
             "reality-large",
             f"agents/{node}",
-            f"its reality takes {size >> 20} MiB in Consul, expected at most {MOST_OF_NODE >> 20} MiB",
+            f"its reality takes {-(-size >> 20)} MiB in Consul, expected at most {MOST_OF_NODE >> 20} MiB",
             "find out who has its agent's token, and withdraw it; farmctl node forget removes the rest",
         )
         for node, size in sorted(sizes.items())

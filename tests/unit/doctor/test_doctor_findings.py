@@ -11,6 +11,7 @@ from farmd import overview
 from farmd.commands.mutation import Call
 from farmd.doctor.examine import examine
 from farmd.doctor.model import Finding, Report
+from farmd.doctor.records import MOST_OF_NODE
 from store import codec, families
 from store.audit import utc_hour
 from store.clusters import ClusterReport
@@ -21,6 +22,7 @@ from store.intent import Intent
 from store.jobs import Job, Run
 from store.manifests import Manifest, canonical, digest
 from store.nodes import Agent, Node, NodeStatus, Reserved
+from store.operations import MAX_BODY_BYTES
 from store.peers import Peer, document
 from store.pods import Pod
 from store.rcs import ReplicationControllerStore
@@ -214,6 +216,18 @@ async def test_each_harm_has_its_finding_with_a_reason_and_a_remedy(
         assert finding.explanation
         assert finding.fix
         assert "\n" not in finding.explanation + finding.fix
+
+
+async def test_more_reality_of_a_node_than_an_agent_writes_is_told_with_its_size() -> None:
+    async with person() as call:
+        await healthy(call)
+        for number in range(MOST_OF_NODE // MAX_BODY_BYTES):
+            await call.client.put(KEYS.reality("n2", f"web-{number}"), b"{}".ljust(MAX_BODY_BYTES))
+        assert "reality-large" not in {each.code for each in (await look(call)).findings}
+        await call.client.put(KEYS.reality("n2", "web-more"), b"{}")
+        (large,) = [each for each in (await look(call)).findings if each.code == "reality-large"]
+        assert large.object == "agents/n2"
+        assert "takes 17 MiB in Consul, expected at most 16 MiB" in large.explanation
 
 
 async def test_r13_a_mutation_lock_whose_rollout_is_gone_keeps_people_out_for_no_reason() -> None:
