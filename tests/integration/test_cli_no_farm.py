@@ -46,7 +46,8 @@ def test_words_to_a_rollout_are_kept_for_the_farm_that_will_take_it(farmctl: Far
     farmctl.ok("rollout", "revert", "web", "-y")
     found = farmctl.ok("rollout", "get", "web", "-o", "json").json
     assert (found["paused"], found["replicas"], found["wish"]) == (False, 5, "revert")
-    assert farmctl.ok("rollout", "history", "web").err == "no rollout of web is over\n"
+    for noun in ("rollout", "rc"):
+        assert farmctl.ok(noun, "history", "web").err == "no rollout of web is over\n"
 
 
 def test_words_to_a_daemon_set(farmctl: Farmctl) -> None:
@@ -97,6 +98,8 @@ def test_commands_that_need_no_store(tmp_path: Path) -> None:
     assert len(bytes.fromhex(nowhere.ok("manifest", "keygen", str(tmp_path / "key")).out)) == 32
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0
     assert "_FARMCTL_COMPLETE=bash_complete" in nowhere.ok("completion", "bash").out
+    assert yaml.safe_load(nowhere.ok("example", "rc").out)["kind"] == "rc"
+    assert "interval: time, default 2.0" in nowhere.ok("schema", "rc.pod.health").out
     for verb in ("install", "uninstall"):
         printed = list(yaml.safe_load_all(nowhere.ok("kubernetes", verb, "--print").out))
         assert "farmjobs.farmd.io" in [each["metadata"]["name"] for each in printed]

@@ -39,11 +39,14 @@ def test_a_controllers_life_in_commands(farmctl: Farmctl) -> None:
     assert changed["items"][0]["after"] == {"replicas": 5}
     assert farmctl.ok("rc", "get", rc_id[:8], "-o", "json").json["replicas_desired"] == 5
 
-    farmctl.ok("rc", "set-replicas", "hello", "0", "-y")
+    assert farmctl.ok("all", "-o", "name").out.splitlines() == ["rc/hello"]
+    farmctl.ok("rc", "scale", "hello", "0", "-y")
     assert farmctl.ok("rc", "delete", "hello", "-y").out == f"rc/hello deleted ({rc_id})\n"
     assert farmctl("rc", "get", "hello").code == 4
     actions = [item["action"] for item in farmctl.ok("audit", "list", "-o", "json").json["items"]]
     assert actions == ["rc.delete", "rc.set-replicas", "rc.set-replicas", "rc.create"]
+    events = farmctl.ok("events", "-o", "json").json["items"]
+    assert [each["what"] for each in events] == actions[::-1]
 
 
 def test_no_change_falls_through_to_the_beginning_of_an_id(farmctl: Farmctl) -> None:

@@ -172,7 +172,7 @@ async def test_it_can_break_neither_capacity_nor_a_hard_spread() -> None:
     async with remote(
         Server({"assignments": [{"node": "a", "instance": f"web~{n}"} for n in (0, 1)]})
     ) as bad:
-        with pytest.raises(RemoteAnswerInvalid, match=r"asks for 0\.7 cpu"):
+        with pytest.raises(RemoteAnswerInvalid, match=r"asks for 0\.7 cores"):
             await bad.allocate_nodes(request(resources={"cpu": 0.7}, per_node=2), 2, VIEW)
     async with remote(
         Server({"assignments": [{"node": "a", "instance": f"web~{n}"} for n in (0, 1)]})

@@ -31,6 +31,7 @@ from store.ports import Request
 from store.rcs import ReplicationController
 from store.registration import register_cluster
 from store.services import Service, ServiceStore, reference
+from store.watch import BACKOFF_LIMIT
 from tests.people import KEYS, CountedIds
 from tests.services import agent, controller, pod, service
 from tests.toys import Faulty
@@ -175,7 +176,7 @@ async def test_r18_doubt_takes_no_endpoint_away(post: Post) -> None:
     for tree, entry in kept.items():
         assert entry is not None
         await client.put(sentinels[tree], entry.value)  # now it is true that nothing is left
-    await post.clock.advance(2.0)
+    await post.clock.advance(BACKOFF_LIMIT * 1.5)  # trees that are in doubt are read again after a pause
     with pytest.raises(NotFound):
         await post.answer()
 
