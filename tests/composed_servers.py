@@ -111,7 +111,7 @@ class Fleet:
             "/run/tokens", str(self._tokens)
         )
         for elsewhere in ("FARMD_WEB__BIND", "FARMD_WEB__ADVERTISE", "FARMD_WEB__READ"):
-            said.pop(elsewhere)
+            said.pop(elsewhere, None)
         folder = self.folder / name
         folder.mkdir()
         more = {

@@ -110,6 +110,7 @@ def test_our_processes_accept_what_they_are_told(services):
         config = load(None, service["environment"]).config
         assert config.store.address in {f"http://consul-{number}:8500" for number in (1, 2, 3)}
         assert config.web.advertise == name
+        assert (config.web.read == "open") == name.startswith("farm")  # pods reach agents
         names.add(config.agent.node if name.startswith("agent") else config.farm.name)
     assert names == {"farm-1", "farm-2", "node-1", "node-2", "node-3"}
 
