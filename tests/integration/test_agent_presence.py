@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,31 @@ async def test_r21_the_session_outlives_a_restart(rig: Agents) -> None:
     assert second is not None
     assert second[1] == session
     assert second[0].since > record.since
+
+
+async def test_an_agent_tells_what_it_cannot_remove_until_it_is_gone(rig: Agents) -> None:
+    stuck = rig.root / "n1" / "trash" / "web.0"
+    stuck.mkdir(parents=True)
+    (stuck / "locked").touch()
+    subprocess.run(["chattr", "+i", stuck / "locked"], check=True)
+    try:
+        running = await rig.agent()
+
+        async def left() -> dict[str, str]:
+            found = await rig.presence()
+            assert found is not None
+            return found[0].left
+
+        await eventually(left, what="what it cannot remove")
+        assert await left() == {str(stuck): "it is immutable, or another user's"}
+    finally:
+        subprocess.run(["chattr", "-i", stuck / "locked"], check=True)
+    running.state.empty_trash()
+
+    async def gone() -> bool:
+        return not await left()
+
+    await eventually(gone, what="a presence with nothing left")
 
 
 async def test_r21_a_lost_session_is_replaced_and_presence_taken_again(rig: Agents) -> None:
