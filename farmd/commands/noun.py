@@ -47,7 +47,8 @@ class Noun(Edits[S, T]):
         ensured = await bodies.ensured(call, spec, existing.record if existing is not None else None)
         built = self._built(spec, call.ids.new(), ensured)
         made = {"created": call.clock.now(), "part_of": call.part_of, "open": list(call.open)}
-        wanted = changed(built, **made, recorded=True)
+        known = existing is None or getattr(existing.record, "recorded", False)  # earlier jobs have no run
+        wanted = changed(built, **made, recorded=known)
         if existing is not None:
             return await self._same(call, existing, wanted, spec)
         after = {**self.told(wanted), **({"disabled": True} if getattr(wanted, "disabled", False) else {})}

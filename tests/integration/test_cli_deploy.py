@@ -12,8 +12,10 @@ from farmd.compose.disk import Disk
 from farmd.compose.project import read
 from farmd.deploy.model import Placement, ServiceSpec
 from farmd.deploy.resolver import ServiceSpecResolver
+from store.deployments import PROJECT_LABEL
 from store.images import parse
 from store.keys import Keys
+from store.manifests import PodAffinity
 from store.nodes import Node, NodeVolume
 from tests.deploying import machines, stands, write
 from tests.farmctl import Farmctl
@@ -155,7 +157,8 @@ def test_one_service_of_a_project_that_stands_together_stays_with_the_others(
     farmctl: Farmctl, tmp_path: Path
 ) -> None:
     path = file(tmp_path, "{name: shop, services: {db: {image: x}, web: {image: x}}}")
-    bound = {"placement": Placement(machines=["m2"]), "on_lost": "wait"}
+    near = PodAffinity(f"{PROJECT_LABEL}=shop")
+    bound = {"placement": Placement(pod_affinity=[near]), "on_lost": "replace"}
     stands(farmctl, replace(resolved(path, "db"), **bound), "m2")
     assert "    + run        on m2" in plan(farmctl, "-f", path, "web")
     stands(farmctl, replace(resolved(path, "web"), **bound), "m2")

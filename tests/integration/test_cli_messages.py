@@ -215,7 +215,10 @@ def test_a_job_whose_run_does_not_decode_is_described_and_the_record_named(farmc
     assert (document["run"], document["broken"]) == (None, [line.partition("unknown: ")[2]])
     found = farmctl("doctor", "-o", "json").json["items"]
     (finding,) = [each for each in found if each["code"] == "record-invalid"]
-    assert f"farmctl doctor --fix runs/{ident} removes it: its job begins anew" in finding["fix"]
+    assert (
+        f"farmctl doctor --fix runs/{ident} lets its job begin again: slots that ended well run again"
+        in (finding["fix"])
+    )
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a//b", "../a", ""])
