@@ -64,7 +64,9 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
     container, binds = manifest.container, {each.source for each in manifest.mounts if each.type == "bind"}
     asked = {
         ROOT: manifest.runtime != "container" and manifest.user == "root",
-        VOLUME_DRIVERS: any(each.driver != "local" or each.options for each in manifest.volumes.values()),
+        VOLUME_DRIVERS: any(
+            each.driver not in ("", "local") or each.options for each in manifest.volumes.values()
+        ),
     }
     if container is not None:
         asked |= {

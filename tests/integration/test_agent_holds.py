@@ -71,7 +71,10 @@ async def test_a_hold_and_new_variables_touch_nothing_that_runs(rig: Agents) -> 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"vars": {"LD_PRELOAD": "x"}}, "vars: found 'LD_PRELOAD', expected a name such as FARMD_RANK"),
+        (
+            {"vars": {"LD_PRELOAD": "x"}},
+            "vars: found 'LD_PRELOAD', expected the name of a job's variable such as FARMD_RANK",
+        ),
         ({"peers": "a" * 64}, "peers aaaaaaaaaaaa: not in the store"),
         ({"peers": "../../etc/passwd"}, "peers: found '../../etc/passwd', expected 64 hex digits"),
     ],

@@ -90,7 +90,7 @@ class Machine:
 @pytest.fixture
 async def machine(consul_dev: str, tmp_path: Path, engine: PodmanEngine) -> AsyncIterator[Machine]:
     (tmp_path / "shared").mkdir()
-    settings = {"FARMD_AGENT__ENGINE": engine.url, "FARMD_AGENT__ALLOW": str(tmp_path / "shared")}
+    settings = {"FARMD_AGENT__ENGINE": engine.url, "FARMD_AGENT__ALLOW": f"processes,{tmp_path}/shared"}
     async with (
         agents_on(consul_dev, tmp_path) as rig,
         farm_on(rig.client, "farm-1", keys=rig.keys, kinds=KINDS),

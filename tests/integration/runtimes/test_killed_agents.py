@@ -45,7 +45,7 @@ async def test_r29_no_end_is_followed_by_a_start_however_often_the_agent_is_kill
     rig: Agents, member: Callable[[int], Manifest], engine: PodmanEngine, tmp_path: Path
 ) -> None:
     shared = tmp_path / "shared"
-    settings = {"FARMD_AGENT__ENGINE": engine.url, "FARMD_AGENT__ALLOW": str(shared)}
+    settings = {"FARMD_AGENT__ENGINE": engine.url, "FARMD_AGENT__ALLOW": f"processes,{shared}"}
 
     def runs() -> list[str]:
         return [path.read_text() for path in sorted(shared.iterdir())]

@@ -145,3 +145,8 @@ def test_r11_what_is_the_workloads_own_needs_none(kind: type, name: str) -> None
 def test_the_manual_has_every_word() -> None:
     text = DOCS.read_text()
     assert [word for word in features.ALLOWABLE if f"`{word}`" not in text] == []
+
+
+def test_r11_a_volume_with_labels_alone_is_the_engines_own() -> None:
+    labelled = Manifest(id="web", runtime="container", volumes={"v": Volume(driver="", labels={"a": "b"})})
+    assert "allow.volume-drivers" not in features.needed(labelled)
