@@ -143,7 +143,7 @@ async def test_names_lead_on_from_an_owner_to_its_pod_its_node_and_back(shown: S
         await page.locator("[data-part=table-1] tbody tr").first.get_by_role("link").last.click()
         await expect(page.locator("h1")).to_have_text(re.compile("Pod n\\d/web"))
         await expect(page.locator("[data-part=state]")).to_contain_text("running passing")
-        await page.locator("dl").get_by_role("link", name="web", exact=True).click()
+        await page.locator("dl").get_by_role("link", name="rc/web", exact=True).click()
         await expect(page.locator("h1")).to_have_text("Controller web")
         await page.goto("/nodes/n0/pods/nothing")
         await expect(page.locator("[role=alert]")).to_contain_text("pod n0/nothing does not exist")
