@@ -78,6 +78,8 @@ def _ports(entry: Any, where: str) -> list[dict[str, Any]]:
         raise _refused(where, entry, "a port such as 8080, 80:8080 or 53:53/udp")
     host, published, target = ["", "", *parts][-3:]
     inside, outside = _numbers(target), _numbers(published)
+    if not (inside and outside):
+        raise _refused(where, entry, "a range that ends above its beginning, up to 65535")
     if len(outside) != len(inside):
         if published:
             raise _refused(where, entry, "as many published ports as ports of the container")
