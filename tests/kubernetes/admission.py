@@ -1,7 +1,13 @@
-"""Policies and webhooks of one namespace of a real API server that refuse what a rule names."""
+"""Policies and webhooks of one namespace of a real API server that refuse what a rule names.
+
+The server takes them up some time after it recorded them. So each refuses a probe, too, and is in force
+once the probe is refused.
+"""
 
 from __future__ import annotations
 
+import time
+import urllib.error
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +15,8 @@ from typing import Any
 from tests.kubernetes_server import ApiServer
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+PROBE = "probe"
+IN_FORCE_SECONDS = 120.0
 
 
 def rule(resource: str, group: str = "", *operations: str) -> dict[str, Any]:
@@ -19,6 +27,20 @@ def rule(resource: str, group: str = "", *operations: str) -> dict[str, Any]:
 
 def _there(namespace: str) -> dict[str, Any]:
     return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+
+
+def _in_force(server: ApiServer, namespace: str, words: str) -> None:
+    """Wait until the probe is refused with these words."""
+    until = time.monotonic() + IN_FORCE_SECONDS
+    while time.monotonic() < until:
+        try:
+            path = f"/api/v1/namespaces/{namespace}/serviceaccounts?dryRun=All"
+            server.ask("POST", path, {"metadata": {"name": PROBE}})
+        except urllib.error.HTTPError as refused:
+            if words in refused.read().decode():
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"the server never refused with {words!r}")
 
 
 @contextmanager
@@ -33,7 +55,14 @@ def webhook(server: ApiServer, namespace: str, refused: dict[str, Any]) -> Itera
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
-    server.ask("POST", path, {"metadata": {"name": namespace}, "webhooks": [hook]})
+    probe = {"name": "probe", "expression": f"object.metadata.name == '{PROBE}'"}
+    probed = hook | {
+        "name": "probe.farmd.test",
+        "rules": [rule("serviceaccounts")],
+        "matchConditions": [probe],
+    }
+    server.ask("POST", path, {"metadata": {"name": namespace}, "webhooks": [hook, probed]})
+    _in_force(server, namespace, "probe.farmd.test")
     yield 'failed calling webhook "away.farmd.test"'
     server.ask("DELETE", f"{path}/{namespace}")
 
@@ -41,12 +70,15 @@ def webhook(server: ApiServer, namespace: str, refused: dict[str, Any]) -> Itera
 @contextmanager
 def policy(server: ApiServer, namespace: str, refused: dict[str, Any]) -> Iterator[str]:
     """A policy that says no, and the words of it."""
-    rules = {"matchConstraints": {"namespaceSelector": _there(namespace), "resourceRules": [refused]}}
+    probed = rule("serviceaccounts") | {"resourceNames": [PROBE]}
+    rules = {"matchConstraints": {"namespaceSelector": _there(namespace), "resourceRules": [refused, probed]}}
     spec = rules | {"validations": [{"expression": "false", "message": "not on a Friday"}]}
     binding = {"policyName": namespace, "validationActions": ["Deny"]}
     kinds = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
     for kind, body in zip(kinds, (spec, binding), strict=True):
         server.ask("POST", f"{REGISTRATION}/{kind}", {"metadata": {"name": namespace}, "spec": body})
-    yield "denied request: not on a Friday"
+    words = "denied request: not on a Friday"
+    _in_force(server, namespace, words)
+    yield words
     for kind in kinds:
         server.ask("DELETE", f"{REGISTRATION}/{kind}/{namespace}")
