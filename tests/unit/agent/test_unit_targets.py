@@ -12,6 +12,7 @@ import pytest
 from farmd.agent import shim
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import SystemdConfig
+from farmd.agent.runtimes import unit_targets
 from farmd.agent.runtimes.systemd import Units
 from farmd.agent.runtimes.unit_targets import refuse_unsafe
 from farmd.agent.state import StateDirectory
@@ -56,7 +57,7 @@ def units(tmp_path: Path, *allow: str, share: bool = False) -> Units:
         "/proc/self",
         "/var/lib",
         f"{STATE}/instances/web/logs",
-        "/tmp/link/x",
+        "/tmp/link/x",  # on every machine: others than root may change what is in /tmp
     ],
 )
 def test_nothing_of_a_pod_lies_where_a_shim_meets_it_as_root(target: str) -> None:
@@ -76,7 +77,9 @@ def test_nothing_lies_in_what_workloads_may_have_made_a_link() -> None:
         refuse_unsafe(unit(mounts=[data], files=[File(path="/srv/data/link/x")]), STATE)
 
 
-def test_the_usual_places_are_free() -> None:
+def test_the_usual_places_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As if farmd were installed: this checkout may itself be below one of these places.
+    monkeypatch.setattr(unit_targets, "_python", lambda: iter(["/opt/farmd"]))
     mounts = [
         Mount(source="v", target="/srv/data"),
         Mount(type="tmpfs", target="/srv/fast"),
