@@ -6,17 +6,16 @@ once the probe is refused.
 
 from __future__ import annotations
 
-import time
 import urllib.error
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tests.kubernetes_server import ApiServer
+from tests.processes import eventually
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 PROBE = "probe"
-IN_FORCE_SECONDS = 120.0
 
 
 def rule(resource: str, group: str = "", *operations: str) -> dict[str, Any]:
@@ -31,16 +30,16 @@ def _there(namespace: str) -> dict[str, Any]:
 
 def _in_force(server: ApiServer, namespace: str, words: str) -> None:
     """Wait until the probe is refused with these words."""
-    until = time.monotonic() + IN_FORCE_SECONDS
-    while time.monotonic() < until:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts?dryRun=All"
+
+    def refused() -> bool:
         try:
-            path = f"/api/v1/namespaces/{namespace}/serviceaccounts?dryRun=All"
             server.ask("POST", path, {"metadata": {"name": PROBE}})
-        except urllib.error.HTTPError as refused:
-            if words in refused.read().decode():
-                return
-        time.sleep(0.05)
-    raise AssertionError(f"the server never refused with {words!r}")
+        except urllib.error.HTTPError as error:
+            return words in error.read().decode()
+        return False
+
+    eventually(f"a probe that is refused with {words!r}", refused)
 
 
 @contextmanager
@@ -55,11 +54,11 @@ def webhook(server: ApiServer, namespace: str, refused: dict[str, Any]) -> Itera
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
-    probe = {"name": "probe", "expression": f"object.metadata.name == '{PROBE}'"}
+    condition = {"name": PROBE, "expression": f"object.metadata.name == '{PROBE}'"}
     probed = hook | {
         "name": "probe.farmd.test",
         "rules": [rule("serviceaccounts")],
-        "matchConditions": [probe],
+        "matchConditions": [condition],
     }
     server.ask("POST", path, {"metadata": {"name": namespace}, "webhooks": [hook, probed]})
     _in_force(server, namespace, "probe.farmd.test")
