@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from tests.binaries import binary
 from tests.farmctl import ROOT, Farmctl
 from tests.fleet import LIMIT
 from tests.ports import free_ports, pod_ports
-from tests.processes import Program
+from tests.processes import Program, eventually
 
 EXAMPLES = ROOT / "examples"
 NODES = ("n1", "n2", "n3", "n4")
@@ -66,19 +66,12 @@ class Visitors:
 
     def only(self, greeting: str) -> None:
         """Wait until a hundred answers in a row are of one version."""
-        until(lambda: self._run_of(greeting), f"a hundred answers {greeting!r}: {self.answers}")
+        eventually(f"a hundred answers {greeting!r}: {self.answers}", lambda: self._run_of(greeting))
 
     def _run_of(self, greeting: str) -> bool:
         before = self.answers.copy()
-        until(lambda: sum((self.answers - before).values()) >= 100, "a hundred answers")
+        eventually("a hundred answers", lambda: sum((self.answers - before).values()) >= 100)
         return set(self.answers - before) == {greeting}
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline, f"within {LIMIT} s there was not {what}"
-        time.sleep(0.05)
 
 
 class Scene:
@@ -147,7 +140,7 @@ class Scene:
         log = self._programs.enter_context((self.folder / "upstream.log").open("w"))
         follower = self._programs.enter_context(subprocess.Popen(command, stdout=log, stderr=log))
         self._programs.callback(follower.terminate)
-        until((self.folder / "nginx.pid").exists, "an nginx")
+        eventually("an nginx", (self.folder / "nginx.pid").exists)
         reaper.started(int((self.folder / "nginx.pid").read_text()), self.folder / "nothing")
         return f"http://127.0.0.1:{self.port}/"
 
@@ -190,12 +183,12 @@ def test_no_request_fails_while_a_version_comes_step_by_step_and_by_a_switch(sce
         visitors.only("hello")
         scene.farmctl.ok("rc", "update", "-f", "-", "--wait", stdin=example("rollout.yaml"))
         visitors.only("hello again")
-        until(lambda: scene.endpoints(one) == scene.endpoints(two), "the same endpoints from both farms")
+        eventually("the same endpoints from both farms", lambda: scene.endpoints(one) == scene.endpoints(two))
         first.signal(signal.SIGTERM)  # the one that the follower asks
         green = {"strategy": "blue-green", "keep_old": "2s", "progress_deadline": "300s"}
         scene.farmctl.ok("rc", "update", "-f", "-", "--wait", stdin=example("hello.yaml", rollout=green))
         visitors.only("hello")
         assert visitors.failures == [], (visitors.failures[:5], scene.errors())
     serving = scene.farmctl.ok("service", "endpoints", "hello", "-o", "json").json["items"]
-    until(lambda: scene.endpoints(two)["items"] == serving, "what farmctl reads from the farm, too")
+    eventually("what farmctl reads from the farm, too", lambda: scene.endpoints(two)["items"] == serving)
     assert len(serving) == 3
