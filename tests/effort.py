@@ -6,8 +6,9 @@ ones, and `make test-all` runs the rest.
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -26,3 +27,13 @@ def first(count: int, values: Iterable[Any]) -> list[Any]:
         value if place < count else pytest.param(value, marks=pytest.mark.whole)
         for place, value in enumerate(values)
     ]
+
+
+SHARES = 5
+shares = pytest.mark.parametrize("share", first(1, range(SHARES)))
+"""For a test that goes through steps until there are no more: each case takes every fifth of them."""
+
+
+def until_over(share: int, step: Callable[[int], bool]) -> int:
+    """Call ``step`` with this share's numbers until it returns False; how often it did not."""
+    return next(done for done, number in enumerate(itertools.count(share, SHARES)) if not step(number))

@@ -179,7 +179,7 @@ class FleetMachine(Troubles):
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", first(3, range(FIRST_SEED, FIRST_SEED + SEEDS)))
+@pytest.mark.parametrize("seed", first(1, range(FIRST_SEED, FIRST_SEED + SEEDS)))
 def test_keeps_every_promise_whatever_happens(seed: int) -> None:
     machine = hypothesis.seed(seed)(type(f"Fleet{seed}", (FleetMachine,), {}))
     run_state_machine_as_test(

@@ -53,6 +53,7 @@ def begin(rolling: Rolling, **policy: Any) -> str:
     return rolling.begin(**told).id
 
 
+@pytest.mark.whole
 def test_a_prometheus_that_is_down_for_an_hour_costs_an_hour(rolling: Rolling, oracle: Oracle) -> None:
     oracle.result = "none"
     ident = begin(rolling, progress_deadline=7200)
@@ -72,7 +73,7 @@ def test_no_data_for_the_deadline_halts_it_with_an_alert_and_a_resume_asks_again
 ) -> None:
     oracle.result = "none"
     ident = begin(rolling, progress_deadline=600)
-    rolling.scene.advance(3600.0)
+    rolling.scene.advance(700.0)
     status = rolling.said(ident)
     assert (status.phase, status.old.available, status.new.available) == ("halted", REPLICAS - 2, 2)
     assert "gate errors has had no data for 600 s: Prometheus is down" in status.reason
@@ -88,8 +89,8 @@ def test_no_data_for_the_deadline_halts_it_with_an_alert_and_a_resume_asks_again
 
 
 def test_a_gate_that_fails_late_in_a_rest_turns_it_back(rolling: Rolling, oracle: Oracle) -> None:
-    ident = begin(rolling, stages=[{"to": 2, "bake": 3600, "gates": ["errors"]}, "100%"])
-    rolling.scene.advance(3000.0)
+    ident = begin(rolling, stages=[{"to": 2, "bake": 900, "gates": ["errors"]}, "100%"])
+    rolling.scene.advance(800.0)
     assert rolling.said(ident).phase == "baking"
     oracle.result = "fail"
     rolling.until(lambda: rolling.ended)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.nodes import commands as node_commands
 from store import codec
@@ -42,6 +44,7 @@ def test_w17_the_farms_together_keep_the_budget_of_a_minute(scene: Scene) -> Non
     assert 0 < replaced(scene) <= 90, "30 % of 300 in a minute"
 
 
+@pytest.mark.whole
 def test_w17_a_forced_drain_is_a_persons_word_and_spends_no_budget(scene: Scene) -> None:
     """Fifty pods are on the move when its time is over; the hundred others leave at once."""
     scene.nodes(3)
@@ -63,6 +66,7 @@ def test_w17_a_forced_drain_is_a_persons_word_and_spends_no_budget(scene: Scene)
     assert scene.audits("pods.retarget") + scene.audits("transfer.finish") == leaving
 
 
+@pytest.mark.whole
 def test_w17_what_was_refused_spends_no_budget(scene: Scene) -> None:
     """Three farms heal at once and meet over the same nodes' reservations: that is no mass removal."""
     scene.nodes(4, cpu=100.0)

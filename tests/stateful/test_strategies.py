@@ -13,6 +13,7 @@ from farmd.nodes import commands as node_commands
 from farmd.rollout import commands
 from farmd.services import commands as service_commands
 from store.rollouts import KIND, Rollout
+from tests.effort import shares, until_over
 from tests.stateful.falling import Fall
 from tests.stateful.fleet import KEYS
 from tests.stateful.rolling import Rolling
@@ -90,14 +91,12 @@ FALLS = [
 ]
 
 
+@shares
 @pytest.mark.parametrize(("policy", "fate", "back"), FALLS)
 def test_r12_a_worker_that_falls_away_after_any_transaction_changes_nothing_about_the_end(
-    policy: dict[str, Any], fate: str, back: bool
+    policy: dict[str, Any], fate: str, back: bool, share: int
 ) -> None:
-    k = 0
-    while fallen(policy, fate, back, k):
-        k += 1
-    assert k > 3
+    assert until_over(share, lambda k: fallen(policy, fate, back, k)) > 0
 
 
 def fallen(policy: dict[str, Any], fate: str, back: bool, k: int) -> bool:

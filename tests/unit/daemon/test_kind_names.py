@@ -15,6 +15,8 @@ import pytest
 
 from farmd.kinds import KINDS
 
+pytestmark = pytest.mark.xdist_group("source")  # it is read once
+
 ROOT = Path(__file__).parents[3]
 REGISTRIES = ("farmd/kinds.py", "store/families.py")
 
