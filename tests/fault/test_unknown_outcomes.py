@@ -11,6 +11,7 @@ from typing import Literal
 
 import pytest
 
+from tests.effort import first
 from tests.fault.rig import ASKING, Rig, came, every_k, rig_on
 from tests.fleet import RunningFarm, eventually, in_time
 from tests.proxy import Hold, Proxy
@@ -71,7 +72,7 @@ async def lose(k: int, fate: Fate, consul: str, before: int, after: int) -> int:
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, PODS), (PODS, 0)], ids=["up", "down"])
-@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize("fate", first(1, FATES))
 async def test_r12_nothing_is_done_twice_and_nothing_left_out(
     consul_dev: str, fate: Fate, before: int, after: int
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
+import pytest
+
 from store.rcs import ReplicationController
 from tests.node_farms import KEYS, Fleet
 
@@ -21,6 +23,7 @@ def used() -> int:
     return sum(trace.size for trace in traces)
 
 
+@pytest.mark.whole
 async def test_p3_an_idle_rc_costs_little_memory() -> None:
     fleet = Fleet()
 
