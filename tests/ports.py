@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import struct
 from functools import cache
 
 from farmd.dev.ports import NoPorts, take_block
@@ -14,6 +15,7 @@ from farmd.dev.ports import NoPorts, take_block
 BLOCKS = range(10000, 20000, 250)
 SERVERS = 100
 SIZE = 250
+ANSWER_SECONDS = 1.0
 
 
 @cache
@@ -35,7 +37,7 @@ def pod_ports() -> tuple[int, int]:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that nobody listens on, and that are not given out again soon.
+    """Ports on which a server is reached, and that are not given out again soon.
 
     Raises:
         NoPorts: there are not as many.
@@ -48,10 +50,21 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
+    """Whether who listens there is reached.
+
+    A rule that a container engine left behind leads a port away from whoever listens on it.
+    """
+    with socket.socket() as probe, socket.socket() as caller:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # no TIME_WAIT
+        caller.settimeout(ANSWER_SECONDS)
+        probe.settimeout(ANSWER_SECONDS)
         try:
             probe.bind((host, port))
+            probe.listen(1)
+            caller.connect((host, port))
+            heard, peer = probe.accept()
         except OSError:
             return False
-    return True
+        with heard:
+            return bool(peer == caller.getsockname())

@@ -32,6 +32,7 @@ class ServerProcess(ABC):
         self.folder = Path(tempfile.mkdtemp(prefix=f"farmd-{self.name}-"))
         self.log = self.folder / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self.awaited = "it does not answer"  # what it lacked when it was asked last
         _live.add(self)
 
     @abstractmethod
@@ -77,7 +78,7 @@ class ServerProcess(ABC):
         while not self.ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                raise NotStarted(f"{self.name} did not become ready:\n{self._tail()}")
+                raise NotStarted(f"{self.name} did not become ready ({self.awaited}):\n{self._tail()}")
             time.sleep(0.02)
 
     def restart(self) -> None:

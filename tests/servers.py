@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from typing import Any
@@ -110,14 +109,17 @@ class ConsulServer(ServerProcess):
 
     def ready(self) -> bool:
         """Whether the server names a leader and has registered itself, without which it opens no session."""
+        self.awaited = "it names no leader"
         if not leader_of(self.address):
             return False
+        self.awaited = "it has not registered itself"
         try:
             token = self._config.get("acl", {}).get("tokens", {}).get("master", "")
             nodes = urllib.request.Request(f"{self.url}/v1/catalog/nodes", headers={"X-Consul-Token": token})
             with urllib.request.urlopen(nodes, timeout=2) as answer:
                 return len(json.loads(answer.read())) > 0
-        except (OSError, urllib.error.URLError):
+        except OSError as error:
+            self.awaited = f"its nodes: {error}"
             return False
 
     def wipe(self) -> None:

@@ -80,6 +80,17 @@ def test_a_port_that_an_engine_had_published_when_it_lost_its_power_leads_to_thi
         pass
 
 
+def test_a_port_that_leads_elsewhere_is_given_to_nobody() -> None:
+    port, after = free_ports(2)
+    rule = ["OUTPUT", "-t", "nat", "-p", "tcp", "-d", "127.0.0.1", "--dport", f"{port}:{after}"]
+    system("iptables", "--wait", "-I", *rule, "-j", "DNAT", "--to-destination", "127.0.0.1:1")
+    try:
+        given = {each for _ in range(100) for each in free_ports(1)}
+    finally:
+        system("iptables", "--wait", "-D", *rule, "-j", "DNAT", "--to-destination", "127.0.0.1:1")
+    assert {port, after}.isdisjoint(given)
+
+
 KILLED = f"""
 import os, signal
 from tests.engine import PodmanEngine
