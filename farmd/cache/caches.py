@@ -49,7 +49,7 @@ class Caches:
         self.restored = asyncio.Event()
         self.began_anew = -math.inf
         """When these copies were read again after a restore, by this process's monotonic clock."""
-        self._clock = clock
+        self.clock = clock
         self.leadership = Leadership(client, clock)
         self._looked = progress.loop("leader", STALL_SECONDS).beat
         self._on_forget: list[Callable[[], None]] = []
@@ -116,7 +116,7 @@ class Caches:
         """Read all trees again, like a farm that was just started; ``filled`` then waits for that."""
         await asyncio.gather(*(tree.begin_anew() for tree in self.all()))
         self.restored.clear()
-        self.began_anew = self._clock.mono()
+        self.began_anew = self.clock.mono()
         for callback in self._on_forget:
             callback()
 

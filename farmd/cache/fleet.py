@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from farmd.cache.addresses import Addresses
+from farmd.cache.answers import Answers
 from farmd.cache.caches import Caches
 from farmd.cache.interests import Interests
 from farmd.cache.processes import Processes
@@ -62,6 +63,7 @@ class FleetIndex:
         self.processes = Processes(caches, keys, self.lost_since, self.wake)
         self.interests = Interests(caches, keys, self.wake)
         self.addresses = Addresses(caches, keys)
+        self.answers = Answers(caches, keys)
         caches.on_forget(self.ledger.forget)
         caches.pods.subscribe(self._pods_changed)
         caches.intent.subscribe(self._intents_changed)

@@ -109,8 +109,8 @@ class Backend:
         now = context.clock.now()
         pods = observed(context.fleet, self._item, 0.0, context.clock.mono())
         patience = _patience(manifests)
-        restored = self._restored()
-        members, strays = sight.members(job, pods, patience, now, restored=restored > 0)
+        doubts = self._doubts(pods)
+        members, strays = sight.members(job, pods, patience, now, doubts)
         members += self._leaving(job, run, pods)
         snapshot = Snapshot(
             job=described(job),
@@ -122,13 +122,16 @@ class Backend:
             frozen=self._guard.frozen() or "",
             commanded=self._guard.commanded(stored.index),
         )
-        after = earliest(sight.due(job, pods, patience, now), restored if restored > 0 else None)
+        after = earliest(sight.due(job, pods, patience, now), *doubts.values())
         return Reading(stored, snapshot, _by_id(pods), manifests, after=after)
 
-    def _restored(self) -> float:
-        """Seconds for which a restore of the store leaves in doubt what it says of agents."""
-        began, now = self._context.caches.began_anew, self._context.clock.mono()
-        return began + sight.RESTORED_SECONDS - now
+    def _doubts(self, pods: Mapping[Place, PodState]) -> dict[Place, float]:
+        """The pods of drained nodes whose agents have not answered for them since they came back, or since
+        the store was restored, each with how many seconds that may last.
+        """
+        answers = self._context.fleet.answers
+        doubted = {place: answers.doubted(place) for place, state in pods.items() if state.draining}
+        return {place: left for place, left in doubted.items() if left > 0}
 
     async def _run(self, job: Job) -> Run:
         """How far a job is; of one that a person deletes it does not matter, and need not decode."""
@@ -153,8 +156,7 @@ class Backend:
         pods = {
             place: observe(fleet, place, standing[place], 0.0, mono) for place in changed if place in standing
         }
-        restored = self._restored() > 0
-        seen, _ = sight.members(job, pods, _patience(reading.manifests), now, restored=restored)
+        seen, _ = sight.members(job, pods, _patience(reading.manifests), now, self._doubts(pods))
         old = {"/".join(place) for place in changed}
         kept = tuple(member for member in reading.snapshot.members if member.id not in old)
         others = {ident: found for ident, found in reading.pods.items() if ident not in old}

@@ -6,7 +6,7 @@ and its agent must have stopped it there (R21, R27).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from farmd.jobs.model import Cause, Member, Phase, Slot
@@ -15,10 +15,6 @@ from farmd.pods.state import PodState, replaceable_at
 from store.jobs import Job
 from store.pods import Place
 from store.reality import Exit, Glance
-
-# Until then a session that came back with a snapshot has expired, and an agent that is alive has corrected
-# what it says of its pods.
-RESTORED_SECONDS = 60.0
 
 _PHASES: dict[str, Phase] = {
     "held": "held",
@@ -30,10 +26,14 @@ _PHASES: dict[str, Phase] = {
 
 
 def members(
-    job: Job, pods: Mapping[Place, PodState], stop_after: Mapping[str, float], now: float, *, restored: bool
+    job: Job,
+    pods: Mapping[Place, PodState],
+    stop_after: Mapping[str, float],
+    now: float,
+    doubted: Collection[Place],
 ) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
-    """The members of a job's slots, and its strays; ``stop_after`` is that of each manifest. ``restored``:
-    the store was restored a moment ago, so what it says of agents may be of the past.
+    """The members of a job's slots, and its strays; ``stop_after`` is that of each manifest. What the store
+    says of the pods at ``doubted`` places may be of the past.
     """
     known, strays = [], []
     for place, state in sorted(pods.items()):
@@ -51,7 +51,13 @@ def members(
                 version=str(state.pod.index),
                 hold=state.intent is not None and state.intent.record.hold,
                 at=state.pod.record.at,
-                **_seen(job, state, stop_after.get(state.pod.record.manifest, 0.0), now, restored=restored),
+                **_seen(
+                    job,
+                    state,
+                    stop_after.get(state.pod.record.manifest, 0.0),
+                    now,
+                    doubted=place in doubted,
+                ),
             )
         )
     return tuple(known), tuple(strays)
@@ -70,7 +76,7 @@ def leaving(job: Job, left: Mapping[Place, Glance | None]) -> tuple[Member, ...]
     return tuple(found)
 
 
-def _seen(job: Job, state: PodState, stop_after: float, now: float, *, restored: bool) -> dict[str, Any]:
+def _seen(job: Job, state: PodState, stop_after: float, now: float, *, doubted: bool) -> dict[str, Any]:
     """Phase, cause and end of a member."""
     said = state.reality
     own = said if isinstance(said, Glance) and _acted(state, said) else None
@@ -84,8 +90,8 @@ def _seen(job: Job, state: PodState, stop_after: float, now: float, *, restored:
         return {"phase": "unknown", "cause": "lost" if gone else "", "message": "its node is lost"}
     if state.absent:
         return {"phase": "unknown", "message": "its node's agent is absent"}
-    if state.draining and restored:
-        return {"phase": "unknown", "message": "the store was restored: waiting for its node's agent"}
+    if state.draining and doubted:
+        return {"phase": "unknown", "message": "waiting until its node's agent says how it goes"}
     if state.draining:
         return {"phase": "failed", "cause": "evicted", "ended": now, "message": "its node is drained"}
     message = said.reason if isinstance(said, Glance) else ""

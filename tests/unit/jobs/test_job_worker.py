@@ -245,6 +245,38 @@ async def test_a_restore_makes_no_member_of_a_drained_node_run_again_while_its_a
         assert (run.outcome, jobs.runs(job)) == ("succeeded", ["worker/0~0"])
 
 
+async def test_an_agent_that_comes_back_to_a_drained_node_first_says_how_its_members_ended() -> None:
+    """Its presence proves nothing of them: the member ended well while nobody could write that down."""
+    async with job_fleet("n1", "n2", lost_after=600.0) as jobs:
+        job = await jobs.run(worker={"replicas": 1})
+        await running(jobs, 1)
+        node = jobs.where("bert-worker-0~0")
+        jobs.deaf = {node}
+        await jobs.fleet.leave(node)
+        await jobs.fleet.drain(node)
+        await jobs.clock.advance(90)
+        await jobs.fleet.arrive(node, features=["jobs.1"])
+        await jobs.clock.advance(20)
+        assert (await jobs.state(job)).slots == {}
+        jobs.deaf, jobs.rule = set(), lambda _: GOOD
+        run = await jobs.over(job)
+        assert (run.outcome, jobs.runs(job)) == ("succeeded", ["worker/0~0"])
+
+
+async def test_a_drained_member_moves_once_its_agent_had_the_time_to_answer_for_it() -> None:
+    async with job_fleet("n1", "n2", lost_after=600.0) as jobs:
+        job = await jobs.run(worker={"replicas": 1})
+        await running(jobs, 1)
+        node = jobs.where("bert-worker-0~0")
+        await jobs.fleet.leave(node)
+        await jobs.fleet.drain(node)
+        await jobs.clock.advance(5)
+        await jobs.fleet.arrive(node, features=["jobs.1"])
+        jobs.rule = lambda instance: GOOD if jobs.where(instance) != node else None
+        assert (await jobs.over(job)).outcome == "succeeded"
+        assert jobs.runs(job) == ["worker/0~0", "worker/0~1"]
+
+
 async def test_r21_a_member_on_a_lost_node_is_tried_elsewhere_and_counts_as_no_retry() -> None:
     async with job_fleet("n1", "n2") as jobs:
         job = await jobs.run()
