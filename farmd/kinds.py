@@ -119,7 +119,7 @@ KINDS: dict[str, KindOfWork] = {
             selectable=True,
             guarded=True,
             gradual="rollouts",
-            features=("numbered.1", "pod-affinity.1"),
+            features=("numbered.1", "pod-affinity.1", "one-shot.1"),
             wiped="no_rcs_found",
         ),
         KindOfWork(

@@ -1,7 +1,7 @@
-"""What a pod needs of its node's agent, and what an agent says that it can do (R11).
+"""What a pod needs of its node's agent and of a farm, and what an agent says that it can do (R11).
 
-A feature is ``runtime.<name>``, ``allow.<what>``, ``allow.<folder>``, ``signatures.<policy>`` or ``JOBS``. A
-folder allows everything below it.
+An agent's feature is ``runtime.<name>``, ``allow.<what>``, ``allow.<folder>``, ``signatures.<policy>`` or
+``JOBS``. A folder allows everything below it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ BOUND = f"{SIGNATURES}2"
 
 ADDRESS = "address.1"
 """The agent takes another session when its address changes; within one session it has one address."""
+
+POD_AFFINITY = "pod-affinity.1"
+"""The farm places pods by ``pod_affinity``; an older one would take no notice of it."""
+
+ONE_SHOT = "one-shot.1"
+"""The farm runs nothing again that ended successfully; an older one would, on a drain or a lost node."""
 
 HOST_IP = "ports.host-ip"
 """The agent publishes a port at ``host_ip`` alone; an older one would publish it everywhere."""
@@ -57,6 +63,12 @@ ALLOWABLE = (
     VOLUME_DRIVERS,
     VOLUMES,
 )
+
+
+def needed_of_farm(manifest: Manifest) -> list[str]:
+    """The features that a farm must have to own pods of a manifest."""
+    asked = {POD_AFFINITY: manifest.placement.pod_affinity, ONE_SHOT: manifest.restart.policy != "always"}
+    return [feature for feature, wants in asked.items() if wants]
 
 
 def needed(manifest: Manifest) -> tuple[str, ...]:

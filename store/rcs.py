@@ -20,8 +20,6 @@ from store.times import Time
 KIND = "rcs"
 # What a farm must know to place the pods of a controller whose instances are numbered (R11).
 NUMBERED = "numbered.1"
-POD_AFFINITY = "pod-affinity.1"
-"""The farm places pods by ``pod_affinity``; an older one would take no notice of it (R11)."""
 
 Strategy = Literal["static", "dynamic"]
 OnLost = Literal["replace", "wait"]

@@ -20,6 +20,7 @@ from store import codec, manifest_check, quantities, selectors, variables
 from store.canonical import builtins
 from store.errors import InputInvalid
 from store.families import reserved_labels
+from store.features import needed_of_farm
 from store.keys import valid_name, valid_segment
 from store.manifests import Manifest
 from store.mistakes import shown
@@ -131,6 +132,8 @@ class File(Generic[S, T]):
             own = {need for need in _fields(existing)["needs"] if need in kinds.features()}
             values["needs"] = [*values["needs"], *sorted(own.difference(values["needs"]))]
         if (pod := values.pop("pod", None)) is not None:
+            if "needs" in values:
+                values["needs"] = list(dict.fromkeys([*values["needs"], *needed_of_farm(pod)]))
             values |= {"manifest": sha, "pod_id": pod.id}
         values = {self.names.get(name, name): value for name, value in values.items()} | {"id": record_id}
         return self.record(**values) if existing is None else changed(existing, **values)

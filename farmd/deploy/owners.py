@@ -8,8 +8,9 @@ from typing import Any
 from farmd.deploy.attempts import min_healthy_time
 from store.deployments import DEPLOYED, KIND, PROJECT_LABEL, SERVICE_LABEL, Goal
 from store.families import FAMILIES
+from store.features import needed_of_farm
 from store.manifests import Manifest
-from store.rcs import NUMBERED, POD_AFFINITY
+from store.rcs import NUMBERED
 from store.services import KIND as SERVICES
 from store.services import Version, reference
 
@@ -34,7 +35,7 @@ def wishes(goal: Goal, version: Version, manifest: Manifest, project: str) -> di
         "manifest": version.manifest,
         "pod_id": manifest.id,
         "pod_labels": labels(goal, project),
-        "needs": [*NEEDS, *([POD_AFFINITY] if manifest.placement.pod_affinity else [])],
+        "needs": [*NEEDS, *needed_of_farm(manifest)],
         "min_healthy_time": min_healthy_time(manifest, version),
         "numbered": True,
         "part_of": reference(SERVICES, goal.service),

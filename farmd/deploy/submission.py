@@ -23,6 +23,7 @@ from farmd.deploy.reader import Scene, holding, services
 from store import codec, operations
 from store.deployments import DEPLOYED, KIND, Deployment
 from store.errors import Conflict, OutcomeUnknown, StoreError, TooLarge, TransactionRejected
+from store.features import ONE_SHOT
 from store.operations import MAX_OPERATIONS, Operation
 from store.services import KIND as SERVICE
 from store.services import Service, ServiceStore
@@ -70,7 +71,7 @@ def prepared(
         deployment,
         goals=[aim.goal for aim in aims],
         labels=_labels(aims),
-        needs=[DEPLOYED],
+        needs=[DEPLOYED, *([ONE_SHOT] if _one_shots(aims, scene) else [])],
         by=call.actor,
         reason=call.reason,
         at=call.clock.now(),
@@ -91,6 +92,14 @@ def prepared(
         held=frozenset(scene.records[name].record.id for name in taken_over(scene, names)),
         made=frozenset(made),
     )
+
+
+def _one_shots(aims: Sequence[Aim], scene: Scene) -> bool:
+    """Whether a service runs a command once, now or after its way back."""
+    before = [scene.released[aim.goal.name] for aim in aims if aim.goal.name in scene.released]
+    policies = [each.container.restart.policy for each in before]
+    policies += [aim.manifest.restart.policy for aim in aims if aim.manifest is not None]
+    return any(policy != "always" for policy in policies)
 
 
 async def at_once(call: Call, submission: Submission) -> Mutation:

@@ -9,6 +9,7 @@ from typing import Literal
 from farmd.pods.state import PodState, sick_since
 from farmd.work.owned import ReplicaPlan, ReplicaSnapshot
 from scheduler.model import Assignment
+from store.features import ONE_SHOT
 from store.pods import Place
 from store.rcs import ReplicationController
 from store.work import Transfer
@@ -90,6 +91,13 @@ class Snapshot(ReplicaSnapshot):
             )
         )
 
+    @property
+    def unmarked(self) -> bool:
+        """Whether a pod ended well for good, and older farms may own the RC and run it again (R11)."""
+        return ONE_SHOT not in self.rc.needs and any(
+            state.over or state.completed for state in self.pods.values()
+        )
+
     @cached_property
     def sick(self) -> dict[Place, float]:
         """Since when (seconds since the epoch) pods are known not to serve."""
@@ -118,11 +126,13 @@ class Step:
 class Plan(ReplicaPlan):
     """The changes to make now: ``moves`` are pods that are replaced elsewhere in one transaction, ``step``
     is the next step of a move that makes before it breaks, ``completions`` are pods that ended well for good.
+    ``marks``: the record says from now on that older farms may not own it.
     """
 
     moves: tuple[tuple[Place, Assignment], ...] = ()
     step: Step | None = None
     completions: tuple[Place, ...] = ()
+    marks: bool = False
 
     @property
     def arriving(self) -> tuple[Place, ...]:
@@ -134,10 +144,10 @@ class Plan(ReplicaPlan):
 
     @property
     def changes_pods(self) -> bool:
-        """Whether pods, or the note on a move, change."""
+        """Whether pods, the note on a move, or what the record needs change."""
         changes = self.additions or self.removals or self.repairs or self.replacements or self.moves
         changes = changes or self.completions
-        return bool(changes) or self.step is not None
+        return bool(changes) or self.marks or self.step is not None
 
     def counts(self) -> dict[str, int | str]:
         """The numbers of changes, for the log."""

@@ -90,6 +90,9 @@ def _pods(snapshot: Snapshot) -> Plan:
         return Plan()
     if rc.taken:
         return _taken(snapshot)
+    # A change of the record during a freeze would count as a person's command (R18).
+    if snapshot.frozen is None and not rc.managed_by and snapshot.unmarked:
+        return Plan(marks=True)
     step = transfer.advance(snapshot)
     if step is None and snapshot.completed:  # before anything moves, because these never do
         return Plan(completions=snapshot.completed)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from farmd.commands.specs import changed
+from farmd.farm.writer import Write
 from farmd.replication import actions, healing
 from farmd.replication import plan as planning
 from farmd.replication.model import Need, Plan, Snapshot, Step
@@ -18,6 +20,7 @@ from farmd.work.model import Ask, Outcome
 from farmd.work.owned import Units
 from farmd.work.owner import ReplicaKind, ReplicaWorker
 from store.entry import Stored
+from store.features import ONE_SHOT
 from store.locks import Claim
 from store.rcs import ReplicationController as Controller
 from store.rcs import failure_alert
@@ -81,6 +84,20 @@ class ReplicationController(ReplicaWorker[Reading, Plan]):
         return planning.status(snapshot.snapshot, plan, self.context.farm, self.context.clock.now())
 
     # -- execute ---------------------------------------------------------------------------------
+    async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
+        """Change pods, or delete the record; before that, keep older farms from it where they would run
+        again what ended well (R11).
+        """
+        if not plan.marks:
+            return await super().act(snapshot, plan)
+        stored = snapshot.stored
+        record = changed(stored.record, needs=[*stored.record.needs, ONE_SHOT])
+        write = Write.over(stored.key, record, stored, self.kind.tree)
+        why = "a pod ended well, and older farms would run it again"
+        audit = self.audit("rc.needs", why, after={"needs": ONE_SHOT}, name=record.name)
+        await self.writer.commit(write, audit)
+        return Outcome("after", 0.0, why)
+
     async def units(self, reading: Reading, plan: Plan) -> Units:
         """The changes of pods, or one step of a move (``actions.py``)."""
         request = await self.reader.request(reading.stored.record)

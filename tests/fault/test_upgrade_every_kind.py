@@ -209,3 +209,33 @@ async def test_each_kind_of_work_goes_on_while_versions_change_to_and_fro(scene:
     assert left_alone(dump, rows["steady"]["id"], scene.began) == []
     for version in (new, old):
         assert (await version.ctl("doctor", "-o", "json")).json["items"] == []
+
+
+async def test_r11_an_older_farm_never_runs_again_what_ended_well(fleet: Fleet) -> None:
+    old, new, place = fleet.old, fleet.new, ("n1", "migrate")
+    await fleet.start(old, "run", "f1")
+    await fleet.start(old, "agent", "n1", "n2")
+    await fleet.state("n1", labels={"role": "main"})
+    once = fleet.pod("migrate", TELL, restart={"policy": "on-failure"})
+    await old.ctl("rc", "create", "-f", "-", stdin=documents(rc(fleet, "migrate", pod=once)))
+
+    async def migrated() -> bool:
+        return bool(fleet.file("starts").exists() and fleet.starts().get(place))
+
+    await fleet.until(migrated, "a command that ran")
+    (ident,) = [row["id"] for row in (await new.rows("rc")).values()]
+
+    async def marked() -> bool:
+        record = await fleet.read(fleet.keys.record("rcs", ident)) or {}
+        return "one-shot.1" in record.get("needs", [])
+
+    await fleet.replace(new, "run", "f1", signal.SIGTERM)
+    await fleet.until(marked, "a record that older farms leave alone")
+    await fleet.replace(old, "run", "f1", signal.SIGTERM)
+
+    await fleet.state("n2", labels={"role": "main"})
+    await new.ctl("node", "drain", "n1", "-y")
+    await old.ctl("rc", "create", "-f", "-", stdin=documents(rc(fleet, "later")))
+    await states(fleet, old, later="converged")
+    assert {node for node, instance in fleet.starts() if instance == "migrate"} == {"n1"}
+    assert ident not in await fleet.holders("rcs")

@@ -231,3 +231,20 @@ def test_r11_what_farmd_itself_needs_of_the_owners_of_a_record_survives_its_file
 def test_the_example_of_a_runtime_is_a_controller(name: str, runtime: str) -> None:
     [parsed] = RC.file.parse_all(((EXAMPLES / name).read_text(), name))
     assert parsed.pod.runtime == runtime
+
+
+@pytest.mark.parametrize(
+    ("fields", "needs"),
+    [
+        ({"restart": {"policy": "on-failure"}}, ["one-shot.1"]),
+        ({"placement": {"pod_affinity": [{"selector": "app=db"}]}}, ["pod-affinity.1"]),
+    ],
+)
+def test_r11_what_older_farms_would_not_obey_is_kept_from_them(
+    fields: dict[str, Any], needs: list[str]
+) -> None:
+    document = hello()
+    spec = RC.file.parse(document | {"pod": document["pod"] | fields}, "web.yaml")
+    made = RC.file.build(spec, "00aa", "f" * 64)
+    assert made.needs == needs
+    assert RC.file.build(spec, "00aa", "f" * 64, made) == made
