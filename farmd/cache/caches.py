@@ -126,6 +126,19 @@ class Caches:
             recorder.set("farmd_watch_staleness_seconds", tree.staleness(), watch=tree.family)
             recorder.set("farmd_invalid_records", len(tree.broken), family=tree.family)
 
+    def doubted(self) -> bool:
+        """Whether the last answer of a tree proved nothing (R20)."""
+        return any(tree.doubt for tree in self.all())
+
+    def owned(self) -> bool:
+        """Whether a pod, or a record that people name, is known."""
+        trees = [
+            self._trees[name]
+            for name, family in families.FAMILIES.items()
+            if family.named and name in self._trees
+        ]
+        return any(tree.entries or tree.broken for tree in (self.pods, *trees))
+
     def unread(self) -> list[str]:
         """The trees that were not read in full yet, each with why, if that is known."""
         return [tree.doubt or tree.family for tree in self.all() if not tree.ready.is_set()]

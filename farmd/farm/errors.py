@@ -33,5 +33,11 @@ class ClaimLost(Exception):
     code = "claim_lost"
 
 
+class AnotherCluster(Exception):
+    """The store holds another cluster than the farm was built for, which has nothing: build the farm anew."""
+
+    code = "another_cluster"
+
+
 class WorkerEnded(Exception):
     """A worker returned. Workers end only by cancellation, so this is a bug."""

@@ -22,7 +22,7 @@ from farmd.cache.fleet import FleetIndex
 from farmd.failsafe.guard import FailsafeGuard
 from farmd.farm.backoff import Backoffs
 from farmd.farm.claims import ClaimLoop
-from farmd.farm.errors import TRANSIENT
+from farmd.farm.errors import TRANSIENT, AnotherCluster
 from farmd.farm.features import Features
 from farmd.farm.held import LockTree
 from farmd.farm.kind import Kind
@@ -51,6 +51,7 @@ PAUSE_START, PAUSE_LIMIT = 1.0, 30.0
 # A server that ends all waits early looks like one that is restored again and again.
 BEGIN_ANEW_SECONDS = 10.0
 UNREAD_SECONDS = 30.0
+FOREIGN_SECONDS = 30.0
 
 
 @dataclass(eq=False, kw_only=True)
@@ -151,6 +152,7 @@ class Farm:
         Raises:
             Conflict: another live farm bears this name.
             SchemaTooNew: the cluster does not allow this version.
+            AnotherCluster: the store has another cluster, and this farm's had nothing.
         """
         background = [asyncio.create_task(self.caches.run(), name="caches")]
         background += [asyncio.create_task(guard.run(), name="failsafe") for guard in self.guards.values()]
@@ -285,7 +287,7 @@ class Farm:
             self.ready.set()
             self._pause_seconds = PAUSE_START
             log.info("farm.ready", farm=self.member.id)
-            work = [locks.run(), self._membership.stay(session), self._settle(begin)]
+            work = [locks.run(), self._membership.stay(session), self._settle(begin), self._foreign()]
             work += [loop.run() for loop in self.loops]
             await tasks.until_one_fails(work)
 
@@ -301,14 +303,25 @@ class Farm:
         await self.clock.sleep(self.settings.settle)
         begin.set()
 
+    async def _foreign(self) -> None:
+        """Look whether the store has another cluster while what is read bears another one's sentinels."""
+        while True:
+            await self.clock.sleep(FOREIGN_SECONDS)
+            if self.caches.doubted() and not self.caches.owned():
+                await self._same_cluster()
+
     async def _same_cluster(self) -> None:
         """Check that the cluster is the one whose copy this farm holds (R20).
 
         Raises:
             NotRegistered: the store was wiped, and perhaps registered anew, since this farm was started.
+            AnotherCluster: the same, and this farm knows no pod and no owner of its cluster: it was started
+                in a wiped store whose data are back, or is new. It removes nothing and keeps no alarm.
         """
         found = await registration.cluster_id(self.client, self.keys)
         if found != self.caches.cluster:
+            if not self.caches.owned():
+                raise AnotherCluster(found)
             raise NotRegistered(
                 f"{self.keys.cluster}: found {found}, expected {self.caches.cluster}: another cluster,"
                 " restart this farm if it shall join it",

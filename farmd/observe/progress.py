@@ -8,6 +8,8 @@ the busiest loop may beat. This module only reports stalls.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -56,6 +58,16 @@ class Progress:
     def loop(self, name: str, limit_seconds: float) -> Loop:
         """Register a loop that counts as stalled after ``limit_seconds`` without a beat."""
         return Loop(name, limit_seconds, self._clock, self._groups.setdefault(name, set()))
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """In the end forget the loops that were registered meanwhile, because they belong to what ended."""
+        before = {loop for group in self._groups.values() for loop in group}
+        try:
+            yield
+        finally:
+            for group in self._groups.values():
+                group.intersection_update(before)
 
     def stalled(self) -> list[str]:
         """Names of loops past their limit, sorted; empty if there are none."""

@@ -15,7 +15,7 @@ import structlog
 from aiohttp import web
 
 from farmd.config.sections import SchedulerSection
-from farmd.farm.errors import TRANSIENT
+from farmd.farm.errors import TRANSIENT, AnotherCluster
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
 from farmd.kinds import KINDS, load
@@ -107,14 +107,27 @@ class FarmService:
             dependencies.life.on_reload.append(alerter.reload)
             try:
                 scheduler = choose_scheduler(dependencies.config.scheduler, dependencies.clock, http)
-                farm = await _unless(stop, self._built(alerter, scheduler, sections))
-                if farm is not None:
-                    self._farm = farm
-                    dependencies.rights.watch(farm.features.deny)
-                    self.board = Board(farm.client, farm.keys, farm.caches, farm.fleet, farm.clock, farm.rng)
-                    await farm.run(stop)
+                while not stop.is_set():
+                    with dependencies.progress.passing():
+                        await self._farmed(stop, alerter, scheduler, sections)
             finally:
                 await alerter.close()
+
+    async def _farmed(
+        self, stop: asyncio.Event, alerter: Alerting, scheduler: Scheduler, sections: Mapping[str, Any]
+    ) -> None:
+        """Run one farm until ``stop`` is set, or until the store has another cluster that it may join."""
+        farm = await _unless(stop, self._built(alerter, scheduler, sections))
+        if farm is None:
+            return
+        self._farm = farm
+        self._dependencies.rights.watch(farm.features.deny)
+        self.board = Board(farm.client, farm.keys, farm.caches, farm.fleet, farm.clock, farm.rng)
+        try:
+            await farm.run(stop)
+        except AnotherCluster as error:
+            log.warning("farm.rejoins", farm=farm.member.id, left=farm.caches.cluster, cluster=str(error))
+            self._lacks, self._farm, self.board = STARTING, None, None
 
     async def _built(self, alerter: Alerting, scheduler: Scheduler, sections: Mapping[str, Any]) -> Farm:
         """Build the farm, once the store answers and has a usable cluster."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from farmd.farm.errors import AnotherCluster
 from farmd.farm.farm import BEGIN_ANEW_SECONDS
 from store import codec, presence, registration
 from store.clusters import ClusterReport
@@ -62,6 +63,7 @@ async def test_r20_on_a_wiped_store_no_session_is_opened_and_it_is_asked_seldom(
 
 
 async def test_r20_no_farm_joins_another_cluster_than_its_own(farms: Farms) -> None:
+    await farms.add(3)
     a = await farms.start("a")
     await farms.clock.advance(20.0)
     before = made_sessions(farms, "a")
@@ -70,6 +72,31 @@ async def test_r20_no_farm_joins_another_cluster_than_its_own(farms: Farms) -> N
     await farms.clock.advance(600.0)
     assert made_sessions(farms, "a") == before
     assert "another cluster" in a.farm.lacks()
+
+
+@pytest.mark.parametrize("sessions", ["gone", "kept"])
+async def test_a_farm_whose_cluster_had_nothing_joins_the_one_whose_data_are_back(
+    farms: Farms, sessions: str
+) -> None:
+    """As one that was started in a wiped store: a restore ends its session, an import leaves it."""
+    a = await farms.start("a")
+    await farms.clock.advance(20.0)
+    if sessions == "gone":
+        await wipe(farms)
+        await registration.register_cluster(farms.client, KEYS, SeededIds(77))
+    else:
+        for entry in await listed(farms):
+            if entry.value == registration.sentinel_value(farms.cluster):
+                await farms.client.put(entry.key, registration.sentinel_value("f" * 32))
+    await farms.clock.advance(60.0)
+    assert a.task is not None
+    with pytest.raises(AnotherCluster):
+        await a.task
+    assert not [entry for entry in await listed(farms) if entry.session]
+
+
+async def listed(farms: Farms) -> list[Entry]:
+    return [Entry.of(raw) for raw in (await farms.client.list(KEYS.prefix)).items]
 
 
 async def test_r15_after_a_restore_of_the_store_a_farm_begins_anew_but_not_all_the_time(farms: Farms) -> None:
