@@ -100,7 +100,7 @@ class AccessDenied(StoreError):
 
 
 class TooLarge(StoreError):
-    """413: too many operations, or a value or body over Consul's limit."""
+    """413: too many operations, or a value or body over Consul's limit; or more than this process reads."""
 
     code = "too_large"
 

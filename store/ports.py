@@ -51,8 +51,8 @@ class KeyReader(Protocol):
     async def read(self, key: str, *, mode: Mode = "default") -> Entry | None:
         """One key now; None if absent."""
 
-    async def list(self, prefix: str, *, mode: Mode = "default") -> Page[RawEntry]:
-        """All entries under a prefix, values undecoded."""
+    async def list(self, prefix: str, *, mode: Mode = "default", most: int = 0) -> Page[RawEntry]:
+        """All entries under a prefix, values undecoded; ``most``: of at most so many bytes."""
 
     async def keys(self, prefix: str, *, separator: str = "", mode: Mode = "default") -> Page[str]:
         """All keys under a prefix, up to the first ``separator`` behind it."""
@@ -95,6 +95,8 @@ class Request:
     lane: Lane = Lane.READ
     known: str = ""
     """The index of an answer that the sender has: the body of another answer with it may be left out."""
+    most: int = 0
+    """How many bytes the answer may have; 0: what the transport allows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,20 @@ from store.keys import Keys
 from store.listing import sifted
 from store.operations import Operation
 from store.ports import KeyReader, Mode
-from store.signatures import EARLY, LONGEST, Signature, Statement, covers, valid_digest, valid_owner
+from store.signatures import (
+    EARLY,
+    LONGEST,
+    MOST_BYTES,
+    Signature,
+    Statement,
+    covers,
+    fits,
+    valid_digest,
+    valid_owner,
+)
+
+MOST = 5000
+"""How many revocations a node keeps; with more it starts nothing that must be signed, for the first time."""
 
 
 class Revocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +84,7 @@ def decode(keys: Keys, entry: Entry) -> Revocation:
     Raises:
         RecordInvalid: it does not decode, or its key is not that of its content.
     """
+    fits(entry)
     found = codec.decode(Revocation, entry.value, entry.key)
     said = found.statement
     try:
@@ -100,4 +114,4 @@ def of_page(keys: Keys, items: Iterable[RawEntry]) -> list[Revocation]:
 
 async def stored(client: KeyReader, keys: Keys, mode: Mode = "consistent") -> list[Revocation]:
     """All revocations of the cluster."""
-    return of_page(keys, (await client.list(keys.revocations, mode=mode)).items)
+    return of_page(keys, (await client.list(keys.revocations, mode=mode, most=MOST_BYTES)).items)

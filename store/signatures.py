@@ -28,6 +28,12 @@ from store.ports import KeyReader
 KIND = "signatures"
 LONGEST = 400 * 86_400
 """The longest time, in seconds, for which a signature holds."""
+LARGEST = 4096
+"""How many bytes a record of a signature or a revocation may have; larger ones do not decode."""
+MOST_BYTES = 8 * 1024 * 1024
+"""How many bytes of such records, or of names, an agent reads at once: others than it write them."""
+MOST_OF_ONE = 1000
+"""How many signatures of one manifest an agent looks at."""
 EARLY = 300
 """How many seconds before its time a signature counts, because the signer's clock may be ahead."""
 
@@ -141,12 +147,24 @@ def key_id(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
+def fits(entry: Entry) -> None:
+    """Refuse a record that is larger than one may be.
+
+    Raises:
+        RecordInvalid: it is.
+    """
+    if len(entry.value) > LARGEST:
+        text = f"{entry.key}: found {len(entry.value)} bytes, expected at most {LARGEST}"
+        raise RecordInvalid(text, key=entry.key)
+
+
 def decode(keys: Keys, entry: Entry) -> Signature:
     """One signature from its entry.
 
     Raises:
         RecordInvalid: it does not decode, states what nobody can sign, or its key is not that of its content.
     """
+    fits(entry)
     found = codec.decode(Signature, entry.value, entry.key)
     try:
         check(found.statement)
@@ -165,6 +183,13 @@ def put(keys: Keys, signature: Signature) -> Operation:
 
 
 async def of(client: KeyReader, keys: Keys, digest: str) -> tuple[list[Signature], list[RecordInvalid]]:
-    """All signatures of a manifest, and the errors of those that do not decode."""
-    page = await client.list(keys.signatures(digest), mode="consistent")
+    """All signatures of a manifest, and the errors of those that do not decode.
+
+    Raises:
+        RecordInvalid: there are more than anybody needs.
+    """
+    page = await client.list(keys.signatures(digest), mode="consistent", most=MOST_BYTES)
+    if len(page.items) > MOST_OF_ONE:
+        key, count = keys.signatures(digest), len(page.items)
+        raise RecordInvalid(f"{key}: found {count} signatures, expected at most {MOST_OF_ONE}", key=key)
     return sifted(page.items, partial(decode, keys))

@@ -18,7 +18,7 @@ from farmd.signing.judge import Decision, Question, Refused, judge
 from store import codec, families, signatures
 from store.consul.client import ConsulClient
 from store.credentials import CredentialFiles
-from store.errors import AccessDenied, CredentialInvalid, RecordInvalid
+from store.errors import AccessDenied, CredentialInvalid, RecordInvalid, TooLarge
 from store.keys import Keys
 from store.manifests import Manifest
 from store.ports import Clock
@@ -74,7 +74,7 @@ class Admission:
             named = await self._owner(owner, {each.statement.owner for each in found})
         except AccessDenied as error:
             return Refused(f"this agent's token may not read signatures and names: {error.message}")
-        except RecordInvalid as error:
+        except (RecordInvalid, TooLarge) as error:
             return Refused(error.message)
         if not found:
             return Refused(f"{broken[0].message if broken else 'nobody signed'} manifest {digest[:12]}")
@@ -104,7 +104,7 @@ class Admission:
         try:
             named = await self._owner(owner, owners) if owners else ""
             return any(signatures.covers(each, named) for each in owners)
-        except RecordInvalid:
+        except (RecordInvalid, TooLarge):
             return True  # ``decide`` says what is wrong with it
 
     async def _owner(self, ident: str, signed: Iterable[str]) -> str:
@@ -117,7 +117,8 @@ class Admission:
         for family, _, name in sorted(each.partition("/") for each in signed):
             if family not in able:
                 continue
-            page = await self.client.list(self.keys.name(family, signatures.stem(name)), mode="consistent")
+            key = self.keys.name(family, signatures.stem(name))
+            page = await self.client.list(key, mode="consistent", most=signatures.MOST_BYTES)
             for raw in page.items:
                 if codec.decode(str, raw.decoded(), raw.key) == ident:
                     return f"{family}/{self.keys.last_part(raw.key)}"

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
+LONGEST = 300
+"""How much a record keeps of a name or a reason, which are for people: it has room for so much."""
 MOST_GONE = 32
 """How many revocations that are over go with a new one, because a transaction holds few operations."""
 
@@ -243,7 +245,7 @@ async def revoke(call: Call, wanted: Sequence[Start]) -> list[Mutation]:
         begun = [each.statement.begins + 1 for each in found if each.statement.owner == start.owner]
         ends = max([int(call.clock.now()), known.get((start.digest, start.owner), 0), *begun])
         said = Statement(start.digest, start.owner, 0, ends)
-        revocation = Revocation(statement=said, by=call.actor, reason=call.reason)
+        revocation = Revocation(statement=said, by=call.actor[:LONGEST], reason=call.reason[:LONGEST])
         after: dict[str, Scalar] = {"owner": start.owner, "before": rfc3339(ends)}
         change = Change(
             "manifests", start.digest, start.digest[:12], "manifest.revoke",

@@ -22,6 +22,7 @@ from store.own_files import own_content
 
 FIELD = "agent.trust"
 BOUND = "bound"
+MOST_KEYS = 1000
 _PATTERNS = re.compile(r"[A-Za-z0-9._/*-]+(,[A-Za-z0-9._/*-]+)*")
 
 
@@ -63,8 +64,11 @@ def read(path: str, *, own: bool = True) -> Trust:
     """
     text = own_content(FIELD, path) if own else content(FIELD, path, may_be_empty=True)
     lines = enumerate(text.decode("utf-8", "replace").splitlines(), start=1)
-    words = ((number, line.partition("#")[0].split()) for number, line in lines)
-    return [_line(f"{FIELD}: {path}: line {number}", found) for number, found in words if found]
+    words = [(number, line.partition("#")[0].split()) for number, line in lines]
+    keys = [(number, found) for number, found in words if found]
+    if len(keys) > MOST_KEYS:
+        raise invalid(f"{FIELD}: {path}", f"{len(keys)} keys", f"at most {MOST_KEYS}")
+    return [_line(f"{FIELD}: {path}: line {number}", found) for number, found in keys]
 
 
 def _line(where: str, words: list[str]) -> Trusted:

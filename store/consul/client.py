@@ -81,14 +81,15 @@ class ConsulClient:
         return (await self.get(key, mode=mode))[1]
 
     async def list(
-        self, prefix: str, *, index: int = 0, wait: float = 0.0, mode: Mode = "default"
+        self, prefix: str, *, index: int = 0, wait: float = 0.0, mode: Mode = "default", most: int = 0
     ) -> Page[RawEntry]:
-        """All entries under a prefix, values undecoded. Each entry keeps the whole answer in memory.
+        """All entries under a prefix, values undecoded. Each entry keeps the whole answer in memory, which
+        has ``most`` bytes where that is not 0, else ``TooLarge`` is raised.
 
         If a wait ended without a change (``unchanged``), only the header is read: Consul sends the whole
         tree at the end of every wait, and decoding it was most of the work of an idle farm.
         """
-        response = await self._read(Op.LIST, prefix, (("recurse", ""),), index, wait, mode)
+        response = await self._read(Op.LIST, prefix, (("recurse", ""),), index, wait, mode, most)
         at = answers.index(Op.LIST, response)
         if 0 < at == index:
             return Page(at, [], unchanged=True)
@@ -279,7 +280,9 @@ class ConsulClient:
             self._library_made = Library(self._send)
         return self._library_made
 
-    async def _read(self, op: Op, key: str, params: Params, index: int, wait: float, mode: Mode) -> Response:
+    async def _read(
+        self, op: Op, key: str, params: Params, index: int, wait: float, mode: Mode, most: int = 0
+    ) -> Response:
         lane, limit, known = Lane.READ, SHORT_SECONDS, ""
         if index > 0:
             known = "" if op is Op.GET else str(index)
@@ -289,7 +292,7 @@ class ConsulClient:
                 params += (("wait", f"{round(wait * 1000)}ms"),)
         if mode != "default":
             params += ((mode, ""),)
-        request = Request("GET", f"/v1/kv/{key}", params, lane=lane, known=known)
+        request = Request("GET", f"/v1/kv/{key}", params, lane=lane, known=known, most=most)
         return await (self._park(request, limit) if op is Op.WATCH else self._send(op, request, limit))
 
     async def _park(self, request: Request, limit: float) -> Response:

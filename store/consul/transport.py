@@ -19,7 +19,7 @@ from store.consul.authorities import aiohttp
 from store.consul.environment import Address
 from store.consul.http import KEEP_ALIVE_SECONDS, NEVER_LEFT, READ_BUFFER, connector, reason, sent_once
 from store.credentials import CredentialFiles
-from store.errors import OutcomeUnknown, StoreUnavailable, UnexpectedAnswer
+from store.errors import OutcomeUnknown, StoreUnavailable, TooLarge, UnexpectedAnswer
 from store.ports import Lane, Request, Response
 from store.version import USER_AGENT
 
@@ -70,6 +70,7 @@ class AiohttpTransport:
             OutcomeUnknown: the request left, and no whole answer came. ``disconnected`` is set if the
                 peer hung up without any status.
             UnexpectedAnswer: the answer is not HTTP, or larger than allowed.
+            TooLarge: the answer is larger than the request allows.
         """
         # The limit for the connection is well below the whole limit: if the whole limit is reached, the
         # request has left.
@@ -86,7 +87,7 @@ class AiohttpTransport:
                 ssl=tls,
                 server_hostname=self._address.tls.server_name or None,
             ) as answer:
-                body = await self._read(answer, request.known)
+                body = await self._read(answer, request)
                 headers = {name.lower(): value for name, value in answer.headers.items()}
                 return Response(answer.status, headers, body)
         except NEVER_LEFT as error:
@@ -112,13 +113,14 @@ class AiohttpTransport:
         url = self._address.url + quote(request.path, safe="/:~.-_")
         return f"{url}?{urlencode(request.params)}" if request.params else url
 
-    async def _read(self, answer: aiohttp.ClientResponse, known: str) -> bytes:
+    async def _read(self, answer: aiohttp.ClientResponse, request: Request) -> bytes:
         """The whole body; refused if it is larger than allowed. A known body is dropped as it comes."""
+        known = request.known
         if known and answer.status == 200 and answer.headers.get("X-Consul-Index") == known:
             async for _ in answer.content.iter_any():
                 pass
             return b""
-        limit = self._max_answer_bytes
+        limit = min(self._max_answer_bytes, request.most or self._max_answer_bytes)
         if answer.content_length is not None and answer.content_length <= limit:
             return await answer.read()
         body = bytearray()
@@ -126,6 +128,8 @@ class AiohttpTransport:
             body += chunk
             if len(body) > limit:
                 answer.close()
+                if request.most:
+                    raise TooLarge(f"{request.path}: found more than {limit} bytes, expected at most that")
                 raise UnexpectedAnswer(
                     f"{self._address}: {answer.status} with more than {limit} bytes", status=answer.status
                 )

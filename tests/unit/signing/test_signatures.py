@@ -292,6 +292,7 @@ def test_a_line_says_who_may_deploy_what_to_where(tmp_path: Path) -> None:
         (f"# a\nAlice {PUBLIC} * *", 0o644, "line 2: found 'Alice'"),
         (f"alice {PUBLIC} rcs/[a-z] *", 0o644, "line 1: found 'rcs/[a-z]', expected patterns"),
         (f"alice {PUBLIC} * *", 0o666, "found mode 0666 of"),
+        (f"alice {PUBLIC} * *\n" * 1001, 0o644, "found 1001 keys, expected at most 1000"),
     ],
 )
 def test_a_trust_file_with_a_mistake_grants_nothing(tmp_path: Path, text: str, mode: int, error: str) -> None:

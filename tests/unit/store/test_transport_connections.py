@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from aiohttp import web
 
 from store.consul.environment import Address
 from store.consul.transport import POOL_SIZES, AiohttpTransport
-from store.errors import OutcomeUnknown, StoreUnavailable, UnexpectedAnswer
+from store.errors import OutcomeUnknown, StoreUnavailable, TooLarge, UnexpectedAnswer
 from store.ports import Lane, Request
 from tests.scripted_consul import Scripted, Seen, json_answer
 
@@ -195,6 +196,17 @@ async def test_an_answer_over_the_limit_is_not_read_to_its_end(chunked: bool) ->
     ):
         with pytest.raises(UnexpectedAnswer, match="more than 10000 bytes"):
             await transport.send(get(), 5)
+
+
+async def test_an_answer_over_the_bound_of_its_request_is_not_read_to_its_end() -> None:
+    async def answer(_seen: Seen) -> web.StreamResponse:
+        response = json_answer(b"x" * 100_000)
+        response.enable_chunked_encoding()
+        return response
+
+    async with Scripted(answer) as consul, transport_to(consul.address) as transport:
+        with pytest.raises(TooLarge, match="found more than 10000 bytes"):
+            await transport.send(replace(get(), most=10_000), 5)
 
 
 async def test_a_redirect_is_handed_back_and_not_followed() -> None:

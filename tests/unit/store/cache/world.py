@@ -53,14 +53,14 @@ class Client:
         return self.late[-1]
 
     async def list(
-        self, prefix: str, *, index: int = 0, wait: float = 0.0, mode: Mode = "default"
+        self, prefix: str, *, index: int = 0, wait: float = 0.0, mode: Mode = "default", most: int = 0
     ) -> Page[RawEntry]:
         assert index or mode == "consistent", "a server that replays its log shows the past"
         self.lists.append((prefix, index))
         late = self.late.pop(0) if self.late else None
         if self.error is not None:
             raise self.error
-        page = await self.real.list(prefix, index=index, wait=wait, mode=mode)
+        page = await self.real.list(prefix, index=index, wait=wait, mode=mode, most=most)
         if self.forged is not None:
             page, self.forged = self.forged, None
         if late is not None:
