@@ -1,11 +1,13 @@
 """Who may read pods and logs from a node's agent: by a certificate, a token, or a one-time key (R36).
 
 A one-time key is deleted in Consul by its index before a byte is answered, and an unknown outcome refuses. So
-one key is one request, whoever else overheard it.
+one key is one request, whoever else overheard it. Nobody is locked out for the bad keys of another program on
+the same machine: the keys of a peer that sent many are looked up together, which costs Consul no more.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -29,6 +31,8 @@ TOLERANCE_SECONDS = 60.0
 """By how much the clocks of this node and of who made a key may differ."""
 BURNT_SECONDS, MOST_BURNT = 300.0, 10_000
 BAD_SECONDS, MOST_BAD, MOST_PEERS = 60.0, 20, 1000
+LIST_SECONDS = 0.2
+"""How often the keys of peers that sent many bad ones are looked up."""
 NEEDED = "needs a one-time key, which this client does not send: use a farmctl as new as the agent"
 HELP = (
     "a credential is needed: farmctl pod logs brings a one-time key; others send Authorization: Bearer with a"
@@ -84,18 +88,18 @@ class OneTimeKeys:
         self._burnt: OrderedDict[str, float] = OrderedDict()
         self._bad: OrderedDict[str, list[float]] = OrderedDict()
         self._swept = clock.mono()
+        self._listing: asyncio.Task[frozenset[str]] | None = None
 
     async def use(self, key: str, request: web.Request) -> None:
         """Use a key up for a request that it was made for.
 
         Raises:
-            HTTPForbidden: it is not for that, or was used. HTTPTooManyRequests: its sender tried too many.
-            HTTPServiceUnavailable: Consul cannot tell.
+            HTTPForbidden: it is not for that, or was used. HTTPServiceUnavailable: Consul cannot tell.
         """
         peer = request.remote or ""
-        if self._guesses(peer):
-            raise web.HTTPTooManyRequests(text=f"{MOST_BAD} keys of {peer} were refused within a minute")
         try:
+            if self._guesses(peer):
+                await self._require_listed(key)
             record = await self._burn(key, request)
         except web.HTTPForbidden as error:
             self._tell_refused(peer, error.text or "")
@@ -110,6 +114,26 @@ class OneTimeKeys:
         )
         await self._sweep()
 
+    async def _require_listed(self, key: str) -> None:
+        """Refuse a key that nobody wrote, by a look-up that it shares with all others that come meanwhile."""
+        if not access.possible(key):
+            raise _refused("no such key")
+        if (listing := self._listing) is None:
+            listing = self._listing = asyncio.create_task(self._listed())
+            listing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        if self._place(key) not in await asyncio.shield(listing):
+            raise _refused("no such key, or it was used")
+
+    async def _listed(self) -> frozenset[str]:
+        """The keys of now; whoever asks once the read has begun waits for a later one."""
+        await self._clock.sleep(LIST_SECONDS)
+        self._listing = None
+        page = await self._client.keys(self._keys.accesses(access.LOGS, self._node), mode="consistent")
+        return frozenset(page.items)
+
+    def _place(self, key: str) -> str:
+        return self._keys.access(access.LOGS, self._node, access.ident(key))
+
     async def _burn(self, key: str, request: web.Request) -> OneTime:
         if not access.possible(key):
             raise _refused("no such key")
@@ -119,7 +143,7 @@ class OneTimeKeys:
             raise _refused("the key was used")
         if len(self._burnt) >= MOST_BURNT:
             raise web.HTTPServiceUnavailable(text="too many keys were used within five minutes")
-        entry = await self._client.read(self._keys.access(access.LOGS, self._node, ident), mode="consistent")
+        entry = await self._client.read(self._place(key), mode="consistent")
         if entry is None:
             raise _refused("no such key, or it was used")
         record = self._judged(entry, request)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 import pytest
@@ -138,12 +139,36 @@ async def test_a_key_is_for_its_request_its_node_its_cluster_and_its_half_minute
     assert (await door.get(await door.key()))[0] == 200
 
 
-async def test_a_peer_that_guesses_is_not_looked_up_any_more(door: Rig) -> None:
-    for _ in range(doors.MOST_BAD):
-        assert (await door.get({access.HEADER: access.made()}))[0] == 403
-    good = await door.key()
-    assert (await door.get(good))[0] == 429
-    assert len((await door.agents.client.keys(door.agents.keys.tree("access"))).items) == 1
+async def test_bad_keys_of_a_peer_lock_out_nobody_and_are_looked_up_together(
+    door: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All programs of the node are one peer."""
+
+    async def guess() -> int:
+        return (await door.get({access.HEADER: access.made()}))[0]
+
+    assert {await guess() for _ in range(doors.MOST_BAD)} == {403}
+    client, reads = door.agents.client, list[str]()
+    read, listed = client.read, client.keys
+
+    async def reading(key: str, **fields: Any) -> Any:
+        reads.append("one")
+        return await read(key, **fields)
+
+    async def listing(prefix: str, **fields: Any) -> Any:
+        reads.append("all")
+        return await listed(prefix, **fields)
+
+    good, other = await door.key(), await door.key(lines="1")
+    monkeypatch.setattr(client, "read", reading)
+    monkeypatch.setattr(client, "keys", listing)
+    asked = [door.get(good), door.get(good), door.get(other)]
+    answers = await asyncio.gather(*(guess() for _ in range(200)), *asked)
+    assert answers[:200] == [403] * 200
+    assert sorted(status for status, _ in answers[200:]) == [200, 403, 403]
+    assert reads.count("one") <= 3
+    assert reads.count("all") < 100
+    assert (await door.get(await door.key()))[0] == 200
 
 
 async def test_farmctl_reads_logs_of_an_agents_process_by_a_key_and_an_open_agent_needs_none(
