@@ -6,7 +6,8 @@ Read-only. An instance's name is looked up among the pods, and among those that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from aiohttp import web
@@ -25,12 +26,20 @@ LONGEST_SINCE = 12
 _KNOWN = {"Farmd-Log-Times": "1"}
 
 
-def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
+Parked = Callable[[web.Request], AbstractContextManager[None]]
+
+
+def _anywhere(_: web.Request) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked = _anywhere) -> None:
     """Mount ``GET /v1/pods`` and ``GET /v1/pods/{instance}/logs?lines=N&follow=1``.
 
     ``previous=1``: the output of the start before the last one. ``since=S``: that of the last S seconds.
     ``timestamps=1``: each line begins with its time. The answer's header ``Farmd-Log-Times`` says that these
-    three are known; ``Farmd-Log-Gone`` is the time when the pod was removed.
+    three are known; ``Farmd-Log-Gone`` is the time when the pod was removed. ``parked`` gives a request that
+    follows a log its place, or refuses it.
     """
     closing = asyncio.Event()
     reading = asyncio.Semaphore(MOST_READING)
@@ -52,7 +61,8 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
             if followed.locked():
                 raise web.HTTPTooManyRequests(text=f"{MOST_FOLLOWED} logs are followed here already\n")
             async with followed:
-                return await _stream(request, view, closing)
+                with parked(request):
+                    return await _stream(request, view, closing)
         async with reading:
             body = await asyncio.to_thread(view.whole)
         if body is None:

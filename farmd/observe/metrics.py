@@ -100,8 +100,9 @@ def table() -> tuple[Metric, ...]:
             "farmd_http_connections_closed_total",
             "counter",
             "Connections that this process ended: full (no room for a new one), idle (made room for one),"
-            " slow (a request not sent in time), unread (an answer not read in time), handshake (no TLS).",
-            {"reason": ("full", "idle", "slow", "unread", "handshake")},
+            " busy (a long request that made room for one), slow (a request not sent in time),"
+            " unread (an answer not read in time), handshake (no TLS).",
+            {"reason": ("full", "idle", "busy", "slow", "unread", "handshake")},
             role="both",
         ),
         Metric(

@@ -18,6 +18,7 @@ from farmd.agent.users import Users
 from farmd.process.services import Built, Dependencies
 from farmd.web import hosts
 from farmd.web.access import Access
+from farmd.web.connections import parked
 from farmd.web.refusals import Refusals
 
 
@@ -90,7 +91,7 @@ def _mount(app: web.Application, agent: Agent, dependencies: Dependencies) -> No
     )
     door = Door(section, Access(section, dependencies.clock, refusals).bearer, keys)
     app.middlewares.extend([hosts.only(section.bind, section.advertise), door.admits])
-    agent_http.add_routes(app, agent, dependencies.clock)
+    agent_http.add_routes(app, agent, dependencies.clock, parked)
 
 
 class AgentService:

@@ -13,6 +13,7 @@ from aiohttp import web
 from farmd.runtime.wake import Wake, wait
 from farmd.tables.environments import without_values
 from farmd.web import audit, explaining, html, openapi, paging
+from farmd.web.connections import parked
 from farmd.web.lists import ItemList
 from farmd.web.pages import list_of
 from farmd.web.services import INDEX_HEADER, WAIT_SECONDS, asked_index, asked_wait
@@ -53,7 +54,7 @@ async def _changed(visit: Visit, found: ItemList, seconds: float) -> None:
     wake = Wake()
     visit.site.streams.add(wake)
     try:
-        with found.bell.listening(wake):
+        with parked(visit.request), found.bell.listening(wake):
             await wait(wake, visit.site.farm.clock, seconds)
     finally:
         visit.site.streams.discard(wake)

@@ -3,15 +3,18 @@
 A peer needs no credential to connect, so all that it can hold has a limit here: files, time and memory. Most
 of the process's files are kept for its own work: health checks, Consul, and the pods that it starts. At the
 limit a new connection takes the place of the one that has waited longest without a request, so peers that
-only hold connections keep out nobody.
+only hold connections keep out nobody. Requests that wait for a change or follow a log may take half of the
+places, and keep theirs; where only other requests are left, the one that takes longest gives up its place.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import socket
 import ssl
+from collections.abc import Iterator
 from typing import Protocol
 
 import structlog
@@ -23,8 +26,8 @@ from store.ports import Recorder
 log = structlog.get_logger()
 
 MOST, LEAST = 2000, 16
-PART_OF_FILES = 4
-"""Connections may take a quarter of the files that the process may open."""
+PART_OF_FILES, PART_THAT_WAITS = 4, 2
+"""Connections may take a quarter of the files that the process may open, requests that wait half of these."""
 HANDSHAKE_SECONDS = 10.0
 REQUEST_SECONDS = 10.0
 """From the first byte of a request to the end of its headers."""
@@ -101,6 +104,9 @@ class Connections:
         self._open: dict[asyncio.Protocol, _Connection] = {}
         self._waiting: dict[_Connection, None] = {}
         """Those without a request that is handled, the one that has waited longest first."""
+        self._handled: dict[_Connection, None] = {}
+        """Those with a request that is handled, the oldest request first."""
+        self._parked: set[_Connection] = set()
         self._logged: dict[str, float] = {}
         self._look: asyncio.TimerHandle | None = None
         self.closed = False
@@ -183,11 +189,14 @@ class Connections:
                 sock.close()
 
     def _make_room(self) -> bool:
-        """Drop the connection that has waited longest without a request; whether there was one."""
-        first = next(iter(self._waiting), None)
+        """Drop the connection that has waited longest without a request, or else the one whose request takes
+        longest and is not known to wait; whether there was one.
+        """
+        idle = next(iter(self._waiting), None)
+        first = idle or next((each for each in self._handled if each not in self._parked), None)
         if first is None:
             return False
-        self._end(first, "idle")
+        self._end(first, "busy" if idle is None else "idle")
         self._say("web.connections_full", open=len(self._open) + 1, most=most())
         return True
 
@@ -206,16 +215,40 @@ class Connections:
         if connection is None:
             return await handler(request)
         self._waiting.pop(connection, None)
+        self._handled[connection] = None
         connection.begun = float("inf")
         try:
             return await handler(request)
         finally:
+            self._handled.pop(connection, None)
             if self._open.get(request.protocol) is connection:
                 self._waiting[connection] = None
+
+    @contextlib.contextmanager
+    def parking(self, request: web.Request) -> Iterator[None]:
+        """Let a request wait in one of the places for such requests.
+
+        Raises:
+            HTTPServiceUnavailable: all of them are taken.
+        """
+        if len(self._parked) >= (places := most() // PART_THAT_WAITS):
+            text = f"{places} requests wait here already, ask later"
+            raise web.HTTPServiceUnavailable(text=text, headers={"Retry-After": "5"})
+        connection = self._open.get(request.protocol)
+        if connection is None:
+            yield  # it is lost already
+            return
+        self._parked.add(connection)
+        try:
+            yield
+        finally:
+            self._parked.discard(connection)
 
     def lost(self, connection: _Connection) -> None:
         """Forget a connection that ended."""
         self._waiting.pop(connection, None)
+        self._handled.pop(connection, None)
+        self._parked.discard(connection)
         self._open.pop(connection._speaks, None)
 
     def _judge(self) -> None:
@@ -245,6 +278,19 @@ class Connections:
         if self.now() >= self._logged.get(event, float("-inf")) + LOG_SECONDS:
             self._logged[event] = self.now()
             log.error(event, files_limit=_files(), **fields)
+
+
+CONNECTIONS = web.AppKey("connections", Connections)
+
+
+def parked(request: web.Request) -> contextlib.AbstractContextManager[None]:
+    """A place for a request that waits for a change, or follows something.
+
+    Raises:
+        HTTPServiceUnavailable: such requests hold as many places as they may.
+    """
+    connections = request.config_dict.get(CONNECTIONS)
+    return contextlib.nullcontext() if connections is None else connections.parking(request)
 
 
 def most() -> int:

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from farmd.runtime.wake import Wake, wait
 from farmd.web.access import SignInNeeded
+from farmd.web.connections import parked
 from farmd.web.html import HEADERS
 from farmd.web.site import MOST_STREAMS, Topic
 from farmd.web.visit import Visit, reader
@@ -38,8 +39,8 @@ async def stream(visit: Visit) -> web.StreamResponse:
     answer, wake = web.StreamResponse(headers=headers), Wake()
     site.streams.add(wake)
     try:
-        await answer.prepare(request)
-        with topic.listening(wake):
+        with parked(request), topic.listening(wake):
+            await answer.prepare(request)
             await _tell(visit, answer, topic, wake, seen)
     except (TimeoutError, ConnectionError):
         pass  # nobody reads any more; a browser that comes back says what it has seen

@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from farmd.web.app import body_in_time
-from farmd.web.connections import Connections
+from farmd.web.connections import CONNECTIONS, Connections
 from store.ports import Recorder
 
 log = structlog.get_logger()
@@ -63,7 +63,7 @@ async def serving(
     ``port_file`` gets the port once the server listens, so a process that waits for the file can connect.
     """
     logging.getLogger("aiohttp.server").addFilter(_ours)
-    connections = Connections(sock, tls, recorder)
+    connections = app[CONNECTIONS] = Connections(sock, tls, recorder)
     # A request is handled from when its body is there: nobody holds a place by a body that does not come.
     after = app.middlewares.index(body_in_time) + 1 if body_in_time in app.middlewares else 0
     app.middlewares.insert(after, connections.handled)

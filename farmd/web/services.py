@@ -7,11 +7,13 @@ farm, so a client may ask another farm each time.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from aiohttp import web
 
 from farmd.services.board import Board, NotKnown, TooManyWaiting
+from farmd.web.connections import parked
 from store.errors import InputInvalid, NotFound
 from store.quantities import seconds
 from store.times import plain
@@ -30,7 +32,8 @@ def add_routes(app: web.Application, board: Callable[[], Board | None]) -> None:
         index = asked_index(request.query.get("index", "0"))
         longest = asked_wait(request.query.get("wait", f"{WAIT_SECONDS:g}")) if index else 0.0
         try:
-            found = await there.answer(request.match_info["name"], index, longest)
+            with parked(request) if longest else contextlib.nullcontext():
+                found = await there.answer(request.match_info["name"], index, longest)
         except NotFound as error:
             raise web.HTTPNotFound(text=error.message) from error
         except TooManyWaiting as error:
