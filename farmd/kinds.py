@@ -37,6 +37,8 @@ class KindOfWork:
             worker replaces pods in place.
         first: the command with which people make one where there is none, for the page.
         begins: the path of the function that begins an item of a kind which others name as ``gradual``.
+        supersedes: the path of the function that puts another version in place of the one that such an item
+            brings.
         bundled: the path of its ``farmd.commands.bundled.Bundled``, by which bundles hold its items.
         unbundled: the hint for people who put such an item into a bundle, if bundles hold none.
         exported: the path of its ``farmd.commands.bundled.Exported``, which writes its items to files, if
@@ -80,6 +82,7 @@ class KindOfWork:
     gradual: str = ""
     first: str = ""
     begins: str = ""
+    supersedes: str = ""
     bundled: str = ""
     listed: str = ""
     exported: str = ""
@@ -131,13 +134,14 @@ KINDS: dict[str, KindOfWork] = {
             noun="rollout",
             asked="farmd.rollout.noun:ROLLOUT",
             begins="farmd.rollout.creation:begin",
+            supersedes="farmd.rollout.superseding:supersede",
             group="farmd.cli.rollout:rollout",
             title="Rollouts: bring a new version of a controller, within a floor, and back.",
             ended="farmd.rollout.waiting:end",
             opens="farmd.rollout.gates:opened",
             metrics="farmd.rollout.metrics:METRICS",
             unbundled="no rollout: write rollout: with its policy into the rc",
-            features=("rollouts.1", "rollouts.2"),
+            features=("rollouts.1", "rollouts.2", "rollouts.3"),
             selectable=True,
             guarded=True,
         ),

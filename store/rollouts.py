@@ -17,7 +17,8 @@ from store.times import Time
 KIND = "rollouts"
 # What a farm must know (R11): to own a controller that a rollout manages; to carry out a rollout that moves
 # pods in another way than one in place of the other, or at a pace of its own.
-MANAGED, STAGED = "rollouts.1", "rollouts.2"
+# Or that pods of superseded versions are the rollout's alone, and count for its floor.
+MANAGED, STAGED, SUPERSEDED = "rollouts.1", "rollouts.2", "rollouts.3"
 Ending = Literal["done", "reverted", "aborted"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -30,7 +31,8 @@ class Rollout(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     and goes if it is reverted. People's words: ``paused``, ``resumed`` (how often), ``approved`` (how many
     stages), ``wish``. ``paused_at``: since when it is paused, ``at``: when it was created (seconds since the
     epoch), ``by`` whom. ``service``: the id of the service that is switched from one version to the other, or
-    empty.
+    empty. ``superseded``: the digests of the versions in whose place a person put ``to_manifest``, the newest
+    last; pods of the new controller may run them still.
     """
 
     id: str
@@ -54,6 +56,7 @@ class Rollout(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     needs: list[str] = []
     by: str = ""
     at: Time = 0.0
+    superseded: list[str] = []
     deleting: bool = False
 
 
@@ -65,6 +68,8 @@ class RolloutState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     was met (seconds since the epoch). ``cause`` says why it halted or turned back. After a ``fault`` it
     goes on only once the record's count of ``resumed`` is above this one. ``switched``: the service names
     the new version. ``idle``: seconds without progress before it was held, which count once it goes on.
+    ``superseded``: how many versions were superseded when this way began; with more of them in the record it
+    begins again.
     """
 
     phase: Literal["moving", "baking", "halted"]
@@ -77,14 +82,20 @@ class RolloutState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     resumed: int = 0
     switched: bool = False
     idle: float = 0.0
+    superseded: int = 0
 
 
 class SideStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One version: how many pods it should have, has, and how many of them are available."""
+    """One controller: how many pods it should have, has, and how many of its version are available.
+
+    ``outdated`` pods run a version that was superseded, ``serving`` of these are available.
+    """
 
     desired: int = 0
     placed: int = 0
     available: int = 0
+    outdated: int = 0
+    serving: int = 0
 
 
 class GateStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -50,7 +50,7 @@ def controller(side: str, count: int, **fields: Any) -> ReplicationController:
 
 def pod(side: str = OLD, *, healthy: bool | None = True, at: float = NOW - 500, **fields: Any) -> PodState:
     """A pod that its agent acted on; ``healthy`` None: nothing is known of it yet."""
-    manifest = OLDER if side == OLD else NEWER
+    manifest = fields.pop("manifest", OLDER if side == OLD else NEWER)
     health = "passing" if healthy else "critical"
     seen = Glance(manifest, side, "running", 1.0, health, 5, at)  # type: ignore[arg-type]
     return PodState(

@@ -21,6 +21,11 @@ def ask(invocation: Invocation, question: str, why: str) -> None:
         ask_person(question, why, "pass -y to go on, or --dry-run to look")
 
 
+def on_terminal() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def ask_person(question: str, why: str, hint: str) -> None:
     """Ask on a terminal, also where ``-y`` is given.
 
@@ -28,7 +33,7 @@ def ask_person(question: str, why: str, hint: str) -> None:
         Unconfirmed: there is no terminal to ask on; ``hint`` says what a script does.
         Declined: a person said no.
     """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not on_terminal():
         raise Unconfirmed(f"{why}, and nobody can be asked here", hint=hint)
     with interruptible():
         agreed = click.confirm(question, err=True)

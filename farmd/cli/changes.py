@@ -55,6 +55,7 @@ _DONE = {
     "promote": "promoted",
     "retry": "tried again",
     "scale": "scaled",
+    "supersede": "superseded",
     "rollback": "rolling back",
     "stop": "stopping",
     "accept": "accepted",

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from farmd.cli.asking import on_terminal
 from farmd.cli.changes import apply
 from farmd.cli.interrupts import interruptible
 from farmd.cli.invocation import Invocation
@@ -61,9 +62,14 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
     """``update``; owners of pods replace them in place with ``--now``."""
 
     async def run(
-        invocation: Invocation, paths: tuple[str, ...], now: bool = True, retry: bool = False
+        invocation: Invocation,
+        paths: tuple[str, ...],
+        now: bool = True,
+        retry: bool = False,
+        supersede: bool = False,
     ) -> None:
-        prepare = partial(noun.update, invocation.call, now=now, retry=retry)
+        asks = on_terminal() and not invocation.settings.yes  # the plan is shown before anything is written
+        prepare = partial(noun.update, invocation.call, now=now, retry=retry, supersede=supersede or asks)
         mutations = await several(prepare, specs_of(noun, paths))
         await carry_out(invocation, noun, mutations)
 
@@ -80,7 +86,12 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
     option = click.option("--now", is_flag=True, help=f"Replace pods in place, {noun.pods.pace}.")
     if way:
         again = click.option("--retry", is_flag=True, help="Also a version that was reverted before.")
-        return command("update", mutates=True, waits=True, signs=True)(FILES(option(again(run))))
+        instead = click.option(
+            "--supersede",
+            is_flag=True,
+            help=f"During a {way.one}: put this version in place of the one that is coming.",
+        )
+        return command("update", mutates=True, waits=True, signs=True)(FILES(option(again(instead(run)))))
     return command("update", mutates=True, waits=True, signs=True)(FILES(option(run)))
 
 

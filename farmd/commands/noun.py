@@ -96,12 +96,14 @@ class Noun(Edits[S, T]):
         *,
         now: bool,
         retry: bool = False,
+        supersede: bool = False,
         stated: Collection[str] | None = None,
     ) -> Mutation:
         """Change an existing record to what its file says, or to what it says of ``stated`` fields alone.
 
         A new manifest of an owner of pods comes step by step, where its kind knows how, unless ``now``: then
-        its worker replaces pods in place. ``retry``: also a version that was reverted before.
+        its worker replaces pods in place. ``retry``: also a version that was reverted before. ``supersede``:
+        also in place of a version that is coming now.
 
         Raises:
             InputInvalid: an owner of pods without ``now`` whose kind knows no other way; or another pod id.
@@ -112,6 +114,10 @@ class Noun(Edits[S, T]):
             text = f"{self.words.many} get new pods in place only, expected --now"
             hint = f"--now {self.pods.in_place}"
             raise InputInvalid(f"{self.words.noun} update: {text}", field="now", hint=hint)
+        if not now and stated is None and (under_way := await self._under_way(call, spec)) is not None:
+            change = load(KINDS[self.words.gradual].supersedes)
+            found: Mutation = await change(call, self, under_way, spec, asked=supersede, retry=retry)
+            return found
         stored, held = await self.editable(call, spec.name, by_name=True)
         before = stored.record
         ensured = await bodies.ensured(call, spec, before)
@@ -148,6 +154,17 @@ class Noun(Edits[S, T]):
             anew=lost,
             pod=getattr(spec, "pod", None),
         )
+
+    async def _under_way(self, call: Call, spec: S) -> Stored[T] | None:
+        """The owner to which another version is coming now, where the spec has one that it does not have."""
+        if not self.words.gradual:
+            return None
+        stored = await self.find(call, spec.name, by_name=True)
+        record = stored.record
+        if not getattr(record, "managed_by", "").startswith(f"{self.words.gradual}/"):
+            return None
+        sha = (await bodies.ensured(call, spec, record)).sha
+        return stored if sha != bodies.manifest_of(record) else None
 
     async def restart(self, call: Call, target: str) -> Mutation:
         """Let the worker of an owner restart its pods, as ``update`` replaces them (R28).

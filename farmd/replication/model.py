@@ -12,6 +12,7 @@ from scheduler.model import Assignment
 from store.features import ONE_SHOT
 from store.pods import Place
 from store.rcs import ReplicationController
+from store.rollouts import KIND as ROLLOUTS
 from store.work import Transfer
 
 Cause = Literal["ineligible", "draining", "unhealthy"]
@@ -107,8 +108,13 @@ class Snapshot(ReplicaSnapshot):
     @cached_property
     def outdated(self) -> list[Place]:
         """Pods that run another manifest than they should, or must be restarted."""
-        wanted = self.rc.manifest, self.rc.restart
-        return [place for place, state in self.unwell.items() if state.outdated(*wanted)]
+        rc = self.rc
+        found = [
+            (place, state) for place, state in self.unwell.items() if state.outdated(rc.manifest, rc.restart)
+        ]
+        if rc.managed_by.startswith(f"{ROLLOUTS}/"):  # versions change by the rollout alone (R14)
+            found = [(place, state) for place, state in found if not state.outdated(rc.manifest)]
+        return [place for place, _ in found]
 
 
 @dataclass(frozen=True, slots=True)

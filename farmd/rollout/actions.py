@@ -52,6 +52,12 @@ def _moved(reading: Reading, moves: Moves, request: Request, context: Context) -
     for move in moves.moves:
         owner = target if move.way in ("refill", "trim") else source
         state = owner.pods[move.source] if move.source is not None else None
+        if move.in_place and move.way == "refill" and state is not None and move.source is not None:
+            intent = wanted(target.rc, state.intent)
+            changes.append(
+                PodChange("replace", *move.source, pod, intent, state.pod, state.intent, target.rc.id)
+            )
+            continue
         if move.in_place and state is not None and move.source is not None:
             owners = (target.rc.id, source.rc.id)
             intent = wanted(target.rc, state.intent)

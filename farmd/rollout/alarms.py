@@ -66,7 +66,7 @@ def waiting_since(shot: Snapshot) -> float:
 
 
 def _available(shot: Snapshot) -> int:
-    return sum(side.available for side in (shot.old, shot.new) if side is not None)
+    return sum(max(side.available, side.serving) for side in (shot.old, shot.new) if side is not None)
 
 
 def _stuck_alert(rollout: Rollout) -> str:

@@ -75,7 +75,7 @@ async def begin(
     check(rollout, new.min_healthy_time)
     _refuse_disabled(before)
     if not retry:
-        await _refuse_reverted(call, rollout)
+        await refuse_reverted(call, rollout)
     rcs = controller().records(call.client, call.keys)
     return Mutation(
         _begun(rollout),
@@ -279,7 +279,7 @@ def _refuse_disabled(rc: ReplicationController) -> None:
         raise Conflict(f"controller {rc.name!r} is disabled", id=rc.id, hint=hint)
 
 
-async def _refuse_reverted(call: Call, rollout: Rollout) -> None:
+async def refuse_reverted(call: Call, rollout: Rollout) -> None:
     """A version that failed is not tried again without a person's word."""
     tries = [each.record for each in (await History(call.client, call.keys).read(rollout.name)).items]
     last = next((ended for ended in tries if ended.to_manifest == rollout.to_manifest), None)

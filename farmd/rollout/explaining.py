@@ -60,9 +60,9 @@ def _leaving(shot: Snapshot) -> tuple[list[PodRow], list[PodRow]]:
     source, target = shot.sides
     goal, floor = position.goal(shot), position.floor(shot)
     stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
-    short = source.settled + target.settled <= floor
+    short = source.serving + target.serving <= floor
     old, new = (target, source) if shot.back else (source, target)
-    held = floored(floor, old.settled, new.settled, "/".join(target.ailing or ()))
+    held = floored(floor, old.serving, new.serving, "/".join(target.ailing or ()))
     going, staying, gone = list[PodRow](), list[PodRow](), set[tuple[str, Place]]()
     for side, surplus in ((source, source.desired - stay), (target, target.desired - there)):
         for each in membership.leaving(side, shot.now)[: max(0, surplus)]:

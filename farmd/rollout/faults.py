@@ -103,7 +103,8 @@ def stuck(shot: Snapshot, state: RolloutState, cause: str) -> Plan:
 
 def _failing(side: Side) -> str:
     """A pod of which its node says that it does not serve; what nobody knows of is no proof of failure."""
-    found = sorted(place for place, state in side.pods.items() if _acted(state) and not state.available)
+    own = side.pods.keys() - side.outdated
+    found = sorted(place for place in own if _acted(side.pods[place]) and not side.pods[place].available)
     if not found:
         return ""
     return f"{len(found)} of {side.desired} pods do not stay available: {side.how(found[0])}"
@@ -120,6 +121,12 @@ def turn_back(shot: Snapshot, cause: str) -> Plan:
     number = shot.state.stage if shot.state is not None else 0
     switched = shot.state is not None and shot.state.switched
     state = RolloutState(
-        phase="moving", back=True, stage=number, since=shot.now, cause=cause, switched=switched
+        phase="moving",
+        back=True,
+        stage=number,
+        since=shot.now,
+        cause=cause,
+        switched=switched,
+        superseded=len(shot.rollout.superseded),
     )
     return Plan(turn=Turn("back", state, cause), fault=cause if not shot.rollout.wish else "")

@@ -7,7 +7,7 @@ available pods above the floor, neither count passes its goal, and both counts c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -93,7 +93,7 @@ def restored(shot: Snapshot, found: Moves | Need, goal: Goal, floor: int) -> Mov
     source, target = shot.sides
     staying = leaving(source, shot.now)[max(0, source.desired - (goal.new if shot.back else goal.old)) :]
     alone = shot.rollout.policy.strategy == "blue-green"  # the service names this version only
-    headroom = source.settled - floor + (0 if alone else target.settled)
+    headroom = source.serving - floor + (0 if alone else target.serving)
     chosen = list(_replaced("restore", source, staying, headroom, shot.now))
     if chosen and "homes" in shot.unread:
         return Need("homes", len(chosen), tuple(move.source for move in chosen if move.source is not None))
@@ -109,10 +109,10 @@ def grown(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:
     On the way back pods of the source that serve nobody go at once, until only ``stay`` are left.
     """
     source, target = shot.sides
-    headroom = source.settled + target.settled - floor
+    headroom = source.serving + target.serving - floor
     if target.desired > count:
         return _offered(shot, list(_less("trim", target, target.desired - count, headroom, shot.now)))
-    chosen = [*_refilled(shot, headroom), *[Move("grow")] * (count - target.desired)]
+    chosen = [*_kept(shot, headroom, floor), *[Move("grow")] * (count - target.desired)]
     idle = [each for each in leaving(source, shot.now) if shot.back and not each.cost]
     return _offered(shot, chosen + [Move("drop", each.place) for each in idle[: source.desired - stay]])
 
@@ -123,7 +123,7 @@ def shrunk(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:
     source, target = shot.sides
     if source.desired < stay:
         return Moves((Move("raise"),) * (stay - source.desired))
-    headroom, chosen = source.settled + target.settled - floor, list[Move]()
+    headroom, chosen = source.serving + target.serving - floor, list[Move]()
     for each in leaving(source, shot.now):
         early = (shot.back and not each.cost) or (
             each.place is not None and _goes(source, each.place, shot.now)
@@ -137,7 +137,7 @@ def shrunk(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:
 
 def _offered(shot: Snapshot, chosen: list[Move]) -> Moves | Need:
     """The moves with the places that they need, as far as these are known."""
-    standing = [move.source for move in chosen if move.way == "take" and move.source is not None]
+    standing = [move.source for move in chosen if move.source is not None and _in_place(shot, move)]
     if standing and "fit" in shot.unread:
         source, _ = shot.sides
         others = [each.place for each in leaving(source, shot.now) if each.place is not None]
@@ -149,14 +149,14 @@ def _placed(shot: Snapshot, chosen: list[Move]) -> Moves | Need:
     """Give each pod that comes its place: where the other stands, or where the scheduler says."""
     done, elsewhere, room = list[Move](), list[Move](), ROOM
     for move in chosen:
-        stays = move.way == "take" and move.source is not None and move.source in shot.fit
+        stays = move.source in shot.fit and _in_place(shot, move)
         goes = move.way in ("drop", "trim")
         comes = ADDED if move.source is None else ELSEWHERE
         room -= 0 if move.way == "raise" else REMOVED if goes else IN_PLACE if stays else comes
         if room < 0:
             break
         if stays and move.source is not None:
-            done.append(Move("take", move.source, Assignment(*move.source)))
+            done.append(Move(move.way, move.source, Assignment(*move.source)))
         else:
             (done if goes or move.way == "raise" else elsewhere).append(move)
     if elsewhere and "places" in shot.unread:
@@ -177,13 +177,15 @@ def _chosen(shot: Snapshot, goal: Goal, floor: int) -> list[Move]:
     """What should move now of those that the stage is about, before anything is known of places."""
     source, target = shot.sides
     stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
-    headroom = source.settled + target.settled - floor
+    headroom = source.serving + target.serving - floor
     if source.desired < stay:
         return [Move("raise")] * (stay - source.desired)
     if target.desired > there:
         return list(_less("trim", target, target.desired - there, headroom, shot.now))
-    moves = list(_refilled(shot, headroom))
-    headroom -= sum(_class(target, target.pods[move.source], shot.now)[1] for move in moves if move.source)
+    moves = _kept(shot, headroom, floor)
+    if target.outdated:
+        return moves  # the version that was superseded leaves before the old one
+    headroom -= _cost(target, moves, shot.now)
     if target.desired < there:
         return moves + _transferred(shot, stay, there, floor, headroom)
     if not moves and source.desired > stay:
@@ -205,7 +207,7 @@ def _transferred(shot: Snapshot, stay: int, there: int, floor: int, headroom: in
     """Pods that go from the source to the target, and the target's growth."""
     source, target = shot.sides
     total = shot.rollout.started_from if shot.back else shot.rollout.replicas
-    remove, add = counts(source.settled, target.settled, source.desired, target.desired, total, floor, there)
+    remove, add = counts(source.serving, target.settled, source.desired, target.desired, total, floor, there)
     remaining = there - target.desired
     # How many more pods of the target may be on their way at once.
     window = max(1, total - floor) - max(0, target.desired - target.settled - target.waived)
@@ -244,6 +246,45 @@ def _refilled(shot: Snapshot, headroom: int) -> Iterator[Move]:
     return _replaced("refill", target, leaving(target, shot.now), headroom, shot.now)
 
 
+def _kept(shot: Snapshot, headroom: int, floor: int) -> list[Move]:
+    """What the target needs beside its growth: pods that it lacks, and its version in place of a superseded
+    one."""
+    _, target = shot.sides
+    moves = list(_refilled(shot, headroom))
+    headroom -= _cost(target, moves, shot.now)
+    return [*moves, *_renewed(shot, headroom, floor, moves)]
+
+
+def _renewed(shot: Snapshot, headroom: int, floor: int, before: Sequence[Move]) -> Iterator[Move]:
+    """Pods of superseded versions, as far as the floor of all versions permits: one until the first pod of
+    the new version is available, then no more at once than may be on their way."""
+    _, target = shot.sides
+    outdated = set(target.outdated) - {move.source for move in before}
+    coming = sum(
+        not state.available and state.lost is None and not state.outdated(target.rc.manifest)
+        for state in target.pods.values()
+    )
+    total = shot.rollout.started_from if shot.back else shot.rollout.replicas
+    most = max(1, headroom if shot.rollout.policy.beside else total - floor) if target.settled else 1
+    left = most - coming - len(before)
+    for each in leaving(target, shot.now):
+        if each.place in outdated and left > 0 and each.cost <= max(0, headroom):
+            left, headroom = left - 1, headroom - each.cost
+            yield Move("refill", each.place)
+
+
+def _in_place(shot: Snapshot, move: Move) -> bool:
+    """Whether a pod takes the place of the other one if it fits there."""
+    _, target = shot.sides
+    if move.way == "refill" and move.source is not None:
+        return move.source in target.outdated and not _goes(target, move.source, shot.now)
+    return move.way == "take"
+
+
+def _cost(side: Side, moves: Iterable[Move], now: float) -> int:
+    return sum(_class(side, side.pods[move.source], now)[1] for move in moves if move.source)
+
+
 def _replaced(
     way: Literal["refill", "restore"], side: Side, pods: Iterable[Leaving], headroom: int, now: float
 ) -> Iterator[Move]:
@@ -257,6 +298,13 @@ def _replaced(
             yield Move(way, each.place)
 
 
+def _told(shot: Snapshot) -> tuple[int, int]:
+    """(old, new): what both controllers add to the floor."""
+    source, target = shot.sides
+    old, new = (target, source) if shot.back else (source, target)
+    return old.serving, new.serving
+
+
 def waits(shot: Snapshot, goal: Goal, floor: int) -> str:
     """What the rollout waits for, where nothing can move now."""
     source, target = shot.sides
@@ -264,9 +312,11 @@ def waits(shot: Snapshot, goal: Goal, floor: int) -> str:
     if source.terminating and shot.rollout.policy.strategy != "rolling":
         return f"waiting for the end of {count_of(source.terminating, 'removed pod')}"
     ailing = f"{target.ailing[0]}/{target.ailing[1]}" if target.ailing is not None else ""
-    short = source.settled + target.settled <= floor
+    short = source.serving + target.serving <= floor
+    if target.outdated:
+        left = count_of(len(target.outdated), "pod")
+        return f"{left} of a superseded version to replace; {floored(floor, *_told(shot), ailing)}"
     if short and (target.desired < there or source.desired > stay):
-        old, new = (target, source) if shot.back else (source, target)
-        return floored(floor, old.settled, new.settled, ailing)
+        return floored(floor, *_told(shot), ailing)
     first = f": {ailing} is not available yet" if ailing else ""
     return f"{target.settled} of {target.desired} pods are available{first}"

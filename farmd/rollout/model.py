@@ -70,14 +70,20 @@ class Side:
         return serving + self.more
 
     @property
+    def outdated(self) -> tuple[Place, ...]:
+        """Its pods of a version that was superseded."""
+        return tuple(place for place, state in self.pods.items() if state.outdated(self.rc.manifest))
+
+    @property
     def placed(self) -> int:
         """How many pods it has."""
         return len(self.pods) + self.more
 
     @property
     def ailing(self) -> Place | None:
-        """The first of its pods that is not available."""
-        return min((place for place, state in self.pods.items() if not state.available), default=None)
+        """The first of its pods on its manifest that is not available."""
+        own = self.pods.keys() - self.outdated
+        return min((place for place in own if not self.pods[place].available), default=None)
 
     def how(self, place: Place) -> str:
         """A pod that is not available, and how it is: ``n7/web starting``."""
@@ -98,6 +104,13 @@ class Side:
         """
         going = sum(state.available and state.draining == "forced" for state in self.pods.values())
         return max(0, min(self.available - going, self.desired))
+
+    @property
+    def serving(self) -> int:
+        """Available pods of all its versions that may stay: what they add to the floor (R14)."""
+        others = [self.pods[place] for place in self.outdated]
+        serving = sum(state.available and state.draining != "forced" for state in others)
+        return max(0, min(self.settled + serving, self.desired))
 
     @property
     def missing(self) -> int:
@@ -150,6 +163,12 @@ class Snapshot:
     def back(self) -> bool:
         """Whether it goes back."""
         return self.state is not None and self.state.back
+
+    @property
+    def superseded(self) -> bool:
+        """Whether a person wants another version than the one that its state is about."""
+        behind = self.state is not None and self.state.superseded < len(self.rollout.superseded)
+        return behind and self.rollout.wish != "revert"
 
     @property
     def sides(self) -> tuple[Side, Side]:

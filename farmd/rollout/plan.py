@@ -31,11 +31,13 @@ def decide(shot: Snapshot) -> Plan | Ask[Need]:
     if wish == "abort":
         return _end(shot, "aborted", "a person aborted it")
     if (held := _held(shot)) is not None:
-        return _cure(shot, held) or _halted(shot, held)
+        return (None if shot.superseded else _cure(shot, held)) or _halted(shot, held)
     if wish == "revert" and not shot.back:
         return faults.turn_back(shot, "a person reverted it")
     if state is None:
         return _begin(shot)
+    if shot.superseded:
+        return Plan(turn=Turn("take", _moves_on(shot, 0, back=False), "a person superseded the version"))
     if state.phase == "halted":
         return _resumed(shot, state)
     if (fault := faults.refuted(shot, state, goal(shot).gates)) is not None:
@@ -108,15 +110,17 @@ def _begin(shot: Snapshot) -> Plan:
     return Plan(turn=Turn("take", _moves_on(shot, 0), "it begins"))
 
 
-def _moves_on(shot: Snapshot, number: int) -> RolloutState:
+def _moves_on(shot: Snapshot, number: int, *, back: bool | None = None) -> RolloutState:
     state = shot.state or RolloutState(phase="moving")
+    back = state.back if back is None else back
     return RolloutState(
         phase="moving",
-        back=state.back,
+        back=back,
         stage=number,
         since=shot.now,
-        cause=_cause(shot),
+        cause=_cause(shot) if back else "",
         switched=state.switched,
+        superseded=len(shot.rollout.superseded),
     )
 
 

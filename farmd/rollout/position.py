@@ -52,6 +52,8 @@ def last(shot: Snapshot) -> bool:
 def complete(shot: Snapshot) -> bool:
     """Whether enough pods of the side that grows are available."""
     _, target = shot.sides
+    if target.outdated:
+        return False
     if not (shot.back or shot.rollout.policy.require_healthy_end) and last(shot):
         return True
     tolerated = at_most(shot.rollout.policy.tolerate, shot.rollout.replicas)

@@ -42,7 +42,9 @@ def _ailing(side: Side) -> str:
 
 
 def _side(side: Side) -> SideStatus:
-    return SideStatus(side.desired, side.placed, side.available)
+    outdated = side.outdated
+    serving = sum(side.pods[place].available for place in outdated)
+    return SideStatus(side.desired, side.placed, side.available, len(outdated), serving)
 
 
 def _gates(shot: Snapshot) -> Iterator[GateStatus]:

@@ -117,6 +117,6 @@ class Controllers:
     def _serving(self, side: Side) -> int:
         """Pods that count as available; those that are not placed yet never do."""
         if not self.healthy:
-            return side.desired - side.missing
+            return side.desired - side.missing - len(side.outdated)
         tolerated = at_most(self.shot.rollout.policy.tolerate, self.shot.rollout.replicas)
         return min(side.desired, side.settled + side.waived + tolerated) - side.missing

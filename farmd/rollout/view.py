@@ -45,8 +45,8 @@ def lines(sight: Sight, now: float, width: int = 0) -> list[str]:
     ailing = status.ailing.partition(" ")[0]
     floor = floored(
         status.minimum,
-        min(status.old.available, status.old.desired),
-        min(status.new.available, status.new.desired),
+        min(status.old.available + status.old.serving, status.old.desired),
+        min(status.new.available + status.new.serving, status.new.desired),
         ailing,
     )
     said = not sight.reason or sight.reason == floor or (ailing and ailing in sight.reason)
@@ -107,7 +107,8 @@ def _sides(sight: Sight, status: RolloutStatus, width: int) -> list[str]:
 
 def _count(side: SideStatus, word: str) -> str:
     gap = f", {side.placed} placed" if side.placed != side.desired else ""
-    return f"{side.available} of {side.desired} {word}{gap}"
+    others = f", {side.outdated} of a superseded version" if side.outdated else ""
+    return f"{side.available} of {side.desired} {word}{gap}{others}"
 
 
 def _ailing(status: RolloutStatus, *, old: bool) -> str:

@@ -63,13 +63,20 @@ def edits(look: Look, moment: Moment) -> Iterable[str]:
         lock = look.keys.mutation_lock(family, look.keys.last_part(op.key))
         if op.verb not in ("cas", "delete-cas") and ("check-index", op.key) not in verbs:
             yield f"{op.verb} of {op.key} without its version"
-        if ("check-not-exists", lock) not in verbs and ("delete-cas", lock) not in verbs:
+        free = ("check-not-exists", lock) in verbs or ("delete-cas", lock) in verbs
+        if not free and not _superseding(look, moment, lock):
             yield f"{op.verb} of {op.key} whoever holds its mutation lock"
         if family != "nodes" and not _refers_well(look, moment, op):
             yield f"{op.key} refers to a manifest that is not set again"
     registers = any(op.key in (look.keys.cluster, look.keys.schema) for op in moment.writes)
     if moment.writes and not registers and len(moment.audits) != 1:
         yield f"a person's change has {len(moment.audits)} audit records"
+
+
+def _superseding(look: Look, moment: Moment, lock: str) -> bool:
+    """Whether it gives a rollout another version: the lock is that rollout's, and stays so (R13)."""
+    rolls = any(_family(look, op.key) == "rollouts" and op.verb == "cas" for op in moment.writes)
+    return rolls and ("check-index", lock) in {(op.verb, op.key) for op in moment.operations}
 
 
 def _refers_well(look: Look, moment: Moment, op: KvOperation) -> bool:

@@ -190,6 +190,20 @@ class People(RuleBasedStateMachine):
             self.fleet.ask(lambda: services.create(self.fleet.call, f"of-{rc.name}", "http", [rc.name]))
         self.fleet.ask(lambda: RC.update(self.fleet.call, spec, now=False))
 
+    @rule(number=which, policy=st.sampled_from([None, None, *POLICIES]))
+    def fix(self, number: int, policy: dict[str, Any] | None) -> None:
+        """Another version in place of one that is coming."""
+        name = self.one(self.rollouts(), number)
+        rc = next((rc for rc in self.rcs() if rc.name == name), None)
+        if rc is None:
+            return
+        self.versions += 1
+        file = RC.file.as_file(rc, self.fleet.sight.manifests[rc.manifest])
+        file["pod"] |= {"command": ["sleep", str(self.versions)]}
+        del file["replicas"]
+        spec = RC.file.parse(file | ({} if policy is None else {"rollout": policy}), "test")
+        self.fleet.ask(lambda: RC.update(self.fleet.call, spec, now=False, supersede=True))
+
     def rollouts(self) -> list[str]:
         return sorted(each.name for each in self.fleet.sight.rollouts.values())
 

@@ -102,7 +102,7 @@ def _floor(look: Look, moment: Moment, rollout: Rollout) -> Iterable[str]:
     if state is not None and state.back:
         least = min(least, rollout.started_from - 1)
     serving = {(rc, *place) for rc, place in places if look.served(rc, place)}
-    left = {pod for pod in moment.gone & serving if not _forced(look, pod[1])}
+    left = {pod for pod in (moment.gone | moment.changed) & serving if not _forced(look, pod[1])}
     if len(left) > max(0, len(serving) - least):
         yield f"{sorted(left)} leave, {len(serving)} of at least {least} serve"
 

@@ -15,7 +15,7 @@ from farmd.commands import versions
 from farmd.commands.fleet import read
 from farmd.commands.mutation import Call, Change, commit
 from farmd.commands.waiting import describe
-from farmd.replication.commands import RC
+from farmd.replication.commands import RC, set_replicas
 from farmd.rollout import commands, creation, noun, scaling, waiting
 from farmd.runtime.errors import EndedOtherwise
 from store import codec, operations
@@ -101,9 +101,13 @@ async def test_it_writes_the_rollout_and_a_second_controller_and_keeps_people_ou
         assert (new.name, new.replicas_desired, new.manifest) == (f"web-{found.id[:6]}", 0, found.to_manifest)
         assert old.managed_by == new.managed_by == f"{KIND}/{found.id}"
         assert old.needs == new.needs == ["rollouts.1"]
-        for refused in (update, partial(RC.delete, target="web", cascade=True)):
+        assert not (await update(call)).needed
+        for refused in (
+            partial(RC.delete, call, "web", cascade=True),
+            partial(set_replicas, call, "web", 3),
+        ):
             with pytest.raises(Conflict, match="rc/web is managed by rollout/web, which alone") as error:
-                await refused(call)
+                await refused()
             assert error.value.fields["hint"].startswith("farmctl rollout describe web tells")
 
 

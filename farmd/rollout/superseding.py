@@ -1,0 +1,191 @@
+"""A fix while a version is coming: the rollout goes on, to another version (R14).
+
+The new controller gets the new manifest, and its pods of the version before are replaced first. The old
+controller stays as it is, so the way back leads where it led before. What must never break: the person's
+write compares the rollout, both controllers and the phase, so nothing that was planned before it happens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from farmd.commands import bodies, difference
+from farmd.commands.mutation import Call, Change, Mutation, guard, registered
+from farmd.commands.noun import Noun
+from farmd.commands.parts import refuse_managed, refuse_part
+from farmd.rollout import serving
+from farmd.rollout.checks import check
+from farmd.rollout.commands import phase
+from farmd.rollout.creation import refuse_reverted, with_floor
+from farmd.rollout.noun import ROLLOUT
+from farmd.rollout.reader import of_rollout
+from farmd.rollout.stages import goals, minimum
+from store import manifests, operations
+from store.entry import Stored
+from store.errors import Conflict, InputInvalid, NotFound, refuse
+from store.operations import Operation
+from store.policies import Policy
+from store.rcs import KIND as MANAGES
+from store.rcs import ReplicationController
+from store.rollouts import KIND, SUPERSEDED, Rollout, RolloutState
+
+
+async def supersede(
+    call: Call,
+    noun: Noun[Any, ReplicationController],
+    stored: Stored[ReplicationController],
+    spec: Any,
+    *,
+    asked: bool,
+    retry: bool = False,
+) -> Mutation:
+    """The rollout of a controller, toward the version of a file.
+
+    Raises:
+        InputInvalid: the count or the strategy differs, which a rollout keeps; or the policy cannot work.
+        Conflict: not ``asked``; the rollout ends, has switched its service, or began between two controllers
+            that existed before; or the version was reverted.
+    """
+    before, rollouts = stored.record, ROLLOUT.records(call.client, call.keys)
+    try:
+        found = await rollouts.get(before.managed_by.partition("/")[2])
+        coming = await noun.records(call.client, call.keys).get(found.record.new)
+    except NotFound:
+        await refuse_managed(call, MANAGES, before)
+        raise
+    if found.record.old != before.id:
+        await refuse_managed(call, MANAGES, before)
+    state, unchanged = await phase(call, found.record)
+    ensured = await bodies.ensured(call, spec, coming.record)
+    built = await noun.built(call, spec, before.id, before)
+    wanted = msgspec.structs.replace(built, manifest=ensured.sha)
+    if ensured.sha == found.record.to_manifest and not found.record.wish and not (state and state.back):
+        return Mutation(Change(KIND, found.record.id, found.record.name, "rollout.supersede"))
+    _refuse(found.record, state, asked=asked)
+    await refuse_part(call, MANAGES, before, {"pod"})
+    bodies.refuse_other_pod(before, wanted)
+    _refuse_count(found.record, spec.replicas)
+    rollout = superseded(found.record, before, wanted, actor=call.actor, now=call.clock.now())
+    new = successor(coming.record, wanted)
+    check(rollout, new.min_healthy_time)
+    if not retry:
+        await refuse_reverted(call, rollout)
+    _, services = await serving.join(call, rollout, new, "", spec.pod)
+    return Mutation(
+        _change(found.record, rollout, await _pod_lines(call, coming.record, spec)),
+        (
+            await registered(call),
+            *ensured.writes,
+            unchanged,
+            await _lock(call, found.record),
+            operations.check_index(stored.key, stored.index),
+            rollouts.replace(found, rollout),
+            noun.records(call.client, call.keys).replace(coming, new),
+            *services,
+        ),
+    )
+
+
+async def _lock(call: Call, rollout: Rollout) -> Operation:
+    """A check that the new controller's mutation lock stays free, or the rollout's (R13).
+
+    Raises:
+        Locked: another one holds it.
+    """
+    entry = await call.client.read(call.keys.mutation_lock(MANAGES, rollout.new))
+    if entry is not None and of_rollout(entry, rollout.id):
+        return operations.check_index(entry.key, entry.modify_index)
+    held = await guard(call, MANAGES, rollout.new, f"the new controller of rollout {rollout.name!r}")
+    return held.operations[0]
+
+
+# -- pure ---------------------------------------------------------------------------------------
+def superseded(
+    rollout: Rollout, old: ReplicationController, wanted: ReplicationController, *, actor: str, now: float
+) -> Rollout:
+    """The rollout toward another version. Its stages begin again, and its deadline; a word of before that was
+    about the other version counts no more, but a pause holds."""
+    policy = rollout.policy
+    if wanted.rollout != old.rollout:
+        policy = with_floor(wanted.rollout or Policy(), old, rollout.replicas)
+    if policy.strategy != rollout.policy.strategy:
+        refuse("rollout.strategy", policy.strategy, f"{rollout.policy.strategy} until the rollout is over")
+    following = msgspec.structs.replace(
+        rollout,
+        to_manifest=wanted.manifest,
+        superseded=[*rollout.superseded, rollout.to_manifest],
+        policy=policy,
+        wish="",
+        approved=0,
+        needs=sorted({*rollout.needs, SUPERSEDED}),
+        by=actor,
+        at=now,
+    )
+    first = goals(following, minimum(following))[0]  # who asks for it by name approves the first stage, too
+    return msgspec.structs.replace(following, approved=1) if first.approve else following
+
+
+def successor(coming: ReplicationController, wanted: ReplicationController) -> ReplicationController:
+    """The new controller as the file says, with what the rollout made of it."""
+    kept = ("id", "name", "replicas_desired", "created", "part_of", "open", "managed_by", "taken", "hands")
+    return msgspec.structs.replace(
+        wanted,
+        **{name: getattr(coming, name) for name in (*kept, "numbered", "reverted")},
+        needs=sorted({*wanted.needs, *coming.needs, SUPERSEDED}),
+    )
+
+
+def _refuse(rollout: Rollout, state: RolloutState | None, *, asked: bool) -> None:
+    name, version = rollout.name, rollout.to_manifest[:12]
+    if rollout.wish == "abort":
+        raise Conflict(f"rollout {name!r} is ending", id=rollout.id, hint="repeat the command afterwards")
+    if not rollout.created_new or (state is not None and state.switched):
+        why = "has switched its service" if rollout.created_new else "joins two controllers of its own file"
+        text = f"rollout {name!r} {why}, so no other version can take its place"
+        raise Conflict(text, id=rollout.id, hint=f"farmctl rollout revert {name} first")
+    if not asked:
+        raise Conflict(
+            f"controller {name!r} has a rollout already, to version {version}",
+            id=rollout.id,
+            hint=f"--supersede puts this version in its place; farmctl rollout status {name} shows it",
+        )
+
+
+def _refuse_count(rollout: Rollout, replicas: int | None) -> None:
+    if replicas not in (None, rollout.replicas):
+        raise InputInvalid(
+            f"replicas: found {replicas}, expected {rollout.replicas} while the rollout is under way",
+            field="replicas",
+            hint=f"farmctl rollout scale {rollout.name} {replicas}",
+        )
+
+
+def _change(before: Rollout, after: Rollout, lines: tuple[str, ...]) -> Change:
+    paused = (f"paused; farmctl rollout resume {after.name} goes on",) if after.paused else ()
+    return Change(
+        KIND,
+        after.id,
+        after.name,
+        "rollout.supersede",
+        before={"pod": before.to_manifest[:12]},
+        after={"pod": after.to_manifest[:12], "minimum": minimum(after)},
+        details=(
+            *lines,
+            f"pods of {before.to_manifest[:12]} are replaced first: one, and once it is available the others",
+            f"then the stages begin again; at least {minimum(after)} pods of all versions stay available",
+            f"farmctl rollout revert {after.name} goes back to {after.from_manifest[:12]}",
+            *paused,
+        ),
+        destructive=True,
+        manifest=after.to_manifest,
+    )
+
+
+async def _pod_lines(call: Call, coming: ReplicationController, spec: Any) -> tuple[str, ...]:
+    try:
+        before = await manifests.read(call.client, call.keys, coming.manifest)
+    except NotFound:
+        before = None
+    return tuple(difference.manifest_lines(before, spec.pod))
