@@ -215,6 +215,11 @@ class AppStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     mark: int = 0
 
     @property
+    def underway(self) -> bool:
+        """Whether a revision was begun."""
+        return self.effective > 0
+
+    @property
     def progress(self) -> str:
         """The phase, the wave, and how many objects are ready; without a phase nothing could be planned."""
         if not self.phase:

@@ -157,6 +157,11 @@ class DeploymentStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True
     services: tuple[ServiceProgress, ...] = ()
 
     @property
+    def underway(self) -> bool:
+        """Whether it has begun."""
+        return self.phase not in ("pending", "draft")
+
+    @property
     def progress(self) -> str:
         """The phase, and how many services are over."""
         over = sum(each.phase == "released" for each in self.services)

@@ -136,6 +136,11 @@ class RolloutStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     gates: tuple[GateStatus, ...] = ()
 
     @property
+    def underway(self) -> bool:
+        """Whether it has begun."""
+        return self.phase != "pending"
+
+    @property
     def progress(self) -> str:
         """The phase, the stage, and of both versions how many pods are available."""
         if not self.stage:

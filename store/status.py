@@ -1,4 +1,6 @@
-"""Status: the state of an item, for people. It is written only on change, and no decision reads it."""
+"""Status: the state of an item, for people. It is written only on change. The one decision that reads it is
+to begin nothing again: a status says that an item began whose state was lost.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +34,11 @@ class ItemStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     since: Time = 0.0
     record: int = 0
     alerts: tuple[str, ...] = ()
+
+    @property
+    def underway(self) -> bool:
+        """Whether its worker keeps a state of how far the item is; without one it would begin again."""
+        return False
 
     @property
     def progress(self) -> str:

@@ -41,6 +41,9 @@ class Transfer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.new_node, self.new_instance
 
 
+STATES = {"rollouts": "rollout", "deployments": "deployment", "apps": "dispatch"}
+
+
 class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Crashes in a row, the earliest next try (seconds since the epoch), and why the worker is blocked.
 
@@ -70,3 +73,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     rollout: RolloutState | None = None
     deployment: DeploymentState | None = None
     dispatch: DispatchState | None = None
+
+    def keeps(self, kind: str) -> bool:
+        """Whether it says how far an item is, of a kind whose items begin again without that."""
+        return kind not in STATES or getattr(self, STATES[kind]) is not None

@@ -135,7 +135,7 @@ class Caches:
         trees = [
             self._trees[name]
             for name, family in families.FAMILIES.items()
-            if family.named and name in self._trees
+            if (family.named or family is families.APPS) and name in self._trees
         ]
         return any(tree.entries or tree.broken for tree in (self.pods, *trees))
 

@@ -13,6 +13,7 @@ from farmd.doctor import (
     consul,
     disk,
     elections,
+    forgotten,
     health,
     leftovers,
     orphans,
@@ -75,7 +76,13 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock, step: Step = l
 
 def _lost(seen: Survey) -> list[Finding]:
     """Findings of records without an owner."""
-    return [*orphans.check(seen), *leftovers.check(seen), *parts.check(seen), *reservations.check(seen)]
+    return [
+        *orphans.check(seen),
+        *leftovers.check(seen),
+        *forgotten.check(seen),
+        *parts.check(seen),
+        *reservations.check(seen),
+    ]
 
 
 def _facts(seen: Survey) -> dict[str, str]:

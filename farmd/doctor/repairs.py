@@ -226,6 +226,6 @@ _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
     "reserved": _reserved,
     "farms": _by("removes it, and the farm announces itself again"),
     "failsafe": _freeze,
-    "work": _by("removes it: its worker forgets crashes, and a move that was under way"),
+    "work": _by("removes it: its worker forgets crashes and moves; an item that began waits for a person"),
     "names": _name,
 }

@@ -84,7 +84,10 @@ class ClaimedItem:
         return (check or operations.check_not_exists(self.key),)
 
     def obstructed(self, reason: str) -> ItemStatus:
-        """The status of an item that cannot be worked on."""
+        """The status of an item that cannot be worked on; how far it was stays known."""
+        known = self.status.known
+        if isinstance(known, self.kind.status) and known.underway:
+            return msgspec.structs.replace(known, state="blocked", reason=reason)
         return self.kind.status(state="blocked", reason=reason)
 
     def stored(self, tree: PrefixCache[R]) -> Stored[R] | RecordInvalid | None:

@@ -136,10 +136,27 @@ class NamedWorker(Worker[S, P]):
             return await self.unreadable(stored, "the record")
         if stored is None:
             return await self.gone()
+        if (forgotten := self.forgotten(stored)) is not None:
+            return await self.unreadable(forgotten, "its state")
         await self.freshen(stored.record)
         if (broken := self.broken()) is not None:
             return await self.unreadable(broken, "what lies beside the record")
         return await self.look(stored)
+
+    def forgotten(self, stored: Stored[Any]) -> RecordInvalid | None:
+        """The error of an item that began, as its status says, and whose state is missing or empty.
+
+        It would begin again. What a person says of its end needs no state.
+        """
+        known, keys = self.status.known, self.context.keys
+        begun = known is not None and known.underway and known.record >= stored.create_index
+        if not begun or any(getattr(stored.record, each, "") for each in ("deleting", "wish")):
+            return None
+        work = self.context.caches.work.get(key := keys.work(self.kind.name, self.claim.item))
+        if key in self.context.caches.work.broken or (work is not None and work.record.keeps(self.kind.name)):
+            return None
+        found = "no record" if work is None else "an empty one"
+        return RecordInvalid(f"{key}: found {found}, expected how far it is; farmctl doctor", key=key)
 
     async def freshen(self, record: Any) -> None:
         """Called before each snapshot, to read anew what the record says that others changed."""

@@ -3,7 +3,8 @@
 Statuses that an earlier owner wrote are read in bulk, so that a take-over of thousands of items writes
 nothing. Every write carries the claim's fence and the version of the record that it describes, so no status
 outlives its record. It also carries the version of the status that it replaces, so a write that is applied
-late replaces no later one. No decision reads a status.
+late replaces no later one. No decision reads a status, except that nothing begins again that a status says
+has begun.
 """
 
 from __future__ import annotations
