@@ -160,7 +160,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     An empty ``user`` or ``working_directory`` means the agent's own user or the instance's directory. The
     keys of ``ulimits`` are the names of ``setrlimit`` without ``RLIMIT_``. ``stop_after`` (s, 0 = never):
-    how long the agent may be out of contact before it stops the pod (R27). ``system`` pods are drained last.
+    how long the node may be out of contact until the pod has ended (R27). ``system`` pods are drained last.
     What ``store.containers`` declares needs the runtime ``container``; its ``user`` may be any of the image.
     The runtime ``systemd`` has of that what is no part of ``container``.
     """

@@ -41,6 +41,7 @@ class Session:
 
     ``epoch`` grows each time a suspended session resumes: earlier reads are then too old (R15).
     ``on_resume`` is called at once, before any task can write again, so that no old plan is written.
+    ``on_renewed`` is called after each good renewal, with the time at which it was sent.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Session:
         sent: float,
         recorder: Recorder | None,
         on_resume: Callable[[], None],
+        on_renewed: Callable[[float], None],
     ) -> None:
         self._client = client
         self._clock = clock
@@ -63,6 +65,7 @@ class Session:
         self.epoch = 0
         self.lost = asyncio.Event()
         self._on_resume = on_resume
+        self._on_renewed = on_renewed
 
     @classmethod
     async def open(
@@ -76,6 +79,7 @@ class Session:
         session_id: str | None = None,
         recorder: Recorder | None = None,
         on_resume: Callable[[], None] = lambda: None,
+        on_renewed: Callable[[float], None] = lambda _: None,
     ) -> Session:
         """Renew ``session_id`` if it still exists, else create a session with ``Behavior=delete``.
 
@@ -91,10 +95,10 @@ class Session:
             except AccessDenied as error:  # another node of Consul's, another policy: it ends by its TTL
                 log.info("session.not_resumed", reason=error.message)
             else:
-                return cls(client, clock, session_id, ttl, sent, recorder, on_resume)
+                return cls(client, clock, session_id, ttl, sent, recorder, on_resume, on_renewed)
         sent = clock.mono()
         created = await client.create_session(name=name, ttl=ttl, lock_delay=lock_delay)
-        return cls(client, clock, created, ttl, sent, recorder, on_resume)
+        return cls(client, clock, created, ttl, sent, recorder, on_resume, on_renewed)
 
     def remaining(self) -> float:
         """Seconds for which writing is still allowed; 0 when suspended, in doubt or lost."""
@@ -156,6 +160,7 @@ class Session:
         # Called after the answer, because validity may have ended while the renewal was under way.
         self._note_suspension()
         self._good = sent
+        self._on_renewed(sent)
         if self._suspended and self.valid():
             self._suspended = False
             self.epoch += 1

@@ -18,6 +18,7 @@ from farmd.agent.contact import Contact
 from farmd.agent.errors import AgentError
 from farmd.agent.gone import Gone
 from farmd.agent.intents import Intents
+from farmd.agent.lease import Leases
 from farmd.agent.lifecycle import Lifecycle
 from farmd.agent.link import Link
 from farmd.agent.manifests import Manifests
@@ -88,11 +89,13 @@ class Agent:
         self._progress = progress
         self._wake = asyncio.Event()
         self._checker = Checker(config.check_host)
-        self._contact = Contact(clock, self.state, config.session_ttl / 2)
+        self._leases = leases = Leases()
+        self._contact = Contact(clock, self.state, config.session_ttl / 2, leases)
+        given = (self.state, config, environ, clock, recorder, leases)
         self._runtimes = Runtimes(
-            Processes(self.state, config.node, environ, clock, config.users),
-            *([] if container is None else [_containers(container, self.state, config, clock, recorder)]),
-            *([] if systemd is None else [_units(systemd, self.state, config, environ, clock, recorder)]),
+            Processes(self.state, config.node, environ, clock, config.users, leases),
+            *([] if container is None else [_containers(container, *given)]),
+            *([] if systemd is None else [_units(systemd, *given)]),
             *runtimes,
         )
         able = [
@@ -157,7 +160,6 @@ class Agent:
             link=self._link,
             manifests=manifests,
             pods=self.pods,
-            contact=self._contact,
             clock=clock,
             rng=rng,
             recorder=recorder,
@@ -209,6 +211,7 @@ class Agent:
             progress=self._progress,
             wake=self._wake,
             reports=self._reality.tell,
+            unconfirmed=self._intents.judge_again,
         )
 
     def _woken(self) -> None:
@@ -267,6 +270,7 @@ class Agent:
                 for runtime in self._runtimes:
                     await runtime.close()
                 await self._checker.close()
+                self._leases.close()
             stopped = self.config.stop_workloads_on_exit
             log.info(
                 "agent.stopped",
@@ -333,12 +337,16 @@ class Agent:
 
 
 def _containers(
-    container: ContainerConfig, state: StateDirectory, config: AgentConfig, clock: Clock, recorder: Recorder
-) -> Runtime:
+    container: ContainerConfig, state: StateDirectory, config: AgentConfig, environ: Mapping[str, str],
+    clock: Clock, recorder: Recorder, leases: Leases,
+) -> Runtime:  # fmt: skip
     """The runtime of containers, imported only where there is an engine."""
     from farmd.agent.runtimes.container import Containers
 
-    return Containers(container, state=state, node=config.node, clock=clock, recorder=recorder)
+    return Containers(
+        container, state=state, node=config.node, clock=clock, recorder=recorder, leases=leases,
+        environ=environ,
+    )  # fmt: skip
 
 
 def _admission(
@@ -363,12 +371,12 @@ def _admission(
 
 def _units(
     systemd: SystemdConfig, state: StateDirectory, config: AgentConfig, environ: Mapping[str, str],
-    clock: Clock, recorder: Recorder,
+    clock: Clock, recorder: Recorder, leases: Leases,
 ) -> Runtime:  # fmt: skip
     """The runtime of systemd's units, imported only where it is wanted."""
     from farmd.agent.runtimes.systemd import Units
 
     return Units(
         systemd, state=state, node=config.node, environ=environ, clock=clock, recorder=recorder,
-        users=config.users,
+        users=config.users, leases=leases,
     )  # fmt: skip

@@ -1,13 +1,15 @@
 """How long the agent has had no contact with the store; ``stop_after`` is measured by this (R27).
 
-Contact is a proven answer to the intent watch or a good renewal of the session, on the monotonic
-clock. The count begins when a renewal is overdue, so not between two regular renewals, and long before
-the TTL is over and farms may replace the pod. The last contact is saved from time to time, so that a
-restart of the agent does not reset the count.
+Contact is a good renewal of the session that holds the node's presence, at the time when it was sent. The
+count begins when a renewal is overdue, so not between two regular renewals, and long before
+the TTL is over and farms may replace the pod. Shims and guards read it in the agent's ``Leases``. For pods of
+earlier versions, which have neither, the last contact is saved from time to time, so that a restart of the
+agent does not reset the count.
 """
 
 from __future__ import annotations
 
+from farmd.agent.lease import Leases
 from farmd.agent.state import StateDirectory
 from store.ports import Clock
 
@@ -18,7 +20,10 @@ FIRST_CHANCE = 10.0
 class Contact:
     """Remembers the last contact; ``overdue`` is the seconds after it when the next one is overdue."""
 
-    def __init__(self, clock: Clock, state: StateDirectory, overdue: float) -> None:
+    def __init__(
+        self, clock: Clock, state: StateDirectory, overdue: float, leases: Leases | None = None
+    ) -> None:
+        self._leases = leases or Leases()
         self._clock = clock
         self._state = state
         self._overdue = overdue
@@ -35,6 +40,7 @@ class Contact:
     def made(self, age: float = 0.0) -> None:
         """Record a contact ``age`` seconds ago."""
         self._made = True
+        self._leases.renewed(self._overdue - age)
         self._last = max(self._last, self._clock.mono() - age)
 
     def age(self) -> float:

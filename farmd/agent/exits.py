@@ -15,12 +15,14 @@ LINES_KEPT = 20
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """The end of one start; ``memory`` is the limit in bytes that it went over."""
+    """The end of one start; ``memory`` is the limit in bytes that it went over. ``cut_off``: its lease was
+    over (R27)."""
 
     start: str
     at: float
     code: int
     memory: int = 0
+    cut_off: bool = False
 
 
 def read(directory: Path) -> dict[str, Recorded]:

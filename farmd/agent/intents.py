@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,7 +18,6 @@ import msgspec
 import structlog
 
 from farmd.agent import reality
-from farmd.agent.contact import Contact
 from farmd.agent.errors import ManifestUnusable, StartFailed
 from farmd.agent.link import Link
 from farmd.agent.manifests import Manifests
@@ -73,7 +72,6 @@ class Intents:
     link: Link
     manifests: Manifests
     pods: Pods
-    contact: Contact
     clock: Clock
     rng: Rng
     recorder: Recorder
@@ -83,6 +81,9 @@ class Intents:
     preflight: Preflight
     admission: Admission | None = None
     _page: Page[RawEntry] | None = field(default=None, init=False)
+    _asking: float = field(default=0.0, init=False)
+    _asked: float = field(default=0.0, init=False)
+    """When the answer in ``_page`` was asked for: what it says held then or later."""
     _unusable: bool = field(default=False, init=False)
     _unproven: bool = field(default=False, init=False)
     _unsigned: set[tuple[str, int]] = field(default_factory=set, init=False)
@@ -101,7 +102,8 @@ class Intents:
         return f"its intents are not proven (R20): farmctl node register {node}" if self._unproven else ""
 
     def judge_again(self) -> None:
-        """Judge the last answer once more, because what people revoked has changed."""
+        """Judge the last answer once more, because what people revoked has changed, or ask for another one,
+        because a lease was over."""
         self._fresh.set()
 
     async def look(self) -> None:
@@ -126,10 +128,11 @@ class Intents:
                 proven=lambda page: proven(page, self._sentinel, self.link.identity.cluster),
             )
             async for page in pages:
-                self._page = page
+                self._page, self._asked = page, self._asking
                 self._fresh.set()
 
     async def _query(self, index: int, seconds: float) -> Page[RawEntry]:
+        self._asking = self.clock.mono()
         if not index:
             self.doubt()
             return await self.client.list(self._prefix, mode="consistent")
@@ -138,6 +141,8 @@ class Intents:
     async def _apply(self) -> None:
         while True:
             again = self.config.retry_unusable if self._unusable else math.inf
+            if self.pods.unconfirmed(self._asked):
+                again = min(again, RETRY_SECONDS)
             await wait(self._fresh, self.clock, again)
             self._fresh.clear()
             if self._page is None:
@@ -151,27 +156,34 @@ class Intents:
 
     async def _obey(self, page: Page[RawEntry]) -> None:
         wanted = await self._resolve(page)
-        if wanted is not None and (self.pods.missing_from(wanted) or self.pods.older_than_known(wanted)):
-            # Never stop a pod or go back to an older intent because of a read that may be stale.
+        if wanted is not None and self._must_read_again(wanted):
+            asked = self.clock.mono()
             page = await self.client.list(self._prefix, mode="consistent")
             wanted = await self._resolve(page)
             if wanted is not None:
-                self._page = page
+                self._page, self._asked = page, asked
         if wanted is None:
             return
         if older := self.pods.older_than_known(wanted):
             log.warning("intents.restored", node=self.config.node, instances=older)
             self.doubt()
-        self.contact.made()
         invalid = sum(1 for intent in wanted.values() if not intent.sha)
         self.recorder.set("farmd_invalid_records", invalid, family="intent")
         if not self.obeyed:
             wanted = await self._with_ends(wanted)
         self.pods.obey(wanted)
+        self.pods.confirm(self._asked)
         self.obeyed = True
         self._unusable = any(pod.problem or pod.warning or pod.awaits_start for pod in self.pods)
         self._tell_unsigned(wanted.values())
         self.wake()
+
+    def _must_read_again(self, wanted: Mapping[str, Wanted]) -> bool:
+        """Whether an answer may be too old: never stop a pod, go back to an older intent, or start a pod
+        whose lease was over since, because of a read that may be stale."""
+        if self.pods.missing_from(wanted) or self.pods.older_than_known(wanted):
+            return True
+        return self.pods.unconfirmed(self._asked) and not self.link.lacks()
 
     async def _with_ends(self, wanted: dict[str, Wanted]) -> dict[str, Wanted]:
         """The intents, with the stored realities if this agent lacks the record of a pod: it may be lost."""

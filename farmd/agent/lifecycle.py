@@ -28,6 +28,8 @@ from farmd.agent.watcher import HealthWatcher
 from store.ports import Clock, Ids, Recorder
 from store.reality import Exit
 
+CUT_OFF = "it was ended because its node was out of contact with the store (stop_after)"
+
 log = structlog.get_logger()
 
 
@@ -199,7 +201,9 @@ class Lifecycle:
         self._count("exited")
         asked = pod.stopping is not None
         log.info("pod.exited", instance=pod.instance, code=ended.exit.code, asked=asked, reason=why)
-        pod.ended(ended.exit, why=why, mono=self.clock.mono())
+        if ended.cut_off:
+            why = CUT_OFF
+        pod.ended(ended.exit, why=why, mono=self.clock.mono(), cut_off=ended.cut_off)
         self.pods.save(pod)
 
     async def forget(self, pod: Pod) -> None:

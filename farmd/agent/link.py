@@ -28,7 +28,7 @@ from store.keys import Keys
 from store.nodes import Agent as Presence
 from store.nodes import Node
 from store.ports import Clock, Recorder, Rng
-from store.sessions import JOINING, MARGIN, Session
+from store.sessions import JOINING, Session
 from store.version import VERSION
 
 log = structlog.get_logger()
@@ -126,11 +126,16 @@ class Link:
             backoff = BACKOFF_START
             self._said, self._trouble, self._joined = "", JOINING, session
             log.info("agent.present", node=self.config.node, cluster=self.identity.cluster)
+            self._renewed(session.heard)
             self.present.set()
             try:
                 await self._stay(session)
             finally:
                 self.present.clear()
+
+    def _renewed(self, sent: float) -> None:
+        """The node's presence lives on, counted from when the renewal was sent (R27)."""
+        self.contact.made(self.clock.mono() - sent)
 
     async def _known_again(self) -> bool:
         """Whether this agent lost its cluster's id, and the store has an intent that it acted on (R16)."""
@@ -159,6 +164,7 @@ class Link:
             ttl=self.config.session_ttl,
             session_id=await self._resumable(),
             recorder=self.recorder,
+            on_renewed=self._renewed,
         )
         resumed = session.id == self.identity.session
         self.recorder.count("farmd_session_events_total", event="resumed" if resumed else "created")
@@ -238,9 +244,6 @@ class Link:
         looked = self.clock.mono()
         try:
             while not renewing.done():
-                left = session.remaining()
-                if left > 0:
-                    self.contact.made(session.ttl * (1 - MARGIN) - left)
                 await wait(self._doubt, self.clock, session.ttl / 6)
                 if (
                     self._doubt.is_set()

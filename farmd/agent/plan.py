@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from farmd.agent.lease import stops_at
 from store.manifests import Restart
 
 RESEND_KILL = 1.0
@@ -26,6 +27,7 @@ class Situation:
     since the last start. ``done``: it ended, and its restart policy asks for no other start; ``told_at``:
     when everybody knows of that end. ``hold``:
     nothing is started for now; ``held``: its ports are chosen (R29).
+    ``confirmed``: a proven answer that was asked for since its lease was over last says that it is wanted.
     ``stopping`` is the time of the stop signal, ``killed`` that of the last SIGKILL. ``isolated`` is the
     time without contact to the store; ``halting``: the agent was told to stop its workloads and end.
     """
@@ -49,6 +51,7 @@ class Situation:
     grace: float = 10.0
     stop_after: float = 0.0
     isolated: float = 0.0
+    confirmed: bool = True
     halting: bool = False
 
 
@@ -102,7 +105,7 @@ def decide(pod: Situation, now: float) -> Action:
         return _running(pod, now)
     if pod.halting:
         return Wait()
-    if pod.wanted and (pod.done or not pod.startable or _cut_off(pod)):
+    if pod.wanted and (pod.done or not pod.startable or not _may_begin(pod)):
         return Wait()
     if now < pod.not_before:
         return Wait(pod.not_before)
@@ -131,7 +134,7 @@ def _running(pod: Situation, now: float) -> Action:
         return Kill() if now >= deadline else Wait(deadline)
     why = reason_to_stop(pod)
     if why:
-        starts_again = pod.wanted and not pod.halting and not _cut_off(pod)
+        starts_again = pod.wanted and not pod.halting and not cut_off(pod)
         return _prepare(pod, now) if starts_again and not pod.prepared else Stop(why)
     return Wait(now + pod.stop_after - pod.isolated) if pod.stop_after > 0 else Wait()
 
@@ -142,7 +145,7 @@ def reason_to_stop(pod: Situation) -> str:
         return "the agent stops its workloads"
     if not pod.wanted:
         return "no longer wanted"
-    if _cut_off(pod):
+    if cut_off(pod):
         return f"out of contact with the store for {pod.stop_after:g} s (stop_after)"
     if pod.startable and pod.sha != pod.running:
         return "replaced by another manifest"
@@ -151,7 +154,14 @@ def reason_to_stop(pod: Situation) -> str:
     return ""
 
 
-def _cut_off(pod: Situation) -> bool:
+def _may_begin(pod: Situation) -> bool:
+    """Whether the pod's lease lets it start: farms may have placed it elsewhere once that was over (R27)."""
+    if pod.stop_after <= 0:
+        return True
+    return pod.confirmed and pod.isolated < stops_at(pod.stop_after, pod.grace)
+
+
+def cut_off(pod: Situation) -> bool:
     """Whether the pod's ``stop_after`` without contact to the store is over (R27)."""
     return pod.stop_after > 0 and pod.isolated >= pod.stop_after
 

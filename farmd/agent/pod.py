@@ -25,7 +25,8 @@ class Pod:
     people should know of a pod that runs all the same; ``not_before``,
     ``stopping``, ``killed`` and ``told_at`` are monotonic. ``stored``: the record is in the state directory.
     ``unsaved`` says why the pod's state is not on disk; empty if it is. ``doubt`` says why its runtime cannot
-    tell now what runs, so that the pod is left as it is.
+    tell now what runs, so that the pod is left as it is. ``cut_off_at``: when its lease was over last, as far
+    as this agent knows; monotonic, and -inf once an answer that was asked for later was obeyed.
     """
 
     record: Record
@@ -45,6 +46,7 @@ class Pod:
     stored: bool = False
     unsaved: str = ""
     doubt: str = ""
+    cut_off_at: float = -math.inf
     preparation: Preparation | None = None
     signalling: asyncio.Task[None] | None = None
     health: Health = field(default_factory=Health)
@@ -116,6 +118,7 @@ class Pod:
             grace=manifest.stop.grace if manifest is not None else 10.0,
             stop_after=manifest.stop_after if manifest is not None else 0.0,
             isolated=isolated,
+            confirmed=self.cut_off_at == -math.inf,
             halting=halting,
         )
 
@@ -190,15 +193,16 @@ class Pod:
             return "; ".join(part for part in parts if part)
         return f"cannot act on intent {self._refused()}: {problem}" if self.record.acted else problem
 
-    def ended(self, end: Exit, *, why: str, mono: float) -> None:
+    def ended(self, end: Exit, *, why: str, mono: float, cut_off: bool = False) -> None:
         """Count an end of the process, and set when the next start may be.
 
-        An end for another start is no failure, also if the agent that sent the signal is gone.
+        An end for another start is no failure, also if the agent that sent the signal is gone. Nor is one
+        for want of contact (``cut_off``).
         """
         # What ended while no agent ran was not attached.
         manifest = self.manifest or (self.target if self.record.running == self.record.manifest else None)
         restart = manifest.restart if manifest is not None else Restart()
-        asked = self.stopping is not None or self.record.superseded
+        asked = self.stopping is not None or self.record.superseded or cut_off
         done = not asked and ends_for_good(restart, end.code)
         failures = (
             0
@@ -213,9 +217,11 @@ class Pod:
             failures=failures,
             failing_since=_failing_since(self.record, failures, end.at),
             not_before=end.at + pause if pause else 0.0,
-            reason=why if not asked else self.record.reason,
+            reason=why if cut_off or not asked else self.record.reason,
         )
         self.not_before = mono + pause
+        if cut_off:
+            self.cut_off_at = mono
         self.told_at = mono + TELL_SECONDS if done else -math.inf
         self.identity = self.manifest = self.stopping = self.killed = None
 

@@ -65,6 +65,8 @@ class Pods:
         """Add a pod from its record on disk, with its manifest if the node has it."""
         pod = self.new(record)
         pod.stored = True
+        # Whether its lease was over while no agent ran is not known.
+        pod.cut_off_at = self._clock.mono()
         pod.target = self._manifests.cached(record.manifest)
         if pod.target is None:
             pod.problem = f"manifest {record.manifest[:12]}: no copy on this node"
@@ -134,6 +136,16 @@ class Pods:
         for pod in self._pods.values():
             if self._enforced and pod.record.manifest in digests and pod.target is not None:
                 pod.target, pod.warning = None, "a signature of its manifest was revoked: it is judged again"
+
+    def unconfirmed(self, asked: float) -> bool:
+        """Whether a pod waits for an answer that is asked for later than then (R27)."""
+        return any(pod.cut_off_at > asked and pod.may_be_cut_off for pod in self._pods.values())
+
+    def confirm(self, asked: float) -> None:
+        """An answer was obeyed that was asked for then: what it names may start, as far as leases go."""
+        for pod in self._pods.values():
+            if pod.cut_off_at <= asked:
+                pod.cut_off_at = -math.inf
 
     def obey(self, wanted: Mapping[str, Wanted]) -> None:
         """Adopt a proven answer: each intent in it, and the absence of all others."""

@@ -1,10 +1,11 @@
 """The parent process of one workload: it outlives the agent, so that logs and exits are kept (R26, R27).
 
 The shim runs alone (``python -I -S shim.py <instance directory>``). It imports of the project only
-``become.py`` beside it, and as little of the standard library as possible, because every workload has a
-shim; for the same reason it is one long file. It reads its start, marshalled, from stdin and writes one line
-with the outcome to stdout. The identity is on disk before the workload's first instruction, and the shim
-holds the lock of the instance until both have ended, so there is never a second process of an instance.
+``become.py`` and ``lease.py`` beside it, and as little of the standard library as possible, because every
+workload has a shim; for the same reason it is one long file. It reads its start, marshalled, from stdin and
+writes one line with the outcome to stdout. The identity is on disk before the workload's first instruction,
+and the shim holds the lock of the instance until both have ended, so there is never a second process of an
+instance.
 """
 
 # pathlib would cost more memory than the rest of this file:
@@ -19,17 +20,19 @@ import os
 import select
 import sys
 import time
+from _thread import start_new_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     from typing import Any
 
-    from farmd.agent import become
+    from farmd.agent import become, lease
 else:
     # Last, so that nothing here stands in for a part of the standard library.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import become
+    import lease
 
     sys.path.pop()
     try:
@@ -189,6 +192,12 @@ def ticks(pid: int) -> int:
         return int(file.read().rsplit(b")", 1)[1].split()[19])
 
 
+def is_over(pid: int) -> bool:
+    """Whether a child has ended, and was not reaped yet."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rsplit(b")", 1)[1].split()[0] == b"Z"
+
+
 def read_all(fd: int) -> bytes:
     """Everything until the other side closes."""
     parts: list[bytes] = []
@@ -240,14 +249,15 @@ def reserve_exit(directory: str) -> int:
     return fd
 
 
-def record_exit(fd: int, spec: dict[str, Any], code: int) -> None:
+def record_exit(fd: int, spec: dict[str, Any], code: int, *, cut_off: bool) -> None:
     """Write how the workload ended; synced, because it may be read after the machine failed.
 
     If the write fails, the shim's exit code still tells an agent that is the shim's parent.
     """
-    memory = f',"memory":{spec["memory"]}' if code and spec.get("memory") and out_of_memory() else ""
+    why = f',"memory":{spec["memory"]}' if code and spec.get("memory") and out_of_memory() else ""
+    why += ',"cut_off":true' if cut_off else ""
     try:
-        write_all(fd, f'{{"start":"{spec["start"]}","at":{time.time()!r},"code":{code}{memory}}}'.encode())
+        write_all(fd, f'{{"start":"{spec["start"]}","at":{time.time()!r},"code":{code}{why}}}'.encode())
         os.fsync(fd)
     except OSError:
         pass
@@ -336,19 +346,13 @@ def serve(main: int, source: int, wake: int, log: Log) -> int:
 def sweep(main: int, source: int, log: Log) -> None:
     """Kill the workload's remaining processes (its group, adopted orphans), and log their last output."""
     forward(main, signal.SIGKILL)
-    children = f"/proc/self/task/{os.getpid()}/children"
     for _ in range(100):
         try:
             if os.waitpid(-1, os.WNOHANG)[0]:
                 continue
         except ChildProcessError:
             break
-        try:
-            with open(children, encoding="ascii") as file:
-                for pid in file.read().split():
-                    os.kill(int(pid), signal.SIGKILL)
-        except OSError:
-            pass
+        kill_children()
         time.sleep(0.01)
     os.set_blocking(source, False)
     try:
@@ -358,6 +362,37 @@ def sweep(main: int, source: int, log: Log) -> None:
             data = os.read(source, CHUNK)
     except BlockingIOError:
         pass
+
+
+def kill_children() -> None:
+    """Kill the workload, and the orphans that this shim adopted."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            for pid in file.read().split():
+                os.kill(int(pid), signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def hold_lease(spec: dict[str, Any], group: int, ended: list[str]) -> None:
+    """End the workload when its lease is over (R27), whatever hangs; ``ended`` says how it ended.
+
+    In a thread of its own, because this process may hang on the disk of the log.
+    """
+    stop_after, grace = spec["lease"]
+
+    def stop() -> None:
+        if not ended:
+            ended.append("by itself" if is_over(group) else "cut off")
+            forward(group, spec["stop_signal"])
+
+    def kill() -> None:
+        stop()
+        if "reaped" not in ended:
+            forward(group, signal.SIGKILL)
+            kill_children()
+
+    start_new_thread(lease.hold, (stop_after, grace, stop, kill))
 
 
 def forward(group: int, number: int) -> None:
@@ -372,6 +407,8 @@ def main(directory: str) -> int:
     """Start the workload, wait until it ends, record the exit; return its exit code as a shell would."""
     become.close_others({0, 1, 2})
     spec = marshal.loads(read_all(0))
+    if spec.get("lease"):
+        lease.keep_memory()
     status = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 10)
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
@@ -413,6 +450,9 @@ def main(directory: str) -> int:
         os.close(go_write)  # without the byte the workload never begins
         os.waitpid(pid, 0)
         return 1
+    ended: list[str] = []
+    if spec.get("lease"):
+        hold_lease(spec, pid, ended)
     os.write(go_write, b"g")
     os.close(go_write)
     problem = read_all(failed)
@@ -428,8 +468,9 @@ def main(directory: str) -> int:
     log.begin()
     tell(status, "ok")
     code = serve(pid, source, wake, log)
+    ended.append("reaped")
     sweep(pid, source, log)
-    record_exit(exits, spec, code)
+    record_exit(exits, spec, code, cut_off=ended[0] == "cut off")
     return code if code >= 0 else 128 - code
 
 

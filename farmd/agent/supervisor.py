@@ -48,7 +48,10 @@ STATES: tuple[Phase, ...] = ("running", "starting", "backoff", "stopping", "fail
 
 @dataclass(eq=False, kw_only=True)
 class Supervisor:
-    """Runs the plan for all pods; ``reports`` gets the reality records after each round."""
+    """Runs the plan for all pods; ``reports`` gets the reality records after each round.
+
+    ``unconfirmed`` is called when the lease of a pod is over: it starts again only after a new answer.
+    """
 
     pods: Pods
     lifecycle: Lifecycle
@@ -62,6 +65,7 @@ class Supervisor:
     progress: Progress
     wake: asyncio.Event
     reports: Callable[[Mapping[str, Reality]], None]
+    unconfirmed: Callable[[], None]
     _clearing: set[str] = field(default_factory=set, init=False)
     _unreadable: set[str] = field(default_factory=set, init=False)
     _halting: bool = field(default=False, init=False)
@@ -217,6 +221,7 @@ class Supervisor:
     def _look(self, pod: Pod, now: float, isolated: float) -> float:
         """One pod's part of a round, and its error boundary: an error stops no other pod."""
         try:
+            known = pod.cut_off_at
             pod.doubt = self._doubt(pod)
             if pod.doubt:
                 return now + LOOK_AGAIN
@@ -224,7 +229,12 @@ class Supervisor:
                 self.lifecycle.ended(pod)
             elif pod.identity is None and not pod.busy:
                 self._settle(pod)
-            action = plan.decide(pod.situation(isolated=isolated, halting=self._halting), now)
+            situation = pod.situation(isolated=isolated, halting=self._halting)
+            if plan.cut_off(situation):
+                pod.cut_off_at = now
+            if pod.cut_off_at > known == -math.inf:
+                self.unconfirmed()
+            action = plan.decide(situation, now)
             until = self._act(pod, action, now)
             if pod.identity is None:
                 return until

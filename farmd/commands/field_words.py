@@ -42,7 +42,7 @@ WORDS: Mapping[str, str] = {
     "restart": "When and how soon an ended program is started again.",
     "stop": "How the program is stopped.",
     "logs": "How much of the output is kept.",
-    "stop_after": "How long the agent may be out of contact before it stops the pod; 0: for ever.",
+    "stop_after": "How long its node may be out of contact until the pod has ended; 0: for ever.",
     "resources": "What the scheduler reserves on the node, such as cpu: 500m, memory: 64Mi.",
     "placement": "Conditions and preferences for the pod's node.",
     "system": "Whether a drain moves the pod last.",

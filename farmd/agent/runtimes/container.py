@@ -10,24 +10,28 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from farmd.agent import environment
+from farmd.agent import environment, exits
+from farmd.agent.environment import NOTHING
 from farmd.agent.errors import StartFailed
+from farmd.agent.lease import Leases
 from farmd.agent.model import LOST, ContainerConfig, Identity
 from farmd.agent.runtimes import allowed, container_config, container_files, start_files
 from farmd.agent.runtimes.container_images import Images
 from farmd.agent.runtimes.container_listing import Listing
 from farmd.agent.runtimes.container_logs import ContainerLogs
 from farmd.agent.runtimes.container_parts import Parts
-from farmd.agent.runtimes.container_seen import ENDED, LIVE
+from farmd.agent.runtimes.container_seen import ENDED, LIVE, Seen
 from farmd.agent.runtimes.engine import Engine, EngineRefused
+from farmd.agent.runtimes.guards import Guarded, Guards
 from farmd.agent.runtimes.port import Busy, Ended, Launch
 from farmd.agent.state import StateDirectory
+from farmd.runtime.tasks import until_one_fails
 from store import features
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
@@ -40,8 +44,9 @@ class Containers:
     name = "container"
 
     def __init__(
-        self, config: ContainerConfig, *, state: StateDirectory, node: str, clock: Clock, recorder: Recorder
-    ) -> None:
+        self, config: ContainerConfig, *, state: StateDirectory, node: str, clock: Clock, recorder: Recorder,
+        leases: Leases | None = None, environ: Mapping[str, str] = NOTHING,
+    ) -> None:  # fmt: skip
         self._config = config
         self._state = state
         self._node = node
@@ -51,6 +56,8 @@ class Containers:
         self._images = Images(self._engine, state, config.image_retention, clock, recorder)
         self._parts = Parts(self._engine, self._images, config.registry_auth, node, clock, recorder)
         self._listing = Listing(self._engine, node, clock, self._noted)
+        self._guards = Guards(config.engine, state, leases or Leases(), environ)
+        self._looked = asyncio.Event()
         self._logs = ContainerLogs(self._engine, clock, self._listing.lives)
 
     @property
@@ -70,7 +77,18 @@ class Containers:
     # -- what runs -------------------------------------------------------------------------------
     async def run(self, wake: Callable[[], None]) -> None:
         """Look again and again, sooner after an event."""
-        await self._listing.run(wake)
+        await until_one_fails([self._listing.run(wake), self._guard()])
+
+    async def _guard(self) -> None:
+        """After each look see to it that the containers with ``stop_after`` have guards, and no others."""
+        while True:
+            await self._looked.wait()
+            self._looked.clear()
+            if not self.doubt:
+                seen = list(self._listing.seen.values())
+                live = [_guarded(each) for each in seen if each.lease and each.state in LIVE]
+                there = [each.identity.handle for each in seen if each.state not in ENDED]
+                await asyncio.to_thread(self._guards.settle, live, there)
 
     async def look(self) -> None:
         """List the containers of this node; without an answer ``doubt`` says why."""
@@ -82,6 +100,7 @@ class Containers:
 
     def _noted(self) -> None:
         self._recorder.set("farmd_runtime_up", 0 if self.doubt else 1, runtime=self.name)
+        self._looked.set()
         self._follow_logs()
 
     def _follow_logs(self) -> None:
@@ -129,7 +148,10 @@ class Containers:
 
     def _ended(self, instance: str, start: str, end: Exit, why: str) -> Ended:
         said = start_files.message(self._state.starts(instance), start)
-        return Ended(msgspec.structs.replace(end, message=said), why)
+        marked = exits.read(self._state.directory(instance)).get(start)
+        # The guard marks a container before it ends it: what ended earlier did so by itself.
+        cut_off = marked is not None and marked.cut_off and end.at >= marked.at
+        return Ended(msgspec.structs.replace(end, message=said), why, cut_off)
 
     # -- acts ------------------------------------------------------------------------------------
     def preflight(self, manifest: Manifest, *, kept: bool = False) -> None:
@@ -176,6 +198,7 @@ class Containers:
         await self.remove(launch.instance)
         real, binds = await asyncio.to_thread(self._lay_out, launch.instance, launch.manifest, launch.kept)
         container_files.keep_only(self._state.directory(launch.instance) / "files", binds, self._state.trash)
+        exits.trim(self._state.directory(launch.instance))
         starts = self._state.starts(launch.instance)
         start_files.lay_out(starts, launch, None)
         start_files.keep_only(starts, launch.start, self._state.trash)
@@ -188,6 +211,9 @@ class Containers:
             for network, aliases in list(_networks(launch.manifest).items())[1:]:
                 config = {"Container": made.id, "EndpointConfig": {"Aliases": aliases}}
                 await ask((await ask(docker.networks.get(network))).connect(config))
+            if lease := container_config.lease_of(launch.manifest):
+                guarded = Guarded(made.id, launch.instance, launch.start, lease)
+                await asyncio.to_thread(self._guards.begin, guarded)
             await ask(made.start(), 60.0)
         except EngineRefused as error:
             await self._listing.looked()
@@ -275,6 +301,10 @@ class Containers:
         """Stop copying output; the containers are left as they are."""
         await self._logs.close()
         await self._engine.close()
+
+
+def _guarded(seen: Seen) -> Guarded:
+    return Guarded(seen.identity.handle, seen.identity.instance, seen.identity.start, seen.lease)
 
 
 def _networks(manifest: Manifest) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from farmd.agent.environment import NOTHING, with_own
+from farmd.agent.environment import NOTHING, stop_signal, with_own
 from farmd.agent.model import Identity
 from farmd.agent.runtimes.port import Launch
 from store import images, registries
@@ -16,6 +16,7 @@ from store.manifests import Manifest
 from store.variables import RESULT, words
 
 NODE = "farmd.node"
+LEASE = "farmd.lease"
 NO_FILES: Mapping[str, Path] = {}
 KEPT_LOG_BYTES = 16 * 1024 * 1024
 
@@ -43,7 +44,15 @@ def labels(node: str, launch: Launch) -> dict[str, str]:
         "farmd.restart": str(launch.restart),
         "farmd.ports": json.dumps(dict(launch.ports)),
         "farmd.logs": f"{logs.max_bytes} {logs.keep}",
+        **({LEASE: lease} if (lease := lease_of(launch.manifest)) else {}),
     }
+
+
+def lease_of(manifest: Manifest) -> str:
+    """What a guard needs to know of a pod's lease, empty without one: ``stop_after``, grace, signal (R27)."""
+    if manifest.stop_after <= 0:
+        return ""
+    return f"{manifest.stop_after!r} {manifest.stop.grace!r} {stop_signal(manifest).name}"
 
 
 def identity(found: Mapping[str, str], handle: str, pid: int) -> Identity:

@@ -17,7 +17,7 @@ ENDED = frozenset({"exited", "stopped", "dead", "removing"})
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One container, as the engine described it, with the names of its volumes."""
+    """One container, as the engine described it, with the names of its volumes and the label of its lease."""
 
     state: str
     identity: Identity
@@ -25,6 +25,7 @@ class Seen:
     exit: Exit | None = None
     why: str = ""
     volumes: tuple[str, ...] = ()
+    lease: str = ""
 
 
 def described(found: Mapping[str, Any]) -> Seen:
@@ -35,7 +36,8 @@ def described(found: Mapping[str, Any]) -> Seen:
     """
     mounts = found.get("Mounts") or []
     volumes = tuple(str(each.get("Name")) for each in mounts if each.get("Type") == "volume")
-    return replace(_described(found), volumes=volumes)
+    lease = str(found["Config"]["Labels"].get(container_config.LEASE, ""))
+    return replace(_described(found), volumes=volumes, lease=lease)
 
 
 def _described(found: Mapping[str, Any]) -> Seen:

@@ -52,10 +52,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a start ended; ``why`` is one line for people, empty if the exit says it all."""
+    """How a start ended; ``why`` is one line for people, empty if the exit says it all.
+
+    ``cut_off``: it was ended because its lease was over, so the end is no failure of its own (R27).
+    """
 
     exit: Exit
     why: str = ""
+    cut_off: bool = False
 
 
 class Runtime(Protocol):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from pathlib import Path
 
 import structlog
 
 from farmd.agent import strays
-from farmd.agent.errors import StartFailed
+from farmd.agent.lease import Leases
 from farmd.agent.model import Identity
 from farmd.agent.runtimes import shim_start
 from farmd.agent.runtimes.port import Launch
@@ -35,9 +33,10 @@ class Processes(Shims):
     doubt = ""
 
     def __init__(
-        self, state: StateDirectory, node: str, environ: Mapping[str, str], clock: Clock, users: Users
-    ) -> None:
-        super().__init__(state, node, environ, clock, users)
+        self, state: StateDirectory, node: str, environ: Mapping[str, str], clock: Clock, users: Users,
+        leases: Leases | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(state, node, environ, clock, users, leases)
         self._lost: dict[str, Identity] = {}
         self._lacks = users.lacks_processes()
 
@@ -121,7 +120,13 @@ class Processes(Shims):
             StartFailed: with the reason.
         """
         spec = self.ready(launch)
-        return self.begun(launch, _run_shim(self._state.directory(launch.instance), spec, self._environ))
+        directory = self._state.directory(launch.instance)
+        with self._memory(launch) as lease:
+            words = shim_start.command(directory)
+            pid, answer = shim_start.run(words, self._environ, spec, lease)
+        if answer != "ok":
+            os.waitpid(pid, 0)
+        return self.begun(launch, answer)
 
     def strays(self) -> Iterable[Identity]:
         """The processes whose records were lost when the agent began, as far as they live."""
@@ -129,36 +134,3 @@ class Processes(Shims):
 
     async def close(self) -> None:
         """Do nothing: the runtime holds nothing open."""
-
-
-def _run_shim(directory: Path, spec: bytes, environ: Mapping[str, str]) -> str:
-    """Start a shim, send it its start, return its answer: ``ok``, ``busy`` or a reason."""
-    words = shim_start.command(directory)
-    spec_read, spec_write = os.pipe()
-    status_read, status_write = os.pipe()
-    try:
-        pid = os.posix_spawn(
-            words[0],
-            words,
-            shim_start.variables(environ),
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, spec_read, 0),
-                (os.POSIX_SPAWN_DUP2, status_write, 1),
-                (os.POSIX_SPAWN_DUP2, status_write, 2),
-            ],
-            setsigmask=[],
-        )
-    except OSError as error:
-        os.close(spec_write)
-        os.close(status_read)
-        raise StartFailed(f"the shim cannot run: {error.strerror}") from error
-    finally:
-        os.close(spec_read)
-        os.close(status_write)
-    answer = shim_start.converse(spec_write, spec, status_read)
-    if answer is None:
-        os.kill(pid, signal.SIGKILL)
-        answer = f"the shim did not answer in {shim_start.START_SECONDS:g} s"
-    if answer != "ok":
-        os.waitpid(pid, 0)
-    return answer

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from farmd.agent.errors import StartFailed
+
 OOM_SCORE = "/proc/self/oom_score_adj"
 SHIM = Path(__file__).parents[1] / "shim.py"
+GUARD = SHIM.with_name("guard.py")
 BECOME = SHIM.with_name("become.py")
 START_SECONDS = 20.0
 # The dynamic linker may need these to find a Python that is not the system's.
@@ -20,6 +24,11 @@ SHIM_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 def command(directory: Path) -> list[str]:
     """How to run the shim of an instance."""
     return [sys.executable, "-I", "-S", str(SHIM), str(directory)]
+
+
+def guard_command(directory: Path, container: str) -> list[str]:
+    """How to run the guard of an instance's container."""
+    return [sys.executable, "-I", "-S", str(GUARD), str(directory), container]
 
 
 def oom_score() -> int:
@@ -35,6 +44,41 @@ def become_command() -> list[str]:
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The own environment of a shim, and of what becomes a command."""
     return {name: environ[name] for name in SHIM_ENVIRONMENT if name in environ}
+
+
+def run(words: list[str], environ: Mapping[str, str], spec: bytes, lease: int | None) -> tuple[int, str]:
+    """Start a shim or a guard as a child, send it its start; its process id and its answer: ``ok``, ``busy``
+    or a reason. ``lease`` is the memory of its lease, if it has one.
+
+    Raises:
+        StartFailed: it cannot run.
+    """
+    spec_read, spec_write = os.pipe()
+    status_read, status_write = os.pipe()
+    try:
+        pid = os.posix_spawn(
+            words[0],
+            words,
+            variables(environ),
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, spec_read, 0),
+                (os.POSIX_SPAWN_DUP2, status_write, 1),
+                (os.POSIX_SPAWN_DUP2, status_write if lease is None else lease, 2),
+            ],
+            setsigmask=[],
+        )
+    except OSError as error:
+        os.close(spec_write)
+        os.close(status_read)
+        raise StartFailed(f"the shim cannot run: {error.strerror}") from error
+    finally:
+        os.close(spec_read)
+        os.close(status_write)
+    answer = converse(spec_write, spec, status_read)
+    if answer is None:
+        os.kill(pid, signal.SIGKILL)
+        answer = f"the shim did not answer in {START_SECONDS:g} s"
+    return pid, answer
 
 
 def converse(to: int, spec: bytes, back: int) -> str | None:

@@ -11,13 +11,16 @@ import contextlib
 import marshal
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import structlog
 
 from farmd.agent import environment, exits
 from farmd.agent import identity as ids
 from farmd.agent.environment import limits, stop_signal
 from farmd.agent.errors import StartFailed
+from farmd.agent.lease import Leases
 from farmd.agent.model import LOST, Identity
 from farmd.agent.runtimes import shim_start, start_files
 from farmd.agent.runtimes.port import Busy, Ended, Launch, Silent
@@ -29,6 +32,8 @@ from store.ports import Clock
 from store.process import boot_id
 from store.reality import Exit
 
+log = structlog.get_logger()
+
 # For so long a check waits for the end of a command that it killed.
 END_SECONDS = 1.0
 
@@ -39,8 +44,10 @@ class Shims:
     name = ""
 
     def __init__(
-        self, state: StateDirectory, node: str, environ: Mapping[str, str], clock: Clock, users: Users
-    ) -> None:
+        self, state: StateDirectory, node: str, environ: Mapping[str, str], clock: Clock, users: Users,
+        leases: Leases | None = None,
+    ) -> None:  # fmt: skip
+        self._leases = leases or Leases()
         self._state = state
         self._node = node
         self._environ = environ
@@ -75,6 +82,18 @@ class Shims:
             os.chown(self._state.work(launch.instance), user.uid, user.gid)
         start_files.lay_out(self._state.starts(launch.instance), launch, user)
         return marshal.dumps(self._spec(launch, user))
+
+    @contextlib.contextmanager
+    def _memory(self, launch: Launch) -> Iterator[int | None]:
+        """What the shim of a start gets as its stderr, so that it can hold the lease; None: it has none."""
+        if launch.manifest.stop_after <= 0:
+            yield None
+            return
+        fd = self._leases.reader()
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
     def begun(self, launch: Launch, answer: str) -> Identity:
         """The workload that a shim started, as the shim answered (``ok``, ``busy`` or a reason).
@@ -117,6 +136,7 @@ class Shims:
             "logs": str(self._state.logs(launch.instance)),
             "max_bytes": manifest.logs.max_bytes,
             "keep": manifest.logs.keep,
+            "lease": (manifest.stop_after, manifest.stop.grace) if manifest.stop_after > 0 else None,
         }
 
     def find(self, instance: str) -> Identity | None:
@@ -195,6 +215,7 @@ class Shims:
         None if the kernel has no pidfd: then the caller must check from time to time.
         """
         self._state.hold_identity(identity)
+        self._join(identity)
         try:
             fd = os.pidfd_open(identity.shim)
         except ProcessLookupError:
@@ -221,6 +242,13 @@ class Shims:
             ended()
         return cancel
 
+    def _join(self, identity: Identity) -> None:
+        """Renew what the shim of an earlier agent has; one of an earlier version has nothing."""
+        try:
+            self._leases.join(identity.shim)
+        except OSError as error:
+            log.warning("lease.not_renewed", instance=identity.instance, error=error.strerror)
+
     def end(self, instance: str, start: str, identity: Identity | None) -> Ended | None:
         """How a start ended: as its shim recorded it, else as its shim's own exit tells."""
         identity = identity or self._state.identity(instance)
@@ -234,7 +262,8 @@ class Shims:
             limit = (
                 f"out of memory: its limit is {recorded.memory / 2**20:.0f} MiB" if recorded.memory else ""
             )
-            return Ended(Exit(recorded.at, recorded.code, "oom" if recorded.memory else "", said), limit)
+            end = Exit(recorded.at, recorded.code, "oom" if recorded.memory else "", said)
+            return Ended(end, limit, recorded.cut_off)
         if told is not None:
             # The shim could not record the exit, for example because the disk became read-only.
             return Ended(Exit(self._clock.now(), told, message=said))

@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from farmd.agent.errors import StartFailed
+from farmd.agent.lease import Leases
 from farmd.agent.model import Identity, SystemdConfig
 from farmd.agent.runtimes import allowed, container_files, shim_start, systemd_unit, unit_targets
 from farmd.agent.runtimes.container_config import Bind
@@ -49,9 +50,9 @@ class Units(Shims):
 
     def __init__(
         self, config: SystemdConfig, *, state: StateDirectory, node: str, environ: Mapping[str, str],
-        clock: Clock, recorder: Recorder, users: Users,
+        clock: Clock, recorder: Recorder, users: Users, leases: Leases | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(state, node, environ, clock, users)
+        super().__init__(state, node, environ, clock, users, leases)
         self.doubt = "systemd was not asked yet"
         self._config = config
         self._recorder = recorder
@@ -177,7 +178,9 @@ class Units(Shims):
         spec_read, spec_write = os.pipe()
         answer_read, answer_write = os.pipe()
         try:
-            await self._begin(replace(launch, manifest=real), binds, [spec_read, answer_write])
+            with self._memory(launch) as lease:
+                stderr = [] if lease is None else [lease]
+                await self._begin(replace(launch, manifest=real), binds, [spec_read, answer_write, *stderr])
         except BaseException:
             os.close(spec_write)
             os.close(answer_read)

@@ -38,22 +38,23 @@ def properties(
     node: str, launch: Launch, words: Sequence[str], variables: Mapping[str, str],
     binds: Sequence[Bind], oom_score: int,
 ) -> list[tuple[str, Variant]]:  # fmt: skip
-    """The unit of a start, whose shim is run by ``words``; descriptor 0 is its stdin, 1 its answer.
+    """The unit of a start, whose shim is run by ``words``; descriptor 0 is its stdin, 1 its answer, 2 the
+    memory of its lease, if it has one (``lease.py``).
 
     All mounts of the manifest but those in memory are binds. ``oom_score`` is the shim's.
     """
     from dbus_fast import Variant
 
     manifest, limits = launch.manifest, launch.manifest.limits
-    # The shim is a task, too.
-    tasks = limits.pids + 1 if limits.pids else UNLIMITED
+    # The shim is a task, too, and so is the thread that holds its lease.
+    tasks = limits.pids + (2 if manifest.stop_after > 0 else 1) if limits.pids else UNLIMITED
     found: dict[str, tuple[str, Any]] = {
         "Description": ("s", f"farmd: {launch.instance} on {node}"),
         "ExecStart": ("a(sasb)", [(words[0], list(words), False)]),
         "Environment": ("as", [f"{name}={value}" for name, value in variables.items()]),
         "StandardInputFileDescriptor": ("h", 0),
         "StandardOutputFileDescriptor": ("h", 1),
-        "StandardErrorFileDescriptor": ("h", 1),
+        "StandardErrorFileDescriptor": ("h", 2 if manifest.stop_after > 0 else 1),
         # The shim records ends: a unit that is over has nothing more to tell.
         "CollectMode": ("s", "inactive-or-failed"),
         # Who stops the unit asks the shim, which asks the workload; what is left then is killed.

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.agent.contact import Contact
 from farmd.agent.intents import Intents, proven
 from farmd.agent.manifests import Manifests
 from farmd.agent.model import AgentConfig, Wanted
@@ -102,7 +101,6 @@ class Bench:
             link=SimpleNamespace(identity=AgentIdentity("n1", cluster=CLUSTER)),  # type: ignore[arg-type]
             manifests=Manifests(ConsulClient(NoStore(), clock=self.clock), Keys(), self.state),
             pods=self.pods,
-            contact=Contact(self.clock, self.state, 5.0),
             clock=self.clock,
             rng=random.Random(1),
             recorder=recorder,
