@@ -15,6 +15,8 @@ COPY scheduler scheduler
 COPY alerting alerting
 COPY farmd farmd
 COPY docs/runbooks docs/runbooks
+COPY systemd systemd
+COPY acl acl
 RUN /opt/farmd/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:${PYTHON}

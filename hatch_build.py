@@ -1,4 +1,5 @@
-"""What hatchling does besides: the version from git, and in a wheel runbooks, manual pages and completions.
+"""What hatchling does besides: the version from git, and in a wheel runbooks, units, policies, manual pages
+and completions.
 
 The last two come from the commands themselves, so a wheel of a commit has always its own. An editable install
 gets none of them: there the version is ``store.version.VERSION`` of a source tree.
@@ -64,6 +65,7 @@ class Extras(BuildHookInterface[Any]):
         from farmd.__main__ import main
         from farmd.cli.main import farmctl
         from farmd.cli.manual import completions, pages
+        from farmd.config.shipped import FOLDERS
 
         programs = {"farmd": main, "farmctl": farmctl}
         self._folder = tempfile.TemporaryDirectory()
@@ -72,6 +74,11 @@ class Extras(BuildHookInterface[Any]):
         )
         build_data["force_include"][built] = "store/built.py"
         build_data["force_include"][str(Path(self.root, "docs/runbooks"))] = "farmd/web/runbooks"
+        for folder in FOLDERS:
+            for path in sorted(Path(self.root, folder).iterdir()):
+                if path.suffix not in {".md", ".py"}:
+                    place = f"farmd/config/files/{folder}/{path.name}"
+                    build_data["force_include"][str(path)] = place
         for path, text in {**pages(programs, self.metadata.version), **completions(programs)}.items():
             build_data["shared_data"][self._written(path, text)] = f"share/{path}"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import click
 
@@ -134,6 +134,39 @@ def dev(
     from farmd.dev.command import run_dev
 
     sys.exit(run_dev(farms, agents, data_dir, http_addr, log_level, config or "", engine))
+
+
+@main.command()
+@click.option("--name", help="Name of this farm or node; default: the host's.")
+@click.option(
+    "--address", metavar="HOST", help="How other hosts reach this one; it then listens on all addresses."
+)
+@_CONSUL
+@click.option(
+    "--token-file", metavar="FILE", help="Keep this Consul token for the unit; - asks for it, or reads stdin."
+)
+@click.option(
+    "--root",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/",
+    help="Write below this folder, as for an image.",
+)
+@click.argument("role", type=click.Choice(["server", "node"]))
+def init(
+    role: Literal["server", "node"],
+    name: str | None,
+    address: str | None,
+    consul: str | None,
+    token_file: str | None,
+    root: Path,
+) -> None:
+    """Write what a host needs to run a farm (server) or an agent (node): configuration, units, folders.
+
+    A file that exists is never changed. Both roles may be on one host.
+    """
+    from farmd.process.init_command import run_init
+
+    run_init(role, root, token_file, name=name, address=address, consul=consul)
 
 
 @main.command("check-config")

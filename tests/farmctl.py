@@ -147,7 +147,7 @@ class Farmctl:
         os.close(side)
         seen = ""
         try:
-            for text in _output(main):
+            for text in output_of(main):
                 seen += text
                 if answer and at in seen:
                     os.write(main, answer.encode())
@@ -170,7 +170,8 @@ def _wait_asleep(pid: int) -> None:
         os.sched_yield()
 
 
-def _output(terminal: int) -> Iterator[str]:
+def output_of(terminal: int) -> Iterator[str]:
+    """What is shown on a pseudo-terminal, until its programs have ended."""
     while select.select([terminal], [], [], PATIENCE)[0]:
         try:
             data = os.read(terminal, 65536)

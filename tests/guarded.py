@@ -112,6 +112,15 @@ class Guarded:
             await client.close()
 
 
+def follow(guarded: Guarded, block: str, **values: str) -> None:
+    """Do what a shell block of the manual says with these variables; its farmctl runs in this process."""
+    owner = Farmctl(guarded.server.address, PREFIX, inside=True, variables={"CONSUL_HTTP_TOKEN": OWNER})
+    for name, value in values.items():
+        block = block.replace(f"${name}", value)
+    for words, file in re.findall(r"^farmctl (.+) > (\S+)$", block, re.MULTILINE):
+        (guarded.folder / file).write_text(owner.ok(*words.split()).out)
+
+
 @contextmanager
 def guarded_consul(
     folder: Path, *, key_list_policy: bool, more: Mapping[str, Any] = MappingProxyType({})
@@ -130,13 +139,11 @@ def guarded_consul(
     with servers.ConsulServer(dev=True, config={"acl": acl, **more}, node=NODES[0]) as server:
         guarded = Guarded(server, folder)
         everybody, node = manual()
-        guarded.shell(everybody)
+        follow(guarded, everybody)
         for name in NODES:
-            guarded.shell(node.replace(f"node={NODES[0]}  ", f"node={name}  ", 1))
-        for name in ("agents", "repair"):
-            guarded.shell(f"consul acl policy create -name farmd-{name} -rules @acl/{name}.hcl")
-        guarded.new_token("agents", "farmd-agents")
-        guarded.new_token("repair", "farmd-operator", "farmd-repair")
+            follow(guarded, node, node=name, consul_node=NODES[0])
+        for role in ("agents", "repair"):
+            follow(guarded, f"farmctl token consul {role} > {role}.token")
         yield guarded
 
 

@@ -62,6 +62,7 @@ _OWN: Mapping[str, str] = {
     "node drain": "web1 --deadline 30m --wait",
     "node undrain": "web1",
     "node forget": "web1 -y",
+    "node token": "web1 > web1.token",
     "job run": "-f squares.yaml --wait",
     "app release": "shop rc/web",
     "app rollback": "shop --to 3",
@@ -102,6 +103,7 @@ _OWN: Mapping[str, str] = {
     "debug bundle": "farmd.tar.gz",
     "top": "",
     "token create": "ada --role operator",
+    "token consul": "operator > operator.token",
     "completion": "bash > ~/.local/share/bash-completion/completions/farmctl",
 }
 

@@ -48,7 +48,7 @@ _COMMANDS: dict[str, tuple[Source, str]] = {
         "Write the cluster's state, without secrets, to an archive for support.",
     ),
     "top": ("farmd.cli.top:top", "The fleet at a glance, live."),
-    "token": ("farmd.cli.token:token", "Tokens for the farm's page and its API."),
+    "token": ("farmd.cli.token:token", "Tokens: for the page and its API, and for Consul."),
     "completion": ("farmd.cli.completion:completion", "Completion for bash, zsh and fish."),
 }
 # The errors of a write to a full disk or to a terminal that is gone.

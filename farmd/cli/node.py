@@ -1,4 +1,6 @@
-"""``farmctl node``: the group; its commands live in ``node_show``, ``node_edit`` and ``node_drain``."""
+"""``farmctl node``: the group; its commands live in ``node_show``, ``node_edit``, ``node_drain``,
+``access_token``.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,11 @@ _COMMANDS = {
     "uncordon": ("farmd.cli.node_edit:uncordon", "Let pods onto a node again; ends its drain."),
     "drain": ("farmd.cli.node_drain:drain", "Move all pods off a node."),
     "undrain": ("farmd.cli.node_drain:undrain", "End a drain."),
+    "token": ("farmd.cli.access_token:node_token", "Make the Consul policy and token of a node's agent."),
     "forget": ("farmd.cli.node_edit:forget", "Forget nodes that are gone for good."),
 }
 
 
 @click.group("node", cls=LazyGroup, lazy=_COMMANDS)
 def node() -> None:
-    """Nodes: list, register, label, taint, cordon, drain, forget."""
+    """Nodes: list, register, label, taint, cordon, drain, forget, tokens."""

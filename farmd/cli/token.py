@@ -1,4 +1,7 @@
-"""``farmctl token create``: tokens for the farm's page and its API. It needs no Consul."""
+"""``farmctl token create``: tokens for the farm's page and its API. It needs no Consul.
+
+``farmctl token consul`` (``access_token``) makes those of Consul.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,13 @@ from farmd.web import tokens
 from store.errors import Conflict, InputInvalid
 
 
-@click.group("token", cls=LazyGroup)
+@click.group(
+    "token",
+    cls=LazyGroup,
+    lazy={"consul": ("farmd.cli.access_token:role_token", "Make Consul's policies and a token of a role.")},
+)
 def token() -> None:
-    """Tokens of people and programs for the farm's page and API."""
+    """Tokens of people and programs: for the farm's page and API, and for Consul."""
 
 
 @click.command("create", cls=Exampled)

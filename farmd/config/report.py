@@ -5,11 +5,12 @@ Secrets are never printed. The output of ``--print`` is TOML that parses to the 
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from farmd.config.fields import Key, form, keys, shown, this_host
 from farmd.config.sections import every_key, sections
-from farmd.config.sources import ConfigInvalid, Loaded
+from farmd.config.sources import ConfigInvalid, Loaded, Values
 from store.mistakes import nearest
 
 
@@ -21,6 +22,28 @@ def printed(loaded: Loaded) -> Iterator[str]:
         for name, key in keys(model).items():
             yield f"{name} = {shown(key.of(found))}  # {loaded.origin(f'{section}.{name}')}"
         yield ""
+
+
+def template(values: Values) -> str:
+    """A ``farmd.toml`` with every key: those of ``values`` set, all others as comments with defaults."""
+    lines = [
+        "# farmd on this host: its farm, its agent, or both. What a comment shows is the default.",
+        "# `farmd check-config --print` shows what counts and where each value comes from,",
+        "# `farmd check-config --explain SECTION.KEY` says more about one key.",
+    ]
+    for section, model in sections().items():
+        given = values.get(section, {})
+        lines += ["", *_comment((model.__doc__ or "").strip()), f"[{section}]"]
+        for name, key in keys(model).items():
+            lines += _comment(key.description)
+            lines.append(
+                f"{name} = {shown(given[name])}" if name in given else f"#{name} = {shown(key.default)}"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
 def explained(loaded: Loaded, dotted: str) -> Iterator[str]:

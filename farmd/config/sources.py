@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
@@ -94,6 +94,19 @@ def load(path: Path | None, env: Mapping[str, str], flags: Values | None = None)
     layers = [*_file_layers(path, env, mistakes), *_environment_layers(env, mistakes)]
     given = {name: _present(values) for name, values in (flags or {}).items()}
     layers.append(Layer("flag", {name: values for name, values in given.items() if values}))
+    return _valid(layers, mistakes)
+
+
+def checked(origin: str, values: Values) -> Config:
+    """The configuration of these values and the defaults alone; ``origin`` says whose they are.
+
+    Raises:
+        ConfigInvalid: with one line for each mistake.
+    """
+    return _valid([Layer(origin, values)], []).config
+
+
+def _valid(layers: Sequence[Layer], mistakes: list[str]) -> Loaded:
     merged: Values = {}
     origins: dict[str, str] = {}
     for layer in layers:

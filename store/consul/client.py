@@ -33,6 +33,7 @@ from store.operations import Operation
 from store.ports import Clock, Lane, Mode, Recorder, Request, Response, Transport
 
 if TYPE_CHECKING:
+    from store.consul.acl import Acl
     from store.consul.library import Library
 
 Params = tuple[tuple[str, str], ...]
@@ -260,6 +261,13 @@ class ConsulClient:
     async def agent(self) -> AgentSelf:
         """What the agent that answers tells of itself: its version, node and limits."""
         return answers.converted(await self._library.agent.self(), AgentSelf, Op.AGENT)
+
+    @property
+    def acl(self) -> Acl:
+        """Policies and tokens, for the commands that make them."""
+        from store.consul.acl import Acl
+
+        return Acl(self._send)
 
     def drop_parked(self) -> None:
         """End all queries that are parked now: to their callers they fail, as if Consul had hung up."""

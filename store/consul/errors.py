@@ -47,6 +47,8 @@ class Op(enum.StrEnum):
     STATUS = "status"
     AGENT = "agent"
     SERVERS = "servers"
+    ACL = "acl"
+    ACL_WRITE = "acl_write"
 
     @property
     def writes(self) -> bool:
@@ -54,7 +56,7 @@ class Op(enum.StrEnum):
         return self in _WRITES
 
 
-_WRITES = {Op.PUT, Op.DELETE, Op.TRANSACTION, Op.SESSION_CREATE, Op.SESSION_DESTROY}
+_WRITES = {Op.PUT, Op.DELETE, Op.TRANSACTION, Op.SESSION_CREATE, Op.SESSION_DESTROY, Op.ACL_WRITE}
 _KV_READS = {Op.GET, Op.LIST, Op.KEYS, Op.WATCH}
 _UNKNOWN_TOKEN = "acl not found"
 _DENIED = ("permission denied", _UNKNOWN_TOKEN, "acl support disabled")

@@ -14,7 +14,9 @@ import pytest
 pytestmark = pytest.mark.xdist_group("packages")
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "CONSUL_"))}
+ENVIRONMENT = {
+    key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "CONSUL_", "FARMD_"))
+}
 
 
 def run(*command: str | Path, **more: str) -> str:
@@ -76,6 +78,16 @@ def test_an_installed_wheel_runs_and_brings_its_manual_and_completions(empty, di
     assert "[store]\n" in run(empty / "bin/farmd", "check-config", "--print")
     for path in ("man/man1/farmctl-rc.1", "bash-completion/completions/farmctl", "zsh/site-functions/_farmd"):
         assert (empty / "share" / path).read_text()
+
+
+def test_an_installed_wheel_alone_sets_up_a_host_and_knows_the_policies(empty, tmp_path):
+    run(empty / "bin/farmd", "init", "node", "--root", tmp_path)
+    for name in ("systemd/system/farmd-agent.service", "sysusers.d/farmd.conf", "default/farmd-agent"):
+        assert (tmp_path / "etc" / name).read_text()
+    unit = (tmp_path / "etc/systemd/system/farmd-agent.service").read_text()
+    assert f"\nExecStart={empty}/bin/farmd agent\n" in unit
+    rules = run(empty / "bin/farmctl", "node", "token", "node-1", "--dry-run")
+    assert 'key_prefix "farmd/intent/node-1/" { policy = "list" }' in rules
 
 
 def test_an_installed_farm_has_the_runbooks_of_its_version(empty):

@@ -13,8 +13,8 @@ from store.consul.client import ConsulClient
 from store.errors import AccessDenied
 from store.keys import Keys
 from store.registration import register_cluster, register_node
-from tests.farmctl import ROOT
-from tests.guarded import NODES, Guarded, guarded_consul
+from tests.farmctl import ROOT, Farmctl
+from tests.guarded import NODES, OWNER, Guarded, guarded_consul
 
 pytestmark = pytest.mark.xdist_group("access")
 
@@ -226,8 +226,11 @@ async def test_r20_a_farm_registers_the_cluster_and_an_agent_its_node(
 async def test_the_policies_serve_another_prefix(guarded: Guarded, owner: ConsulClient) -> None:
     text = (ROOT / "acl/README.md").read_text()
     command = text.partition("**Another prefix**: `")[2].partition("`")[0]
-    guarded.shell(f"{command} | consul acl policy create -name other-farm -rules -")
-    guarded.new_token("other", "other-farm")
+    words = command.removeprefix("FARMD_STORE__PREFIX=other/ farmctl ").split()
+    owns = Farmctl(guarded.server.address, "other/", inside=True, variables={"CONSUL_HTTP_TOKEN": OWNER})
+    made = await asyncio.to_thread(owns.ok, *words)
+    assert "policy other-farm: created" in made.err
+    guarded.token_file("other").write_text(made.out)
     client = guarded.client("other")
     try:
         await register_cluster(client, Keys("other/"), SystemIds())

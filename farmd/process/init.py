@@ -1,0 +1,165 @@
+"""``farmd init``: a host's configuration, units and folders, from an installed package alone.
+
+It must never change a file that exists: a person may have edited it. So it may be run again, after an upgrade
+too, and says what differs from what it would have written.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from farmd.config import report, shipped
+from farmd.config.fields import shown
+from farmd.config.sections import Config
+from farmd.config.sources import ConfigInvalid, Values, checked, load
+
+Role = Literal["server", "node"]
+UNITS: dict[Role, str] = {"server": "farmd", "node": "farmd-agent"}
+TOKENS: dict[Role, str] = {"server": "farmd-token", "node": "farmd-agent-token"}
+CONFIG = "etc/farmd/farmd.toml"
+NOTIFY_RELOAD = 253
+"""The first version of systemd that knows this type of service."""
+_FOLDERS = {"etc/farmd": 0o755, "etc/farmd/conf.d": 0o755, "etc/credstore": 0o700}
+_PROGRAM = "/opt/farmd/bin/farmd"
+# Where a package or `make install-systemd` puts what this command otherwise puts below /etc.
+_PACKAGED = "usr/lib"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person asks for: ``values`` for the configuration; ``systemd``: its version, 0 unknown."""
+
+    role: Role
+    root: Path
+    program: str
+    values: Values = field(default_factory=dict)
+    token: str = ""
+    systemd: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file below the root folder."""
+
+    path: str
+    text: str
+    mode: int = 0o644
+
+
+def init(wish: Wish, say: Callable[[str], None]) -> None:
+    """Write the files of a role that are missing; one line for each.
+
+    Raises:
+        ConfigInvalid: a value is wrong, or the configuration that exists has another one. OSError: of a file.
+    """
+    _agree(wish)
+    for folder, mode in _FOLDERS.items():
+        if not (path := wish.root / folder).is_dir():
+            path.mkdir(mode=mode, parents=True)
+    for file in files(wish):
+        say(_put(wish.root / file.path, file))
+    if wish.token:
+        say(_put_token(wish.root / "etc/credstore" / TOKENS[wish.role], wish.token))
+
+
+def files(wish: Wish) -> Iterator[File]:
+    """What a host of this role needs, but for what a package has put in place."""
+    unit = UNITS[wish.role]
+    yield File(CONFIG, report.template(wish.values))
+    yield File(f"etc/default/{unit}", shipped.text(f"systemd/{unit}.default"), 0o600)
+    if not packaged(wish, service := f"systemd/system/{unit}.service"):
+        text = shipped.text(f"systemd/{unit}.service").replace(_PROGRAM, wish.program)
+        yield File(f"etc/{service}", text)
+        if wish.systemd >= NOTIFY_RELOAD:
+            yield File(f"etc/{service}.d/notify-reload.conf", shipped.text("systemd/notify-reload.conf"))
+    for kind in ("sysusers", "tmpfiles"):
+        if not packaged(wish, name := f"{kind}.d/farmd.conf"):
+            yield File(f"etc/{name}", shipped.text(f"systemd/{kind}.conf"))
+
+
+def packaged(wish: Wish, name: str) -> bool:
+    """Whether a package brings this file."""
+    return (wish.root / _PACKAGED / name).exists()
+
+
+def following(wish: Wish) -> list[str]:
+    """What to do next, as lines."""
+    unit = UNITS[wish.role]
+    lines = []
+    if not (wish.root / "etc/credstore" / TOKENS[wish.role]).exists():
+        makes = "farmctl token consul farm" if wish.role == "server" else "farmctl node token NAME"
+        lines.append(
+            f"no token: if Consul has ACLs, run this again with --token-file - and what {makes} prints"
+        )
+    prepare = "" if packaged(wish, f"systemd/system/{unit}.service") else "systemctl daemon-reload && "
+    users = "" if packaged(wish, "sysusers.d/farmd.conf") else "systemd-sysusers && "
+    return [*lines, f"next: {users}{prepare}systemctl enable --now {unit}"]
+
+
+def _agree(wish: Wish) -> None:
+    """Refuse values that are wrong, or that the configuration that exists does not have.
+
+    Raises:
+        ConfigInvalid: one line for each.
+    """
+    wanted = checked("init", wish.values)
+    file = wish.root / CONFIG
+    if not file.exists():
+        return
+    found = load(file, {}, {}).config
+    if wrong := [
+        f"{file}: {key}: found {shown(there)}, expected {shown(value)}: change it there, init changes no file"
+        for key, there, value in _asked(wish.values, found, wanted)
+        if there != value
+    ]:
+        raise ConfigInvalid(wrong)
+
+
+def _asked(values: Values, found: Config, wanted: Config) -> Iterator[tuple[str, object, object]]:
+    """Each key that a person gave, with its value in both configurations."""
+    for section, given in values.items():
+        for name in given:
+            both = (getattr(getattr(each, section), name) for each in (found, wanted))
+            yield f"{section}.{name}", *both
+
+
+def _put(path: Path, file: File) -> str:
+    if path.exists():
+        same = path.read_text(encoding="utf-8", errors="replace") == file.text
+        return f"kept   {path}" if same else f"kept   {path}: it differs from what init would write"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "x", encoding="utf-8", opener=_with_mode(file.mode)) as new:
+        new.write(file.text)
+    return f"wrote  {path}"
+
+
+def _put_token(path: Path, token: str) -> str:
+    """Write a token as a whole; another one that is there is replaced, since a person gave this one."""
+    part = path.with_name(f".{path.name}.new")
+    part.unlink(missing_ok=True)
+    with open(part, "x", encoding="ascii", opener=_with_mode(0o600)) as new:
+        new.write(f"{token}\n")
+    part.rename(path)
+    return f"wrote  {path} (mode 0600)"
+
+
+def _with_mode(mode: int) -> Callable[[str, int], int]:
+    def opener(path: str, flags: int) -> int:
+        descriptor = os.open(path, flags, mode)
+        os.fchmod(descriptor, mode)  # whatever the umask is
+        return descriptor
+
+    return opener
+
+
+def program_of(argv0: str, executable: str) -> str:
+    """The path of ``farmd`` for the units: what was called, else what is beside the interpreter."""
+    called = Path(argv0)
+    if called.name == "farmd" and os.sep in argv0:
+        return shlex.quote(str(called.absolute()))
+    return shlex.quote(str(Path(executable).with_name("farmd")))
