@@ -45,7 +45,9 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     first, then all. ``ratio``: percent of the pods in each stage, in place of ``stages``.
     ``min_healthy_time``: seconds until a healthy pod counts; None: the controller's own.
     ``progress_deadline``: seconds without progress until the rollout fails, ``deadline``: seconds for it all
-    (0: none). ``tolerate``: new pods that need not be available at the end of a stage.
+    (0: none). ``health_deadline``: seconds for which a new pod may be unhealthy until the version fails;
+    0, or None in a rollout of an earlier version: ``progress_deadline`` alone counts. ``tolerate``: new pods
+    that need not be available at the end of a stage.
     ``require_healthy_end`` False: in the end none of the last pods that come need be. ``on_failure``: what
     happens to a version that fails. ``leave_old`` keeps the old controller, and the pods that the new one did
     not take over. ``gates`` are asked while a stage that names them lasts, and those that no stage names in
@@ -58,6 +60,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ratio: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
     min_healthy_time: NotNegative | None = None
     progress_deadline: Annotated[Seconds, msgspec.Meta(gt=0)] = 600.0
+    health_deadline: NotNegative | None = None
     deadline: NotNegative = 0.0
     tolerate: Part = 0
     require_healthy_end: bool = True

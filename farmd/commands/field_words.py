@@ -148,6 +148,7 @@ WORDS: Mapping[str, str] = {
     "stages": "How far it goes before it pauses to look: numbers, shares, or mappings.",
     "ratio": "How fast the new version follows, in place of stages.",
     "progress_deadline": "How long it may go on without progress before it has failed.",
+    "health_deadline": "How long a new pod may be unhealthy before the version has failed; none: 5m.",
     "deadline": "How long all of it may take.",
     "tolerate": "How many new pods may be unhealthy.",
     "require_healthy_end": "Whether all pods must be available in the end.",

@@ -25,6 +25,9 @@ def check_policy(policy: Policy, path: str) -> None:
         check_seconds(getattr(policy, name), f"{path}.{name}")
     if policy.min_healthy_time is not None:
         check_seconds(policy.min_healthy_time, f"{path}.min_healthy_time")
+    if policy.health_deadline is not None and policy.health_deadline > policy.progress_deadline:
+        expected = f"at most progress_deadline, which is {policy.progress_deadline:g} s"
+        refuse(f"{path}.health_deadline", f"{policy.health_deadline:g} s", expected)
     if policy.ratio is not None and policy.stages:
         refuse(f"{path}.ratio", f"{policy.ratio} beside stages", "one of both")
     _check_stages(policy, path)

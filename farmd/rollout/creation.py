@@ -31,6 +31,8 @@ from store.rcs import NUMBERED, ReplicationController
 from store.rollouts import KIND, MANAGED, STAGED, Rollout
 from store.signatures import stem
 
+HEALTH_DEADLINE_SECONDS = 300.0
+
 
 async def begin(
     call: Call,
@@ -160,7 +162,7 @@ def _rollout(
         replicas=total,
         started_from=old.replicas_desired,
         started_to=new.replicas_desired,
-        policy=with_floor(policy, old, total),
+        policy=begun(with_floor(policy, old, total)),
         labels=old.labels,
         needs=_needs((old, new), policy),
         by=call.actor,
@@ -271,6 +273,15 @@ def with_floor(policy: Policy, rc: ReplicationController, total: int) -> Policy:
         return policy
     limit = msgspec.structs.replace(rc, replicas_desired=total).unavailable_limit
     return msgspec.structs.replace(policy, minimum=max(0, total - limit))
+
+
+def begun(policy: Policy) -> Policy:
+    """The policy with the deadline of a new rollout; those that began under an earlier version have none."""
+    if policy.health_deadline is not None:
+        return policy
+    return msgspec.structs.replace(
+        policy, health_deadline=min(HEALTH_DEADLINE_SECONDS, policy.progress_deadline)
+    )
 
 
 def _refuse_disabled(rc: ReplicationController) -> None:

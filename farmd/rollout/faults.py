@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from farmd.pods.state import PodState, replaceable_at, settling
-from farmd.rollout import verdict
+from farmd.pods.state import PodState, replaceable_at, settling, sick_since
+from farmd.rollout import position, verdict
 from farmd.rollout.model import Plan, Side, Snapshot, Turn
 from store.gates import Gate
+from store.policies import at_most
 from store.rollouts import RolloutState
 
 BACK = "; on the way back: "
@@ -31,8 +32,25 @@ def progressed(shot: Snapshot) -> float:
 
 
 def deadline(shot: Snapshot) -> float:
-    """When a rollout that makes no progress fails."""
-    return progressed(shot) + shot.rollout.policy.progress_deadline
+    """When a rollout fails that makes no progress, or whose new pods stay unhealthy."""
+    sick = unhealthy_until(shot)
+    stuck = progressed(shot) + shot.rollout.policy.progress_deadline
+    return stuck if sick is None else min(stuck, sick)
+
+
+def unhealthy_until(shot: Snapshot) -> float | None:
+    """When the new version fails because its nodes call more pods unhealthy than need not be available; None:
+    it does not."""
+    state, policy, side = shot.state, shot.rollout.policy, shot.new
+    if not policy.health_deadline or shot.back or state is None or side is None:
+        return None
+    if not policy.require_healthy_end and position.last(shot):
+        return None
+    began = state.since - state.idle
+    own = (side.pods[place] for place in side.pods.keys() - side.outdated)
+    ends = sorted(max(began, at) + policy.health_deadline for at in map(sick_since, own) if at is not None)
+    tolerated = at_most(policy.tolerate, shot.rollout.replicas)
+    return ends[tolerated] if tolerated < len(ends) else None
 
 
 def overdue_at(shot: Snapshot, complete: bool) -> float:
@@ -66,7 +84,10 @@ def fault(shot: Snapshot, complete: bool) -> Plan | None:
     over = policy.deadline and shot.now >= shot.rollout.at + policy.deadline and not shot.back
     if shot.now < deadline(shot) and not over:
         return None
+    sick = unhealthy_until(shot)
     limit = f"{policy.deadline:g} s in all" if over else f"{policy.progress_deadline:g} s without progress"
+    if sick is not None and sick <= shot.now:
+        limit = f"{policy.health_deadline:g} s unhealthy"
     failing = _failing(target)
     if failing:
         return failed(shot, state, f"{limit}: {failing}")

@@ -18,7 +18,7 @@ from farmd.commands.parts import refuse_managed, refuse_part
 from farmd.rollout import serving
 from farmd.rollout.checks import check
 from farmd.rollout.commands import phase
-from farmd.rollout.creation import refuse_reverted, with_floor
+from farmd.rollout.creation import begun, refuse_reverted, with_floor
 from farmd.rollout.noun import ROLLOUT
 from farmd.rollout.reader import of_rollout
 from farmd.rollout.stages import goals, minimum
@@ -109,7 +109,7 @@ def superseded(
     about the other version counts no more, but a pause holds."""
     policy = rollout.policy
     if wanted.rollout != old.rollout:
-        policy = with_floor(wanted.rollout or Policy(), old, rollout.replicas)
+        policy = begun(with_floor(wanted.rollout or Policy(), old, rollout.replicas))
     if policy.strategy != rollout.policy.strategy:
         refuse("rollout.strategy", policy.strategy, f"{rollout.policy.strategy} until the rollout is over")
     following = msgspec.structs.replace(

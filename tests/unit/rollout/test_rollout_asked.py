@@ -114,6 +114,7 @@ async def test_a_file_has_every_field_of_the_policy() -> None:
             stages=[1, half, "100%"],
             min_healthy_time=3.0,
             progress_deadline=120.0,
+            health_deadline=120.0,
             deadline=3600.0,
             tolerate=1,
             on_failure="pause",
@@ -158,7 +159,8 @@ async def test_stages_that_a_flag_names_take_the_place_of_the_controllers_ratio(
     async with person() as call:
         await two(call, rollout={"ratio": 25})
         found = await begun(call, replace(file(), changes={"stages": [1, "100%"]}, bake=300.0))
-        assert found.policy == Policy(minimum=3, stages=[Stage(to=1, bake=300.0), Stage(to="100%")])
+        stages: list[Stage | int | str] = [Stage(to=1, bake=300.0), Stage(to="100%")]
+        assert found.policy == Policy(minimum=3, stages=stages, health_deadline=300.0)
 
 
 async def test_another_pod_begins_a_rollout_to_a_controller_of_its_own() -> None:
