@@ -11,7 +11,7 @@ bench: BUILT := etcd kube-apiserver
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv machine servers programs demo dev test test-all test-rest test-newer test-fast soak lint format install-systemd uninstall-systemd bench audit lock pin-images package clean compose-up compose-down
+.PHONY: help venv machine servers programs demo dev test test-all test-rest test-newer test-fast soak lint docs format install-systemd uninstall-systemd bench audit lock pin-images package clean compose-up compose-down
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ lint: venv ## Formatting, rules, types, layers
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: venv ## Write the reference of farmctl into docs/cli.md, from the commands
+	$(BIN)/python -m farmd.cli.reference docs/cli.md
 
 format: venv ## Format the code
 	$(BIN)/ruff format $(CODE)

@@ -41,7 +41,7 @@ def pages(programs: Mapping[str, click.Command], version: str) -> dict[str, str]
     for name, command in programs.items():
         root = click.Context(command, info_name=name)
         found[f"man/man1/{name}.1"] = page(root, version)
-        for ctx in _below(root):
+        for ctx in below(root):
             found[f"man/man1/{name}-{ctx.info_name}.1"] = page(ctx, version, deep=True)
     return found
 
@@ -60,10 +60,10 @@ def page(ctx: click.Context, version: str, *, deep: bool = False) -> str:
     ]
     if options := list(_options(ctx)):
         lines += [".SH OPTIONS", *options]
-    below = list(_below(ctx))
-    if below:
+    inside = list(below(ctx))
+    if inside:
         lines.append(".SH COMMANDS")
-    for sub in below:
+    for sub in inside:
         lines += _command(sub) if deep else [".TP", f"\\fB{_plain(str(sub.info_name))}\\fR", _short(sub)]
     if ctx.parent is not None:
         lines += [".SH SEE ALSO", f"\\fB{_plain(str(ctx.parent.info_name))}\\fR(1)"]
@@ -77,11 +77,12 @@ def _command(ctx: click.Context) -> Iterator[str]:
     yield ".PP"
     yield from _prose(ctx.command.help or "")
     yield from _options(ctx)
-    for sub in _below(ctx):
+    for sub in below(ctx):
         yield from _command(sub)
 
 
-def _below(ctx: click.Context) -> Iterator[click.Context]:
+def below(ctx: click.Context) -> Iterator[click.Context]:
+    """The commands of a group, in the order of its help."""
     group = ctx.command
     if isinstance(group, click.Group):
         for name in group.list_commands(ctx):
