@@ -21,7 +21,7 @@ from farmd.tables.apps import table as apps_table
 from farmd.tables.model import Column, Table, clean
 from store import selectors
 from store.apps import KIND, Entry
-from store.errors import NotFound
+from store.errors import InputInvalid, NotFound, StoreError
 
 APP = target("app", objects(KIND))
 
@@ -76,9 +76,7 @@ async def describe(invocation: Invocation, name: str) -> None:
 async def _objects(invocation: Invocation, now: Standing, known: Kept) -> list[_Object]:
     """The objects of the wanted revision, then what is left, each as it stands."""
     entries = known.entries
-    async with looking(invocation, now, only=True) as outside:
-        live = await lives(_asking(invocation, now), entries, outside, judged=True)
-    asked = outside is not None
+    live, asked = await _seen(invocation, now, entries)
     shown = [
         _Object(entry, live.get(ref), _of(now, entry, live.get(ref), asked=asked))
         for ref, entry in entries.items()
@@ -87,6 +85,24 @@ async def _objects(invocation: Invocation, now: Standing, known: Kept) -> list[_
         (row for row in shown if row.live is not None or not row.entry.left),
         key=lambda row: (row.entry.left, row.entry.wave, str(row.entry.ref)),
     )
+
+
+async def _seen(
+    invocation: Invocation, now: Standing, entries: Mapping[str, Entry]
+) -> tuple[Mapping[str, Live], bool]:
+    """How objects stand, and whether those in Kubernetes were asked for. While the API server is away, the
+    other objects are still shown.
+    """
+    call = _asking(invocation, now)
+    try:
+        async with looking(invocation, now, only=True) as outside:
+            return await lives(call, entries, outside, judged=True), outside is not None
+    except StoreError as error:
+        if all(entry.ref.own for entry in entries.values()) or isinstance(error, InputInvalid):
+            raise
+        live = await lives(call, entries, judged=True)  # raises where it is Consul that does not answer
+        invocation.say(f"Kubernetes does not answer: {error.message}")
+        return live, False
 
 
 def _asking(invocation: Invocation, now: Standing) -> Any:
@@ -188,9 +204,9 @@ async def _explain_object(invocation: Invocation, ref: str) -> None:
     shown, unread = await naming(invocation.call, ref)
     for name, revision, entry in shown:
         now = await standing(invocation.call, name)
-        async with looking(invocation, now, only=True) as outside:
-            live = (await lives(_asking(invocation, now), {ref: entry}, outside, judged=True)).get(ref)
-        row = _Object(entry, live, _of(now, entry, live, asked=outside is not None))
+        found_live, asked = await _seen(invocation, now, {ref: entry})
+        live = found_live.get(ref)
+        row = _Object(entry, live, _of(now, entry, live, asked=asked))
         if invocation.settings.output in {"json", "yaml"}:
             emit(invocation, document("AppObject", {"app": name, **_plain_object(row)}))
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farmd.commands.mutation import Change, Mutation, Scalar
@@ -35,6 +35,7 @@ _DUE = {
     "hand": "to hand over",
 }
 _WIDEST = 40
+_MOST = 20
 
 
 def lines(found: Application) -> list[str]:
@@ -50,7 +51,7 @@ def acts(preview: Preview, changes: Any) -> list[str]:
     for step, act in preview.acts:
         number = str(step) if step != last else ""
         last = step
-        first, *more = _told(act, changes.get(str(act.ref)))
+        first, *more = _told(act, changes.get(str(act.ref)), preview.values.get(str(act.ref), ()))
         if note := preview.notes.get(str(act.ref)):
             first = f"{first} ({note})".lstrip()
         told.append(f"{number:<3}{SIGNS[act.verb]} {act.ref!s:<{width}}  {first}".rstrip())
@@ -74,7 +75,10 @@ def plain(found: Application) -> dict[str, Any]:
         "revision": found.app.revision if found.mutation.needed else _revision(found),
         "needed": found.mutation.needed,
         "steps": preview.steps,
-        "acts": [_plain(step, act, found.changes.get(str(act.ref))) for step, act in preview.acts],
+        "acts": [
+            _plain(step, act, found.changes.get(str(act.ref)), preview.values.get(str(act.ref), ()))
+            for step, act in preview.acts
+        ],
         "same": preview.same,
         "left": preview.left,
         "waits": preview.waits,
@@ -85,7 +89,7 @@ def plain(found: Application) -> dict[str, Any]:
     }
 
 
-def _plain(step: int, act: Act, mutation: Mutation | None) -> dict[str, Any]:
+def _plain(step: int, act: Act, mutation: Mutation | None, values: Sequence[str]) -> dict[str, Any]:
     change = mutation.change if mutation is not None else None
     return {
         "step": step,
@@ -94,7 +98,7 @@ def _plain(step: int, act: Act, mutation: Mutation | None) -> dict[str, Any]:
         "why": act.why,
         "before": change.before if change is not None else {},
         "after": change.after if change is not None else {},
-        "details": list(change.details) if change is not None else [],
+        "details": list(change.details if change is not None else values),
     }
 
 
@@ -111,8 +115,11 @@ def _head(found: Application) -> str:
     return f"app/{found.now.name}: {number}, {count_of(count, 'object')}{steps}"
 
 
-def _told(act: Act, mutation: Mutation | None) -> list[str]:
-    """What an act does, the fields first."""
+def _told(act: Act, mutation: Mutation | None, values: Sequence[str]) -> list[str]:
+    """What an act does, the fields first; ``values`` are those of an object in Kubernetes."""
+    if values and act.verb in ("update", "repair", "adopt", "replace"):
+        more = [f"and {len(values) - _MOST} more"] if len(values) > _MOST else []
+        return [*([act.why] if act.verb in ("adopt", "replace") else []), *values[:_MOST], *more]
     if act.verb == "adopt" and (mutation is None or not mutation.change.details):
         return [f"adopted: {act.why}"]
     if act.verb == "hand":

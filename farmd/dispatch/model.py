@@ -96,7 +96,8 @@ class Live:
     """An object as it stands.
 
     ``owner``: ``apps/<name>``, empty, or what else has it, as text. ``differs`` are the fields that its file
-    states otherwise; without a file none. ``fixed``: it takes no such change, and is made anew for it.
+    states otherwise; without a file none; ``values`` are these in Kubernetes with what they were and will be,
+    for people. ``fixed``: it takes no such change, and is made anew for it.
     ``busy``: what changes it now, so that it must wait; ``broken``: until a person mends it. ``seq`` is the
     mark's number and ``created`` when the object was made, in Kubernetes alone; ``version`` is the one that
     was read. ``settles``: seconds until time alone changes the verdict, or until to look again, because
@@ -106,6 +107,7 @@ class Live:
     ref: TypedReference
     owner: str = ""
     differs: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
     fixed: bool = False
     verdict: State = "unknown"
     why: str = ""

@@ -23,8 +23,9 @@ class Preview:
 
     ``waits`` are objects that something else changes first, ``refused`` those that the app may not take, or
     whose server does not take the change.
-    ``notes`` are what a server says of changes that it would make. ``same`` are as their files say;
-    ``blocked``: why nothing goes on from some point.
+    ``notes`` are what a server says of changes that it would make, ``values`` the fields that change
+    in Kubernetes, with what they were and will be. ``same`` are as their files say; ``blocked``: why nothing
+    goes on from some point.
     """
 
     steps: int = 0
@@ -32,6 +33,7 @@ class Preview:
     refused: dict[Ref, str] = field(default_factory=dict)
     waits: dict[Ref, str] = field(default_factory=dict)
     notes: dict[Ref, str] = field(default_factory=dict)
+    values: dict[Ref, tuple[str, ...]] = field(default_factory=dict)
     same: list[Ref] = field(default_factory=list)
     left: list[Ref] = field(default_factory=list)
     blocked: Blocked | None = None
@@ -64,6 +66,11 @@ def play(shot: Snapshot) -> Preview:
         if plan.ends or found.blocked or not _goes_on(plan.note, plan.acts, {**plan.refused, **plan.waiting}):
             break
     touched = {str(act.ref) for _, act in found.acts} | found.refused.keys()
+    found.values = {
+        str(act.ref): seen.values
+        for _, act in found.acts
+        if (seen := shot.live.get(str(act.ref))) and seen.values
+    }
     found.same = [str(entry.ref) for entry in shot.wanted if str(entry.ref) not in touched]
     found.left = [ref for ref in shot.left if ref in live and ref not in touched]
     return found

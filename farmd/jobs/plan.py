@@ -104,7 +104,8 @@ def _fill(shot: Snapshot, progress: Progress, board: Board, after: float | None)
 def _finished_off(shot: Snapshot, progress: Progress, board: Board, plan: Plan, why: str) -> Plan:
     """The plan with its run, what a freeze takes from it, and what people are told."""
     running = any(not member.hold for member in board.live.values())
-    if running or plan.release or shot.traits.cascade or (plan.create and not _holds(shot)):
+    queued = shot.job.gang and shot.gang in ("absent", "waiting") and not board.live
+    if running or plan.release or (shot.traits.cascade and not queued) or (plan.create and not _holds(shot)):
         progress.begin(shot.now)
     run = progress.run if progress.run != shot.run else None
     if run is not None:

@@ -27,6 +27,7 @@ from store.work import Work
 from tests.farmctl import Farmctl, Result
 from tests.fleet import eventually
 from tests.kubernetes.apps import Apps
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 POD = {"id": "web", "command": ["sleep", "9"]}
@@ -362,7 +363,7 @@ async def test_farmctl_previews_with_a_persons_own_login_and_waits_for_the_farm(
     assert (await run("diff", *apply[1:7])).code == 0
     bundle.write_text(json.dumps(config("a", x="2")))
     due = await run("diff", *apply[1:7])
-    assert (due.code, "data.x" in due.out) == (3, True)
+    assert (due.code, 'data.x: "1" -> "2"' in due.out) == (3, True)
     told = (await run("app", "describe", "shop")).out
     assert told.splitlines()[-1].split()[:2] == [f"configmap.core/{apps.namespace}/a", "ready"]
     wrong = {**config("b"), "data": {"not a key": "1"}}
@@ -422,6 +423,18 @@ async def test_farmctl_shows_what_a_rollback_makes_in_a_cluster_that_the_app_nee
     done = await asyncio.to_thread(person, *back, "-y", "--timeout", "150")
     assert done.code == 0, done
     assert apps.config("a")["data"] == {"x": "1"}
+
+
+async def test_farmctl_describes_an_app_while_its_cluster_is_away(apps: Apps, tmp_path: Path) -> None:
+    person = with_login(apps, tmp_path)
+    await apps.farm("first")
+    await apps.apply("shop", config("a", x="1"))
+    await apps.reached("shop", 1)
+    away = apps.api.kubeconfig().replace(apps.api.url, f"https://127.0.0.1:{free_ports(1)[0]}")
+    (tmp_path / "kubeconfig").write_text(away)
+    shown = await asyncio.to_thread(person, "app", "describe", "shop")
+    assert (shown.code, "Kubernetes does not answer" in shown.err) == (0, True), shown
+    assert shown.out.splitlines()[-1].split() == [f"configmap.core/{apps.namespace}/a", "unknown", "0"]
 
 
 async def test_farmctl_shows_nothing_of_another_cluster_than_the_farms(apps: Apps, tmp_path: Path) -> None:

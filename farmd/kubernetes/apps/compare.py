@@ -7,21 +7,46 @@ found here is asked of the server once more, by a dry run; none that is not foun
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 _IDENTITY = frozenset({"apiVersion", "kind"})
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 _EMPTY: tuple[Any, ...] = (None, {}, [], "")
+_LONGEST_VALUE = 60
+_SECRET = ("data", "stringData")
 
 
 def differing(document: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     """The paths of stated fields that are otherwise: ``spec.replicas``, ``spec.containers[0].image``."""
+    return [path for path, _, _ in _differences(document, found)]
+
+
+def values(document: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """The same paths with what stands and what the document states, for people; never a Secret's content."""
+    secret = (document.get("apiVersion"), document.get("kind")) == ("v1", "Secret")
+    return [
+        f"{path}: hidden, because it is a Secret's"
+        if secret and path.partition(".")[0] in _SECRET
+        else f"{path}: {_shown(before)} -> {_shown(said)}"
+        for path, said, before in _differences(document, found)
+    ]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+
+
+def _differences(document: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     said = {name: value for name, value in document.items() if name not in _IDENTITY}
-    return list(_within(said, found, ""))
+    return _within(said, found, "")
 
 
-def _within(said: Any, found: Any, path: str) -> Iterator[str]:
+def _within(said: Any, found: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     if said in _EMPTY and found in _EMPTY:
         return
     if isinstance(said, Mapping) and isinstance(found, Mapping):
@@ -31,7 +56,7 @@ def _within(said: Any, found: Any, path: str) -> Iterator[str]:
         for at, (one, other) in enumerate(zip(said, found, strict=True)):
             yield from _within(one, other, f"{path}[{at}]")
     elif said != found:
-        yield path
+        yield path, said, found
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

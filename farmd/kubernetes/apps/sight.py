@@ -206,6 +206,7 @@ class Sight:
             ref=entry.ref,
             owner=owner,
             differs=differs,
+            values=self._values(entry, found) if differs else (),
             fixed=fixed,
             verdict=verdict.state,
             why=why,
@@ -245,6 +246,12 @@ class Sight:
             told = ", ".join(sorted(error.causes)) or error.text
             return tuple(paths), False, f'{told} is immutable: farmd.io/replace: "true" makes it anew'
         return (tuple(paths) if compare.changed(found, after) else ()), False, ""
+
+    @staticmethod
+    def _values(entry: Entry, found: Object) -> tuple[str, ...]:
+        """What an apply changes, for people."""
+        assert entry.document is not None
+        return tuple(compare.values(compare.without(entry.document, entry.ignore), found))
 
     # -- what was read and written last ------------------------------------------------------------
     def _found(self, ref: TypedReference) -> Object | None:

@@ -128,6 +128,14 @@ def test_members_in_kubernetes_come_once_the_gangs_object_is_admitted() -> None:
     assert [slot.index for slot in kubernetes("ready").create] == [0, 1, 2]
 
 
+def test_the_time_in_a_gang_schedulers_queue_does_not_count_against_the_deadline() -> None:
+    def began(state: str) -> float:
+        run = plan(gang(active_deadline=600.0), run=Run(), traits=KUBERNETES, gang=state).run
+        return run.started if run is not None else 0.0
+
+    assert [began(state) for state in ("absent", "waiting", "ready")] == [0.0, 0.0, NOW]
+
+
 def test_the_gangs_object_goes_with_the_verdict_and_while_suspended() -> None:
     over = Run(started=NOW, finished=NOW, outcome="succeeded")
 
