@@ -165,9 +165,9 @@ def test_whoever_repairs_may_prove_that_no_later_version_owns_it(family: str) ->
 
 
 @pytest.mark.parametrize("kind", ASKED, **BY_FAMILY)
-def test_the_manual_has_a_row_of_its_commands(kind: KindOfWork) -> None:
+def test_the_manual_has_its_commands(kind: KindOfWork) -> None:
     rows = (ROOT / "docs" / "cli.md").read_text().splitlines()
-    assert any(row.startswith(f"| `{kind.noun} ") for row in rows)
+    assert any(row.startswith(f"#### {kind.noun} ") for row in rows)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ASKED if kind.asked], **BY_FAMILY)
