@@ -47,6 +47,11 @@ def become(spec: dict[str, Any], failed: int) -> NoReturn:
         if spec.get("mounts_of"):
             step = "mounts"
             _join_mounts(spec["mounts_of"])
+        for target, device, number in spec.get("places", ()):
+            step = "mounts " + target
+            found = os.stat(target)  # noqa: PTH116
+            if (found.st_dev, found.st_ino) != (device, number):
+                raise OSError("its source was exchanged while the workload started")
         if spec["limits"]:
             import resource
 

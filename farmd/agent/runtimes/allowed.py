@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 
 import msgspec
@@ -15,6 +16,26 @@ from store.manifests import Manifest
 def as_features(allow: Sequence[str]) -> list[str]:
     """What the node's presence says of it (R11)."""
     return [f"allow.{each}" for each in allow]
+
+
+def identity(path: str) -> tuple[int, int]:
+    """The device and the number of what a path leads to that was judged a moment ago, and so has no links.
+
+    Raises:
+        StartFailed: it has one now. OSError: it does not exist.
+    """
+    at = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    try:
+        for part in path.split("/")[1:]:
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at, found = inner, os.fstat(inner)
+            if stat.S_ISLNK(found.st_mode):
+                raise StartFailed(f"mounts: {path} became a link meanwhile", field="mounts")
+        found = os.fstat(at)
+        return found.st_dev, found.st_ino
+    finally:
+        os.close(at)
 
 
 def refuse_others(manifest: Manifest, allow: Sequence[str], *, kept: bool = False) -> None:

@@ -197,6 +197,7 @@ class Containers:
         await self._listing.looked()
         await self.remove(launch.instance)
         real, binds = await asyncio.to_thread(self._lay_out, launch.instance, launch.manifest, launch.kept)
+        before = await asyncio.to_thread(_places, real)
         container_files.keep_only(self._state.directory(launch.instance) / "files", binds, self._state.trash)
         exits.trim(self._state.directory(launch.instance))
         starts = self._state.starts(launch.instance)
@@ -224,6 +225,11 @@ class Containers:
         seen = self._listing.seen.get(launch.instance)
         if seen is None or seen.identity.start != launch.start:
             raise StartFailed("the container was removed while it started")
+        if await asyncio.to_thread(_exchanged, before):
+            # An engine takes a path, and follows what is there when it mounts.
+            await ask(made.delete(force=True))
+            await self._listing.looked()
+            raise StartFailed("mounts: a folder was exchanged while the container started", field="mounts")
         return seen.identity
 
     async def signal(self, identity: Identity, number: int) -> None:
@@ -305,6 +311,28 @@ class Containers:
 
 def _guarded(seen: Seen) -> Guarded:
     return Guarded(seen.identity.handle, seen.identity.instance, seen.identity.start, seen.lease)
+
+
+def _places(real: Manifest) -> dict[str, tuple[int, int]]:
+    """What the sources of binds lead to that exist.
+
+    Raises:
+        StartFailed: one that was judged is a link now.
+    """
+    found = {}
+    for mount in real.mounts:
+        if mount.type == "bind":
+            with contextlib.suppress(OSError):  # the engine says what is missing
+                found[mount.source] = allowed.identity(mount.source)
+    return found
+
+
+def _exchanged(places: dict[str, tuple[int, int]]) -> bool:
+    """Whether one of these paths leads to something else now."""
+    try:
+        return any(allowed.identity(source) != known for source, known in places.items())
+    except (StartFailed, OSError):
+        return True
 
 
 def _networks(manifest: Manifest) -> dict[str, list[str]]:

@@ -69,8 +69,10 @@ class Shims:
         self._users.of(manifest, kept=kept)
         environment.preflight(manifest)
 
-    def ready(self, launch: Launch) -> bytes:
+    def ready(self, launch: Launch, places: Sequence[tuple[str, int, int]] = ()) -> bytes:
         """Make the instance's folders; what its shim must read from stdin.
+
+        ``places``: what must be mounted where before the workload begins, by device and number.
 
         Raises:
             StartFailed: the manifest's user or limits are not those of this node.
@@ -81,7 +83,7 @@ class Shims:
         if user.other:
             os.chown(self._state.work(launch.instance), user.uid, user.gid)
         start_files.lay_out(self._state.starts(launch.instance), launch, user)
-        return marshal.dumps(self._spec(launch, user))
+        return marshal.dumps(self._spec(launch, user) | {"places": list(places)})
 
     @contextlib.contextmanager
     def _memory(self, launch: Launch) -> Iterator[int | None]:

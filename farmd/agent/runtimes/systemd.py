@@ -169,11 +169,11 @@ class Units(Shims):
             Busy: the instance's unit is still there.
             StartFailed: with systemd's or the shim's reason.
         """
-        spec = await asyncio.to_thread(self.ready, launch)
         user = self._users.of(launch.manifest, kept=launch.kept)
         real, binds = await asyncio.to_thread(
             self._lay_out, launch.instance, launch.manifest, user, launch.kept
         )
+        spec = await asyncio.to_thread(self._checked_spec, launch, real)
         container_files.keep_only(self._files(launch.instance), binds, self._state.trash)
         spec_read, spec_write = os.pipe()
         answer_read, answer_write = os.pipe()
@@ -195,6 +195,18 @@ class Units(Shims):
                 await self._systemd.ask("KillUnit", "ssi", unit, "all", int(signal.SIGKILL))
             answer = f"the shim did not answer in {shim_start.START_SECONDS:g} s"
         return self.begun(launch, answer or f"systemd ran no shim: journalctl --unit {unit} says why")
+
+    def _checked_spec(self, launch: Launch, real: Manifest) -> bytes:
+        """What the shim reads; it compares what systemd mounted by these paths with what was judged."""
+        try:
+            places = [
+                (mount.target, *allowed.identity(mount.source))
+                for mount in real.mounts
+                if mount.type == "bind"
+            ]
+        except OSError as error:
+            raise StartFailed(f"mounts: {error.filename}: {error.strerror}", field="mounts") from error
+        return self.ready(launch, places)
 
     async def _begin(self, launch: Launch, binds: list[Bind], fds: list[int]) -> None:
         """Start the unit, once the instance's former unit is gone."""

@@ -22,7 +22,7 @@ from farmd.agent import exits, strays
 from farmd.agent.errors import StartFailed
 from farmd.agent.identity import workload_lives
 from farmd.agent.model import Identity
-from farmd.agent.runtimes import shim_start
+from farmd.agent.runtimes import allowed, shim_start
 from farmd.agent.runtimes.port import Busy, Launch
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.runtimes.shim_start import SHIM
@@ -191,6 +191,34 @@ def test_environment_directory_and_limits_of_a_workload(bench: Bench) -> None:
     assert "FARMD_INSTANCE=web" in lines
     assert str(bench.state.work("web")) in lines
     assert "secret" not in bench.log()
+
+
+def test_a_workload_does_not_begin_where_something_else_is_mounted_than_was_judged(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """Who may write to a folder above a bound one may exchange it until it is mounted."""
+    bound, mark = tmp_path / "bound", tmp_path / "began"
+    bound.mkdir()
+    ready = bench.processes.ready
+    places = [(str(bound), *allowed.identity(str(bound)))]
+    bench.processes.ready = lambda launch: ready(launch, places)  # type: ignore[method-assign, misc]
+    bench.start("/bin/true")
+    assert bench.exit().code == 0
+    bound.rmdir()
+    bound.symlink_to("/etc")
+    with pytest.raises(StartFailed, match="its source was exchanged while the workload started"):
+        bench.start("/bin/touch", str(mark), start="s2")
+    assert not mark.exists()
+
+
+def test_what_was_judged_is_reached_by_no_link(tmp_path: Path) -> None:
+    (tmp_path / "own" / "data").mkdir(parents=True)
+    found = (tmp_path / "own" / "data").stat()
+    assert allowed.identity(f"{tmp_path}/own/data") == (found.st_dev, found.st_ino)
+    (tmp_path / "own").rename(tmp_path / "away")
+    (tmp_path / "own").symlink_to(tmp_path / "away")
+    with pytest.raises(StartFailed, match="became a link meanwhile"):
+        allowed.identity(f"{tmp_path}/own/data")
 
 
 def test_secrets_are_neither_in_the_shims_environment_nor_on_disk(bench: Bench) -> None:
