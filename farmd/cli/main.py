@@ -73,7 +73,7 @@ class _Nouns(LazyGroup):
 
     def instead(self, word: str) -> str:
         """What to do in place of a word that other tools have."""
-        return synonyms.POINTERS.get(word, "")
+        return synonyms.POINTERS.get(word, "") or synonyms.of_object(word)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

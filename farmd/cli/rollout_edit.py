@@ -16,8 +16,9 @@ from farmd.rollout import asked as asking
 from farmd.rollout import commands, scaling
 from farmd.rollout.asked import Asked, from_file, pod_of
 from farmd.rollout.noun import ROLLOUT
+from store import codec
 from store.families import RCS, SERVICES
-from store.policies import Strategy
+from store.policies import Policy, Strategy
 from store.rollouts import KIND
 
 
@@ -86,6 +87,7 @@ async def create(
         "leave_old": flags["leave_old"] or None,
     }
     changes = {name: value for name, value in changes.items() if value is not None}
+    codec.parse_input(Policy, changes, "rollout")  # what no policy can have needs no look at the store
     mutation = await asking.create(invocation.call, replace(asked, changes=changes))
     await carry_out(invocation.reviewing() if asked.to else invocation, ROLLOUT, [mutation])
 

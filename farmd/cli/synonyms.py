@@ -127,6 +127,12 @@ IN_NOUNS: Mapping[str, str] = {
 }
 
 
+def of_object(word: str) -> str:
+    """How a verb is used that needs a noun before or behind it; empty: the word is no such verb."""
+    verb = "get" if word == "get" else _VERBS.get(word, "")
+    return f"farmctl NOUN {verb} NAME, such as farmctl rc {verb} web" if verb else ""
+
+
 def rewritten(args: Sequence[str], known: Collection[str]) -> list[str]:
     """The words of a command line whose first word is no command, as farmctl has them; else the same words.
 

@@ -32,20 +32,20 @@ def without(record: type[Any], data: Any, source: str) -> Any:
     if "services" in data and "pod" not in data:
         text = f"{source}: found services, expected {noun_of(record) or 'another document'}: a compose file"
         raise InputInvalid(text, field="services", hint=DEPLOY)
-    if "apiVersion" not in data:
-        return data
     noun = noun_of(record)
-    if data["apiVersion"] != API_VERSION:
+    if "apiVersion" not in data and not (noun and "kind" in data):
+        return data
+    if data.get("apiVersion", API_VERSION) != API_VERSION:
         text = f"{source}: apiVersion: found {shown(data['apiVersion'])}, expected {API_VERSION}"
         raise InputInvalid(text, field="apiVersion", hint=f"{APPLY} takes objects of Kubernetes, too")
     found = data.get("kind", noun)
     if noun and found != noun:
-        known = [*kinds.bundled(), "app"]
-        if found not in known:
+        known, word = [*kinds.bundled(), "app"], str(found).lower()
+        if word not in known:
             text = f"{source}: kind: found {shown(found)}, expected {noun}{nearest(str(found), known)}"
             raise InputInvalid(text, field="kind")
         text = f"{source}: kind: found {found}, expected {noun}"
-        raise InputInvalid(text, field="kind", hint=_WAYS.get(found, f"farmctl {found} create -f FILE"))
+        raise InputInvalid(text, field="kind", hint=_WAYS.get(word, f"farmctl {word} create -f FILE"))
     return {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
 
 
