@@ -24,7 +24,7 @@ from farmd.deploy.holders import taken_over, told
 from farmd.deploy.signing import planned, starting
 from farmd.runtime.errors import EndedOtherwise, FarmdError, Stale
 from farmd.tables.model import clean
-from store.errors import StoreError
+from store.errors import Conflict, StoreError
 
 LOGS, LINES = 3, 10
 """Of how many failed pods the last lines are shown, and how many lines."""
@@ -62,6 +62,7 @@ async def carry_out(
         if not deployment.aims:
             _result(invocation, deployment, "", "unchanged")
             return None
+        _refuse_endless(invocation, deployment)
         ask(invocation, f"{_promise(deployment)} Deploy?", "a deployment changes what runs")
         aims = deployment.aims
         starts = planned(aims) if settings.sign else starting(aims, deployment.made)
@@ -69,6 +70,21 @@ async def carry_out(
         return deployment
 
     await replanned(invocation, prepare, partial(_run, invocation))
+
+
+def _refuse_endless(invocation: Invocation, deployment: Deployment) -> None:
+    """Refuse to wait without a limit for pods that find no machine, where nobody was asked.
+
+    Raises:
+        Conflict: there are some.
+    """
+    settings = invocation.settings
+    short = {plan.service_name: plan.short for plan in deployment.made.services if plan.short}
+    if not (settings.yes and settings.wait is not False and settings.given_timeout is None and short):
+        return
+    told = "; ".join(f"service {name}: {', '.join(why)}" for name, why in sorted(short.items()))
+    hint = "make room, or deploy with --no-wait or --timeout: pods then start once a machine fits"
+    raise Conflict(f"{told}; nothing was written", hint=hint)
 
 
 async def _run(invocation: Invocation, deployment: Deployment) -> None:

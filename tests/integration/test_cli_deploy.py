@@ -153,6 +153,19 @@ def test_what_cannot_be_deployed_is_refused_in_one_line(
     assert len(found.err.splitlines()) == 1
 
 
+def test_without_a_question_no_wait_begins_for_pods_that_find_no_machine(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    text = "services: {web: {image: 'registry.example/web:1', ports: ['80:80'], deploy: {replicas: 4}}}"
+    path = file(tmp_path, f"name: shop\n{text}\n")
+    refused = farmctl("deploy", "-f", path, "-y")
+    assert refused.code == 5
+    assert "service web: 1 of 4 pods find no machine" in refused.err
+    assert "--no-wait" in refused.err
+    assert farmctl.ok("deployment", "list", "-o", "name").out == ""
+    farmctl.ok("deploy", "-f", path, "-y", "--no-wait")
+
+
 def test_one_service_of_a_project_that_stands_together_stays_with_the_others(
     farmctl: Farmctl, tmp_path: Path
 ) -> None:
