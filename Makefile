@@ -105,9 +105,10 @@ lock: venv ## Pin what pyproject.toml asks for, with hashes, in locks/ (UPGRADE=
 pin-images: ## Write the digests of images beside their tags (docker-compose.yml, Dockerfile); asks their registries
 	@$(PYTHON) .ci/pin_images.py
 
-package: venv ## Wheel, sdist, and farmctl as one file, in dist/
+package: venv ## Wheel, sdist, .deb, and farmctl as one file, in dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/shiv --reproducible --compressed --console-script farmctl --output-file dist/farmctl dist/farmd-*.whl
+	$(BIN)/python .ci/deb.py $$(ls -t dist/farmd-*.whl | head -n 1)
 
 compose-up: ## The fleet of docker-compose.yml, in containers; prints where everything is
 	docker compose up --detach --build --wait

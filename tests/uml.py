@@ -14,7 +14,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,10 +39,24 @@ for each in ld.so.cache alternatives dbus-1; do cp -a /etc/$each etc/; done
 mount -t proc proc proc
 mount -t devtmpfs dev dev
 mount -t hostfs -o {folder}/shared none .{shared}
+{opened}
 cp -a {folder}/root/. .
 {binds}
 pivot_root . old
 exec chroot . /bin/sh -c 'umount -l /old && exec /lib/systemd/systemd --unit=multi-user.target'
+"""
+# A folder below /usr of the machine's own, with links to what is in this machine's. Units are copied: a link
+# would be a unit from elsewhere.
+_OPENED = """\
+mkdir -p .usr && mount --bind /usr .usr
+for each in {folders}; do
+  if [ -L usr/$each ]; then rm usr/$each; fi
+  mkdir -p usr/$each
+  case $each in
+    lib/systemd/system) cp -a .usr/$each/. usr/$each ;;
+    *) ls -A .usr/$each | sed "s|^|/.usr/$each/|" | xargs -r ln -s -t usr/$each ;;
+  esac
+done
 """
 _BIND = """\
 if [ -d {what} ]; then mkdir -p .{where}; else mkdir -p .{parent}; touch .{where}; fi
@@ -70,10 +84,13 @@ class UserModeMachine:
     """A machine that is switched on for one command at a time; only ``shared`` outlives the end of its power.
 
     ``root`` is what its root folder begins with each time, ``shared`` is its folder ``/shared``. ``mounts``:
-    what else of this machine it sees, read-only, by where; programs in ``/opt/bin`` are found.
+    what else of this machine it sees, read-only, by where; programs in ``/opt/bin`` are found. ``opened``:
+    the folders of ``usr`` that it may write, as packages do: parents first, ``.`` is ``usr`` itself.
     """
 
-    def __init__(self, folder: Path, mounts: Mapping[str, Path] | None = None) -> None:
+    def __init__(
+        self, folder: Path, mounts: Mapping[str, Path] | None = None, opened: Sequence[str] = ()
+    ) -> None:
         self._folder = folder
         self._program = binaries.binary("linux.uml")
         self.root, self.shared = folder / "root", folder / "shared"
@@ -85,12 +102,13 @@ class UserModeMachine:
         wanted = self.root / "etc/systemd/system/multi-user.target.wants/script.service"
         wanted.parent.mkdir()
         wanted.symlink_to("../script.service")
-        bound = {**{path: Path(path) for path in seen()}, **(mounts or {})}
+        bound = {path: Path(path) for path in seen() if not (opened and path == "/usr")} | dict(mounts or {})
         binds = [
             _BIND.format(what=what, where=where, parent=Path(where).parent) for where, what in bound.items()
         ]
         init = folder / "init"
-        init.write_text(_INIT.format(folder=folder, shared=SHARED, binds="\n".join(binds)))
+        made = _OPENED.format(folders=" ".join(opened)) if opened else ""
+        init.write_text(_INIT.format(folder=folder, shared=SHARED, binds="\n".join(binds), opened=made))
         init.chmod(0o755)
 
     def put(self, path: str, text: str, mode: int = 0o644) -> None:

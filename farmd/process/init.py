@@ -130,7 +130,8 @@ def _asked(values: Values, found: Config, wanted: Config) -> Iterator[tuple[str,
 
 def _put(path: Path, file: File) -> str:
     if path.exists():
-        same = path.read_text(encoding="utf-8", errors="replace") == file.text
+        # A configuration is a person's; that it has the values of the wish was seen before.
+        same = file.path == CONFIG or path.read_text(encoding="utf-8", errors="replace") == file.text
         return f"kept   {path}" if same else f"kept   {path}: it differs from what init would write"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "x", encoding="utf-8", opener=_with_mode(file.mode)) as new:

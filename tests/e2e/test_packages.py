@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -120,3 +122,21 @@ def test_one_file_holds_farmctl_and_all_that_it_needs(empty, tmp_path):
     again = tmp_path / "again"
     said = run(sys.executable, "-I", archive, "--version", SHIV_ROOT=str(again))
     assert said == run(empty / "bin/farmctl", "--version")
+
+
+def test_a_debian_package_is_the_same_each_time(dist, tmp_path):
+    made = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        wheel = shutil.copy(dist[".whl"], tmp_path / name)
+        run(sys.executable, ROOT / ".ci/deb.py", wheel)
+        made += (tmp_path / name).glob("*.deb")
+    assert len({sha256(path.read_bytes()).digest() for path in made}) == 1
+    said = run("dpkg-deb", "--field", made[0], "Version", "Depends")
+    assert f"Version: {dist['.whl'].name.split('-')[1]}\n" in said
+    held = run("dpkg-deb", "--contents", made[0])
+    assert not re.search(r"__pycache__|direct_url|/opt/farmd", held)
+    assert " ./usr/bin/farmctl -> ../lib/farmd/bin/farmctl\n" in held
+    assert " ./usr/share/man/man1/farmctl-rc.1\n" in held
+    settings = run("dpkg-deb", "--info", made[0], "conffiles").splitlines()
+    assert settings == ["/etc/default/farmd", "/etc/default/farmd-agent"]
