@@ -44,6 +44,8 @@ async def test_no_start_takes_another_port_than_the_one_that_was_told(rig: Agent
     await rig.want(manifest, hold=True)
     port = (await rig.until(lambda r: r.phase == "held")).ports["job"]
     with socket.socket() as other:
+        # What an earlier test's pod served there may not have left the kernel's list of connections yet.
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("0.0.0.0", port))
         other.listen()
         await rig.want(manifest)
