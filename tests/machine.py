@@ -25,6 +25,7 @@ PROGRAMS = {
     "ip": "iproute2",
     "busybox": "busybox-static",
     "dbus-daemon": "dbus-daemon",
+    "mkfs.ext4": "e2fsprogs",
     "nsenter": "util-linux",
     "chromium": "chromium",
     "git": "git",

@@ -23,9 +23,12 @@ class SmallDisk:
         self._megabytes = megabytes
 
     def __enter__(self) -> Self:
-        script = (
-            f'mount -t tmpfs -o size={self._megabytes}m tmpfs "$0" && echo mounted && exec sleep infinity'
-        )
+        self._hold(f'mount -t tmpfs -o size={self._megabytes}m tmpfs "$0"')
+        return self
+
+    def _hold(self, mount: str) -> None:
+        """Mount it by a command, and hold it until the end of the block."""
+        script = f"{mount} && echo mounted && exec sleep infinity"
         as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
         self._holder = subprocess.Popen(
             ["unshare", "--mount", *as_root, "sh", "-c", script, str(self._folder)],
@@ -37,11 +40,10 @@ class SmallDisk:
         assert self._holder.stderr is not None
         if self._holder.stdout.readline() != "mounted\n":
             pytest.fail(
-                "this test mounts a tmpfs: run it as root with CAP_SYS_ADMIN, or allow user namespaces"
+                "this test mounts a disk: run it as root with CAP_SYS_ADMIN, or allow user namespaces"
                 f" (found: {self._holder.stderr.read().strip()})"
             )
         self.path = Path(f"/proc/{self._holder.pid}/root{self._folder}")
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._holder.kill()

@@ -1,8 +1,8 @@
 """The intended content of the agent's files, and which files could not be written yet (R26).
 
-A disk that is full, read-only or gone ends no loop and no agent: content that cannot be written is kept in
-memory and written as soon as that is possible. ``put`` is for content that may wait; ``write`` is for content
-that must be on disk before the action that it describes.
+A disk that is full, read-only, gone or silent ends no loop and no agent: content that cannot be written is
+kept in memory and written as soon as that is possible. ``put`` is for content that may wait; ``write`` is for
+content that must be on disk before the action that it describes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import structlog
 
+from farmd.agent.disk import Disk, DiskSilent
 from farmd.agent.errors import StateUnsaved
 from farmd.agent.shim import trouble
 
@@ -29,7 +30,8 @@ class Files:
     ``unsaved`` has the files that could not be written, with the reasons.
     """
 
-    def __init__(self, root: Path, make_folder: Callable[[Path], None]) -> None:
+    def __init__(self, root: Path, make_folder: Callable[[Path], None], disk: Disk) -> None:
+        self._disk = disk
         self._root = root
         self._make_folder = make_folder
         self._kept: dict[Path, tuple[bytes, bool]] = {}
@@ -51,6 +53,9 @@ class Files:
         try:
             self._write(path, data, sync=sync)
         except OSError as error:
+            if isinstance(error, DiskSilent) and path in self._kept:
+                # It may still be written, without what it describes: then the former content follows.
+                self.unsaved[path] = trouble(error)
             raise refusal(self._root, trouble(error)) from error
         self._kept[path] = (data, sync)
         self.unsaved.pop(path, None)
@@ -77,8 +82,13 @@ class Files:
 
     def restore(self, *, all_files: bool = False) -> None:
         """Write the files that are not saved or that somebody removed, or all files."""
-        for path in list(self._kept):
-            if all_files or path in self.unsaved or not os.path.lexists(path):
+        paths = list(self._kept)
+        try:
+            gone = self._disk.call(lambda: {path for path in paths if not os.path.lexists(path)})
+        except DiskSilent:
+            return
+        for path in paths:
+            if all_files or path in self.unsaved or path in gone:
                 self._save(path)
 
     def _save(self, path: Path) -> None:
@@ -95,8 +105,11 @@ class Files:
                 log.info("state.saved_again", path=str(self._root))
 
     def _write(self, path: Path, data: bytes, *, sync: bool) -> None:
-        self._make_folder(path.parent)
-        write_atomically(path, data, sync=sync)
+        def work() -> None:
+            self._make_folder(path.parent)
+            write_atomically(path, data, sync=sync)
+
+        self._disk.call(work)
 
 
 def refusal(root: Path, why: str) -> StateUnsaved:

@@ -214,6 +214,7 @@ class Lifecycle:
             NotRemoved: what it left stays where it is.
         """
         await self.runtimes.of(pod.record.runtime).remove(pod.instance)
+        self.state.require_answer()
         self.state.forget(pod.instance)
         await asyncio.to_thread(self.gone.keep, pod.instance)
         await asyncio.to_thread(self.state.remove, pod.instance)

@@ -35,7 +35,7 @@ class Manifests:
         found = self._known.get(sha)
         if found is None and _SHA.fullmatch(sha):
             try:
-                found = verified(sha, (self._state.manifests / sha).read_bytes())
+                found = verified(sha, self._state.manifest(sha))
             except (OSError, ManifestUnusable):
                 return None
             self._known[sha] = found
@@ -64,7 +64,7 @@ class Manifests:
         Raises:
             ManifestUnusable, StateUnsaved, StoreError: as ``get``.
         """
-        if not sha or (sha in self._peers and (self._state.manifests / sha).exists()):
+        if not sha or (sha in self._peers and self._state.has_manifest(sha)):
             return
         if not _SHA.fullmatch(sha):
             raise ManifestUnusable(f"peers: found {sha[:80]!r}, expected 64 hex digits")
@@ -77,7 +77,7 @@ class Manifests:
     def peers_here(self, sha: str) -> bytes | None:
         """The copy of a document of peers; None if it is missing or does not match its digest."""
         try:
-            body = (self._state.manifests / sha).read_bytes()
+            body = self._state.manifest(sha)
             _check_peers(sha, body)
         except (OSError, ManifestUnusable):
             return None

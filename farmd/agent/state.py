@@ -8,6 +8,7 @@ find the workload again. Content that cannot be written waits in memory (``files
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Set
@@ -17,8 +18,10 @@ import msgspec
 import structlog
 
 from farmd.agent import shim
+from farmd.agent.disk import SILENT, Disk, DiskSilent
 from farmd.agent.errors import NotRemoved, StateInvalid, StateUnsaved
 from farmd.agent.files import Files, refusal, require_room
+from farmd.agent.lease import now
 from farmd.agent.lock import held, in_place, take
 from farmd.agent.model import Identity, Record, SavedHealth
 from farmd.agent.removal import Trash
@@ -28,6 +31,7 @@ from store.keys import valid_instance
 
 log = structlog.get_logger()
 
+PROBE_SECONDS = 5.0
 MOST_LEFT = 10
 """Of what cannot be removed so much is told to people elsewhere; the log has all."""
 
@@ -50,7 +54,9 @@ class StateDirectory:
         self.trash = Trash(root / "trash")
         self._trashed: dict[str, str] = {}
         self._in_place: dict[str, str] = {}
-        self._files = Files(root, self._make_folder)
+        self.disk = Disk()
+        self._probed = -math.inf
+        self._files = Files(root, self._make_folder, self.disk)
         self._lock = -1
 
     @contextlib.contextmanager
@@ -133,11 +139,13 @@ class StateDirectory:
         Raises:
             StateLocked: the directory was removed, and another agent has created it again.
         """
-        lost = not in_place(self.root, self._lock)
+        try:
+            lost = not self.disk.call(lambda: in_place(self.root, self._lock))
+        except DiskSilent:
+            return
         if lost:
             try:
-                self._make_folder(self.root)
-                mine = take(self.root)
+                mine = self.disk.call(self._made_anew)
             except OSError as error:
                 log.warning("state.lock_lost", path=str(self.root), error=shim.trouble(error))
                 return
@@ -145,6 +153,10 @@ class StateDirectory:
             self._lock = mine
             log.warning("state.made_anew", path=str(self.root))
         self._files.restore(all_files=lost)
+
+    def _made_anew(self) -> int:
+        self._make_folder(self.root)
+        return take(self.root)
 
     @property
     def unsaved(self) -> bool:
@@ -165,11 +177,25 @@ class StateDirectory:
         Raises:
             StateUnsaved: too little is free for a process to be recorded.
         """
-        require_room(self.root)
+        try:
+            self.disk.call(lambda: require_room(self.root))
+        except DiskSilent as error:
+            raise refusal(self.root, shim.trouble(error)) from error
+
+    def require_answer(self) -> None:
+        """Begin nothing that needs the disk while that is silent.
+
+        Raises:
+            DiskSilent: it is.
+        """
+        if self.disk.silent:
+            raise DiskSilent
 
     @property
     def closed(self) -> str:
         """Why no pod can start now, for people and farms; empty if one can, as far as the disk goes."""
+        if self.disk.silent:
+            return SILENT
         for path, why in self._files.unsaved.items():
             if path.parent == self.root:
                 return refusal(self.root, why).message
@@ -177,12 +203,26 @@ class StateDirectory:
             self.require_room()
         except StateUnsaved as error:
             return error.message
+        self._probe()
         return ""
+
+    def _probe(self) -> None:
+        """Ask the disk for a change now and then, so that a silent one is noticed in a quiet agent."""
+        if now() - self._probed >= PROBE_SECONDS:
+            self._probed = now()
+            self.disk.begin(lambda: os.utime(self.root))
 
     # -- instances -----------------------------------------------------------------------------
     def directory(self, instance: str) -> Path:
         """An instance's own directory."""
         return self.instances / instance
+
+    def has(self, instance: str) -> bool:
+        """Whether an instance has a directory, as far as the disk tells."""
+        try:
+            return self.disk.call(self.directory(instance).exists)
+        except DiskSilent:
+            return False
 
     def logs(self, instance: str) -> Path:
         """Where an instance's logs are."""
@@ -216,9 +256,13 @@ class StateDirectory:
 
     def create(self, instance: str) -> None:
         """Create an instance's directories; workloads of other users may traverse but not read them."""
-        self.directory(instance).mkdir(exist_ok=True, mode=0o711)
-        self.logs(instance).mkdir(exist_ok=True, mode=0o700)
-        self.work(instance).mkdir(exist_ok=True, mode=0o700)
+
+        def work() -> None:
+            self.directory(instance).mkdir(exist_ok=True, mode=0o711)
+            self.logs(instance).mkdir(exist_ok=True, mode=0o700)
+            self.work(instance).mkdir(exist_ok=True, mode=0o700)
+
+        self.disk.call(work)
 
     def forget(self, instance: str) -> None:
         """Stop writing an instance's files; called before its directory is removed."""
@@ -231,7 +275,7 @@ class StateDirectory:
             NotRemoved: it stays where it is.
         """
         directory = self.directory(instance)
-        if why := self.trash.throw(directory):
+        if why := self.disk.call(lambda: self.trash.throw(directory)):
             self._in_place[str(directory)] = why
             raise NotRemoved(f"{directory} cannot be removed: {why}", path=str(directory))
         self._in_place.pop(str(directory), None)
@@ -300,6 +344,21 @@ class StateDirectory:
         """Save the revocations, as soon as that is possible."""
         self._files.put(self.root / "revoked.json", data, sync=True)
 
+    def manifest(self, sha: str) -> bytes:
+        """The copy of a manifest, or of a document of peers.
+
+        Raises:
+            OSError: there is none that can be read.
+        """
+        return self.disk.call((self.manifests / sha).read_bytes)
+
+    def has_manifest(self, sha: str) -> bool:
+        """Whether there is a copy of it, as far as the disk tells."""
+        try:
+            return self.disk.call((self.manifests / sha).exists)
+        except DiskSilent:
+            return True
+
     def save_manifest(self, sha: str, body: bytes) -> None:
         """Write a copy of a manifest.
 
@@ -310,11 +369,15 @@ class StateDirectory:
 
     def keep_manifests(self, wanted: Set[str]) -> None:
         """Remove all copies of manifests except these."""
-        try:
+
+        def removed() -> list[Path]:
             found = [path for path in self.manifests.iterdir() if path.name not in wanted]
-            self._files.drop(*found)
             for path in found:
                 path.unlink(missing_ok=True)
+            return found
+
+        try:
+            self._files.drop(*self.disk.call(removed))
         except OSError as error:
             log.warning("state.not_removed", path=str(self.manifests), error=shim.trouble(error))
 
@@ -330,6 +393,8 @@ class StateDirectory:
         """The process that the instance's shim recorded last; None where the record is lost."""
         try:
             return self._read(self.directory(instance) / shim.IDENTITY, Identity)
+        except DiskSilent:
+            raise
         except OSError as error:
             # The kernel's table of processes still tells of a workload that lives (``strays``).
             log.warning("state.record_invalid", instance=instance, error=shim.trouble(error))
@@ -345,11 +410,11 @@ class StateDirectory:
 
     def shim_holds(self, instance: str) -> bool:
         """Whether a shim holds the instance: from before the workload's start until after its end."""
-        return held(self.directory(instance) / shim.LOCK)
+        return self.disk.call(lambda: held(self.directory(instance) / shim.LOCK))
 
     def _read(self, path: Path, kind: type[codec.T], *, hold: bool = False) -> codec.T | None:
         try:
-            data = path.read_bytes()
+            data = self.disk.call(path.read_bytes)
             found = codec.decode(kind, data, str(path))
         except FileNotFoundError:
             return None

@@ -19,6 +19,7 @@ import structlog
 
 from farmd.agent import plan, strays
 from farmd.agent.contact import Contact
+from farmd.agent.disk import DiskSilent
 from farmd.agent.errors import AgentError, NotRemoved
 from farmd.agent.lifecycle import Lifecycle
 from farmd.agent.model import Identity, Record
@@ -161,7 +162,7 @@ class Supervisor:
         isolated = self.contact.age()
         if now >= self._restore_at:
             self.state.restore()
-            self.lifecycle.gone.sweep()
+            self.state.disk.begin(self.lifecycle.gone.sweep)
             self._restore_at = now + LOOK_AGAIN
         self._find_strays()
         for pod in self.pods:
@@ -225,7 +226,10 @@ class Supervisor:
             pod.doubt = self._doubt(pod)
             if pod.doubt:
                 return now + LOOK_AGAIN
-            if pod.identity is not None and not self.runtimes.of(pod.identity.runtime).lives(pod.identity):
+            lives = pod.identity is not None and self.runtimes.of(pod.identity.runtime).lives(pod.identity)
+            if not (lives or pod.busy) and self.state.disk.silent:
+                return now + LOOK_OFTEN  # how it ended is on the disk, and another start needs the disk
+            if pod.identity is not None and not lives:
                 self.lifecycle.ended(pod)
             elif pod.identity is None and not pod.busy:
                 self._settle(pod)
@@ -241,6 +245,9 @@ class Supervisor:
             # Without pidfds on this kernel, check often whether the process ended.
             often = now + LOOK_OFTEN if pod.unwatch is None else math.inf
             return min(until, often, now + self.health.publish(pod, now))
+        except DiskSilent as error:
+            log.warning("pod.unreadable", instance=pod.instance, error=trouble(error))
+            return now + LOOK_OFTEN
         except Exception:
             log.exception("pod.crashed", instance=pod.instance)
             return now + LOOK_OFTEN

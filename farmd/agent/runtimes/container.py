@@ -105,7 +105,7 @@ class Containers:
 
     def _follow_logs(self) -> None:
         for instance, seen in self._listing.seen.items():
-            if seen.state in LIVE | ENDED and self._state.directory(instance).exists():
+            if seen.state in LIVE | ENDED and self._state.has(instance):
                 identity = seen.identity
                 self._logs.follow(identity.handle, identity.start, self._state.logs(instance), seen.sizes)
         if not self.doubt:
@@ -147,8 +147,10 @@ class Containers:
         return None
 
     def _ended(self, instance: str, start: str, end: Exit, why: str) -> Ended:
-        said = start_files.message(self._state.starts(instance), start)
-        marked = exits.read(self._state.directory(instance)).get(start)
+        folder, starts = self._state.directory(instance), self._state.starts(instance)
+        marked, said = self._state.disk.call(
+            lambda: (exits.read(folder).get(start), start_files.message(starts, start))
+        )
         # The guard marks a container before it ends it: what ended earlier did so by itself.
         cut_off = marked is not None and marked.cut_off and end.at >= marked.at
         return Ended(msgspec.structs.replace(end, message=said), why, cut_off)
@@ -187,6 +189,15 @@ class Containers:
         folder = self._state.directory(instance) / "files"
         return real, container_files.lay_out(folder, real, self._config.secrets_dir)
 
+    def _make_files(self, launch: Launch, binds: list[container_config.Bind]) -> dict[str, Path]:
+        """Make the files that the start exchanges with the agent, and remove those of earlier starts."""
+        folder, starts = self._state.directory(launch.instance), self._state.starts(launch.instance)
+        container_files.keep_only(folder / "files", binds, self._state.trash)
+        exits.trim(folder)
+        start_files.lay_out(starts, launch, None)
+        start_files.keep_only(starts, launch.start, self._state.trash)
+        return start_files.paths(starts, launch.start)
+
     async def start(self, launch: Launch) -> Identity:
         """Make and start a container in place of the instance's former one.
 
@@ -198,12 +209,7 @@ class Containers:
         await self.remove(launch.instance)
         real, binds = await asyncio.to_thread(self._lay_out, launch.instance, launch.manifest, launch.kept)
         before = await asyncio.to_thread(_places, real)
-        container_files.keep_only(self._state.directory(launch.instance) / "files", binds, self._state.trash)
-        exits.trim(self._state.directory(launch.instance))
-        starts = self._state.starts(launch.instance)
-        start_files.lay_out(starts, launch, None)
-        start_files.keep_only(starts, launch.start, self._state.trash)
-        files = start_files.paths(starts, launch.start)
+        files = await asyncio.to_thread(self._make_files, launch, binds)
         body = container_config.create_body(self._node, replace(launch, manifest=real), binds, files)
         name = container_config.name_of(self._node, launch.instance)
         docker, ask = self._engine.docker, self._engine.ask

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -21,6 +23,8 @@ from farmd.agent.files import write_atomically
 from farmd.agent.runtimes.engine import Engine
 from farmd.agent.shim import Log
 from store.ports import Clock
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -46,6 +50,8 @@ class ContainerLogs:
         self._clock = clock
         self._alive = alive
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        # One thread for all: what is written, saved and closed keeps its order, and only it waits for a disk.
+        self._disk = ThreadPoolExecutor(1, "container-logs")
 
     def follow(self, container: str, start: str, folder: Path, sizes: tuple[int, int]) -> None:
         """Copy all output of a container, the output to come included, unless that is under way."""
@@ -69,17 +75,19 @@ class ContainerLogs:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.wait([self._on_disk(bool)], timeout=DRAIN_SECONDS)
+        self._disk.shutdown(wait=False)
 
     async def _copy(self, container: str, start: str, folder: Path, sizes: tuple[int, int]) -> None:
         place = folder.parent / POSITION
-        position = _load(place, start)
-        output = Log(str(folder), sizes[0], sizes[1], start)
-        if not position.at:
-            output.begin()
+        position, output = await self._on_disk(_begin, place, folder, start, sizes)
         try:
             await self._copy_to_its_end(container, position, output, place)
         finally:
-            output.close()
+            await asyncio.wait([self._on_disk(output.close)], timeout=DRAIN_SECONDS)
+
+    def _on_disk(self, work: Callable[..., T], *given: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._disk, work, *given)
 
     async def _copy_to_its_end(self, container: str, position: Position, output: Log, place: Path) -> None:
         ended, said = False, ""
@@ -101,6 +109,7 @@ class ContainerLogs:
         try:
             async with contextlib.aclosing(self._engine.stream(pieces)) as told:
                 async for piece in told:
+                    lines = []
                     for line in piece.splitlines(keepends=True):
                         time, _, text = line.partition(b" ")
                         at = time.decode("ascii", "replace")
@@ -109,17 +118,32 @@ class ContainerLogs:
                             continue
                         position.lines = position.lines + 1 if at == position.at else 1
                         position.at = at
-                        output.write(text)
+                        lines.append(text)
+                    await self._on_disk(_write, output, lines)
                     if self._clock.mono() >= saved + SAVE_SECONDS:
-                        _save(place, position)
+                        await self._on_disk(_save, place, msgspec.json.encode(position))
                         saved = self._clock.mono()
         finally:
-            _save(place, position)
+            self._disk.submit(_save, place, msgspec.json.encode(position))
 
 
-def _save(place: Path, position: Position) -> None:
+def _begin(place: Path, folder: Path, start: str, sizes: tuple[int, int]) -> tuple[Position, Log]:
+    """How far the output of a start was copied, and where it goes on."""
+    position = _load(place, start)
+    output = Log(str(folder), sizes[0], sizes[1], start)
+    if not position.at:
+        output.begin()
+    return position, output
+
+
+def _write(output: Log, lines: Sequence[bytes]) -> None:
+    for line in lines:
+        output.write(line)
+
+
+def _save(place: Path, position: bytes) -> None:
     with contextlib.suppress(OSError):
-        write_atomically(place, msgspec.json.encode(position), sync=False)
+        write_atomically(place, position, sync=False)
 
 
 def _since(at: str) -> int:

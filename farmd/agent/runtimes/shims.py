@@ -254,12 +254,14 @@ class Shims:
     def end(self, instance: str, start: str, identity: Identity | None) -> Ended | None:
         """How a start ended: as its shim recorded it, else as its shim's own exit tells."""
         identity = identity or self._state.identity(instance)
-        recorded = exits.read(self._state.directory(instance)).get(start)
+        folder, starts = self._state.directory(instance), self._state.starts(instance)
+        recorded, said = self._state.disk.call(
+            lambda: (exits.read(folder).get(start), start_files.message(starts, start))
+        )
         if recorded is None and (identity is None or identity.start != start):
             return None  # the agent died between saving the record and the start
         told = self.reap(identity) if identity is not None else None
         self._state.release_identity(instance)
-        said = start_files.message(self._state.starts(instance), start)
         if recorded is not None:
             limit = (
                 f"out of memory: its limit is {recorded.memory / 2**20:.0f} MiB" if recorded.memory else ""
@@ -296,7 +298,7 @@ class Shims:
     ) -> int:
         if identity.instance in self._unended:
             raise Silent("the command of an earlier check was killed and has not ended yet")
-        spec = self._check_spec(identity, manifest, command, mounts_of)
+        spec = await asyncio.to_thread(self._check_spec, identity, manifest, command, mounts_of)
         process = await asyncio.create_subprocess_exec(
             *shim_start.become_command(),
             env=shim_start.variables(self._environ),

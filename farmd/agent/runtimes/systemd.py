@@ -174,7 +174,9 @@ class Units(Shims):
             self._lay_out, launch.instance, launch.manifest, user, launch.kept
         )
         spec = await asyncio.to_thread(self._checked_spec, launch, real)
-        container_files.keep_only(self._files(launch.instance), binds, self._state.trash)
+        await asyncio.to_thread(
+            container_files.keep_only, self._files(launch.instance), binds, self._state.trash
+        )
         spec_read, spec_write = os.pipe()
         answer_read, answer_write = os.pipe()
         try:
@@ -194,7 +196,8 @@ class Units(Shims):
             with contextlib.suppress(StartFailed):
                 await self._systemd.ask("KillUnit", "ssi", unit, "all", int(signal.SIGKILL))
             answer = f"the shim did not answer in {shim_start.START_SECONDS:g} s"
-        return self.begun(launch, answer or f"systemd ran no shim: journalctl --unit {unit} says why")
+        answer = answer or f"systemd ran no shim: journalctl --unit {unit} says why"
+        return await asyncio.to_thread(self.begun, launch, answer)
 
     def _checked_spec(self, launch: Launch, real: Manifest) -> bytes:
         """What the shim reads; it compares what systemd mounted by these paths with what was judged."""

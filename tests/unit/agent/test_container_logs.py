@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from farmd.agent.runtimes.container_logs import ContainerLogs
+from tests.fleet import eventually
 from tests.still_clock import StillClock
 
 
@@ -43,11 +44,12 @@ async def test_a_copy_that_is_stopped_holds_no_file_open(tmp_path: Path) -> None
     engine: Any = Said()
     folder = tmp_path / "logs"
     folder.mkdir()
-    clock = StillClock()
-    copies = ContainerLogs(engine, clock, lambda _: True)
+    copies = ContainerLogs(engine, StillClock(), lambda _: True)
     copies.follow("c", "s", folder, (1000, 1))
-    await clock.sleep(0)
-    await clock.sleep(0)
-    assert open_below(tmp_path) == [str(folder / "current.log")]
+
+    async def opened() -> bool:
+        return open_below(tmp_path) == [str(folder / "current.log")]
+
+    await eventually(opened, what="the log")
     await copies.close()
     assert open_below(tmp_path) == []

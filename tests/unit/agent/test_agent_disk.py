@@ -1,0 +1,81 @@
+"""Disk calls with a deadline: a disk that is silent costs the agent one wait, and keeps the order (R26)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from farmd.agent import disk as disks
+from farmd.agent import files
+from farmd.agent.disk import Disk, DiskSilent
+from farmd.agent.errors import StateUnsaved
+from farmd.agent.model import Record
+from farmd.agent.state import AgentIdentity, StateDirectory
+from tests.unit.agent.test_agent_shim import until
+
+
+class Hanging:
+    """Holds up calls of ``write_atomically`` until it is released."""
+
+    def __init__(self, write: Callable[..., None]) -> None:
+        self._write = write
+        self.free = threading.Event()
+        self.free.set()
+
+    def __call__(self, path: Path, data: bytes, *, sync: bool) -> None:
+        self.free.wait()
+        self._write(path, data, sync=sync)
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
+    made = Hanging(files.write_atomically)
+    monkeypatch.setattr(files, "write_atomically", made)
+    monkeypatch.setattr(disks, "ANSWER_SECONDS", 0.2)
+    yield made
+    made.free.set()
+
+
+def test_a_call_returns_and_raises_what_the_work_does() -> None:
+    disk = Disk()
+    assert disk.call(lambda: disk.call(lambda: 7)) == 7
+    with pytest.raises(FileNotFoundError):
+        disk.call(Path("/nonexistent").read_bytes)
+    with pytest.raises(TimeoutError, match="of its own"):
+        disk.call(lambda: (_ for _ in ()).throw(TimeoutError("of its own")))
+    assert not disk.silent
+
+
+def test_r26_of_a_silent_disk_all_that_was_wanted_is_written_in_the_end(
+    tmp_path: Path, hanging: Hanging
+) -> None:
+    state = StateDirectory(tmp_path)
+    old, new = Record(instance="web", manifest="a" * 64), Record(instance="web", manifest="b" * 64)
+    with state.locked("n1"):
+        state.save(old)
+        hanging.free.clear()
+        with pytest.raises(StateUnsaved, match="the disk does not answer"):
+            state.save_first(new)  # the thread will write it, though nothing is started for it
+        assert state.closed == "the disk does not answer"
+        state.save_identity(AgentIdentity("n1", "c1", "s1"))
+        with pytest.raises(DiskSilent):
+            state.load("web")
+        assert set(state.unsaved_instances().values()) == {"the disk does not answer"}
+        hanging.free.set()
+        until(lambda: not state.disk.silent)
+        state.restore()
+        assert (state.unsaved, state.closed, state.load("web")) == (False, "", old)
+    assert StateDirectory(tmp_path)._identity("n1").session == "s1"
+
+
+def test_r26_what_was_given_up_before_its_turn_is_never_done() -> None:
+    disk, free, done = Disk(), threading.Event(), list[int]()
+    disk.begin(free.wait)
+    given_up = disk.begin(lambda: done.append(1))
+    given_up.cancel()
+    free.set()
+    disk.call(lambda: done.append(2))
+    assert done == [2]
