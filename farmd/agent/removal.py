@@ -3,6 +3,7 @@
 What is to go is moved into one folder, the trash, in no time, so that its name is free again. There each
 folder's own folders are moved beside it before it is removed, so no path is longer than two names. Nothing
 recurses, follows a link or enters another mount, and it ends: what cannot be removed stays, with a reason.
+What was thrown away is emptied by turns, so a huge folder delays no other one; it is work for a thread.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import errno
 import os
 import threading
+from collections import deque
 from itertools import count, islice
 from pathlib import Path
 
@@ -36,6 +38,8 @@ class Trash:
         self._folder = folder
         self._numbers = count()
         self._emptying = threading.Lock()
+        self._thrown: deque[str] = deque()
+        self._stopped = False
 
     def throw(self, path: Path) -> str:
         """Move a file or a folder into the trash; why it stays where it is, empty if it does not."""
@@ -43,7 +47,7 @@ class Trash:
             self._folder.mkdir(mode=RWX, parents=True, exist_ok=True)
             trash = os.open(self._folder, FOLDER)
             try:
-                self._moved(str(path), None, f"{path.name}.", trash)
+                self._thrown.append(self._moved(str(path), None, f"{path.name}.", trash))
             finally:
                 os.close(trash)
         except FileNotFoundError:
@@ -68,35 +72,56 @@ class Trash:
         finally:
             self._emptying.release()
 
+    def stop(self) -> None:
+        """Have ``empty`` end soon, because the process does; the next one goes on."""
+        self._stopped = True
+
     def _emptied(self, trash: int) -> dict[str, str]:
         left: dict[str, str] = {}
-        waiting = os.listdir(trash)
-        while waiting:
-            name = waiting.pop()
-            try:
-                self._remove(trash, name, waiting)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                left[name] = reason(error)
+        waiting: dict[str, list[str]] = {}
+        self._thrown.clear()
+        fresh = os.listdir(trash)
+        while (fresh or waiting) and not self._stopped:
+            for name in fresh:
+                waiting.setdefault(_origin(name), []).append(name)
+            for origin in list(waiting):
+                self._turn(trash, waiting[origin], left)
+                if not waiting[origin]:
+                    del waiting[origin]
+            fresh = [self._thrown.popleft() for _ in range(len(self._thrown))]
         return left
 
-    def _remove(self, trash: int, name: str, waiting: list[str]) -> None:
-        """Remove one entry of the trash; the folders in it become entries, and wait."""
+    def _turn(self, trash: int, waiting: list[str], left: dict[str, str]) -> None:
+        """Take one entry, and at most ``BATCH`` of what is in it."""
+        name = waiting.pop()
+        try:
+            if not self._remove(trash, name, waiting):
+                waiting.append(name)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            left[name] = reason(error)
+
+    def _remove(self, trash: int, name: str, waiting: list[str]) -> bool:
+        """Remove one entry of the trash, unless too much is in it for one turn; whether that is done. The
+        folders in it become entries, and wait.
+        """
         try:
             folder = _opened(trash, name)
         except NotADirectoryError:  # a link is none, too
             os.unlink(name, dir_fd=trash)
-            return
+            return True
         try:
             if _mount(folder) != _mount(trash):
                 raise OSError(errno.EBUSY, "")
-            self._empty(folder, name, trash, waiting)
+            if not self._empty(folder, name, trash, waiting):
+                return False
         finally:
             os.close(folder)
         os.rmdir(name, dir_fd=trash)
+        return True
 
-    def _empty(self, folder: int, name: str, trash: int, waiting: list[str]) -> None:
+    def _empty(self, folder: int, name: str, trash: int, waiting: list[str]) -> bool:
         tries, problem, batch = TRIES, None, _listed(folder)
         while batch and tries:
             tries -= len(batch) < BATCH
@@ -111,14 +136,17 @@ class Trash:
                     continue
                 except OSError as error:
                     stay, problem = stay + 1, error
+            if len(batch) == BATCH > stay:
+                return False
             batch = [] if stay == len(batch) else _listed(folder)
         if problem is not None:
             raise problem
+        return True
 
     def _moved(self, source: str, folder: int | None, name: str, trash: int) -> str:
         """Move what is called so into the trash, where ``name`` begins its new name; returns that."""
         while True:
-            fresh = f"{name.rpartition('.')[0] or name}.{next(self._numbers)}"
+            fresh = f"{_origin(name)}.{next(self._numbers)}"
             try:
                 os.rename(source, fresh, src_dir_fd=folder, dst_dir_fd=trash)
             except OSError as error:
@@ -126,6 +154,11 @@ class Trash:
                     raise
             else:
                 return fresh
+
+
+def _origin(name: str) -> str:
+    """What was thrown away, of which an entry of the trash was a part."""
+    return name.rpartition(".")[0] or name
 
 
 def reason(error: OSError) -> str:

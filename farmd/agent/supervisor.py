@@ -343,6 +343,7 @@ class Supervisor:
         for pod in self.pods:
             if pod.preparation is not None:
                 pod.preparation.abandon()
+        self.state.trash.stop()
         await within(asyncio.gather(*self._tasks, return_exceptions=True), self.clock, LEAVE_SECONDS)
         for pod in self.pods:
             self.lifecycle.detach(pod)

@@ -163,3 +163,43 @@ def test_more_entries_than_one_listing(trash: Trash, tmp_path: Path, monkeypatch
     for number in range(1000):
         (web / str(number)).touch()
     assert removed(trash, web) == {}
+
+
+def test_one_huge_folder_delays_no_other_one(
+    trash: Trash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is thrown away meanwhile gets its turn, too."""
+    monkeypatch.setattr(removal, "BATCH", 7)
+    for name, files in (("huge", 1000), ("small", 3)):
+        (tmp_path / name).mkdir()
+        for number in range(files):
+            (tmp_path / name / str(number)).touch()
+    (tmp_path / "huge" / "deep").mkdir()
+    turns, real = list[str](), trash._remove
+
+    def remove(folder: int, name: str, waiting: list[str]) -> bool:
+        if not turns:
+            assert trash.throw(tmp_path / "small") == ""
+        turns.append(name.partition(".")[0])
+        return real(folder, name, waiting)
+
+    monkeypatch.setattr(trash, "_remove", remove)
+    assert removed(trash, tmp_path / "huge") == {}
+    assert turns.index("small") < 5
+    assert turns.count("huge") > 100
+    assert not list((tmp_path / "trash").iterdir())
+
+
+def test_a_process_that_stops_leaves_the_rest_to_its_successor(
+    trash: Trash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "BATCH", 1)
+    (tmp_path / "web").mkdir()
+    for number in range(5):
+        (tmp_path / "web" / str(number)).touch()
+    assert trash.throw(tmp_path / "web") == ""
+    trash.stop()
+    assert trash.empty() == {}
+    assert list((tmp_path / "trash").iterdir())
+    assert Trash(tmp_path / "trash").empty() == {}
+    assert not list((tmp_path / "trash").iterdir())
