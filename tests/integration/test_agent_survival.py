@@ -281,7 +281,11 @@ async def test_r27_stop_after_is_the_one_exception(durable: ConsulServer, tmp_pa
         await asyncio.to_thread(durable.pause)
         await until_gone(going.pid)
         assert alive(staying)
-        assert "stop_after" in running.agent.reality()["isolated"].reason
+
+        async def told() -> bool:
+            return "stop_after" in running.agent.reality()["isolated"].reason
+
+        await eventually(told, what="the reason of an end that its shim may have seen first")
         durable.resume()
         back = await rig.until(lambda r: r.phase == "running" and r.pid != going.pid, instance="isolated")
         assert alive(back)
