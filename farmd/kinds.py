@@ -59,6 +59,8 @@ class KindOfWork:
         metrics: the path of its own rows of the table of metrics.
         starts: the path of the function that lists the manifests which a change of an item lets start, if
             the change writes no owner of pods.
+        acts: what operators do to an item on the page, beside what its ``Noun`` can: words, and the paths of
+            their functions.
         author: the path of the function that tells who said last what the parts of an item are
             (``farmd.commands.parts``).
     """
@@ -100,6 +102,7 @@ class KindOfWork:
     unbundled: str = ""
     starts: str = ""
     author: str = ""
+    acts: tuple[tuple[str, str], ...] = ()
 
 
 KINDS: dict[str, KindOfWork] = {
@@ -122,6 +125,7 @@ KINDS: dict[str, KindOfWork] = {
             selectable=True,
             guarded=True,
             gradual="rollouts",
+            acts=(("scale", "farmd.replication.commands:set_replicas"),),
             features=("numbered.1", "pod-affinity.1", "one-shot.1"),
             wiped="no_rcs_found",
         ),
@@ -175,6 +179,9 @@ KINDS: dict[str, KindOfWork] = {
             group="farmd.cli.node:node",
             title="Nodes: list, label, cordon, drain.",
             listed="farmd.web.nodes:NodeList",
+            acts=tuple(
+                (word, f"farmd.nodes.commands:{word}") for word in ("cordon", "uncordon", "drain", "undrain")
+            ),
             guarded=True,
             health_matters=False,  # that a node is lost has nothing to do with the health of pods elsewhere
             names=("nodes", "agents"),
@@ -206,6 +213,7 @@ KINDS: dict[str, KindOfWork] = {
             asked="farmd.jobs.commands:JOB",
             group="farmd.cli.job:job",
             title="Jobs: run members to their end, in arrays or gangs, with retries.",
+            acts=tuple((word, f"farmd.jobs.commands:{word}") for word in ("stop", "resume")),
             owns_pods=True,
             ended="farmd.jobs.waiting:end",
             besides="farmd.tables.jobs:besides",

@@ -30,7 +30,7 @@ async def by_form(visit: Visit) -> web.StreamResponse:
     """``POST /rollouts/NAME/WORD`` from the page: back to the rollout."""
     said = await visit.form()
     visit.site.access.of_form(visit.request, said.get("key", ""))
-    person = _operator(visit)
+    person = operator(visit)
     mutation = await _say(visit, person, said.get("reason", ""), _stage(said.get("stage")))
     headers = {**html.HEADERS, "Location": f"/rollouts/{quote(mutation.change.name)}"}
     return web.Response(status=303, headers=headers)
@@ -40,7 +40,7 @@ async def by_program(visit: Visit) -> web.StreamResponse:
     """``POST /v1/rollouts/NAME/WORD`` with a bearer token."""
     if visit.site.access.bearer(visit.request) is None:  # a cookie may come from elsewhere
         raise web.HTTPUnauthorized(text="acting needs a token: Authorization: Bearer")
-    person = _operator(visit)
+    person = operator(visit)
     body = await visit.request.read()
     try:
         said = msgspec.json.decode(body) if body else {}
@@ -57,7 +57,12 @@ async def by_program(visit: Visit) -> web.StreamResponse:
     return html.as_json({"apiVersion": "farmd/v1", "kind": "Change", **change, "changed": mutation.needed})
 
 
-def _operator(visit: Visit) -> Person:
+def operator(visit: Visit) -> Person:
+    """Who acts.
+
+    Raises:
+        HTTPUnauthorized, HTTPForbidden: nobody is signed in, or a viewer.
+    """
     if visit.person is None:
         raise web.HTTPUnauthorized(text="acting needs a token: sign in first")
     if not visit.acts:
@@ -75,11 +80,21 @@ def _stage(said: Any) -> int | None:
         raise InputInvalid("stage: expected a number", field="stage") from error
 
 
-async def _say(visit: Visit, person: Person, reason: str, stage: int | None) -> Mutation:
-    reason = " ".join(reason.split())
+def reason_of(text: str) -> str:
+    """A reason for the audit, in one line.
+
+    Raises:
+        InputInvalid: it is too long.
+    """
+    reason = " ".join(text.split())
     if len(reason) > LONGEST_REASON:
         expected = f"at most {LONGEST_REASON}"
         raise InputInvalid(f"reason: found {len(reason)} characters, expected {expected}", field="reason")
+    return reason
+
+
+async def _say(visit: Visit, person: Person, reason: str, stage: int | None) -> Mutation:
+    reason = reason_of(reason)
     word = WORDS.get(visit.request.match_info["word"])
     if word is None:
         raise web.HTTPNotFound(text=f"{visit.request.path} does not exist")

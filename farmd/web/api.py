@@ -15,10 +15,9 @@ from farmd.tables.environments import without_values
 from farmd.web import audit, explaining, html, openapi, paging
 from farmd.web.connections import parked
 from farmd.web.lists import ItemList
-from farmd.web.pages import list_of
 from farmd.web.services import INDEX_HEADER, WAIT_SECONDS, asked_index, asked_wait
 from farmd.web.site import MOST_STREAMS
-from farmd.web.visit import Visit, reader
+from farmd.web.visit import Visit, list_of, reader
 from store.times import plain
 
 

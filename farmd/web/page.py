@@ -35,6 +35,8 @@ READING = (
     ("GET", "/nodes/{node}/pods/{instance}", "farmd.web.pods:one"),
     ("GET", "/{list}/{name}", "farmd.web.pages:item"),
     ("GET", "/{list}/{name}/explain", "farmd.web.pages:explained"),
+    ("GET", "/{list}/{name}/act/{word}", "farmd.web.planned:shown"),
+    ("POST", "/{list}/{name}/act/{word}", "farmd.web.planned:by_form"),
     ("GET", "/v1/targets/{what}", "farmd.web.targets:answer"),
     ("GET", "/v1/openapi.json", "farmd.web.api:described"),
     ("GET", "/v1/audit", "farmd.web.api:audited"),

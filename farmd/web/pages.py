@@ -14,9 +14,9 @@ from farmd import overview
 from farmd.commands.mutation import Call
 from farmd.tables import changes
 from farmd.tables.model import Table, clean, colour_of
-from farmd.web import addresses, audit, explaining, paging, rollouts
+from farmd.web import addresses, audit, explaining, paging, planned, rollouts
 from farmd.web.lists import ItemList, Line
-from farmd.web.visit import Visit
+from farmd.web.visit import Visit, list_of
 from store.audit import AuditReader, Filter
 from store.errors import StoreUnavailable
 from store.rollouts import KIND as ROLLOUTS
@@ -50,18 +50,6 @@ def cells(table: Table) -> list[list[Cell]]:
         ]
         for row in table.rows
     ]
-
-
-def list_of(visit: Visit) -> ItemList:
-    """The list that an address names.
-
-    Raises:
-        HTTPNotFound: there is none.
-    """
-    found = visit.site.lists.get(visit.request.match_info["list"])
-    if found is None:
-        raise web.HTTPNotFound(text=f"{visit.request.path} does not exist")
-    return found
 
 
 async def listed(visit: Visit) -> web.StreamResponse:
@@ -127,6 +115,7 @@ async def item(visit: Visit) -> web.StreamResponse:
         history=_changes(history),
         panel=panel,
         explained=explaining.explains(found),
+        acts=planned.acts(found),
         live=f"/{found.path}/{described.id}",
         at=version,
     )

@@ -13,6 +13,7 @@ from aiohttp import web
 from farmd.kinds import load
 from farmd.web import html
 from farmd.web.access import SignInNeeded
+from farmd.web.lists import ItemList
 from farmd.web.site import Site
 from farmd.web.tokens import Person
 from store.errors import AccessDenied, Ambiguous, Conflict, InputInvalid, Locked, NotFound, StoreError
@@ -65,6 +66,18 @@ class Visit:
     def form_key(self) -> str:
         """What a form on this page must bring back."""
         return self.site.access.form_key(self.request)
+
+
+def list_of(visit: Visit) -> ItemList:
+    """The list that an address names.
+
+    Raises:
+        HTTPNotFound: there is none.
+    """
+    found = visit.site.lists.get(visit.request.match_info["list"])
+    if found is None:
+        raise web.HTTPNotFound(text=f"{visit.request.path} does not exist")
+    return found
 
 
 async def answered(site: Site, request: web.Request, handler: str, *, free: bool) -> web.StreamResponse:

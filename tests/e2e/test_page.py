@@ -227,6 +227,30 @@ async def test_people_act_on_a_rollout_by_click_and_are_audited_with_their_reaso
     assert said["rollout.approve"].reason == HOSTILE
 
 
+async def test_an_operator_changes_an_item_by_keyboard_once_the_plan_was_shown(shown: Shown) -> None:
+    async with shown.page("/controllers/web", viewport={"width": 360, "height": 740}) as page:
+        await expect(page.locator("[data-part=acts]")).to_have_count(0)
+        await shown.sign_in(page, "ada")
+        acts = page.locator("[data-part=acts]")
+        assert await wide(page) <= 0
+        await acts.get_by_label("Pods").fill("4")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("h1")).to_have_text("Scale controller web")
+        await expect(page.locator(".differs")).to_contain_text("replicas 3 -> 4")
+        assert await wide(page) <= 0
+        await page.get_by_label("Reason").fill("more load")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("h1")).to_have_text("Controller web")
+        await page.goto("/controllers/web/act/scale?replicas=3")
+        await page.get_by_role("button", name="Scale web").click()
+        await expect(page.locator("h1")).to_have_text("Controller web")
+    said = [each for each in await shown.rolling.cluster.audits() if each.action == "rc.set-replicas"]
+    assert [(each.actor, each.reason) for each in said] == [
+        ("user/ada@farm-1", "more load"),
+        ("user/ada@farm-1", ""),
+    ]
+
+
 async def test_a_page_whose_session_ended_elsewhere_asks_to_sign_in(shown: Shown, tmp_path: Path) -> None:
     token, line = tokens.made("ada", "operator")
     file = tmp_path / "tokens"
