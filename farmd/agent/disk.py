@@ -38,7 +38,7 @@ class Disk:
         self._worker = _Worker()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        weakref.finalize(self, self._worker.jobs.put, None)
+        weakref.finalize(self, self._worker.calls.put, None)
 
     @property
     def silent(self) -> bool:
@@ -55,21 +55,21 @@ class Disk:
             return work()
         if self.silent:
             raise DiskSilent
-        job = self.begin(work)
+        call = self.begin(work)
         try:
-            return job.result(max(0.0, ANSWER_SECONDS - self._worker.busy()))
+            return call.result(max(0.0, ANSWER_SECONDS - self._worker.busy()))
         except TimeoutError:
-            if job.done():
+            if call.done():
                 raise
-            job.cancel()
+            call.cancel()
             raise DiskSilent from None
 
     def begin(self, work: Callable[[], T]) -> Future[T]:
         """Do it without a wait, after all that was asked before."""
         self._ensure_thread()
-        job: Future[T] = Future()
-        self._worker.jobs.put((job, work))
-        return job
+        call: Future[T] = Future()
+        self._worker.calls.put((call, work))
+        return call
 
     def _ensure_thread(self) -> None:
         with self._starting:
@@ -79,32 +79,32 @@ class Disk:
 
 
 class _Worker:
-    """What the thread does: one job after the other."""
+    """What the thread does: one call after the other."""
 
     def __init__(self) -> None:
-        self.jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self.calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._begun: float | None = None
 
     def busy(self) -> float:
-        """For how many seconds the present job has been under way."""
+        """For how many seconds the present call has been under way."""
         begun = self._begun
         return now() - begun if begun is not None else 0.0
 
     def run(self) -> None:
-        """Do jobs until there are no more."""
-        while (given := self.jobs.get()) is not None:
-            job, work = given
-            if job.set_running_or_notify_cancel():
+        """Make calls until there are no more."""
+        while (given := self.calls.get()) is not None:
+            call, work = given
+            if call.set_running_or_notify_cancel():
                 self._begun = now()
-                self._do(job, work)
-            del given, job, work
+                self._do(call, work)
+            del given, call, work
 
-    def _do(self, job: Future[T], work: Callable[[], T]) -> None:
+    def _do(self, call: Future[T], work: Callable[[], T]) -> None:
         try:
             found = work()
         except BaseException as error:  # noqa: BLE001 - the caller gets it
             self._begun = None
-            job.set_exception(error)
+            call.set_exception(error)
         else:
             self._begun = None
-            job.set_result(found)
+            call.set_result(found)

@@ -76,6 +76,7 @@ EXCEPTIONS = {
         "farmd/cli/kubernetes.py": OUTSIDE,
         "farmd/replication/": "the file of a controller holds the policy of its rollouts",
         "farmd/config/": SECTION,
+        "farmd/doctor/forgotten.py": "a rollout whose state is lost halts, where other items begin anew",
         "farmd/observe/": FOREIGN,
         "farmd/dev/": EXAMPLE,
         "store/history.py": "the history of rollouts",
@@ -118,6 +119,7 @@ EXCEPTIONS = {
         "store/variables.py": "what a member is told of its job",
     },
     "apps": {
+        "farmd/cache/caches.py": "people write apps, too, which have no names of their own",
         "farmd/cli/everything.py": "apps own no pods, so it asks for their table by itself",
         "farmd/cli/main.py": "its help says what all lists",
         "farmd/cli/synonyms.py": FOREIGN,
