@@ -11,7 +11,7 @@ bench: BUILT := etcd kube-apiserver
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv machine servers programs demo dev test test-all test-rest test-newer test-fast soak lint docs format install-systemd uninstall-systemd bench audit lock pin-images package clean compose-up compose-down
+.PHONY: help venv machine servers programs demo dev test test-all test-rest test-newer test-fast soak lint docs format install-systemd uninstall-systemd bench audit lock pin-images package pictures clean compose-up compose-down
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ package: venv ## Wheel, sdist, .deb, and farmctl as one file, in dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/shiv --reproducible --compressed --console-script farmctl --output-file dist/farmctl dist/farmd-*.whl
 	$(BIN)/python .ci/deb.py $$(ls -t dist/farmd-*.whl | head -n 1)
+
+pictures: venv ## The README's pictures, of a real fleet; needs chromium
+	$(BIN)/python .ci/pictures.py
 
 compose-up: ## The fleet of docker-compose.yml, in containers; prints where everything is
 	docker compose up --detach --build --wait
