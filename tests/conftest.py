@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests import logs, promises, servers
@@ -42,9 +43,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """A test runs the commands of farmctl that promises.toml says of it."""
+    """A test runs the commands of farmctl that promises.toml says of it, and leaves the logging as it was."""
     promises.asked.clear()
-    yield
+    logging = structlog.get_config()
+    try:
+        yield
+    finally:
+        structlog.configure(**logging)  # farmctl is quiet but for itself
     assert (missing := promises.not_run(item.nodeid)) == [], f"tests/promises.toml: does not run {missing}"
 
 
