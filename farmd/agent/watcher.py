@@ -15,6 +15,7 @@ from functools import partial
 import structlog
 
 from farmd.agent.checks import Checker, Target
+from farmd.agent.disk import DiskSilent
 from farmd.agent.health import Spell, Verdict, judge, pause
 from farmd.agent.manifests import Manifests
 from farmd.agent.model import SavedHealth
@@ -53,7 +54,10 @@ class HealthWatcher:
     def begin(self, pod: Pod) -> None:
         """Begin to check a new start, or an adopted process."""
         check = pod.manifest.health if pod.manifest is not None else None
-        saved = self.state.load_health(pod.instance)
+        try:
+            saved = self.state.load_health(pod.instance)
+        except DiskSilent:
+            saved = None  # the process runs all the same
         if saved is not None and saved.start == pod.record.start:
             pod.health = saved.health
         elif check is None and pod.manifest is not None:

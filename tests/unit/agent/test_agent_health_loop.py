@@ -6,7 +6,10 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from farmd.agent.checks import Answer
+from farmd.agent.disk import Disk
 from farmd.agent.health import Damper
 from farmd.agent.model import Identity, Record
 from farmd.agent.pod import Pod
@@ -100,3 +103,17 @@ async def test_a_pod_in_its_start_period_is_counted_as_unknown_however_many_chec
     assert counted() == {"passing": 0, "critical": 1, "unknown": 0}
     watcher.end(pod)
     assert counted() == {"passing": 0, "critical": 0, "unknown": 0}
+
+
+async def test_r26_a_disk_that_went_silent_during_a_start_leaves_its_health_to_the_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = VirtualClock()
+    watcher = watching(tmp_path, clock, Failing(), CountingRecorder())
+    pod = checked(HealthCheck(type="http", port="http", interval=5.0), clock)
+    monkeypatch.setattr(Disk, "silent", True)
+    watcher.begin(pod)
+    assert pod.health.state == "unknown"
+    await clock.advance(60.0)
+    assert pod.health.state == "critical"
+    watcher.end(pod)
