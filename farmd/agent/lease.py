@@ -14,6 +14,7 @@ in shims: it imports nothing of the project, and holding a lease uses no disk.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -77,18 +78,17 @@ def now() -> float:
 
 def _sleep(seconds: float) -> None:
     """Sleep by the clock of ``now``: what falls due during a suspend is done at its end."""
-    if seconds <= 0:
-        return
-    try:
-        import ctypes
+    until = now() + seconds
+    while (left := until - now()) > 0:
+        try:
+            import ctypes
 
-        until = now() + seconds
-        when = (ctypes.c_long * 2)(int(until), int(until % 1 * 1e9))
-        if ctypes.CDLL(None).clock_nanosleep(_CLOCK, _TIMER_ABSTIME, when, None) == 0:
-            return
-    except (ImportError, OSError, AttributeError):
-        pass
-    time.sleep(min(seconds, AGAIN_SECONDS))
+            when = (ctypes.c_long * 2)(int(until), int(until % 1 * 1e9))
+            if ctypes.CDLL(None).clock_nanosleep(_CLOCK, _TIMER_ABSTIME, when, None) in (0, errno.EINTR):
+                continue
+        except (ImportError, OSError, AttributeError):
+            pass
+        time.sleep(min(left, AGAIN_SECONDS))
 
 
 def _read(fd: int) -> float:

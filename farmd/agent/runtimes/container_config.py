@@ -44,7 +44,9 @@ def labels(node: str, launch: Launch) -> dict[str, str]:
         "farmd.restart": str(launch.restart),
         "farmd.ports": json.dumps(dict(launch.ports)),
         "farmd.logs": f"{logs.max_bytes} {logs.keep}",
-        **({LEASE: lease} if (lease := lease_of(launch.manifest)) else {}),
+        LEASE: lease_of(
+            launch.manifest
+        ),  # also where it is empty: an image or a manifest may claim another one
     }
 
 

@@ -62,7 +62,7 @@ class Guards:
                 if each.container not in known:
                     try:
                         self._begin(each)
-                    except (StartFailed, OSError) as error:
+                    except (StartFailed, OSError, ValueError) as error:  # its label may be anybody's
                         log.warning("guard.not_begun", instance=each.instance, reason=str(error))
 
     def begin(self, guarded: Guarded) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.agent import shim
+from farmd.agent import lease, shim
 from farmd.agent.runtimes import systemd_bus
 from store.containers import Limits, Mount, Secret
 from store.manifests import HealthCheck, Manifest, Restart, Stop
@@ -241,3 +241,19 @@ async def test_r26_after_a_reboot_each_is_started_once(rig: Agents) -> None:
         len([line for line in systemctl("list-units", "--plain", "farmd..*").splitlines() if UNIT in line])
         == 1
     )
+
+
+async def test_r27_a_unit_whose_agent_is_gone_ends_within_stop_after(rig: Agents) -> None:
+    agent = await rig.agent()
+    manifest = unit(f"trap '' TERM; {WAITS}", stop_after=2.0, stop=Stop(grace=1000), limits=Limits(pids=3))
+    await rig.want(manifest)
+    before = await rig.until_running(manifest)
+    assert any(lease.overdue_of(each.shim) for each in rig.identities())
+    await agent.crash()
+
+    async def ended() -> bool:
+        return not alive(before) and "farmd..n1..web" not in systemctl("list-units", "--all", "farmd..*")
+
+    await eventually(ended, what="the end of the unit")
+    await rig.agent()
+    await rig.until(lambda r: r.phase == "running" and r.pid != before.pid)

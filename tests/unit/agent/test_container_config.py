@@ -58,8 +58,9 @@ def test_the_labels_tell_of_a_start_what_a_shims_record_tells() -> None:
 
 
 def test_people_cannot_take_the_agents_labels() -> None:
-    made = body({"labels": {"farmd.node": "other", "team": "web"}})
+    made = body({"labels": {"farmd.node": "other", "farmd.lease": "9 9 KILL", "team": "web"}})
     assert (made["Labels"]["farmd.node"], made["Labels"]["team"]) == ("n1", "web")
+    assert made["Labels"]["farmd.lease"] == ""
 
 
 @pytest.mark.parametrize(
