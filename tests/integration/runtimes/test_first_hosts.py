@@ -1,7 +1,8 @@
 """The commands of docs/first-hosts.md, as they stand there, on a machine with a virgin ``/etc``.
 
-The package is built, installed by apt, and upgraded under a running pod; Consul has ACLs and TLS. One machine
-is host 1: its Consul is alone, and its address is one of loopback.
+The package is built, installed by apt, and upgraded under a running pod; Consul has ACLs and TLS, and in the
+end farm and agent have certificates of its authority. One machine is host 1: its Consul is alone, and its
+address is one of loopback.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ Description: {name}
 """
 SCRIPT = """\
 set -eux
+trap 'test $? = 0 || journalctl --no-pager -n 40 -u farmd -u farmd-agent' EXIT
 ip link set lo up && ip address add 10.0.0.11/32 dev lo
 {consul}
 systemctl enable --now consul
@@ -55,7 +57,13 @@ dpkg --install ./farmd_*.deb
 systemctl is-active farmd farmd-agent
 test "$main" != "$(systemctl show --value -p MainPID farmd-agent)"
 test "$pod" = "$(pgrep -u farmd-pods -f 'while :; do uptime')"
-farmctl node list
+cd /etc/consul.d
+{certificate}
+{restart}
+for role in farm agent; do until farmd health $role; do sleep 0.5; done; done
+until FARMCTL_CACERT=/etc/consul.d/consul-agent-ca.pem farmctl daemonset logs uptime | grep 'load average'
+do sleep 0.5; done
+if farmctl daemonset logs uptime; then exit 1; fi
 """
 
 
@@ -101,6 +109,7 @@ def test_five_commands_lead_to_a_first_pod(tmp_path: Path) -> None:
     alone = block("consul").replace("= 3", "= 1").replace("{{ GetPrivateIP }}", "10.0.0.11")
     host = block("host-1")
     assert len(host.splitlines()) <= 5
-    script = SCRIPT.format(consul=alone, bootstrap=block("bootstrap"), host=host, shared=SHARED)
+    rest = {name: block(name) for name in ("bootstrap", "certificate", "restart")}
+    script = SCRIPT.format(consul=alone, host=host, shared=SHARED, **rest)
     done = machine.boot(script)
     assert done.status == 0, done.output
