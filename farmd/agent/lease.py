@@ -29,7 +29,7 @@ AGAIN_SECONDS = 1.0
 """What the kernel holds outlives a SIGKILL for a while, so another one follows."""
 _BYTES = 8
 _TIMER_ABSTIME = 1
-_CLOCK = time.CLOCK_BOOTTIME
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # as ``SystemClock``, where that is missing
 
 
 def stops_at(stop_after: float, grace: float) -> float:
