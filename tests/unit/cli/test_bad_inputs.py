@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import io
-import os
 import shlex
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from farmd.cli.main import run
+from tests.farmctl import Farmctl
 from tests.unit.cli.bad_inputs import DOCUMENTS, FIELDS, LINES, TEXTS, USAGE, VERBS, changed
 
-
-@pytest.fixture(autouse=True)
-def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine where nothing is configured, and no Consul answers."""
-    for name in [name for name in os.environ if name.startswith(("CONSUL_", "FARMCTL_", "FARMD_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("CONSUL_HTTP_ADDR", "127.0.0.1:1")
-    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+NOWHERE = Farmctl("127.0.0.1:1", inside=True, variables={"KUBECONFIG": "/nonexistent"})
+"""Where nothing is configured, and no Consul answers."""
 
 
 def refused(arguments: list[str], word: str, code: int) -> None:
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        found = run(arguments)
-    first, *more = err.getvalue().splitlines()
-    assert found == code, err.getvalue()
-    assert (first.startswith("farmctl: "), [line for line in more if not line.startswith("hint: ")]) == (
-        True,
-        [],
-    )
+    found = NOWHERE(*arguments)
+    first, *more = found.err.splitlines()
+    assert found.code == code, found
+    assert first.startswith("farmctl: ")
+    assert [line for line in more if not line.startswith("hint: ")] == []
     assert len(more) <= 1
-    assert word in err.getvalue()
-    assert out.getvalue() == ""
+    assert word in found.err
+    assert found.out == ""
 
 
 @pytest.mark.parametrize(("kind", "path", "value", "word"), FIELDS, ids=str)
