@@ -421,6 +421,15 @@ def test_w17_farms_of_a_small_fleet_share_what_is_always_allowed() -> None:
     assert not lone.allows(["n2"], 2)
 
 
+def test_r19_what_one_farm_removes_is_no_other_farms_budget() -> None:
+    """So a budget bounds the mistakes of its own farm, and nobody who writes in the place of a farm."""
+    clock = VirtualClock()
+    mine, other = RemovalBudget(clock, lambda: 2), RemovalBudget(clock, lambda: 2)
+    assert other.allows(spread(30), 100)
+    assert not other.allows(spread(1, 30), 100)
+    assert mine.allows(spread(30), 100)
+
+
 def test_r19_a_removal_budget_counts_a_minute() -> None:
     clock = VirtualClock()
     budget = RemovalBudget(clock, alone)
