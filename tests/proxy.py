@@ -57,7 +57,8 @@ class Proxy:
         self._open = asyncio.Event()
         self._open.set()
         self._refusing = False
-        self._failing: tuple[Match, int] | None = None
+        self._failing: tuple[Match, int, bytes] | None = None
+        self._repeating: Match | None = None
         self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -86,13 +87,17 @@ class Proxy:
         """End of ``refuse``."""
         self._refusing = False
 
-    def fail(self, status: int, match: Match = lambda _: True) -> None:
+    def fail(self, status: int, match: Match = lambda _: True, body: str = "") -> None:
         """Answer matching requests with a status of the proxy's own, until ``recover``."""
-        self._failing = (match, status)
+        self._failing = (match, status, body.encode())
+
+    def repeat(self, match: Match) -> None:
+        """Send matching requests twice, and answer with what the second one got, until ``recover``."""
+        self._repeating = match
 
     def recover(self) -> None:
-        """End of ``fail``."""
-        self._failing = None
+        """End of ``fail`` and of ``repeat``."""
+        self._failing = self._repeating = None
 
     def freeze(self) -> None:
         """Pass nothing either way; connections stay open, as with a dead network."""
@@ -214,9 +219,12 @@ class _Connection:
         assert self._up_writer is not None
         self._proxy.requests.append(seen)
         if self._proxy._failing is not None and self._proxy._failing[0](seen):
-            head = f"HTTP/1.1 {self._proxy._failing[1]} Refused by the test\r\nContent-Length: 0\r\n\r\n"
-            self._writer.write(head.encode())
+            _, status, body = self._proxy._failing
+            head = f"HTTP/1.1 {status} Refused by the test\r\nContent-Length: {len(body)}\r\n\r\n"
+            self._writer.write(head.encode() + body)
             return True
+        if self._proxy._repeating is not None and self._proxy._repeating(seen):
+            await _sent_before(self._proxy, data)
         hold = self._proxy._hold_for(seen)
         if self._proxy.latency:
             await asyncio.sleep(self._proxy.latency)
@@ -306,6 +314,16 @@ class _Connection:
             await self._proxy._open.wait()
             self._writer.write(data)
             await self._writer.drain()
+
+
+async def _sent_before(proxy: Proxy, data: bytes) -> None:
+    """Send a request on a connection of its own, and wait until the server begins to answer: it has acted."""
+    reader, writer = await _opened(proxy)
+    try:
+        writer.write(data)
+        await reader.readuntil(b"\r\n\r\n")
+    finally:
+        writer.close()
 
 
 async def _opened(proxy: Proxy) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

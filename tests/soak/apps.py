@@ -6,7 +6,7 @@ At every look ``tests/fault/app_invariants.py`` judges their marks and revisions
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from farmd.commands.mutation import Call, Mutation
@@ -43,8 +43,18 @@ async def asked(call: Call, dump: Dump, pod: Callable[[str], dict[str, Any]], rn
     return application.mutation
 
 
-def _bundle(name: str, pod: Callable[[str], dict[str, Any]], rng: random.Random) -> Bundle:
-    """Some of the controllers, in two waves."""
+def swapped(dump: Dump, pod: Callable[[str], dict[str, Any]], rng: random.Random) -> list[Bundle]:
+    """Revisions of both apps, each with a controller that the other one has, if it has one."""
+    first, second = CONTROLLERS[:2]
+    has = marks(dump).get(f"rc/{first}") == f"apps/{APPS[0]}"
+    ours, theirs = (second, first) if has else (first, second)
+    return [_bundle(app, pod, rng, [name]) for app, name in zip(APPS, (ours, theirs), strict=True)]
+
+
+def _bundle(
+    name: str, pod: Callable[[str], dict[str, Any]], rng: random.Random, wanted: Collection[str] = ()
+) -> Bundle:
+    """Some of the controllers, in two waves; ``wanted`` are those, if any are said."""
     documents = [
         {
             "apiVersion": API_VERSION,
@@ -56,7 +66,7 @@ def _bundle(name: str, pod: Callable[[str], dict[str, Any]], rng: random.Random)
             "wave": rng.randint(0, 1),
             "pod": pod(each),
         }
-        for each in rng.sample(CONTROLLERS, rng.randint(1, len(CONTROLLERS)))
+        for each in wanted or rng.sample(CONTROLLERS, rng.randint(1, len(CONTROLLERS)))
     ]
     entries = tuple(parse(each, "soak") for each in documents)
     spec = AppSpec(

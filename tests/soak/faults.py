@@ -14,6 +14,7 @@ from store import operations
 from store.errors import StoreError
 from store.keys import is_sentinel
 from tests.fleet import long_log
+from tests.proxy import transactions
 from tests.servers import ConsulServer
 from tests.soak.fleet import Fleet
 from tests.soak.operations import People
@@ -57,6 +58,8 @@ class Faults:
             self.freeze: 2,
             self.lose_answer: 3,
             self.refuse: 2,
+            self.leaderless: 2,
+            self.repeat_writes: 2,
             self.full_disk: 3,
             self.read_only_disk: 2,
             self.removed_state: 2,
@@ -159,6 +162,22 @@ class Faults:
             status = self._rng.choice((429, 500))
             part.proxy.fail(status, lambda seen: seen.method == "PUT" or not writes)
             await self._last(2, 15)
+            part.proxy.recover()
+
+    async def leaderless(self) -> None:
+        """One farm asks an agent of Consul that knows no leader, while all others know it."""
+        part = self._farm()
+        with part.trouble():
+            part.proxy.fail(500, body="No cluster leader")
+            await self._last(5, 15)
+            part.proxy.recover()
+
+    async def repeat_writes(self) -> None:
+        """Something between sends each transaction twice; its sender hears how the second one went."""
+        part = self._part()
+        with part.trouble():
+            part.proxy.repeat(transactions)
+            await self._last(5, 20)
             part.proxy.recover()
 
     # -- disks ---------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 
 from farmd.commands.mutation import Mutation, commit
 from farmd.daemonset.commands import DAEMON_SET
+from farmd.dispatch import creation
 from farmd.replication.commands import RC, set_replicas
 from store import codec
 from store.errors import StoreError
@@ -29,6 +30,7 @@ MANY, MANY_PODS = "many", 50
 DAEMON_SETS = ("logs", "mesh")
 SELECTORS = ("", "zone=a", "zone in (a,b)")
 MIN_HEALTHY_TIME = 3.0
+STOP_AFTER = 20.0
 # A pod that ends by itself is a start that was bad; all others run on until somebody ends them.
 LASTING, MORTAL = "7200", "2"
 
@@ -62,6 +64,7 @@ class People:
             self.serve: 3,
             self.job: 5,
             self.app: 6,
+            self.swap: 2,
         }
 
     async def act(self) -> None:
@@ -157,6 +160,14 @@ class People:
         await self._commit(asked)
         return True
 
+    async def swap(self, dump: Dump) -> bool:
+        """Each of two apps wants what the other one has."""
+        for bundle in apps.swapped(dump, lambda name: self._pod(name, LASTING), self._rng):
+            application = await creation.apply(self._fleet.call, bundle, adopt=("all",), mass=True)
+            application.refuse()
+            await commit(self._fleet.call, application.mutation)
+        return True
+
     # -- owners of pods ------------------------------------------------------------------------
     async def create(self, dump: Dump) -> bool:
         taken = {record.name for record in dump.owners.values()}
@@ -241,6 +252,9 @@ class People:
             "resources": {"cpu": 0.01},
             "restart": {"initial": 0.5, "maximum": 2.0},
         }
+        if name == CONTROLLERS[-1]:
+            pod["stop_after"] = STOP_AFTER
+            pod["env"]["SOAK_STOP_AFTER"] = str(STOP_AFTER)
         if name in CONTROLLERS[:2]:
             pod["health"] = {"type": "command", "command": ["test", "-d", "/"], "interval": 2.0}
         return pod

@@ -32,6 +32,7 @@ class Part:
         self.faults = 0
         self.starts = 0
         self._well_since = 0.0
+        self._silent_since: float | None = None
         self._command = [sys.executable, "-m", "farmd", command]
         self._settings = {"CONSUL_HTTP_ADDR": proxy.address, "FARMD_LOG__FORMAT": "json", **settings}
         self._process: subprocess.Popen[bytes] | None = None
@@ -40,6 +41,7 @@ class Part:
         """Start it, unless it runs already."""
         if self._process is not None:
             return
+        self._silent_since = None
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -59,6 +61,7 @@ class Part:
             return
         process.send_signal(number)
         process.send_signal(signal.SIGCONT)
+        self._silent_since = time.monotonic()
         await asyncio.to_thread(process.wait, LIMIT)
         reaper.reaped(process.pid)
 
@@ -66,10 +69,12 @@ class Part:
         """Stop it with SIGSTOP."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
+            self._silent_since = time.monotonic()
 
     def resume(self) -> None:
         """Let it run on with SIGCONT."""
         if self._process is not None:
+            self._silent_since = None
             self._process.send_signal(signal.SIGCONT)
 
     def ended(self) -> str:
@@ -91,6 +96,10 @@ class Part:
         finally:
             self.faults -= 1
             self._well_since = time.monotonic()
+
+    def silent_for(self) -> float:
+        """Seconds since it was killed or stopped; 0 while it runs."""
+        return 0.0 if self._silent_since is None else time.monotonic() - self._silent_since
 
     def well_for(self) -> float:
         """Seconds since its last fault ended; 0 during a fault."""

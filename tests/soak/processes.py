@@ -13,6 +13,9 @@ from pathlib import Path
 from store.process import start_ticks
 from tests.fault.invariants import Place
 
+# A machine that many use gives a shim its turn late.
+LATE_SECONDS = 10.0
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -22,6 +25,7 @@ class Workload:
     ticks: int
     place: Place
     version: str
+    stop_after: float = 0.0
 
 
 def workloads(nodes: Iterable[str]) -> list[Workload]:
@@ -36,7 +40,8 @@ def workloads(nodes: Iterable[str]) -> list[Workload]:
             ticks = start_ticks(int(entry.name))
             if told.get("FARMD_NODE") in ours and pod and ticks is not None:
                 place = told["FARMD_NODE"], told["FARMD_INSTANCE"]
-                found.append(Workload(int(entry.name), ticks, place, told.get("SOAK_VERSION", "")))
+                version, lease = told.get("SOAK_VERSION", ""), float(told.get("SOAK_STOP_AFTER", 0))
+                found.append(Workload(int(entry.name), ticks, place, version, lease))
     return found
 
 
@@ -44,6 +49,15 @@ def twice(found: Iterable[Workload]) -> list[str]:
     """Places where more than one process of a pod runs; a pod of a soak is one process."""
     counts = Counter(each.place for each in found)
     return [f"{count} processes of {place} run at once" for place, count in counts.items() if count > 1]
+
+
+def outlived(found: Iterable[Workload], silent_for: Mapping[str, float]) -> list[str]:
+    """Pods that run although their agents were killed or stopped for longer than ``stop_after`` (R27)."""
+    return [
+        f"the process {each.pid} of {each.place} outlived its stop_after"
+        for each in found
+        if each.stop_after and each.stop_after + LATE_SECONDS < silent_for[each.place[0]]
+    ]
 
 
 def end(found: Iterable[Workload]) -> None:

@@ -59,6 +59,8 @@ class Watch:
         restores = self._restores
         running = await asyncio.to_thread(self._fleet.workloads)
         self._tell(processes.twice(running))
+        silent = {name: part.silent_for() for name, part in self._fleet.agents.items()}
+        self._tell(processes.outlived(running, silent))
         self._tell(found for part in self._fleet.parts if (found := part.ended()))
         try:
             dump = await self._fleet.dump()
