@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable
 
+from store.words import listed
+
 LEAST_WIDTH = 24
+_OF_SERVICE = re.compile(r"services\.(?P<name>[^.:\[ ]+)\.(?P<rest>.+)", re.DOTALL)
+
+
+def alike(warnings: Iterable[str]) -> list[str]:
+    """Warnings of which those that several services have alike are one line."""
+    found: dict[str, list[str]] = {}
+    for text in warnings:
+        service = _OF_SERVICE.fullmatch(text)
+        found.setdefault(service["rest"] if service else text, []).append(service["name"] if service else "")
+    return [_of_services(names, rest) if names[0] else rest for rest, names in found.items()]
+
+
+def _of_services(names: list[str], rest: str) -> str:
+    return f"services.{names[0]}.{rest}" if len(names) == 1 else f"services {listed(names, 3)}: {rest}"
 
 
 def fitting(told: Iterable[str], width: int) -> list[str]:

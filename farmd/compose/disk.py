@@ -42,6 +42,9 @@ class Disk:
         try:
             with Path(path).open("rb") as file:
                 return file.read(MAX_COPY_BYTES + 1)
+        except IsADirectoryError as error:
+            expected = "a file; farmctl deploy --with-files copies folders that are mounted"
+            raise InputInvalid(f"{path}: found a folder, expected {expected}") from error
         except OSError as error:
             raise InputInvalid(f"{path}: cannot be read: {error.strerror}") from error
 

@@ -23,8 +23,14 @@ _RECORD_FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def _count(name: str) -> Callable[[Any], str]:
-    """A column of the status: a number, or ``-`` while there is no status."""
-    return lambda row: "-" if row.status is None else str(getattr(row.status, name))
+    """A column of the status: a number, or ``-`` while it is not known."""
+    return lambda row: _number(row, 0 if row.status is None else getattr(row.status, name))
+
+
+def _number(row: Row[Any], count: int) -> str:
+    """A count of the status; 0 of an outdated status may be of before a rollout brought the pods."""
+    known = row.status is not None and (count or row.reported)
+    return str(count) if known else "-"
 
 
 def _desired(row: Row[Any]) -> str:
@@ -33,7 +39,7 @@ def _desired(row: Row[Any]) -> str:
 
 def _serving(row: Row[Any]) -> str:
     # A farm of an earlier version reports none, but whatever is healthy serves.
-    return "-" if row.status is None else str(max(row.status.serving, row.status.healthy))
+    return _number(row, 0 if row.status is None else max(row.status.serving, row.status.healthy))
 
 
 _COUNTS = (

@@ -70,6 +70,13 @@ def test_a_list_tells_what_manages_an_owner_and_how_far_it_is() -> None:
     ]
 
 
+def test_a_count_of_none_in_an_outdated_status_is_not_shown_as_known() -> None:
+    """The status of a new version's controller may be of before its rollout brought the pods."""
+    behind = rc("new", 2, "farm-1", Status(state="converged", desired=0, record=6))
+    (_, shown) = tables.lines(noun_tables.table(RC, [behind], NOW), width=160)
+    assert shown.split()[:7] == ["new", "2", "-", "-", "-", "-", "pending"]
+
+
 def test_a_list_of_what_ends_by_itself_tells_how_far_it_is() -> None:
     moving = RolloutStatus(
         state="progressing",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from farmd.compose.disk import found, variables
+from farmd.compose.disk import Disk, found, variables
 from store.errors import InputInvalid
 
 
@@ -61,3 +61,9 @@ def test_the_callers_variables_stand_over_those_of_the_file_also_within_it(tmp_p
     (tmp_path / ".env").write_text("A=file\nB=file\nC=$A-${B}-'x'\n")
     known = variables({"A": "caller"}, tmp_path, lambda path: Path(path).read_text())
     assert known == {"A": "caller", "B": "file", "C": "caller-file-'x'"}
+
+
+def test_a_folder_that_is_mounted_like_a_file_is_named_with_the_option_that_copies_it(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    with pytest.raises(InputInvalid, match=r"conf: found a folder, expected a file; .*--with-files"):
+        Disk(lambda path: Path(path).read_text()).copy(str(tmp_path / "conf"))
