@@ -241,26 +241,34 @@ async def test_what_kubectl_applied_to_lists_is_named_by_its_keys(world: World) 
         assert gone in told
 
 
-@pytest.mark.parametrize("kind", ["binding", "class"])
+def fixed(kind: str, value: str) -> dict[str, Any]:
+    """An object with a field that may not change, which is one of two values."""
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": value}
+    pod = {"containers": [{"name": "a", "image": "a:1", "command": [value]}]}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "a:1"}]}}
+    stateful = {"serviceName": value, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    said: dict[str, tuple[str, str, dict[str, Any]]] = {
+        "binding": ("rbac.authorization.k8s.io/v1", "RoleBinding", {"roleRef": role}),
+        "class": ("scheduling.k8s.io/v1", "PriorityClass", {"value": len(value)}),
+        "storage": ("storage.k8s.io/v1", "StorageClass", {"provisioner": "a.b", "parameters": {"c": value}}),
+        "stateful": ("apps/v1", "StatefulSet", {"spec": stateful}),
+        "service": (
+            "v1",
+            "Service",
+            {"spec": {"ports": [{"port": 80}], "clusterIP": f"10.0.0.{70 + len(value)}"}},
+        ),
+        "pod": ("v1", "Pod", {"spec": pod}),
+    }
+    version, name, fields = said[kind]
+    return {"apiVersion": version, "kind": name, **fields}
+
+
+@pytest.mark.parametrize("kind", ["binding", "class", "storage", "stateful", "service", "pod"])
 async def test_what_may_not_change_is_made_anew_by_a_persons_word(world: World, kind: str) -> None:
-    group = "rbac.authorization.k8s.io"
-    again = {"name": world.namespace, "annotations": {"farmd.io/replace": "true"}}
-
-    def said(value: str) -> dict[str, Any]:
-        if kind == "class":
-            number = {"one": 1, "two": 2}[value]
-            return {
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": again,
-                "value": number,
-            }
-        role = {"apiGroup": group, "kind": "Role", "name": value}
-        return {"apiVersion": f"{group}/v1", "kind": "RoleBinding", "metadata": again, "roleRef": role}
-
+    meta = {"name": world.namespace, "annotations": {"farmd.io/replace": "true"}}
     app = world.app()
-    await world.made(app, said("one"))
-    changed = await one(world, said("two"))
+    await world.made(app, {**fixed(kind, "one"), "metadata": meta})
+    changed = await one(world, {**fixed(kind, "second"), "metadata": meta})
     live = await world.look(app, changed)
     assert live is not None
     assert (live.fixed, live.busy) == (True, "")
