@@ -2,21 +2,23 @@
 
 A farm with an agent's token reads and renews its session as if all were well, and each of its changes is
 refused. So the process asks Consul by itself, without changing anything: to check in a transaction that a key
-is absent needs the right to write the key.
+is absent needs the right to write the key, and to check its index the right to read it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import structlog
 
 from farmd.process.lifecycle import Service
 from farmd.runtime import tasks
-from store import operations
+from store import access, operations
 from store.consul.client import ConsulClient
 from store.errors import AccessDenied, StoreError, TransactionRejected
+from store.families import FAMILIES
 from store.keys import Keys
 from store.ports import Clock, Recorder
 
@@ -24,20 +26,28 @@ log = structlog.get_logger()
 
 METRIC = "farmd_token_denied"
 DENIED_SECONDS, GOOD_SECONDS = 5.0, 600.0
-SHOWN = 3
 NOTHING = "nothing"
 """The last part of keys that nobody writes."""
-_OF_FARMS = ("farms", "locks", "pods", "intent", "reserved", "work", "status", "failsafe", "audit", "names")
+_OTHERS_WRITE = {"reality", access.FAMILY}
 
 
-def of_farm(keys: Keys) -> list[str]:
-    """Keys that a farm must be able to write."""
-    return [f"{keys.tree(family)}{NOTHING}" for family in _OF_FARMS]
+class Needed(NamedTuple):
+    """Keys that a process must be able to write, and to read."""
+
+    writes: Sequence[str]
+    reads: Sequence[str] = ()
 
 
-def of_agent(keys: Keys, node: str) -> list[str]:
-    """Keys that the agent of a node must be able to write."""
-    return [keys.agent(node), keys.reality(node, NOTHING)]
+def of_farm(keys: Keys) -> Needed:
+    """What a farm needs of each tree that it reads or writes, whether it works on such items now or not."""
+    trees = {each.name for each in FAMILIES.values() if not (each.outside or each.name == "housekeeping")}
+    writes = [f"{keys.tree(name)}{NOTHING}" for name in sorted(trees - _OTHERS_WRITE)]
+    return Needed(writes, [keys.reality(NOTHING, NOTHING)])
+
+
+def of_agent(keys: Keys, node: str) -> Needed:
+    """What the agent of a node needs."""
+    return Needed([keys.agent(node), keys.reality(node, NOTHING)])
 
 
 class Rights:
@@ -66,7 +76,7 @@ class Permitted:
         self,
         service: Service,
         client: ConsulClient,
-        needed: Sequence[str],
+        needed: Needed,
         policy: str,
         clock: Clock,
         recorder: Recorder,
@@ -106,14 +116,19 @@ class Permitted:
 
     async def _missing(self) -> str | None:
         """What the token may not do; None: Consul does not tell now."""
+        writes, reads = self._needed
+        asked = [operations.check_not_exists(key) for key in writes]
         try:
-            await self._client.transaction([operations.check_not_exists(key) for key in self._needed])
+            await self._client.transaction([*asked, *(operations.check_index(key, 1) for key in reads)])
         except AccessDenied as error:
             denied = error.fields.get("keys", ())
-            more = f" and {len(denied) - SHOWN} more" if len(denied) > SHOWN else ""
-            keys = ", ".join(key.removesuffix(NOTHING) for key in denied[:SHOWN]) + more
-            what = f"may not write {keys}" if denied else error.message
-            return f"Consul's token: {what}; {self._policy} has the rules"
+            told = ("write", [key for key in denied if key in writes]), ("read", [*set(reads) & set(denied)])
+            what = " and ".join(
+                f"may not {verb} {', '.join(key.removesuffix(NOTHING) for key in found)}"
+                for verb, found in told
+                if found
+            )
+            return f"Consul's token: {what or error.message}; {self._policy} has the rules"
         except TransactionRejected:
             return ""  # a key is there: the token was allowed to ask
         except StoreError:

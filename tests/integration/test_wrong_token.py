@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,11 +52,12 @@ def test_a_process_with_the_token_of_another_role_says_so_and_is_ready_with_its_
         Program(program, "--port", "0", folder=tmp_path, **variables) as made,
     ):
         url = f"http://127.0.0.1:{made.wait_for('web.listening')['port']}"
-        told = made.wait_for("token.denied")["reason"]
+        assert "may not write" in made.wait_for("token.denied")["reason"]
+        eventually("a process that is not ready for its token", lambda: get(f"{url}/ready")[0] == 503)
+        told = json.loads(get(f"{url}/ready")[1])["reason"]
+        assert told.startswith("Consul's token: may not write")
         assert key in told
         assert policy in told
-        eventually("a process that is not ready for its token", lambda: get(f"{url}/ready")[0] == 503)
-        assert json.loads(get(f"{url}/ready")[1])["reason"].startswith("Consul's token: may not write")
         eventually(
             "systemd's status", lambda: "may not write" in systemd.wait_for("STATUS").get("STATUS", "")
         )
@@ -66,6 +68,32 @@ def test_a_process_with_the_token_of_another_role_says_so_and_is_ready_with_its_
         made.wait_for("token.permitted")
         made.wait_for("process.ready")
         assert f"\n{METRIC} 0.0" in get(f"{url}/metrics")[1]
+
+
+def test_a_farm_names_each_tree_that_its_token_may_not_write_and_that_it_may_not_read(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    rules = (Path(__file__).parents[2] / "acl" / "farm.hcl").read_text()
+    trees = re.findall(r'key_prefix "(farmd/\w+/)" { policy = "write" }', rules)
+    assert len(trees) > 20
+    guarded.shell(
+        'echo \'session_prefix "" { policy = "write" } key_prefix "farmd/farms/" { policy = "write" }\''
+        " | consul acl policy create -name farms-alone -rules -"
+    )
+    guarded.new_token("bare", "farms-alone")
+    variables = {
+        "CONSUL_HTTP_ADDR": guarded.server.address,
+        "CONSUL_HTTP_TOKEN_FILE": str(guarded.token_file("bare")),
+        "FARMD_FARM__NAME": "f3",
+    }
+    with Program("run", "--port", "0", folder=tmp_path, **variables) as made:
+        url = f"http://127.0.0.1:{made.wait_for('web.listening')['port']}"
+        made.wait_for("token.denied")
+        told = json.loads(get(f"{url}/ready")[1])["reason"]  # a log cuts long texts
+    writes, _, reads = told.partition(" and may not read ")
+    named = writes.removeprefix("Consul's token: may not write ").split(", ")
+    assert set(named) == set(trees) - {"farmd/farms/"}
+    assert reads.startswith("farmd/reality/")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
+from farmd.agent.disk import Disk, DiskSilent
 from farmd.agent.errors import StartFailed
 from farmd.agent.runtimes.port import Runtime
 from store.manifests import Manifest
@@ -14,6 +16,7 @@ class Runtimes:
 
     def __init__(self, *runtimes: Runtime) -> None:
         self._by_name = {runtime.name: runtime for runtime in runtimes}
+        self._elsewhere = Disk()
 
     def __iter__(self) -> Iterator[Runtime]:
         return iter(self._by_name.values())
@@ -39,7 +42,15 @@ class Runtimes:
         Raises:
             StartFailed: naming the field, what was found and what was expected.
         """
-        self.of(manifest.runtime).preflight(manifest, kept=kept)
+        judge = partial(self.of(manifest.runtime).preflight, manifest, kept=kept)
+        if not (manifest.mounts or manifest.files or manifest.secrets):
+            judge()
+            return
+        try:
+            # It follows paths to wherever they lead, such as a file server that is gone.
+            self._elsewhere.call(judge)
+        except DiskSilent as error:
+            raise StartFailed(f"mounts: {error.strerror}", field="mounts") from error
 
     def doubts(self) -> dict[str, str]:
         """The runtimes that cannot tell now what runs, with the reasons."""

@@ -173,7 +173,7 @@ class Containers:
         Raises:
             StartFailed: with the reason for people.
         """
-        self.preflight(manifest, kept=kept)
+        await asyncio.to_thread(self.preflight, manifest, kept=kept)
         self._state.require_room()
         self._state.create(instance)
         await asyncio.to_thread(self._lay_out, instance, manifest, kept)

@@ -119,7 +119,7 @@ class Units(Shims):
             StartFailed: with the reason for people.
         """
         del tell
-        self.preflight(manifest, kept=kept)
+        await asyncio.to_thread(self.preflight, manifest, kept=kept)
         self._state.require_room()
         self._state.create(instance)
         await asyncio.to_thread(self._lay_out, instance, manifest, self._users.of(manifest, kept=kept), kept)

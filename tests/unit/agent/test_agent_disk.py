@@ -5,15 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from farmd.agent import disk as disks
 from farmd.agent import files
 from farmd.agent.disk import Disk, DiskSilent
-from farmd.agent.errors import StateUnsaved
+from farmd.agent.errors import StartFailed, StateUnsaved
 from farmd.agent.model import Record
+from farmd.agent.runtimes.choice import Runtimes
 from farmd.agent.state import AgentIdentity, StateDirectory
+from store.containers import Mount
+from store.manifests import Manifest
 from tests.unit.agent.test_agent_shim import until
 
 
@@ -79,3 +83,27 @@ def test_r26_what_was_given_up_before_its_turn_is_never_done() -> None:
     free.set()
     disk.call(lambda: done.append(2))
     assert done == [2]
+
+
+def test_r26_a_mount_from_a_silent_disk_is_refused_and_holds_up_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(disks, "ANSWER_SECONDS", 0.2)
+    free = threading.Event()
+
+    class Judge:
+        name = "systemd"
+
+        def preflight(self, manifest: Manifest, *, kept: bool = False) -> None:
+            assert not manifest.mounts or free.wait(20)
+
+    runtimes: Any = Runtimes(Judge())  # type: ignore[arg-type]
+    mount = Mount(type="bind", source="/far", target="/near")
+    far = Manifest(id="far", runtime="systemd", command=["x"], mounts=[mount])
+    for _ in range(2):
+        with pytest.raises(StartFailed, match="mounts: the disk does not answer"):
+            runtimes.preflight(far)
+        runtimes.preflight(Manifest(id="near", runtime="systemd", command=["x"]))
+    free.set()
+    until(lambda: not runtimes._elsewhere.silent)
+    runtimes.preflight(far)
