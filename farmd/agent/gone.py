@@ -56,10 +56,15 @@ class Gone:
 
         Raises:
             InputInvalid: no instance can have this name.
+            DiskSilent: the disk does not answer.
         """
-        self.sweep()
         folder = self._folder / valid_instance(instance)
-        found = [at for at, path in self._kept() if path == folder]
+
+        def kept() -> list[float]:
+            self.sweep()
+            return [at for at, path in self._kept() if path == folder]
+
+        found = self._state.disk.call(kept)
         return (folder, found[0]) if found else None
 
     def sweep(self) -> None:

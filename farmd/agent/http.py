@@ -14,6 +14,7 @@ from aiohttp import web
 
 from farmd.agent import log_lines, logs
 from farmd.agent.agent import Agent
+from farmd.agent.disk import DiskSilent
 from store.errors import InputInvalid
 from store.ports import Clock
 from store.times import plain, rfc3339
@@ -85,6 +86,8 @@ def _log(agent: Agent, instance: str) -> tuple[Path, dict[str, str]]:
         found = agent.gone.logs(instance)
     except InputInvalid as error:
         raise web.HTTPNotFound(text=f"{error.message}\n") from error
+    except DiskSilent as error:
+        raise web.HTTPServiceUnavailable(text=f"state_dir: {error.strerror}\n") from error
     if found is None:
         raise web.HTTPNotFound(text=f"instance: found {instance!r}, expected a pod of this node\n")
     return found[0], _KNOWN | {"Farmd-Log-Gone": rfc3339(found[1])}

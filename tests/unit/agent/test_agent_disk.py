@@ -13,11 +13,13 @@ from farmd.agent import disk as disks
 from farmd.agent import files
 from farmd.agent.disk import Disk, DiskSilent
 from farmd.agent.errors import StartFailed, StateUnsaved
+from farmd.agent.gone import Gone
 from farmd.agent.model import Record
 from farmd.agent.runtimes.choice import Runtimes
 from farmd.agent.state import AgentIdentity, StateDirectory
 from store.containers import Mount
 from store.manifests import Manifest
+from tests.still_clock import StillClock
 from tests.unit.agent.test_agent_shim import until
 
 
@@ -107,3 +109,13 @@ def test_r26_a_mount_from_a_silent_disk_is_refused_and_holds_up_nothing_else(
     free.set()
     until(lambda: not runtimes._elsewhere.silent)
     runtimes.preflight(far)
+
+
+def test_r26_who_asks_for_the_log_of_a_removed_pod_waits_for_no_silent_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = Gone(StateDirectory(tmp_path), StillClock())
+    assert gone.logs("web") is None
+    monkeypatch.setattr(Disk, "silent", True)
+    with pytest.raises(DiskSilent):
+        gone.logs("web")
