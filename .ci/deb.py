@@ -44,6 +44,7 @@ Description: runs and supervises workloads on a fleet of Linux hosts
 """
 # The code is compiled once, because the farm's user may not write here. dpkg writes over the code of a
 # running process, so an upgrade stops both units first and starts them afterwards; no workload notices.
+# Bytecode goes with its version: files have one time in all versions, so Python would not see that it is old.
 SCRIPTS = {
     "preinst": """\
 #!/bin/sh
