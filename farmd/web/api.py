@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from aiohttp import web
@@ -20,6 +21,9 @@ from farmd.web.site import MOST_STREAMS
 from farmd.web.visit import Visit, list_of, reader
 from store.times import plain
 
+FEW = 100
+"""How many items are written without a thread."""
+
 
 async def listed(visit: Visit) -> web.StreamResponse:
     """``GET /v1/controllers`` and the other lists."""
@@ -31,11 +35,11 @@ async def listed(visit: Visit) -> web.StreamResponse:
         if index == found.bell.version:
             await _changed(visit, found, asked_wait(said.get("wait", f"{WAIT_SECONDS:g}")))
             reader(visit.site, visit.request)  # the token may have ended meanwhile
+            await found.ready()
         version = found.bell.version
         shown = await paging.found(found.lines(), asked, found.table([]).columns)
         table = found.table([line.row for line in shown.lines])
-    body = {
-        "items": [table.plain(row) for row in table.rows],
+    counts = {
         "matching": shown.matching,
         "total": shown.total,
         "states": shown.states if found.states else {},
@@ -43,7 +47,13 @@ async def listed(visit: Visit) -> web.StreamResponse:
         "index": version,
         "broken": list(table.broken),
     }
-    return _answer(f"{table.kind}List", body, version)
+
+    def answer() -> web.Response:
+        items = [table.plain(row) for row in table.rows]
+        return _answer(f"{table.kind}List", {"items": items} | counts, version)
+
+    # Values alone, and records are never changed in place.
+    return await asyncio.to_thread(answer) if len(table.rows) > FEW else answer()
 
 
 async def _changed(visit: Visit, found: ItemList, seconds: float) -> None:

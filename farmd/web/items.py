@@ -21,6 +21,9 @@ from farmd.tables.pods import pod_table
 from farmd.web.lists import MOST_NOTED, Described, ItemList, Line, Shape, text_of
 from store.families import FAMILIES
 
+AT_ONCE = 500
+"""How many lines are made before others have their turn."""
+
 
 class NamedList(ItemList):
     """All records of one noun, with their statuses and the farms that own them."""
@@ -43,19 +46,34 @@ class NamedList(ItemList):
                 self._dirty = None
         super().changed(keys)
 
+    async def ready(self) -> None:
+        await super().ready()
+        while len(self._changed_items()) > AT_ONCE:  # or ten thousand would hold up the farm
+            self._make(AT_ONCE)
+            await self.farm.clock.sleep(0)
+
     def made(self) -> Sequence[Line]:
+        self._make(len(self._changed_items()))
+        return list(self._known.values())
+
+    def _changed_items(self) -> set[str]:
+        """The items whose lines are to be made anew."""
         if self._dirty is None:
             self._known.clear()
             self._dirty = {self.farm.keys.last_part(key) for key in self._tree.entries}
-        for item in self._dirty:
+        return self._dirty
+
+    def _make(self, count: int) -> None:
+        """Make so many lines anew."""
+        dirty = self._changed_items()
+        for _ in range(count):
+            item = dirty.pop()
             row = self.row(item)
             if row is None:
                 self._known.pop(item, None)
             else:
                 text = text_of(row.record, row.state, row.owner, row.reason)
                 self._known[item] = Line(row.record.name, row.state, text, row)
-        self._dirty.clear()
-        return list(self._known.values())
 
     def row(self, item: str) -> Row[Any] | None:
         """One record by its id, as far as it is known."""
