@@ -257,13 +257,18 @@ def fixed(kind: str, value: str) -> dict[str, Any]:
             "Service",
             {"spec": {"ports": [{"port": 80}], "clusterIP": f"10.0.0.{70 + len(value)}"}},
         ),
+        "headless": (
+            "v1",
+            "Service",
+            {"spec": {"ports": [{"port": 80}], "clusterIP": "None" if value == "one" else "10.0.0.91"}},
+        ),
         "pod": ("v1", "Pod", {"spec": pod}),
     }
     version, name, fields = said[kind]
     return {"apiVersion": version, "kind": name, **fields}
 
 
-@pytest.mark.parametrize("kind", ["binding", "class", "storage", "stateful", "service", "pod"])
+@pytest.mark.parametrize("kind", ["binding", "class", "storage", "stateful", "service", "headless", "pod"])
 async def test_what_may_not_change_is_made_anew_by_a_persons_word(world: World, kind: str) -> None:
     meta = {"name": world.namespace, "annotations": {"farmd.io/replace": "true"}}
     app = world.app()
@@ -272,6 +277,16 @@ async def test_what_may_not_change_is_made_anew_by_a_persons_word(world: World, 
     live = await world.look(app, changed)
     assert live is not None
     assert (live.fixed, live.busy) == (True, "")
+
+
+async def test_what_the_server_would_not_take_as_a_new_object_either_is_not_made_anew(world: World) -> None:
+    app = world.app()
+    await world.made(app, deployment(1))
+    wrong = await one(world, deployment(-1, {"farmd.io/replace": "true"}))
+    live = await world.look(app, wrong)
+    assert live is not None
+    assert not live.fixed
+    assert "spec.replicas: Invalid value: -1" in live.busy
 
 
 async def test_a_new_object_is_tried_on_the_server_before_it_is_recorded(world: World) -> None:

@@ -6,9 +6,12 @@ was read or written last is not read again.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from farmd.dispatch.model import Live, Ref, owner_of
 from farmd.dispatch.scopes import scopes_of
@@ -20,7 +23,7 @@ from farmd.kubernetes.apps.marks import mark_in, mark_of, marked
 from farmd.kubernetes.apps.scopes import unreferenced
 from farmd.kubernetes.apps.verdicts import judge_last, leaving
 from farmd.kubernetes.apps.watching import Watching
-from farmd.kubernetes.errors import Invalid, KubernetesError, Unavailable
+from farmd.kubernetes.errors import Denied, Invalid, KubernetesError, Unavailable
 from farmd.kubernetes.pace import MOST_IN_FLIGHT
 from farmd.kubernetes.resources import Resource
 from store.apps import Entry, TypedReference
@@ -239,13 +242,24 @@ class Sight:
                 entry.ref, marked(body, mark) if mark else body, found, force=True, dry=True
             )
         except Invalid as error:
-            if not _FIXED.search(error.message):
+            if not (_FIXED.search(error.message) or (entry.replace and await self._mends(entry))):
                 return tuple(paths), False, error.text or error.message
             if entry.replace:
                 return tuple(paths), True, ""
             told = ", ".join(sorted(error.causes)) or error.text
             return tuple(paths), False, f'{told} is immutable: farmd.io/replace: "true" makes it anew'
         return (tuple(paths) if compare.changed(found, after) else ()), False, ""
+
+    async def _mends(self, entry: Entry) -> bool:
+        """Whether the server takes a new object as the file says, by a dry run under a name that is free."""
+        assert entry.document is not None
+        name = f"farmd-{hashlib.sha256(entry.ref.name.encode()).hexdigest()[:16]}"
+        body = {**entry.document, "metadata": {**entry.document["metadata"], "name": name}}
+        try:
+            await self._api.apply(replace(entry.ref, name=name), body, None, force=True, dry=True)
+        except (Invalid, Denied):
+            return False
+        return True
 
     @staticmethod
     def _values(entry: Entry, found: Object) -> tuple[str, ...]:
