@@ -76,7 +76,7 @@ async def test(invocation: Invocation, sink: str, config: str) -> None:
         )
     section, host = known[sink], this_host()
     if section.type == "log":
-        raise InputInvalid("sink: found a log, expected one that tells somebody else", field="sink")
+        raise InputInvalid("sink: found a log, expected one that notifies somebody", field="sink")
     message = Alert(
         summary=f"test of the sink {sink} from {host}: nothing is wrong",
         incident_key=f"farmd_test_{host}",

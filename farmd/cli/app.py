@@ -15,7 +15,7 @@ _COMMANDS = {
     "rollback": ("farmd.cli.app_words:rollback", "Go back to an earlier revision."),
     "pause": ("farmd.cli.app_words:pause", "Keep the farms from touching an app's objects."),
     "resume": ("farmd.cli.app_words:resume", "Let the farms go on."),
-    "release": ("farmd.cli.app_words:release", "Let objects that left the files stay, as nobody's."),
+    "release": ("farmd.cli.app_words:release", "Let objects that left the files stay, without an owner."),
     "delete": ("farmd.cli.app_words:delete", "Delete an app with its objects."),
 }
 

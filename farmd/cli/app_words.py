@@ -60,7 +60,7 @@ async def release(invocation: Invocation, name: str, refs: tuple[str, ...]) -> N
 
 
 @command("delete", mutates=True, waits=True)
-@click.option("--keep-objects", is_flag=True, help="Only the app goes; its objects stay, as nobody's.")
+@click.option("--keep-objects", is_flag=True, help="Only the app goes; its objects stay, without an owner.")
 @APP
 async def delete(invocation: Invocation, name: str, keep_objects: bool) -> None:
     """Delete an app with its objects; waits until a farm has done it, unless --no-wait."""

@@ -34,7 +34,7 @@ def ask_person(question: str, why: str, hint: str) -> None:
         Declined: a person said no.
     """
     if not on_terminal():
-        raise Unconfirmed(f"{why}, and nobody can be asked here", hint=hint)
+        raise Unconfirmed(f"{why}, and there is no terminal to ask on", hint=hint)
     with interruptible():
         agreed = click.confirm(question, err=True)
     if not agreed:

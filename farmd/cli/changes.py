@@ -154,7 +154,7 @@ async def replanned(
             left -= 1
             if not left or isinstance(error, Locked):
                 raise
-            invocation.say(f"{clean(error.message)}: planned anew")
+            invocation.say(f"{clean(error.message)}: planned again")
         else:
             break
     return plan

@@ -91,7 +91,7 @@ async def _run(invocation: Invocation, deployment: Deployment) -> None:
     mutation, settings = await deployment.submit(), invocation.settings
     name = mutation.change.name
     pauses = f"farmctl deployment pause|rollback {name}"
-    invocation.say(f"deployment {name} goes on without this terminal; {pauses}")
+    invocation.say(f"deployment {name} continues without this terminal; {pauses}")
     if why := await deployment.idle():
         invocation.say(f"{why}, so nothing is done yet; farmctl farm list")
     if settings.wait is False:

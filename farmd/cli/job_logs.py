@@ -64,7 +64,9 @@ async def logs(invocation: Invocation, slot: str, attempt: int | None, **options
         attempt = max(nodes, default=0)
     instance = instance_of(job, found, attempt)
     if (node := nodes.get(attempt)) is None:
-        raise NotFound(f"job {job.name!r}: no member {instance!r} stands or stood", kind="pods", id=instance)
+        raise NotFound(
+            f"job {job.name!r}: no member {instance!r} exists or existed", kind="pods", id=instance
+        )
     await log_stream.stream(invocation, node, instance, wanted)
 
 

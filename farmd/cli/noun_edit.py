@@ -203,7 +203,7 @@ def going_on(invocation: Invocation, mutations: Sequence[Mutation]) -> Iterator[
             noun = kind.noun or title(change).partition("/")[0]
             look = "status" if kind.ended and not kind.owns_pods else "describe"
             told = f"farmctl {noun} {look} {change.name}"
-            invocation.say(f"{title(change)}: goes on without this wait; {told}")
+            invocation.say(f"{title(change)}: continues without this wait; {told}")
         raise
 
 

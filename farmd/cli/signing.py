@@ -83,7 +83,7 @@ async def reviewed(
         for line in (found.head, *(f"  {line}" for line in found.lines)):
             click.echo(clean(line), err=True)
         if not invocation.settings.dry_run:
-            why = f"manifest {start.digest[:12]} comes from the store, and nobody looked at it"
+            why = f"manifest {start.digest[:12]} comes from the store and was not reviewed"
             hint = f"sign a file (farmctl manifest sign NOUN -f FILE), or name it: --digest {start.digest}"
             ask_person(f"Sign it for {start.owner}?", why, hint)
 

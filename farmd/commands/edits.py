@@ -113,7 +113,7 @@ class Edits(Generic[S, T]):
             raise Conflict(
                 f"{noun} {record.name!r} is being deleted",
                 id=record.id,
-                hint=f"a farm finishes it; farmctl {noun} describe {record.name} tells how far it is",
+                hint=f"a farm finishes it; farmctl {noun} describe {record.name} shows its progress",
             )
         return stored, await self.guard(call, record)
 

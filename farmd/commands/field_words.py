@@ -35,7 +35,7 @@ WORDS: Mapping[str, str] = {
     "args": "More arguments.",
     "env": "Variables of the environment.",
     "working_directory": "Where the program starts; empty: the instance's own directory.",
-    "user": "Whom the program runs as; empty: the agent's choice.",
+    "user": "The user that the program runs as; empty: the agent's choice.",
     "ulimits": "Limits of the process by their names without RLIMIT_, such as nofile.",
     "ports": "Ports by name; each is passed as FARMD_PORT_<NAME>.",
     "health": "How the agent checks that the pod works; none: it is healthy while it runs.",

@@ -104,8 +104,8 @@ async def _manager(call: Call, item: str) -> tuple[str, str]:
     try:
         found = await overview.titled(call.client, call.keys, item)
     except NotFound:
-        return f"{item}, which does not exist", "farmctl doctor tells how to free it"
+        return f"{item}, which does not exist", "farmctl doctor shows how to free it"
     noun, _, name = found.partition("/")
     if found == item:
         return found, "wait until that is over"
-    return found, f"farmctl {noun} describe {name} tells how far it is; change or end it instead"
+    return found, f"farmctl {noun} describe {name} shows its progress; change or end it instead"

@@ -35,7 +35,7 @@ async def pods_left(call: Call, owner: str) -> int:
 
 async def processes_left(call: Call, owner: str) -> int:
     """How many processes nodes still run for an owner, as their agents reported last."""
-    # What does not decode the doctor reports, and its agent writes it anew.
+    # What does not decode the doctor reports, and its agent writes it again.
     found = await records(call.client, call.keys.tree("reality"), Reality, "consistent")
     return sum(stored.record.owner == owner for stored in found.items)
 

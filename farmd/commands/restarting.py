@@ -91,7 +91,7 @@ async def _owner(call: Call, pod: str, owner: str) -> tuple[str, Owner]:
         with suppress(NotFound):
             whole = await overview.titled(call.client, call.keys, f"{family.name}/{owner}")
             raise Conflict(f"pod {pod!r} runs once for {whole}, and is not restarted", id=pod)
-    hint = "farmctl doctor tells what can be done"
+    hint = "farmctl doctor shows what can be done"
     raise NotFound(f"pod {pod!r}: its owner {owner} does not exist", kind="pods", id=pod, hint=hint)
 
 

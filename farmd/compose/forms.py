@@ -107,7 +107,7 @@ def _everywhere(port: Any) -> Any:
 def _mount(entry: Any, where: str) -> dict[str, Any]:
     parts = str(entry).split(":")
     if len(parts) == 1:
-        raise _refused(where, entry, "a source before the target: an unnamed volume belongs to nobody")
+        raise _refused(where, entry, "a source before the target: anonymous volumes are not supported")
     if len(parts) > 3:
         raise _refused(where, entry, "source:target or source:target:ro")
     source, target, *options = parts

@@ -97,7 +97,7 @@ def _spec(field: str, mount: schema.Mount, context: ProjectContext) -> VolumeSpe
     if mount.type != "volume":
         refuse(field, mount.type, "a mount of type volume, bind or tmpfs")
     if not mount.source:
-        refuse(field, mount.target, "a source: an unnamed volume belongs to nobody")
+        refuse(field, mount.target, "a source: anonymous volumes are not supported")
     declared = context.document.volumes.get(mount.source)
     if declared is None:
         known = ", ".join(sorted(context.document.volumes)) or "it has none"

@@ -222,7 +222,7 @@ def _restart(where: str, name: str, said: schema.Service, context: ProjectContex
     policy = said.deploy.restart_policy
     if policy is not None:
         if said.restart:
-            context.warnings.append(f"{where}.restart is ignored: deploy.restart_policy stands beside it")
+            context.warnings.append(f"{where}.restart is ignored: deploy.restart_policy is set, too")
         condition = _one_of(where, "deploy.restart_policy.condition", policy.condition, _RESTART)
         found = Restart(initial=policy.delay, policy=condition)
     else:

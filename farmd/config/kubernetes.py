@@ -34,7 +34,7 @@ class KubernetesSection(Section, frozen=True):
     name: Annotated[
         str,
         key(
-            "Stands for the cluster and the namespaces; farms that share it must share both.",
+            "Names the cluster and the namespaces; farms that share it must share both.",
             check=valid_name,
         ),
     ] = "default"

@@ -205,8 +205,8 @@ class WebSection(Section, frozen=True):
     client_ca: Annotated[
         str,
         key(
-            "PEM file with the authorities of callers' certificates: nobody is heard without one of them;"
-            " empty: nobody needs any. Read again when it changes."
+            "PEM file with the authorities of callers' certificates, which every request then needs; empty:"
+            " no certificate is needed. Read again when it changes."
         ),
     ] = ""
     port_file: Annotated[str, key("File that gets the chosen port once the process listens.")] = ""

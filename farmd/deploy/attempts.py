@@ -137,7 +137,7 @@ class Watches:
             try:
                 said = None if entry is None else codec.decode(Reality, entry.value, entry.key)
             except RecordInvalid:
-                said = None  # its agent writes it anew
+                said = None  # its agent writes it again
             known = self._read[place] = (entry.modify_index if entry is not None else 0, said)
         return known[1]
 

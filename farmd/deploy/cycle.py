@@ -77,7 +77,7 @@ def _beginning(reading: Reading) -> Cycle:
         and reading.planned is not None
         and fingerprint(reading.planned) != record.fingerprint
     ):
-        return Cycle(action="end", ending="stale", why="what stands has changed since it was planned")
+        return Cycle(action="end", ending="stale", why="what is running has changed since it was planned")
     return Cycle(action="begin")
 
 

@@ -51,7 +51,7 @@ async def _mark(call: Call, now: Standing, outside: Outside | None) -> int:
     """
     if outside is None:
         if now.outside and not now.reported:
-            text = f"app {now.name!r}: no farm has told of its marks, and no kubeconfig says where they are"
+            text = f"app {now.name!r}: no farm has reported its marks, and no kubeconfig says where they are"
             raise Conflict(text, id=now.name, hint="set KUBECONFIG, or start a farm that serves its cluster")
         return 0
     entries = {ref: entry for ref, entry in (await kept(call, now)).entries.items() if not entry.ref.own}

@@ -47,7 +47,7 @@ def refuse_deleting(now: Standing) -> None:
         Conflict: it is being deleted.
     """
     if now.stored is not None and now.stored.record.deleting:
-        hint = f"a farm finishes it; farmctl app describe {now.name} tells how far it is"
+        hint = f"a farm finishes it; farmctl app describe {now.name} shows its progress"
         raise Conflict(f"app {now.name!r} is being deleted", id=now.name, hint=hint)
 
 

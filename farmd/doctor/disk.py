@@ -20,7 +20,7 @@ def check(directory: str, node_id: str) -> Report:
     The agent's data directory holds its node id, so a folder of the same name elsewhere is not taken for it.
     """
     if not directory:
-        return _unknown("Consul does not tell where its data lies")
+        return _unknown("Consul does not report where its data lies")
     folder = Path(directory)
     try:
         if (folder / "node-id").read_text(errors="replace").strip() != node_id:

@@ -63,7 +63,7 @@ def _without_manifest(survey: Survey) -> list[Finding]:
         Finding(
             "manifest-missing",
             survey.short(entry.key),
-            f"it refers to the manifest {sha[:12]}, which is not there: it cannot be started anew",
+            f"it refers to the manifest {sha[:12]}, which is not there: it cannot be started again",
             f"{_update()} writes a manifest with its owner",
         )
         for entry, sha in referring
@@ -72,7 +72,7 @@ def _without_manifest(survey: Survey) -> list[Finding]:
         Finding(
             "manifest-missing",
             survey.short(entry.key),
-            f"it refers to the document of peers {sha[:12]}, which is not there: it cannot be started anew",
+            f"it refers to the document of peers {sha[:12]}, which is not there: it cannot be started again",
             "if its job does not restart by itself, stop and resume it",
         )
         for entry, sha in peerless

@@ -26,7 +26,7 @@ from store.volumes import KIND as VOLUMES
 from store.words import count_of
 
 WayOut = tuple[str, Removal]
-CORDON_REASON = "its record did not decode and was written anew"
+CORDON_REASON = "its record did not decode and was written again"
 
 
 def way_out(survey: Survey, family: str, entry: Entry) -> WayOut:
@@ -118,7 +118,7 @@ def _intent(survey: Survey, family: str, entry: Entry) -> WayOut:
 
 def _reality(survey: Survey, family: str, entry: Entry) -> WayOut:
     fix, removal = _removed(survey, family, entry, "removes what an agent said that is gone for good")
-    return f"its agent writes it anew; {fix}", removal
+    return f"its agent writes it again; {fix}", removal
 
 
 def _node(survey: Survey, family: str, entry: Entry) -> WayOut:
@@ -199,7 +199,7 @@ def _name(survey: Survey, family: str, entry: Entry) -> WayOut:
 
 def run(survey: Survey, family: str, entry: Entry) -> WayOut:
     """The way out for the run of a job that does not tell how far the job is."""
-    what = "lets its job begin again: slots that ended well run again, and it has all its retries"
+    what = "lets its job begin again: completed slots run again, and it has all its retries"
     item = survey.keys.last_part(entry.key)
     recorded = any(job.id == item and job.recorded for _, job in survey.decoded(JOBS.name, Job))
     if not recorded:
@@ -211,7 +211,7 @@ def _by(what: str) -> Callable[[Survey, str, Entry], WayOut]:
     return lambda survey, family, entry: _removed(survey, family, entry, what)
 
 
-_written_anew = _by("removes it, and its owner writes it anew")
+_written_anew = _by("removes it, and its owner writes it again")
 _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
     "pods": _pod,
     "intent": _intent,
@@ -220,7 +220,7 @@ _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
     "apps": _app,
     "trackers": _by("removes it: what only that revision of the app made bears its mark for ever"),
     "runs": run,
-    "history": _by("removes it: that end is told no more, nor can anybody go back to it"),
+    "history": _by("removes it: that end is no longer shown, and nothing can go back to it"),
     "signatures": _by("removes it: sign the manifest again, else pods of that owner may be refused"),
     "agents": _by("removes it, and the agent announces itself again"),
     "reserved": _reserved,

@@ -39,7 +39,7 @@ def check(found: ServersHealth | None) -> Report:
         return Report({FACT: "unknown: the token may not read them, which needs operator:read"})
     servers = found.servers or ()
     if not servers:
-        return Report({FACT: "unknown: the leader tells nothing of them yet"})
+        return Report({FACT: "unknown: the leader does not report them yet"})
     well = sum(server.healthy for server in servers)
     gone = [server for server in servers if server.serf_status != "alive"]
     findings = [_gone(found, server) for server in gone]

@@ -103,7 +103,7 @@ class Incidents:
             return
         if key in self._inherited:
             self._inherited -= {key}
-            summary = f"{key}: an earlier owner told of it"
+            summary = f"{key}: reported by an earlier owner"
             told = Alert(summary=summary, incident_key=key, urgency=urgency)
             await self._alerter.adopt(self._labelled(told), anywhere=True)
         self._open -= {key}

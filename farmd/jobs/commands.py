@@ -13,7 +13,7 @@ from store.errors import Conflict, RecordInvalid
 from store.families import RUNS
 from store.jobs import KIND, Job, JobStatus, Run, known_run
 
-MEND = "farmctl doctor tells how to mend it"
+MEND = "farmctl doctor shows how to repair it"
 
 
 def _facts(job: Job, status: JobStatus | None) -> list[tuple[str, str]]:
@@ -103,7 +103,7 @@ async def _suspend(call: Call, target: str, verb: str, *, suspend: bool) -> Muta
     try:
         outcome = (await run_of(call, stored.record)).outcome
     except RecordInvalid as error:
-        text = f"job {name!r}: nobody can tell how far it is, so farms leave it alone: {error.message}"
+        text = f"job {name!r}: its progress is unknown, so farms leave it alone: {error.message}"
         raise Conflict(text, id=stored.record.id, hint=MEND) from error
     if outcome:
         raise Conflict(f"job {name!r} is over: {outcome}", id=stored.record.id)

@@ -40,7 +40,7 @@ def verdict(shot: Snapshot, progress: Progress, board: Board) -> Verdict | None:
     ):
         return Verdict("failed", "MemberFailed", f"{lost.slot} {told_end(lost)}")
     if job.success.operator == "any" and _hopeless(job, progress):
-        return Verdict("failed", "MemberFailed", "no slot is left that could end well")
+        return Verdict("failed", "MemberFailed", "no slot is left that could complete")
     counted = retries(job, progress.run, board)
     if over_limit(job, counted):
         told = f"{count_of(counted, 'restart')}, limit {job.backoff_limit}"

@@ -178,7 +178,7 @@ async def _moves(call: Call, node: str) -> tuple[str, ...]:
         for owner in sorted({pod.owner for pod in pods}):
             names = ", ".join(pod.instance for pod in pods if pod.owner == owner)
             lines.append(await _move(call, owner, names, system))
-    return tuple(lines) or ("nothing stands there",)
+    return tuple(lines) or ("no pods run there",)
 
 
 async def _move(call: Call, owner_id: str, names: str, system: bool) -> str:

@@ -81,7 +81,9 @@ async def forget(call: Call, name: str) -> Mutation:
 async def _require_sentinels(call: Call, name: str) -> None:
     for tree in PROVEN:
         if await _read(call, key := call.keys.sentinel(call.keys.tree(tree))) is None:
-            raise NotRegistered(f"{key}: missing, so nothing proves that nobody refers to {name!r}", key=key)
+            raise NotRegistered(
+                f"{key}: missing, so it is unknown whether anything refers to {name!r}", key=key
+            )
 
 
 async def _refuse_present(call: Call, name: str) -> None:
@@ -153,7 +155,7 @@ async def _refuse_used(call: Call, name: str, reserved: Entry | None) -> None:
             f"node {name!r} is still referred to: {listed(found)}",
             id=name,
             hint=f"farmctl node drain {name} takes pods off, with --force --deadline 1s --reason TEXT also"
-            f" those that wait for a lost node; farmctl doctor --fix {name} removes what nobody owns",
+            f" those that wait for a lost node; farmctl doctor --fix {name} removes what has no owner",
         )
 
 

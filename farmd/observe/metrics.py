@@ -292,14 +292,14 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_unsigned_pods",
             "gauge",
-            "Pods of this node that nobody signed whom it trusts: started with a warning, or refused.",
+            "Pods of this node without a signature that it trusts: started with a warning, or refused.",
             {"result": ("warned", "refused")},
             role="agent",
         ),
         Metric(
             "farmd_runtime_up",
             "gauge",
-            "Whether the runtime tells what runs on this node: 1, or 0 while it does not answer.",
+            "Whether the runtime reports what runs on this node: 1, or 0 while it does not answer.",
             {"runtime": ("container", "systemd")},
             role="agent",
         ),

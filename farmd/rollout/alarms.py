@@ -38,7 +38,7 @@ def stuck(shot: Snapshot) -> str:
     if state is None or state.phase != "halted":
         return ""
     if state.back and state.fault:
-        return f"the way back stands still: {state.cause}"
+        return f"the way back makes no progress: {state.cause}"
     if (available := _available(shot)) < floor:
         return f"it is halted ({state.cause}) and {available} pods are available, expected {floor} or more"
     return ""

@@ -172,7 +172,7 @@ def _places(rollout: Rollout, new: ReplicationController, elsewhere: int, most: 
     """Where the new pods stand, and what room they need for that."""
     nodes = f"{elsewhere} free node{'s' * (elsewhere > 1)} needed"
     if rollout.policy.beside:
-        needs = "new pods may stand beside old ones" if new.numbered else nodes
+        needs = "new pods may run beside old ones" if new.numbered else nodes
         return f"at most {most} pods: {needs}"
     if rollout.policy.strategy == "resourceutil":
         return f"at most {most} pods: old ones go first"

@@ -112,7 +112,7 @@ class RolloutWorker(ManagingWorker[Reading, Plan]):
         if plan.turn is not None:
             return await self._change(snapshot, plan.turn, plan)
         if membership.costly(snapshot.snapshot, plan.moves) and await self._reader.refresh(snapshot.snapshot):
-            return Outcome("after", 0.0, "how the pods are was read anew")
+            return Outcome("after", 0.0, "the states of the pods were read again")
         context, rollout = self.context, snapshot.stored.record
         source, target = snapshot.snapshot.sides
         arriving = [(m.target.node, m.target.instance) for m in plan.moves.moves if m.target is not None]

@@ -98,7 +98,7 @@ async def _refuse_switched(call: Call, service: Service) -> None:
                 raise Conflict(
                     f"{NOUN} {service.name!r} is used by {title(family.name, each.record.name)}",
                     id=service.id,
-                    hint=f"farmctl {noun(family.name)} describe {each.record.name} tells how far that is",
+                    hint=f"farmctl {noun(family.name)} describe {each.record.name} shows its progress",
                 )
 
 

@@ -90,7 +90,7 @@ class Access:
         if line is None:
             name = token.partition(".")[0]  # never the token itself, which may be mistyped
             self._refusals.note("token", request.remote, f"as {name}" if name in tokens else "unknown name")
-            raise web.HTTPUnauthorized(text="the token fits nobody in the file of web.tokens")
+            raise web.HTTPUnauthorized(text="the token is not in the file of web.tokens")
         return line
 
     # -- sessions -------------------------------------------------------------------------------

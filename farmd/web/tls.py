@@ -82,7 +82,9 @@ def complete(section: WebSection) -> None:
     """
     whole_pair((CERTIFICATE, section.tls_cert), (KEY, section.tls_key))
     if section.client_ca and not section.tls_cert:
-        refuse(CERTIFICATE, f"nothing beside {AUTHORITIES}", "a path: without TLS nobody shows a certificate")
+        refuse(
+            CERTIFICATE, f"nothing beside {AUTHORITIES}", "a path: without TLS clients present no certificate"
+        )
 
 
 def host(section: WebSection, bound: str) -> str:

@@ -41,7 +41,7 @@ def shop(tmp_path: Path) -> Path:
 def test_apply_shows_the_plan_asks_and_records_the_revision(farmctl: Farmctl, shop: Path) -> None:
     asked = farmctl("apply", "-f", str(shop), "--app", "shop")
     assert asked.code == 2
-    assert "nobody can be asked here" in asked.err
+    assert "there is no terminal to ask on" in asked.err
     assert farmctl.ok("app", "list", "-o", "json").json["items"] == []
     done = farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait", "--reason", "first")
     assert done.err.splitlines()[:3] == [

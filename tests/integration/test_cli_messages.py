@@ -209,14 +209,14 @@ def test_a_job_whose_run_does_not_decode_is_described_and_the_record_named(farmc
     told = farmctl.ok("job", "describe", "sum").out
     (line,) = [each for each in told.splitlines() if each.startswith("Attempt:")]
     assert f"unknown: {farmctl.prefix}runs/{ident}: " in line
-    assert line.endswith("farmctl doctor tells how to mend it")
+    assert line.endswith("farmctl doctor shows how to repair it")
     assert "History (newest first)" in told
     document = farmctl.ok("job", "describe", "sum", "-o", "json").json
     assert (document["run"], document["broken"]) == (None, [line.partition("unknown: ")[2]])
     found = farmctl("doctor", "-o", "json").json["items"]
     (finding,) = [each for each in found if each["code"] == "record-invalid"]
     assert (
-        f"farmctl doctor --fix runs/{ident} lets its job begin again: slots that ended well run again"
+        f"farmctl doctor --fix runs/{ident} lets its job begin again: completed slots run again"
         in (finding["fix"])
     )
 

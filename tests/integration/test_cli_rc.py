@@ -280,7 +280,7 @@ def test_an_interrupted_wait_says_what_goes_on(farmctl: Farmctl, words: str, ite
             _, err = waiting.communicate(timeout=LIMIT)
         finally:
             waiting.kill()
-    told = f"{item}: goes on without this wait; farmctl {item.replace('/', ' describe ')}"
+    told = f"{item}: continues without this wait; farmctl {item.replace('/', ' describe ')}"
     assert (waiting.returncode, err) == (130, f"{told}\nfarmctl: interrupted\n")
 
 

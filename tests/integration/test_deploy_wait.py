@@ -200,7 +200,7 @@ async def test_an_interrupt_on_a_terminal_leaves_it_going_and_says_so(shop: Shop
     )
     assert result.code == 130, result
     (deployment,) = await shop.deployments()
-    assert f"goes on without this wait; farmctl deployment status {deployment.name}" in result.out
+    assert f"continues without this wait; farmctl deployment status {deployment.name}" in result.out
     status = await shop.run("deployment", "status", deployment.name)
     assert "web  0/2 healthy" in status.out
     back = await shop.run("deployment", "rollback", deployment.name, "-y", "--wait")
@@ -219,7 +219,7 @@ async def test_a_terminal_that_is_closed_ends_the_wait_alone(shop: Shop) -> None
     )
     assert result.code == -signal.SIGHUP, result
     (deployment,) = await shop.deployments()
-    assert f"deployment {deployment.name} goes on without this terminal" in result.out
+    assert f"deployment {deployment.name} continues without this terminal" in result.out
     assert (deployment.ask, deployment.draft) == ("run", False)
     shop.agents.deaf = set()
 

@@ -136,7 +136,7 @@ async def test_logs_are_those_of_the_attempt_that_ran_last_also_of_a_slot_that_i
         first = await office.run("job", "logs", "squares/worker/5", "--attempt", "0")
         assert first.out == "squares-worker-5~0\n"
         none = await office.run("job", "logs", "squares/worker/5", "--attempt", "2")
-        assert (none.code, "no member 'squares-worker-5~2' stands or stood" in none.err) == (4, True), none
+        assert (none.code, "no member 'squares-worker-5~2' exists or existed" in none.err) == (4, True), none
         all_gone = await office.run("job", "logs", "squares")
         assert "of a member that is gone: farmctl job logs squares/worker/0\n" in all_gone.err, all_gone
 

@@ -94,7 +94,7 @@ async def test_an_interrupt_on_a_terminal_leaves_the_rollout_going_and_says_so(
     assert result.code == 130, result
     assert "floor 2 < 2 old + 1 new: 1 may leave" in result.out
     assert "█" in result.out
-    assert "rollout/web: goes on without this wait; farmctl rollout status web" in result.out
+    assert "rollout/web: continues without this wait; farmctl rollout status web" in result.out
     assert "stage 2 waits" in (await person.run("rollout", "status", "web")).out
 
 

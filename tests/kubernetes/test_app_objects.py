@@ -373,7 +373,7 @@ async def test_r31_of_two_apps_that_create_one_object_in_one_instant_one_is_refu
     monkeypatch.setattr(Api, "get", too_early)
     told = await world.does(second, "create", entry)
     monkeypatch.undo()
-    assert told[str(entry.ref)] == "as farmd:app:second: it was made meanwhile by somebody else"
+    assert told[str(entry.ref)] == "as farmd:app:second: somebody else created it meanwhile"
     assert world.there(path(world))["metadata"]["labels"] == {LABEL: "first"}
 
 

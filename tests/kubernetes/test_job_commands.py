@@ -149,7 +149,7 @@ async def test_a_job_is_stopped_resumed_and_deleted_after_its_members(jobs: Jobs
     name = f"job/{jobs.namespace}/bert"
     asked = await farmctl("job", "stop", name)
     assert asked.code == 2
-    assert "nobody can be asked here" in asked.err
+    assert "there is no terminal to ask on" in asked.err
     stopped = await farmctl("job", "stop", name, "-y", "--wait", "--reason", "rest")
     assert stopped.code == 0, stopped
     assert not jobs.pods()
@@ -316,5 +316,5 @@ async def test_a_wait_that_is_interrupted_takes_nothing_back(
     done = await asyncio.to_thread(terminal.on_terminal, *words, until="0 of 1 done")
     assert done.code == 130
     name = f"{jobs.namespace}/bert"
-    assert f"job/{name}: goes on without this wait; farmctl job describe {name}" in done.out
+    assert f"job/{name}: continues without this wait; farmctl job describe {name}" in done.out
     assert (await farmctl("job", "list", "-o", "name")).out == f"job/{name}\n"

@@ -127,7 +127,7 @@ class Applicator(Sight):
                     act.ref, marked(entry.document, mark), None, force=False, dry=dry
                 )
             except Conflict as error:
-                raise Conflict("it was made meanwhile by somebody else", status=error.status) from error
+                raise Conflict("somebody else created it meanwhile", status=error.status) from error
         else:
             if not dry:
                 left = [scope for scope in scopes_in(found) if scope not in scopes]

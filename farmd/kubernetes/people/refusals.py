@@ -17,7 +17,7 @@ from store.errors import (
 )
 
 UNREACHED = "check --kubeconfig, --context or KUBECONFIG"
-ADMISSION = "an admission policy or a webhook of the cluster stands in the way: ask whoever looks after it"
+ADMISSION = "an admission policy or a webhook of the cluster stands in the way: ask its administrator"
 UNKNOWN_RESOURCE = (
     "the cluster does not know that resource: farmctl kubernetes install, or its operator, defines it"
 )

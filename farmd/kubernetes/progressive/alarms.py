@@ -1,6 +1,6 @@
 """What people are alerted of while a service is rolled, under keys that bear its uid.
 
-``rollout_<uid>``: the newcomer failed. ``rollout_stuck_<uid>``: the way back stands still.
+``rollout_<uid>``: the newcomer failed. ``rollout_stuck_<uid>``: the way back makes no progress.
 ``rollout_waits_<uid>``: blocked or paused for an hour. These follow from the record and the status, so a farm
 that takes the service over tells of them, too. ``rollout_contended_<uid>``: see ``contention.py``.
 """

@@ -114,7 +114,7 @@ def _waits(knative: Knative, rollout: RolloutOrchestrator) -> Plan:
         return Plan(waiting=_told(rollout), after=due)
     late = f"{knative.settings.progress_deadline:g} s without progress: {reading.short(knative)}"
     if record.back(knative):
-        return Plan(blocked=Blocked("stuck", f"the way back stands still: {late}"), after=due)
+        return Plan(blocked=Blocked("stuck", f"the way back makes no progress: {late}"), after=due)
     return Plan(blocked=Blocked("no_room", late), after=due)
 
 

@@ -140,7 +140,7 @@ SERVICES: dict[str, tuple[str, str]] = {
     "http": ("x-ports: [a.example.com:80/http]", "expected tcp or udp: a proxy"),
     "relative bind": ("volumes: ['./data:/data']", "services.a.volumes[0]: found './data'"),
     "home": ("volumes: ['~/x:/x:ro']", "found '~/x', expected an absolute path"),
-    "unnamed volume": ("volumes: [/data]", "belongs to nobody"),
+    "unnamed volume": ("volumes: [/data]", "anonymous volumes"),
     "unknown volume": ("volumes: ['data:/x']", "expected a volume of the file (it has none)"),
     "mount option": ("volumes: ['/a:/x:rx']", "expected an option such as ro"),
     "mount target": ("volumes: ['/a:x']", "found 'x', expected an absolute path"),

@@ -137,7 +137,7 @@ def test_an_unknown_key_names_the_nearest_known_one(keys: str, message: str) -> 
         ("restart: on-failure:3", "restart: the 3 is ignored: restarts do not end"),
         (
             "restart: always\ndeploy: {restart_policy: {condition: none}}",
-            "restart is ignored: deploy.restart_policy stands beside it",
+            "restart is ignored: deploy.restart_policy is set, too",
         ),
         ("healthcheck: {interval: 5s}", "healthcheck is ignored: it has no test"),
         ("tmpfs: /x:suid,huge=always", "tmpfs[0]: suid, huge is ignored: the engine does not take it"),

@@ -265,7 +265,7 @@ async def test_the_removal_of_a_run_says_that_its_job_begins_anew() -> None:
         await put(call, KEYS.record("jobs", GONE), Job(id=GONE, name="bert", types=[]))
         await call.client.put(KEYS.record("runs", GONE), b"{")
         fixes = {each.code: each.fix for each in (await look(call)).findings}
-        assert "lets its job begin again: slots that ended well run again" in fixes["record-invalid"]
+        assert "lets its job begin again: completed slots run again" in fixes["record-invalid"]
 
 
 async def test_runs_of_jobs_that_are_there_and_of_jobs_in_kubernetes_are_no_leftovers() -> None:

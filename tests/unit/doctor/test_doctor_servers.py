@@ -118,7 +118,7 @@ async def test_a_server_that_is_gone_or_goes_on_lagging_is_a_finding(
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"), [(DENIED, "needs operator:read"), (health(0), "nothing of them yet")]
+    ("answer", "why"), [(DENIED, "needs operator:read"), (health(0), "does not report them yet")]
 )
 async def test_servers_that_nobody_tells_of_are_no_finding(answer: Response, why: str) -> None:
     report = await examined(answer)

@@ -14,7 +14,7 @@ async def test_a_run_that_does_not_decode_is_told_in_its_place_and_hides_nothing
         facts, tables = await besides(call, job)
     assert [name for name, _ in facts] == ["Attempt"]
     assert facts[0][1].startswith(f"unknown: {KEYS.record('runs', job.id)}: ")
-    assert facts[0][1].endswith("; farmctl doctor tells how to mend it")
+    assert facts[0][1].endswith("; farmctl doctor shows how to repair it")
     assert tables == {}
 
 

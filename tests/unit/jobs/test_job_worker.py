@@ -431,9 +431,9 @@ async def test_a_job_whose_run_does_not_decode_is_told_as_it_was_with_the_way_ou
         told = await jobs.until(blocked)
         assert (told.done, told.desired, told.placed) == (1, 2, 1)
         assert key in told.reason
-        assert "farmctl doctor tells how to mend it" in told.reason
+        assert "farmctl doctor shows how to repair it" in told.reason
         for say_so in (commands.stop, commands.resume):
-            with pytest.raises(Conflict, match=rf"nobody can tell how far it is.*{key}"):
+            with pytest.raises(Conflict, match=rf"its progress is unknown.*{key}"):
                 await say_so(jobs.call, "bert")
 
 

@@ -153,7 +153,7 @@ def test_a_way_back_to_a_revision_that_somebody_deletes_says_that_it_is_gone() -
     reached(world, {OLD: 75, NEW: 25})
     del world.revisions[OLD]
     world.now += 700.0
-    assert "the way back stands still: 600 s without progress: web-00001 is gone" in blocked(world)
+    assert "the way back makes no progress: 600 s without progress: web-00001 is gone" in blocked(world)
     world.say(RETRY, NEW)
     world.settle()
     world.rests(NEW)

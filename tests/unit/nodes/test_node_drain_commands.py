@@ -43,7 +43,7 @@ async def test_a_drain_cordons_and_says_who_asked_until_when_and_why() -> None:
     async with person(reason="new disk") as call:
         await register_node(call.client, KEYS, "web1")
         mutation = await commands.drain(call, "web1", HOUR)
-        assert mutation.change.details == ("nothing stands there",)
+        assert mutation.change.details == ("no pods run there",)
         assert not mutation.change.destructive
         await commit(call, mutation)
         now = call.clock.now()

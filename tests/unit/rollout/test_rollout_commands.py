@@ -108,7 +108,7 @@ async def test_it_writes_the_rollout_and_a_second_controller_and_keeps_people_ou
         ):
             with pytest.raises(Conflict, match="rc/web is managed by rollout/web, which alone") as error:
                 await refused()
-            assert error.value.fields["hint"].startswith("farmctl rollout describe web tells")
+            assert error.value.fields["hint"].startswith("farmctl rollout describe web shows")
 
 
 async def test_the_pods_of_an_owner_are_those_of_both_versions() -> None:

@@ -97,7 +97,7 @@ def test_it_tells_the_counts_of_each_stage(begun: Any, unfit: Any, lines: list[s
 def test_new_pods_with_numbered_instances_need_no_nodes_of_their_own() -> None:
     begun = rollout(4, 0, policy={"strategy": "availability", "minimum": None, "ratio": 50, "stages": []})
     found = simulate(begun, controller(OLD, 4), controller(NEW, 0, numbered=True))
-    assert found.lines()[-1] == "at least 4 available; at most 6 pods: new pods may stand beside old ones"
+    assert found.lines()[-1] == "at least 4 available; at most 6 pods: new pods may run beside old ones"
 
 
 def test_a_step_looks_at_a_few_pods_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
