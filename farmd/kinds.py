@@ -52,7 +52,9 @@ class KindOfWork:
         outside: the section of the configuration that turns it on, if its items lie outside of Consul.
         examined: the path of the function that finds faults of items outside of Consul
             (``farmd.overview.faults``).
-        shown: the command that tells more of an item outside of Consul, without the item's name.
+        shown: the command that tells more of an item that has no noun, without the item's name.
+        among: the family among whose records are its items, if it has none of its own, and ``waits`` the path
+            of the function that says of such a record whether it is one.
         opens: the path of a context manager over the section of the configuration that has the family's
             name; a farm keeps it open for as long as it runs, and the kind gets its value.
         besides: the path of the function that makes further facts and tables of an item (``farmd.tables``).
@@ -96,6 +98,8 @@ class KindOfWork:
     outside: str = ""
     examined: str = ""
     shown: str = ""
+    among: str = ""
+    waits: str = ""
     opens: str = ""
     besides: str = ""
     metrics: str = ""
@@ -260,6 +264,16 @@ KINDS: dict[str, KindOfWork] = {
             guarded=True,
             health_matters=False,  # of pods on nodes; it says nothing of those in Kubernetes
             outside="kubernetes",
+        ),
+        KindOfWork(
+            family="catalog",
+            runs="farmd.catalog.kind:Catalog",
+            one="service in Consul's catalogue",
+            many="services in Consul's catalogue",
+            among="services",
+            waits="farmd.catalog.asked:asks",
+            shown="farmctl service describe",
+            metrics="farmd.catalog.metrics:METRICS",
         ),
         KindOfWork(
             family="housekeeping",

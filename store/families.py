@@ -70,6 +70,7 @@ ROLLOUTS: Family[Rollout] = Family(
 SERVICES: Family[Service] = Family(
     name="services",
     record=Service,
+    watched="whole",
     refers=1,
     younger=True,
     named=True,
@@ -158,6 +159,7 @@ FAMILIES: dict[str, Family[Any]] = {
         Family(name="names", record=str, parts=2),
         Family(name="status", record=ItemStatus, parts=2),
         Family(name="housekeeping", claimed=True),
+        Family(name="catalog", claimed=True),
         Family(name="kubejobs", claimed=True, outside=True, status=JobStatus),
         Family(name="progressive", claimed=True, outside=True, status=ItemStatus),
         Family(name="manifests"),

@@ -7,6 +7,7 @@ msgspec encodes an operation, with ``bytes`` as base64. A fence consists of oper
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import msgspec
 
@@ -47,6 +48,20 @@ class Operation(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True
         return 96 + len(self.key) + (len(self.value) + 2) // 3 * 4 + len(self.session)
 
 
+class CatalogOperation(Operation, frozen=True, gc=False):
+    """One operation on Consul's catalogue; ``key`` says for people what it changes.
+
+    ``table`` is ``Node``, ``Service`` or ``Check``, and ``body`` what Consul takes beside the verb.
+    """
+
+    table: str = ""
+    body: dict[str, Any] = {}
+
+    def size(self) -> int:
+        """Bytes of this operation in a transaction's body, slightly overestimated."""
+        return 64 + len(_encoder.encode(self.body))
+
+
 class _Wire(msgspec.Struct, rename={"operation": "KV"}):
     operation: Operation
 
@@ -54,9 +69,15 @@ class _Wire(msgspec.Struct, rename={"operation": "KV"}):
 _encoder = msgspec.json.Encoder()
 
 
+def _wire(operation: Operation) -> object:
+    if isinstance(operation, CatalogOperation):
+        return {operation.table: {"Verb": operation.verb, **operation.body}}
+    return _Wire(operation)
+
+
 def encode(operations: list[Operation]) -> bytes:
     """The body of ``PUT /v1/txn``."""
-    return _encoder.encode([_Wire(operation) for operation in operations])
+    return _encoder.encode([_wire(operation) for operation in operations])
 
 
 def put(key: str, value: bytes, *, flags: int = 0) -> Operation:

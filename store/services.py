@@ -90,6 +90,18 @@ class Revision(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     by: str = ""
 
 
+class Catalog(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a service is found in Consul's catalogue. An empty ``name``: the service's.
+
+    ``canary_tags`` take the place of ``tags`` for the pods of the version that a rollout brings.
+    """
+
+    name: str = ""
+    tags: list[str] = []
+    meta: dict[str, str] = {}
+    canary_tags: list[str] = []
+
+
 class Service(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """``port`` is the name of a port in the manifests of ``active``, which are owners of pods as
     ``<family>/<id>``; empty: the pods have none. ``labels`` are the service's own. ``created``: seconds since
@@ -99,6 +111,7 @@ class Service(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ``version`` is the last one that was released, as ``revision``, and ``history`` has the newest first.
     ``deployment`` is the id of the one that changes it now: nobody else may while that one exists.
     ``part_of`` is the app that it belongs to, and ``open`` are the fields of its file that others may change.
+    ``catalog``: how it is found in Consul's catalogue; None: it is not there.
     """
 
     id: str
@@ -115,6 +128,7 @@ class Service(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     deployment: str = ""
     part_of: str = ""
     open: list[str] = []
+    catalog: Catalog | None = None
 
 
 def same(one: Version | None, other: Version | None) -> bool:

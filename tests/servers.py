@@ -64,6 +64,7 @@ class ConsulServer(ServerProcess):
         node: its name, which its sessions belong to.
         host: the address that it listens on.
         version: that of its program; None: that of this run.
+        dns: whether it answers DNS, on the port of that name.
         peers: where all servers of its cluster find one another, itself among them; empty: it is alone.
     """
 
@@ -81,6 +82,7 @@ class ConsulServer(ServerProcess):
         host: str = "127.0.0.1",
         peers: Sequence[str] = (),
         version: str | None = None,
+        dns: bool = False,
     ) -> None:
         super().__init__()
         self._version = version or of_this_run()
@@ -89,6 +91,7 @@ class ConsulServer(ServerProcess):
         self.host = host
         self._peers = peers
         self.http_port, self.server_port, self.serf_port = free_ports(3, host)
+        self.dns_port = free_ports(1, host)[0] if dns else -1
         self._config: dict[str, Any] = {
             "performance": {"raft_multiplier": 1},
             "limits": {"http_max_conns_per_client": http_max_conns_per_client},
@@ -150,7 +153,7 @@ class ConsulServer(ServerProcess):
             "-server-port": self.server_port,
             "-serf-lan-port": self.serf_port,
             "-serf-wan-port": -1,
-            "-dns-port": -1,
+            "-dns-port": self.dns_port,
             "-grpc-port": -1,
         }
         if self._version != "1.8":

@@ -1,7 +1,7 @@
 """The shared copies of the store that all workers of a farm read from (R15, R23).
 
 There is one tree for each watched family (``store.families``): one parked query while it is small, 16 when it
-has grown, at most 61 in all. ``pods`` and ``intent`` pause between answers: this farm's own commits arrive
+has grown, at most 62 in all. ``pods`` and ``intent`` pause between answers: this farm's own commits arrive
 there from the transactions' responses, and only the changes of others are seen later.
 """
 

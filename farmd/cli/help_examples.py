@@ -80,6 +80,7 @@ _OWN: Mapping[str, str] = {
     "service scale": "web 5",
     "service rollback": "web --to 3",
     "service create": "web --port http rc/web",
+    "service catalog": "web --tag edge --meta team=shop",
     "service list": "",
     "service endpoints": "web --watch",
     "volume list": "",

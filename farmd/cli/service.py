@@ -11,6 +11,10 @@ _COMMANDS = {
     "scale": ("farmd.cli.service_deploy:scale", "Change how many pods a service has."),
     "rollback": ("farmd.cli.service_deploy:rollback", "Make a service what it was at a revision."),
     "create": ("farmd.cli.service_edit:create", "Name the pods that serve."),
+    "catalog": (
+        "farmd.cli.service_edit:catalog",
+        "Let Consul's catalogue and DNS find the pods, or no more.",
+    ),
     "list": ("farmd.cli.service_show:list_", "All services."),
     "describe": ("farmd.cli.service_show:describe", "One service with its endpoints and history."),
     "endpoints": ("farmd.cli.service_show:endpoints", "Address and port of each pod that serves."),

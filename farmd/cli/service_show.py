@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,7 @@ from farmd.tables.model import Column, Table
 from farmd.tables.words import ago
 from store.audit import AuditReader, Filter
 from store.services import KIND, NOUN, Revision, Service
+from store.status import Status, StatusStore
 from store.times import plain
 
 if TYPE_CHECKING:
@@ -47,15 +48,17 @@ async def describe(invocation: Invocation, name: str) -> None:
     record = row.record
     _, sightings = await commands.Watch(call, record.id).look()
     found = serving(sightings, ())
+    published = await StatusStore(call.client, call.keys, "catalog", Status).get(record.id)
     changes = await AuditReader(call.client, call.keys).read(Filter(kind=KIND, item=record.id), HISTORY)
     if invocation.settings.output in {"json", "yaml"}:
-        told = {"endpoints": plain(found), "revisions": plain(record.history), "history": plain(changes)}
+        told: dict[str, Any] = {"published": None if published is None else plain(published)}
+        told |= {"endpoints": plain(found), "revisions": plain(record.history), "history": plain(changes)}
         emit(invocation, document("Service", service_tables.plain_row(row) | told))
     elif invocation.settings.output == "name":
         click.echo(f"{NOUN}/{record.name}")
     else:
         facts = [
-            *service_tables.facts(row, call.clock.now()),
+            *service_tables.facts(row, call.clock.now(), published),
             ("Endpoints", f"{len(found)} of {len(sightings)} pods"),
             *(("Endpoint", f"{service_tables.where(each)}  {each.node}/{each.instance}") for each in found),
         ]

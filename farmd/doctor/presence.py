@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
-from farmd.kinds import KINDS
+from farmd.kinds import KINDS, load
 from store.audit import utc_hour
+from store.families import FAMILIES
 from store.farms import Member
 from store.features import root_by_farm
 from store.nodes import Agent
@@ -75,6 +76,8 @@ def _farms(survey: Survey) -> Iterator[Finding]:
         name = kind.family
         # Items without records always exist.
         waits = any(survey.records(name)) if name in survey.trees else not kind.outside
+        if kind.among and (record := FAMILIES[kind.among].record) is not None:
+            waits = any(load(kind.waits)(found) for _, found in survey.decoded(kind.among, record))
         if waits and not any(name in member.kinds for member in members):
             what = kind.unclaimed or f"no farm that is alive claims {kind.many}"
             yield Finding("kind-unclaimed", name, what, f"add {name} to farm.kinds")

@@ -122,7 +122,7 @@ class FarmService:
             return
         self._farm = farm
         self._dependencies.rights.watch(farm.features.deny)
-        self.board = Board(farm.client, farm.keys, farm.caches, farm.fleet, farm.clock, farm.rng)
+        self.board = Board(farm.client, farm.keys, farm.caches, farm.fleet, farm.clock)
         try:
             await farm.run(stop)
         except AnotherCluster as error:

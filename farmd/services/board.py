@@ -1,9 +1,8 @@
 """The endpoints of services, for routers: kept while somebody asks, and told when they change.
 
-One task a service that is asked for follows the pods of its owners in the farm's caches, for all who wait;
-one parked query follows the services' records (R23). Half a minute after the last question both end. What
-must never break: doubt takes no endpoint away. While an answer of the store proves nothing, the last
-endpoints stay.
+One task a service that is asked for follows the pods of its owners in the farm's caches, for all who wait.
+Half a minute after the last question it ends. What must never break: doubt takes no endpoint away. While an
+answer of the store proves nothing, the last endpoints stay.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from store.consul.client import ConsulClient
 from store.errors import NotFound, StoreError
 from store.families import SERVICES
 from store.keys import Keys
-from store.ports import Clock, Rng
+from store.ports import Clock
 from store.services import NOUN, Service
 
 log = structlog.get_logger()
@@ -65,27 +64,22 @@ class Board:
     """Answers for the endpoints of services (``close`` ends its tasks)."""
 
     def __init__(
-        self, client: ConsulClient, keys: Keys, caches: Caches, fleet: FleetIndex, clock: Clock, rng: Rng
+        self, client: ConsulClient, keys: Keys, caches: Caches, fleet: FleetIndex, clock: Clock
     ) -> None:
         self._client = client
         self._keys = keys
         self._caches = caches
         self._fleet = fleet
         self._clock = clock
-        self._rng = rng
-        self._records: PrefixCache[Service] | None = None
-        self._following: asyncio.Task[None] | None = None
+        self._records = caches.tree(SERVICES)
         self._asked: dict[str, _Asked] = {}
         self._running = Running(caches, keys)
         self._waiting = 0
-        self._last = clock.mono()
         self._closed = False
         # Caches have no way to unsubscribe; while nobody asks nothing is done.
+        self._records.subscribe(lambda _: self._wake())
         caches.reality.subscribe(self._realities_changed)
         caches.agents.subscribe(self._agents_changed)
-        # After a restore of the store nothing that was read before counts (R15).
-        self._anew = Wake()
-        caches.on_forget(self._anew.set)
 
     async def answer(self, name: str, index: int, seconds: float) -> Answer:
         """The endpoints of a service, once their index is another one, or after so many seconds.
@@ -109,39 +103,21 @@ class Board:
     async def close(self) -> None:
         """Answer all who wait, and end."""
         self._closed = True
-        ending = [asked.task for asked in self._asked.values()]
-        await tasks.end(*ending, *([self._following] if self._following is not None else []))
+        await tasks.end(*(asked.task for asked in self._asked.values()))
 
     def _ask(self, name: str) -> _Asked:
-        records = self._follow_records()
-        sightings = Sightings(self._client, self._keys, self._caches, self._fleet, self._running, self._clock)
-        asked = self._asked[name] = _Asked(name, records, sightings, self._clock, self._forget)
-        return asked
-
-    def _follow_records(self) -> PrefixCache[Service]:
-        """The services' records, followed by one query for all."""
-        if self._records is None:
-            self._records = PrefixCache(
-                self._client,
-                self._keys,
-                SERVICES.name,
-                Service,
-                cluster=self._caches.cluster,
-                clock=self._clock,
-                rng=self._rng,
-                on_restore=self._caches.restored.set,
-            )
-            self._records.subscribe(lambda _: self._wake())
+        if not self._asked:
             self._running.fill()
-            self._following = asyncio.create_task(self._keep_fresh(self._records), name="services")
-        return self._records
+        sightings = Sightings(self._client, self._keys, self._caches, self._fleet, self._running, self._clock)
+        asked = self._asked[name] = _Asked(name, self._records, sightings, self._clock, self._forget)
+        return asked
 
     def _wake(self) -> None:
         for asked in self._asked.values():
             asked.wake.set()
 
     def _realities_changed(self, keys: set[str]) -> None:
-        if self._records is None:
+        if not self._asked:
             return
         concerned = self._running.changed(keys)
         for asked in self._asked.values():
@@ -154,28 +130,11 @@ class Board:
             if not nodes.isdisjoint(asked.sightings.nodes):
                 asked.wake.set()
 
-    async def _keep_fresh(self, records: PrefixCache[Service]) -> None:
-        """Follow the services' records until nobody asked for a while.
-
-        Whoever asks for what does not exist asks again soon: Consul counts a parked query that was given up
-        until its wait is over.
-        """
-        running = asyncio.create_task(records.run(), name="services-records")
-        try:
-            self._anew.clear()
-            while self._asked or self._clock.mono() - self._last < LINGER_SECONDS:
-                if await wait(self._anew, self._clock, LINGER_SECONDS):
-                    self._anew.clear()
-                    await records.begin_anew()
-        finally:
-            self._records = self._following = None
-            self._running.clear()
-            await tasks.end(running)
-
     def _forget(self, name: str) -> None:
         """Nobody asks for a service any more."""
         del self._asked[name]
-        self._last = self._clock.mono()
+        if not self._asked:
+            self._running.clear()
 
 
 class _Asked:

@@ -19,6 +19,7 @@ from farmd.commands.parts import refuse_managed, refuse_part
 from farmd.kinds import KINDS, family_of, noun, title
 from farmd.services.endpoints import Endpoint, Sighting
 from store import codec, manifests, operations, presence
+from store.catalog import mistake
 from store.deployments import Deployment
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, Locked
@@ -27,7 +28,7 @@ from store.keys import valid_name
 from store.named import NamedRecords, Owner
 from store.nodes import NodeStore
 from store.operations import Operation
-from store.services import KIND, NOUN, Service, ServiceStore, reference
+from store.services import KIND, NOUN, Catalog, Service, ServiceStore, reference
 
 
 class ServiceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +46,9 @@ class ServiceRow(msgspec.Struct, frozen=True, kw_only=True):
     deployment: str = ""
 
 
-async def create(call: Call, name: str, port: str, owners: Sequence[str]) -> Mutation:
+async def create(
+    call: Call, name: str, port: str, owners: Sequence[str], catalog: Catalog | None = None
+) -> Mutation:
     """Create a service that these owners of pods serve, such as ``rc/web``.
 
     Raises:
@@ -57,7 +60,10 @@ async def create(call: Call, name: str, port: str, owners: Sequence[str]) -> Mut
     valid_name(port, "port")
     found = {ref: await _owner(call, ref, port) for ref in dict.fromkeys(owners)}
     active = list(dict.fromkeys(reference(family, stored.record.id) for family, stored in found.values()))
-    wanted = Service(id=call.ids.new(), name=name, port=port, active=active, created=call.clock.now())
+    wanted = Service(
+        id=call.ids.new(), name=name, port=port, active=active, created=call.clock.now(), catalog=catalog
+    )
+    _refuse_catalog(wanted)
     store = ServiceStore(call.client, call.keys)
     existing, index = await store.named(name)
     if existing is not None:
@@ -66,6 +72,33 @@ async def create(call: Call, name: str, port: str, owners: Sequence[str]) -> Mut
     change = _change(wanted, "create", after={"port": port, "active": ",".join(told)})
     there = [each for family, stored in found.values() for each in _touched(call, family, stored)]
     return Mutation(change, (await registered(call), *there, *store.create(wanted, name_index=index)))
+
+
+async def publish(call: Call, target: str, catalog: Catalog | None) -> Mutation:
+    """Say how a service is found in Consul's catalogue; None: it is not there any more.
+
+    Raises:
+        InputInvalid: Consul or its DNS cannot take that. NotFound: there is no such service.
+        Locked: somebody holds its mutation lock, or a deployment changes it.
+    """
+    store = ServiceStore(call.client, call.keys)
+    stored = await store.find(target)
+    wanted = msgspec.structs.replace(stored.record, catalog=catalog)
+    _refuse_catalog(wanted)
+    before, after = fields(stored.record, wanted, {})
+    if not after and not before:
+        return Mutation(_change(stored.record, "catalog"))
+    free = await _free(call, stored.record)
+    held = await guard(call, KIND, stored.record.id, f"{NOUN} {stored.record.name!r}")
+    told = _change(stored.record, "catalog", before={**before, **held.before}, after={**after, **held.after})
+    return Mutation(told, (*held.operations, *free, store.replace(stored, wanted)))
+
+
+def _refuse_catalog(service: Service) -> None:
+    if service.catalog is not None and (wrong := mistake(service.name, service.catalog)):
+        raise InputInvalid(wrong, field="catalog")
+    if service.catalog is not None and not service.port:
+        raise InputInvalid("catalog: found a service without a port, expected one", field="catalog")
 
 
 async def delete(call: Call, target: str) -> Mutation:

@@ -31,11 +31,15 @@ class Endpoint(msgspec.Struct, frozen=True, order=True):
 
 
 class Sighting(msgspec.Struct, frozen=True):
-    """A pod of a service's owner. ``unknown``: its agent is absent. Port 0: it has none of that name."""
+    """A pod of a service's owner. ``unknown``: its agent is absent. Port 0: it has none of that name.
+
+    ``manifest`` is the digest of what it runs, where that is known.
+    """
 
     endpoint: Endpoint
     available: bool = False
     unknown: bool = False
+    manifest: str = ""
 
 
 def serving(sightings: Iterable[Sighting], before: Collection[Endpoint]) -> tuple[Endpoint, ...]:

@@ -206,4 +206,5 @@ class Sightings:
             self._hosts[place[0]] = known
         port = (self._known(place, state) or {}).get(service.port, 0)
         endpoint = Endpoint(*place, ref, self._hosts.get(place[0], ""), port)
-        return Sighting(endpoint, self._available(state), state.unknown)
+        running = state.reality.manifest if state.reality is not None else ""
+        return Sighting(endpoint, self._available(state), state.unknown, running)

@@ -10,7 +10,8 @@ from farmd.services.endpoints import Endpoint
 from farmd.tables.model import Column, Table
 from farmd.tables.words import ago, pairs
 from store.images import parse
-from store.services import NOUN, Version
+from store.services import NOUN, Service, Version
+from store.status import Status
 from store.times import plain, rfc3339
 
 
@@ -62,8 +63,10 @@ def where(endpoint: Endpoint) -> str:
     return f"{host}:{endpoint.port}"
 
 
-def facts(row: ServiceRow, now: float) -> list[tuple[str, str]]:
-    """The lines of ``describe`` for a service, without its endpoints."""
+def facts(row: ServiceRow, now: float, published: Status | None = None) -> list[tuple[str, str]]:
+    """The lines of ``describe`` for a service, without its endpoints; ``published`` is the status of its
+    entries in Consul's catalogue.
+    """
     record = row.record
     return [
         ("Name", record.name),
@@ -71,9 +74,24 @@ def facts(row: ServiceRow, now: float) -> list[tuple[str, str]]:
         *(_deployed(row) if record.mode else ()),
         ("Port", record.port),
         ("Active", active(row)),
+        *([("Catalog", _published(record, published))] if record.catalog is not None else ()),
         ("Labels", pairs(record.labels)),
         ("Age", f"{ago(now, record.created)}, created {rfc3339(record.created)}"),
     ]
+
+
+def _published(service: Service, status: Status | None) -> str:
+    """How it is found in Consul's catalogue, and how far its entries are."""
+    asked = service.catalog
+    assert asked is not None
+    tags = f", tags {', '.join(asked.tags)}" if asked.tags else ""
+    if status is None:
+        told = "no farm has looked at it yet"
+    elif status.state == "blocked":
+        told = f"blocked: {status.reason}"
+    else:
+        told = f"{status.healthy} of {status.desired} pass"
+    return f"{asked.name or service.name} in Consul{tags}; {told}"
 
 
 def _deployed(row: ServiceRow) -> list[tuple[str, str]]:

@@ -31,6 +31,7 @@ HOMES = {
     "kubejobs": "farmd-jobs",
     "apps": "farmd-jobs",
     "housekeeping": "farmd-process",
+    "catalog": "farmd-process",
 }
 
 

@@ -20,7 +20,7 @@ from monitoring.dashboards.panels import (
     timeline,
 )
 
-KINDS = ("housekeeping",)
+KINDS = ("housekeeping", "catalog")
 JOBS = f'job=~"farmd-.+", {INSTANCE}'
 FAULTS = 'code!~"200|404|409|cancelled"'
 # A watch waits for a change on purpose.
@@ -35,7 +35,7 @@ def process() -> Json:
         KINDS,
         ("Is Consul the cause?", (_reachable(), _codes(), _times(), _rates(), _staleness(), _operations())),
         ("Do sessions and locks hold?", (_sessions(), _renewals(), _failover(), _locks())),
-        ("Does every loop move?", (_progress(), _alerts(), _reloads(), _housekeeping())),
+        ("Does every loop move?", (_progress(), _alerts(), _reloads(), _housekeeping(), _catalog())),
         ("What does it cost?", (_cpu(), _memory(), _files(), _starts())),
     )
 
@@ -204,6 +204,18 @@ def _housekeeping() -> Json:
         "is pruned by hours.",
         query(common.increase("farmd_housekeeping_total", "what"), "{{what}}"),
         runbook="FarmdBlocked",
+    )
+
+
+def _catalog() -> Json:
+    return graph(
+        "Services in Consul's catalogue",
+        "Do proxies and DNS find the pods? Entries by the status of their checks, and how often somebody "
+        "else changed some within half an hour, which farms repaired.",
+        query(common.some(f"sum by (status) (farmd_catalog_entries{{{INSTANCE}}})", "status"), "{{status}}"),
+        query(f"sum(increase(farmd_catalog_drift_total{{{INSTANCE}}}[30m]))", "repaired"),
+        query(f"sum(increase(farmd_catalog_changes_total{{{INSTANCE}}}[30m]))", "written"),
+        runbook="FarmdCatalogDrift",
     )
 
 

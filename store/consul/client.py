@@ -11,7 +11,7 @@ import asyncio
 import builtins
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from store.consul.library import Library
 
 Params = tuple[tuple[str, str], ...]
+T = TypeVar("T")
 
 
 class ConsulClient:
@@ -269,6 +270,31 @@ class ConsulClient:
 
         return Acl(self._send)
 
+    async def catalog(
+        self,
+        path: str,
+        decoder: msgspec.json.Decoder[T],
+        params: Params = (),
+        *,
+        index: int = 0,
+        wait: float = 0.0,
+    ) -> tuple[int, T]:
+        """What ``/v1/<path>`` of the catalogue answers, and the index to go on from.
+
+        With ``index`` above 0 it answers at the next change, or after about ``wait`` seconds.
+
+        Raises:
+            AccessDenied: the token may not read this; what it may not see of a list is left out instead.
+        """
+        request = Request("GET", f"/v1/{path}", params, lane=Lane.READ)
+        if index > 0:
+            params += (("index", str(index)), ("wait", f"{round(wait * 1000)}ms"))
+            parked = Request("GET", f"/v1/{path}", params, lane=Lane.WATCH)
+            response = await self._park(parked, blocking_limit(wait), Op.CATALOG)
+        else:
+            response = await self._send(Op.CATALOG, request, SHORT_SECONDS)
+        return answers.index(Op.CATALOG, response), answers.decode(decoder, Op.CATALOG, response)
+
     def drop_parked(self) -> None:
         """End all queries that are parked now: to their callers they fail, as if Consul had hung up."""
         parked, self._parked = self._parked, set()
@@ -303,7 +329,7 @@ class ConsulClient:
         request = Request("GET", f"/v1/kv/{key}", params, lane=lane, known=known, most=most)
         return await (self._park(request, limit) if op is Op.WATCH else self._send(op, request, limit))
 
-    async def _park(self, request: Request, limit: float) -> Response:
+    async def _park(self, request: Request, limit: float, op: Op = Op.WATCH) -> Response:
         """Send a query that waits, unless ``drop_parked`` ends it.
 
         Raises:
@@ -313,7 +339,7 @@ class ConsulClient:
             async with asyncio.timeout(None) as query:
                 self._parked.add(query)
                 try:
-                    return await self._send(Op.WATCH, request, limit)
+                    return await self._send(op, request, limit)
                 finally:
                     self._parked.discard(query)
         except TimeoutError as error:

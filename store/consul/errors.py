@@ -49,6 +49,7 @@ class Op(enum.StrEnum):
     SERVERS = "servers"
     ACL = "acl"
     ACL_WRITE = "acl_write"
+    CATALOG = "catalog"
 
     @property
     def writes(self) -> bool:

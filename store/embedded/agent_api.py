@@ -8,6 +8,7 @@ from store.embedded.calls import DATACENTER, Call
 from store.ports import Response
 
 _NODE_INDEX = 3
+META = "embedded:true"
 
 
 def leader(call: Call) -> Response:
@@ -53,8 +54,10 @@ def this(call: Call) -> Response:
 
 
 def nodes(call: Call) -> Query:
-    """``/v1/catalog/nodes``: one node, which never changes."""
+    """``/v1/catalog/nodes``: one node, which never changes, and which no meta of others finds."""
     call.options()
+    if call.params.get("node-meta", META) != META:
+        return _constant([])
     host = call.identity.address.rpartition(":")[0]
     node = {
         "ID": call.identity.node_id,

@@ -138,8 +138,8 @@ async def denial(work: Awaitable[object]) -> str | None:
 
 def test_every_family_is_asked_for() -> None:
     asked = {key.removeprefix(KEYS.prefix).split("/")[0] for key in EXAMPLES.values()}
-    # Housekeeping and what lies in Kubernetes have items, and no records.
-    assert asked >= families.FAMILIES.keys() - {"housekeeping", "kubejobs", "progressive"}
+    # House-keeping, what lies in Kubernetes and what is in Consul's catalogue have items, and no records.
+    assert asked >= families.FAMILIES.keys() - {"housekeeping", "kubejobs", "progressive", "catalog"}
 
 
 @pytest.mark.parametrize("role", MAY_WRITE, indirect=True)

@@ -60,6 +60,53 @@ def test_a_service_is_created_shown_and_deleted(farmctl: Farmctl) -> None:
     assert farmctl.ok("audit", "list", "--kind", "service", "-o", "json").json["items"][0]["name"] == "shop"
 
 
+def test_a_service_is_published_in_consuls_catalogue_and_taken_out(farmctl: Farmctl) -> None:
+    ports = {"http": {"port": 0}}
+    farmctl.ok("rc", "create", "-f", "-", stdin=yaml.safe_dump(hello(name="till", pod_ports=ports)))
+    farmctl.ok("service", "create", "till", "--port", "http", "--catalog", "rc/till")
+    (row,) = [
+        each for each in farmctl.ok("service", "list", "-o", "json").json["items"] if each["name"] == "till"
+    ]
+    assert row["catalog"]["name"] == ""
+    asked = (
+        "service",
+        "catalog",
+        "till",
+        "--tag",
+        "edge",
+        "--tag",
+        "eu",
+        "--meta",
+        "team=shop",
+        "--as",
+        "pay",
+    )
+    farmctl.ok(*asked, "--canary-tag", "canary")
+    told = farmctl.ok("service", "describe", "till", "-o", "json").json
+    assert told["catalog"] == {
+        "name": "pay",
+        "tags": ["edge", "eu"],
+        "meta": {"team": "shop"},
+        "canary_tags": ["canary"],
+    }
+    assert told["published"] is None
+    described = farmctl.ok("service", "describe", "till").out
+    assert "pay in Consul, tags edge, eu; no farm has looked at it yet" in described
+    assert farmctl.ok(*asked, "--canary-tag", "canary").out.startswith("service/till unchanged")
+    for word, found in (
+        ("--as", "a.b"),
+        ("--meta", "owner=me"),
+        ("--meta", "a.b=c"),
+        ("--meta", "x"),
+        ("--tag", ""),
+    ):
+        refused = farmctl("service", "catalog", "till", word, found)
+        assert (refused.code, "found" in refused.err, "expected" in refused.err) == (2, True, True)
+    assert farmctl("service", "catalog", "till", "--off", "--tag", "edge").code == 2
+    farmctl.ok("service", "catalog", "till", "--off")
+    assert "Catalog" not in farmctl.ok("service", "describe", "till").out
+
+
 async def test_a_watch_prints_one_document_a_change(farmctl: Farmctl) -> None:
     client = patient_client(farmctl.address)
     call = Call(client, Keys(farmctl.prefix), CLOCK, SystemIds(), "user/ada@desk")

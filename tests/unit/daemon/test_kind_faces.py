@@ -115,9 +115,21 @@ async def test_the_doctor_says_that_nobody_claims_it(kind: KindOfWork) -> None:
     async with person() as call:
         if FAMILIES[kind.family].record is not None:
             await put(call, KEYS.record(kind.family, ITEM), {})
+        if kind.among:
+            await put(call, KEYS.record(kind.among, ITEM), {"id": ITEM, "name": ITEM, kind.family: {}})
         await put(call, KEYS.farm("one"), Member(id="one", version="1"))
         found = presence.check(await survey(call.client, KEYS, call.clock))
         assert ("kind-unclaimed", kind.family) in {(each.code, each.object) for each in found}
+
+
+async def test_the_doctor_does_not_miss_a_kind_that_no_record_asks_for() -> None:
+    """An older farm beside newer ones, or alone, knows no such kind."""
+    async with person() as call:
+        for kind in (kind for kind in KINDS.values() if kind.among):
+            await put(call, KEYS.record(kind.among, ITEM), {"id": ITEM, "name": ITEM})
+            await put(call, KEYS.farm("one"), Member(id="one", version="1"))
+            found = presence.check(await survey(call.client, KEYS, call.clock))
+            assert ("kind-unclaimed", kind.family) not in {(each.code, each.object) for each in found}
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), **BY_FAMILY)

@@ -30,6 +30,7 @@ WORDS = {
     "kubejobs": r"kube_?jobs",
     "progressive": r"progressive",
     "housekeeping": r"house[ _-]?keeping",
+    "catalog": r"farmd[./]catalog|Catalog\(Kind\)",
 }
 """How code would name a kind. Nodes are missing: every owner has pods on nodes."""
 

@@ -1,0 +1,25 @@
+"""The metrics of the catalogue."""
+
+from __future__ import annotations
+
+from farmd.observe.metrics import Metric
+
+METRICS = (
+    Metric(
+        "farmd_catalog_entries",
+        "gauge",
+        "Entries in Consul's catalogue of the services that this farm keeps there, by their checks' status.",
+        {"status": ("passing", "critical")},
+    ),
+    Metric(
+        "farmd_catalog_changes_total",
+        "counter",
+        "Entries that this farm added to Consul's catalogue, changed there or removed.",
+        {"change": ("added", "changed", "removed")},
+    ),
+    Metric(
+        "farmd_catalog_drift_total",
+        "counter",
+        "Services whose entries in Consul's catalogue this farm found other than it left them, and repaired.",
+    ),
+)

@@ -1,0 +1,216 @@
+"""Consul's catalogue, as far as farmd writes it: nodes, services and their checks under a cluster's mark.
+
+A cluster's nodes bear its id in their meta, and the ids of its services begin with it. What must never break:
+an operation changes only what was read, by its index (``cas``, ``delete-cas``), because others write the
+catalogue, too. Consul judges almost nothing of what it is given, so ``mistake`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from store.consul.client import ConsulClient
+from store.operations import CatalogOperation, Verb
+from store.services import Catalog
+
+MARK = "farmd-cluster"
+"""The key of a node's meta that names its cluster."""
+OWN = ("owner", "pod", "node", "version")
+"""The keys of a service's meta that farmd sets."""
+READ_AT_ONCE = 8
+MOST_META, MOST_KEY, MOST_VALUE, MOST_TAGS, MOST_TAG = 64, 128, 512, 32, 128
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_META_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Node(msgspec.Struct, rename="pascal", frozen=True):
+    """A node of the catalogue. One with an ``id`` has an agent of Consul."""
+
+    node: str
+    address: str = ""
+    meta: dict[str, str] | None = None
+    id: str = msgspec.field(name="ID", default="")
+    modify_index: int = 0
+
+
+class Service(msgspec.Struct, rename="pascal", frozen=True):
+    """One instance of a service, on its node."""
+
+    id: str = msgspec.field(name="ID")
+    service: str = ""
+    tags: list[str] | None = None
+    address: str = ""
+    port: int = 0
+    meta: dict[str, str] | None = None
+    modify_index: int = 0
+
+
+class Check(msgspec.Struct, rename="pascal", frozen=True):
+    """How an instance is."""
+
+    node: str
+    check_id: str = msgspec.field(name="CheckID")
+    status: str = ""
+    output: str = ""
+    service_id: str = msgspec.field(name="ServiceID", default="")
+    service_name: str = ""
+    modify_index: int = 0
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """An instance as it is in the catalogue; one without its check counts as passing there."""
+
+    node: str
+    service: Service
+    check: Check | None = None
+
+
+class _NodeServices(msgspec.Struct, rename="pascal"):
+    node: Node
+    services: dict[str, Service] | None = None
+
+
+NAMES = msgspec.json.Decoder(dict[str, list[str]])
+_NODES = msgspec.json.Decoder(list[Node])
+_CHECKS = msgspec.json.Decoder(list[Check])
+_OF_NODE = msgspec.json.Decoder(_NodeServices | None)
+
+
+def short(cluster: str) -> str:
+    """The digits of a cluster's id that names in the catalogue bear."""
+    return cluster[:8]
+
+
+def node_name(cluster: str, node: str) -> str:
+    """The catalogue's name for a node."""
+    return f"farmd-{short(cluster)}-{node}"
+
+
+def service_id(cluster: str, service: str, node: str, instance: str) -> str:
+    """The id of a pod of a service."""
+    return f"farmd/{short(cluster)}/{service}/{node}/{instance}"
+
+
+def parts(cluster: str, ident: str) -> tuple[str, str, str] | None:
+    """Service, node and instance of an id; None: it is not this cluster's."""
+    found = ident.split("/")
+    return (
+        (found[2], found[3], found[4]) if len(found) == 5 and found[:2] == ["farmd", short(cluster)] else None
+    )
+
+
+def check_id(ident: str) -> str:
+    """The id of an instance's check; some readers count only those with this beginning."""
+    return f"service:{ident}"
+
+
+def marked(cluster: str) -> tuple[tuple[str, str], ...]:
+    """The parameters of a question for what bears a cluster's mark."""
+    return (("node-meta", f"{MARK}:{cluster}"),)
+
+
+def owns(cluster: str, node: Node) -> bool:
+    """Whether a node is this cluster's alone: it bears the mark, and no agent of Consul has taken it."""
+    return (node.meta or {}).get(MARK) == cluster and not node.id
+
+
+async def nodes(client: ConsulClient, cluster: str) -> dict[str, Node]:
+    """The nodes that bear a cluster's mark, by name."""
+    _, found = await client.catalog("catalog/nodes", _NODES, marked(cluster))
+    return {node.node: node for node in found}
+
+
+async def checks(client: ConsulClient, cluster: str) -> dict[tuple[str, str], Check]:
+    """All checks on the nodes that bear a cluster's mark, by node and id."""
+    _, found = await client.catalog("health/state/any", _CHECKS, marked(cluster))
+    return {(check.node, check.check_id): check for check in found}
+
+
+async def services(
+    client: ConsulClient, names: Iterable[str]
+) -> dict[str, tuple[Node, dict[str, Service]] | None]:
+    """The nodes of these names with what is registered on them; None: there is no such node."""
+    limit = asyncio.Semaphore(READ_AT_ONCE)
+
+    async def one(name: str) -> tuple[Node, dict[str, Service]] | None:
+        async with limit:
+            _, found = await client.catalog(f"catalog/node/{name}", _OF_NODE)
+        return None if found is None else (found.node, found.services or {})
+
+    wanted = sorted(set(names))
+    return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
+
+
+# -- operations ----------------------------------------------------------------------------------
+def set_node(cluster: str, node: str, address: str, index: int) -> CatalogOperation:
+    """Write a cluster's node over the version with that index; 0: there is none."""
+    meta = {"external-node": "true", MARK: cluster}
+    return _operation(
+        Verb.CAS,
+        "Node",
+        f"node {node}",
+        {"Node": node, "Address": address, "Meta": meta, "ModifyIndex": index},
+    )
+
+
+def delete_node(node: Node) -> CatalogOperation:
+    """Delete a node with all that is registered on it, if it is as it was read."""
+    body = {"Node": node.node, "ModifyIndex": node.modify_index}
+    return _operation(Verb.DELETE_CAS, "Node", f"node {node.node}", body)
+
+
+def set_service(node: str, service: Service) -> CatalogOperation:
+    """Write an instance over the version with its index; 0: there is none."""
+    body = {**msgspec.to_builtins(service), "Tags": service.tags or [], "Meta": service.meta or {}}
+    return _operation(Verb.CAS, "Service", f"service {service.service}", body, node)
+
+
+def delete_service(node: str, service: Service) -> CatalogOperation:
+    """Delete an instance with its checks, if it is as it was read."""
+    body = {"ID": service.id, "Service": service.service, "ModifyIndex": service.modify_index}
+    return _operation(Verb.DELETE_CAS, "Service", f"service {service.service}", body, node)
+
+
+def set_check(check: Check) -> CatalogOperation:
+    """Write an instance's check over the version with its index; 0: there is none."""
+    body = {**msgspec.to_builtins(check), "Name": "farmd"}
+    return _operation(Verb.CAS, "Check", f"service {check.service_name}", body)
+
+
+def _operation(verb: Verb, table: str, key: str, body: dict[str, Any], node: str = "") -> CatalogOperation:
+    whole = {table: body, **({"Node": node} if node else {})}
+    return CatalogOperation(verb, key, table=table, body=whole)
+
+
+# -- what people ask -----------------------------------------------------------------------------
+def mistake(name: str, catalog: Catalog) -> str:
+    """What Consul, its DNS or a reader could not take: the field, what was found and what is expected."""
+    if not _LABEL.fullmatch(catalog.name or name):
+        return f"catalog.name: found {(catalog.name or name)!r}, expected 1 to 63 of a-z, 0-9 and '-'"
+    return _tags("tags", catalog.tags) or _tags("canary_tags", catalog.canary_tags) or _meta(catalog.meta)
+
+
+def _tags(field: str, tags: list[str]) -> str:
+    wrong = next((tag for tag in tags if not tag or len(tag) > MOST_TAG or not tag.isprintable()), None)
+    if wrong is not None:
+        return f"catalog.{field}: found {wrong[:40]!r}, expected 1 to {MOST_TAG} printable characters"
+    if len(tags) > MOST_TAGS:
+        return f"catalog.{field}: found {len(tags)} tags, expected at most {MOST_TAGS}"
+    return ""
+
+
+def _meta(meta: Mapping[str, str]) -> str:
+    if len(meta) > MOST_META - len(OWN):
+        return f"catalog.meta: found {len(meta)} pairs, expected at most {MOST_META - len(OWN)}"
+    for key, value in meta.items():
+        if not _META_KEY.fullmatch(key) or len(key) > MOST_KEY or key.startswith("consul-") or key in OWN:
+            told = f"expected letters, digits, '_' and '-', not consul-… and not {', '.join(OWN)}"
+            return f"catalog.meta: found the key {key[:40]!r}, {told}"
+        if len(value) > MOST_VALUE:
+            return f"catalog.meta.{key}: found {len(value)} characters, expected at most {MOST_VALUE}"
+    return ""

@@ -1,0 +1,289 @@
+"""Services in Consul's own catalogue, kept there by farms: as readers of a real Consul find them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from farmd.commands.mutation import Call, commit
+from farmd.runtime.clock import SystemIds
+from farmd.services import commands
+from store import catalog, codec, operations
+from store.errors import TransactionRejected
+from store.rcs import ReplicationController
+from store.rollouts import Rollout
+from store.services import Catalog, Service
+from store.status import ItemStatus
+from tests import servers
+from tests.catalogs import SRV, A, Reader, resolve
+from tests.fleet import CLOCK, Cluster, RunningFarm, client_of, cluster_on, eventually, start_farm
+from tests.services import agent, controller, pod, service
+
+
+@pytest.fixture(scope="module")
+def consul() -> Iterator[servers.ConsulServer]:
+    """A real Consul that answers DNS, too, whose catalogue is this module's alone."""
+    with servers.ConsulServer(dev=True, dns=True, http_max_conns_per_client=10_000) as server:
+        yield server
+
+
+@dataclass
+class Shop:
+    """A service with pods on n1 and n2, somebody who reads the catalogue, and the farms that keep it."""
+
+    server: servers.ConsulServer
+    cluster: Cluster
+    call: Call
+    rc: ReplicationController
+    name: str
+    id: str = ""
+    farms: list[RunningFarm] = field(default_factory=list)
+
+    @property
+    def reader(self) -> Reader:
+        return Reader(self.server.address)
+
+    @property
+    def mark(self) -> str:
+        return self.cluster.id
+
+    async def farm(self, name: str = "one") -> RunningFarm:
+        made = await start_farm(
+            client_of(self.server.address), name, keys=self.cluster.keys, kinds=("catalog",)
+        )
+        self.farms.append(made)
+        return made
+
+    async def pod(self, node: str, port: int, **fields: Any) -> None:
+        await pod(self.call, self.rc, node, port=port, **fields)
+
+    async def publish(self, found: Catalog | None) -> None:
+        await commit(self.call, await commands.publish(self.call, self.name, found))
+
+    async def passes(self, *wanted: tuple[str, int], name: str = "") -> None:
+        """Return once exactly these addresses pass."""
+
+        async def so() -> bool:
+            return await self.reader.passing(name or self.name) == sorted(wanted)
+
+        await eventually(so, what=f"passing {wanted}")
+
+    async def entry(self, node: str) -> str:
+        return catalog.service_id(self.mark, self.id, node, "hello")
+
+    async def told(self, state: str, item: str = "") -> str:
+        """The reason in the status of the service's item, once it has that state."""
+
+        async def so() -> ItemStatus | None:
+            key = self.cluster.keys.status("catalog", item or self.id)
+            entry = await self.cluster.client.read(key)
+            status = None if entry is None else codec.decode(ItemStatus, entry.value, key)
+            return status if status is not None and status.state == state else None
+
+        found: ItemStatus = await eventually(so, what=f"the status {state}")
+        return found.reason
+
+
+@pytest.fixture
+async def shop(consul: servers.ConsulServer) -> AsyncIterator[Shop]:
+    async with cluster_on(consul.address) as cluster:
+        call = Call(cluster.client, cluster.keys, CLOCK, SystemIds(), "user/ada@desk")
+        name = f"web-{SystemIds().new()}"
+        rc = await controller(call, name)
+        made = Shop(consul, cluster, call, rc, name)
+        for number, node in enumerate(("n1", "n2"), 1):
+            await agent(call, node, f"http://10.0.0.{number}:8101")
+            await made.pod(node, 20000 + number)
+        made.id = await service(call, name, name=name)
+        try:
+            yield made
+        finally:
+            for farm in made.farms:
+                await farm.close()
+                await farm.client.close()
+
+
+N1, N2 = ("10.0.0.1", 20001), ("10.0.0.2", 20002)
+
+
+async def test_r37_consuls_readers_and_dns_find_the_pods_and_lose_the_one_that_fails(shop: Shop) -> None:
+    await shop.farm()
+    await shop.publish(Catalog(tags=["edge"], meta={"team": "shop"}))
+    await shop.passes(N1, N2)
+    dns = (shop.server.host, shop.server.dns_port)
+    names = await shop.reader.ask("catalog/services")
+    assert names[shop.name] == ["edge"]
+    assert await asyncio.to_thread(resolve, *dns, f"{shop.name}.service.consul", A) == [
+        "10.0.0.1",
+        "10.0.0.2",
+    ]
+    assert await asyncio.to_thread(resolve, *dns, f"edge.{shop.name}.service.consul", SRV) == [20001, 20002]
+    await shop.pod("n2", 20002, state="critical")
+    await shop.passes(N1)
+    found = await shop.reader.all(shop.name)
+    assert found == {await shop.entry("n1"): "passing", await shop.entry("n2"): "critical"}
+    assert await asyncio.to_thread(resolve, *dns, f"{shop.name}.service.consul", A) == ["10.0.0.1"]
+    one = (await shop.reader.ask(f"health/service/{shop.name}?passing"))[0]
+    assert one["Node"]["Node"] == f"farmd-{shop.mark[:8]}-n1"
+    assert one["Node"]["Meta"] == {"external-node": "true", "farmd-cluster": shop.mark}
+    assert one["Service"]["Meta"] == {
+        "team": "shop",
+        "owner": f"rcs/{shop.rc.id}",
+        "pod": "hello",
+        "node": "n1",
+        "version": shop.rc.manifest[:12],
+    }
+    await shop.cluster.client.delete(shop.cluster.keys.reality("n2", "hello"))
+
+    async def gone() -> bool:
+        return set(await shop.reader.all(shop.name)) == {await shop.entry("n1")}
+
+    await eventually(gone, what="the pod that is gone is out of the catalogue")
+
+
+async def test_a_service_that_does_not_ask_is_not_there_and_one_that_asks_no_more_goes(shop: Shop) -> None:
+    await shop.farm()
+    await shop.publish(Catalog(name=f"other-{shop.name}"))
+    await shop.passes(N1, N2, name=f"other-{shop.name}")
+    assert shop.name not in await shop.reader.ask("catalog/services")
+    await shop.publish(Catalog(name=f"third-{shop.name}"))
+    await shop.passes(N1, N2, name=f"third-{shop.name}")
+    assert await shop.reader.all(f"other-{shop.name}") == {}
+    await shop.publish(None)
+
+    async def clean() -> bool:
+        found = await shop.reader.ask(f"catalog/nodes?node-meta=farmd-cluster:{shop.mark}")
+        return found == []
+
+    await eventually(clean, what="neither entries nor nodes are left")
+
+
+async def test_what_somebody_edits_or_removes_is_repaired_and_what_is_not_ours_stays(shop: Shop) -> None:
+    farm = await shop.farm()
+    await shop.publish(Catalog())
+    await shop.passes(N1, N2)
+    node, ident = f"farmd-{shop.mark[:8]}-n1", await shop.entry("n1")
+    theirs = {"ID": "theirs", "Service": f"theirs-{shop.name}", "Port": 1}
+    await shop.reader.ask(
+        "catalog/register", method="PUT", body={"Node": node, "SkipNodeUpdate": True, "Service": theirs}
+    )
+    wrong = {"ID": ident, "Service": shop.name, "Address": "10.9.9.9", "Port": 9}
+    await shop.reader.ask(
+        "catalog/register", method="PUT", body={"Node": node, "SkipNodeUpdate": True, "Service": wrong}
+    )
+    await shop.passes(N1, N2)
+    gone = {"Node": node, "ServiceID": ident}
+    await shop.reader.ask("catalog/deregister", method="PUT", body=gone)
+    await shop.passes(N1, N2)
+    await shop.reader.ask("catalog/deregister", method="PUT", body={"Node": f"farmd-{shop.mark[:8]}-n2"})
+    await shop.passes(N1, N2)
+    assert (await shop.reader.one(f"theirs-{shop.name}"))["Service"]["Port"] == 1
+    assert farm.metric("farmd_catalog_drift_total") >= 1
+
+
+async def test_a_node_that_is_somebody_elses_is_left_alone_and_the_others_are_kept(shop: Shop) -> None:
+    node = f"farmd-{shop.mark[:8]}-n1"
+    body = {"Node": node, "Address": "10.7.7.7", "NodeMeta": {"farmd-cluster": "another"}}
+    await shop.reader.ask("catalog/register", method="PUT", body=body)
+    await shop.farm()
+    await shop.publish(Catalog())
+    await shop.passes(N2)
+    assert node in await shop.told("blocked")
+    found = await shop.reader.ask(f"catalog/node/{node}")
+    assert (found["Node"]["Address"], found["Node"]["Meta"]) == ("10.7.7.7", {"farmd-cluster": "another"})
+    await shop.reader.ask("catalog/deregister", method="PUT", body={"Node": node})
+    await shop.passes(N1, N2)
+
+
+async def test_r37_the_late_write_of_a_farm_that_lost_the_service_is_refused_as_a_whole(shop: Shop) -> None:
+    farm = await shop.farm()
+    await shop.publish(Catalog())
+    await shop.passes(N1, N2)
+    lock = await shop.cluster.client.read(shop.cluster.keys.lock("catalog", shop.id))
+    assert lock is not None
+    fence = [
+        operations.check_session(lock.key, lock.session),
+        operations.check_index(lock.key, lock.modify_index),
+    ]
+    await farm.close()
+    await shop.farm("two")
+    late = (await shop.reader.ask(f"health/service/{shop.name}"))[0]["Service"]
+    entry = catalog.Service(late["ID"], late["Service"], [], "10.6.6.6", 6, modify_index=late["ModifyIndex"])
+    with pytest.raises(TransactionRejected):
+        await shop.cluster.client.transaction(
+            [*fence, catalog.set_service(f"farmd-{shop.mark[:8]}-n1", entry)]
+        )
+    await shop.passes(N1, N2)
+
+
+async def test_a_farm_that_takes_over_goes_on_and_an_absent_agent_empties_no_answer(shop: Shop) -> None:
+    first = await shop.farm()
+    await shop.publish(Catalog())
+    await shop.passes(N1, N2)
+    before = await shop.reader.ask(f"health/service/{shop.name}")
+    await first.close()
+    for node in ("n1", "n2"):
+        await shop.cluster.client.delete(shop.cluster.keys.agent(node))
+    second = await shop.farm("two")
+
+    async def owned() -> bool:
+        return shop.id in second.owned
+
+    await eventually(owned, what="the second farm has the service")
+    await shop.told("converged")
+    await agent(shop.call, "n2", "http://10.0.0.2:8101")
+    await shop.passes(N2)
+    await agent(shop.call, "n1", "http://10.0.0.1:8101")
+    await shop.passes(N1, N2)
+    after = await shop.reader.ask(f"health/service/{shop.name}")
+    assert [each["Service"]["CreateIndex"] for each in before] == [
+        each["Service"]["CreateIndex"] for each in after
+    ]
+
+
+async def test_the_pods_of_the_version_that_a_rollout_brings_have_tags_of_their_own(shop: Shop) -> None:
+    new = await controller(shop.call, f"{shop.name}-new", pod_command=["sleep", "10"])
+    await agent(shop.call, "n3", "http://10.0.0.3:8101")
+    await pod(shop.call, new, "n3", port=20003)
+    await shop.farm()
+    await shop.publish(Catalog(tags=["stable"], canary_tags=["canary"]))
+    keys, client = shop.cluster.keys, shop.cluster.client
+    rollout = Rollout(
+        id=SystemIds().new(),
+        name=shop.name,
+        old=shop.rc.id,
+        new=new.id,
+        from_manifest=shop.rc.manifest,
+        to_manifest=new.manifest,
+        replicas=3,
+        started_from=2,
+        started_to=0,
+    )
+    entry = await client.read(keys.record("services", shop.id))
+    assert entry is not None
+    record = codec.decode(Service, entry.value, entry.key)
+    both = codec.encode(structs.replace(record, active=[f"rcs/{shop.rc.id}", f"rcs/{new.id}"]))
+    await client.transaction(
+        [
+            operations.put(keys.record("rollouts", rollout.id), codec.encode(rollout)),
+            operations.put(entry.key, both),
+        ]
+    )
+    await shop.passes(N1, N2, ("10.0.0.3", 20003))
+
+    async def tagged() -> bool:
+        found = await shop.reader.ask(f"health/service/{shop.name}?tag=canary")
+        return [each["Service"]["Port"] for each in found] == [20003]
+
+    await eventually(tagged, what="the new pod alone has the canary's tag")
+    await client.delete(keys.record("rollouts", rollout.id))
+
+    async def plain() -> bool:
+        return len(await shop.reader.ask(f"health/service/{shop.name}?tag=stable")) == 3
+
+    await eventually(plain, what="all pods have the usual tags")
