@@ -1,0 +1,72 @@
+"""A farm in Consul's catalogue under the policies that ship, on a Consul that denies by default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from farmd.commands.mutation import Call, commit
+from farmd.runtime.clock import SystemIds
+from farmd.services import commands
+from store import codec
+from store.keys import Keys
+from store.registration import register_cluster
+from store.services import Catalog
+from store.status import ItemStatus
+from tests.catalogs import Reader
+from tests.fleet import CLOCK, eventually, start_farm
+from tests.guarded import OWNER, Guarded, guarded_consul
+from tests.services import agent, controller, pod, service
+
+pytestmark = pytest.mark.xdist_group("access")
+
+
+@pytest.fixture
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    with guarded_consul(tmp_path_factory.mktemp("guarded"), key_list_policy=True) as made:
+        yield made
+
+
+async def test_without_the_policy_the_service_is_blocked_with_the_rule_and_with_it_it_is_found(
+    guarded: Guarded,
+) -> None:
+    owner, keys = guarded.client("owner"), Keys()
+    await register_cluster(owner, keys, SystemIds())
+    call = Call(owner, keys, CLOCK, SystemIds(), "user/ada@desk")
+    rc = await controller(call, "web")
+    await agent(call, "n1", "http://10.0.0.1:8101")
+    await pod(call, rc, "n1", port=20001)
+    item = await service(call, "web")
+    await commit(call, await commands.publish(call, "web", Catalog()))
+    reader = Reader(guarded.server.address, OWNER)
+    accessor = guarded.new_token("farm-alone", "farmd-farm")
+    farm = await start_farm(guarded.client("farm-alone"), "one", keys=keys, kinds=("catalog", "rcs"))
+
+    async def blocked() -> str:
+        entry = await owner.read(keys.status("catalog", item))
+        status = None if entry is None else codec.decode(ItemStatus, entry.value, entry.key)
+        return status.reason if status is not None and status.state == "blocked" else ""
+
+    async def free() -> bool:
+        return not await blocked()
+
+    async def found() -> bool:
+        return await reader.passing("web") == [("10.0.0.1", 20001)]
+
+    try:
+        reason = await eventually(blocked, what="the service is blocked")
+        assert "Permission denied" in reason
+        assert "acl/farm-catalog.hcl has the rules" in reason
+        assert await reader.passing("web") == []
+        assert rc.id in farm.owned  # all else goes on
+        guarded.shell("consul acl policy create -name farmd-catalog -rules @acl/farm-catalog.hcl")
+        guarded.shell(
+            f"consul acl token update -id {accessor} -policy-name farmd-farm -policy-name farmd-catalog"
+        )
+        await eventually(found, what="the pod is in the catalogue")
+        await eventually(free, what="the service is blocked no more")
+    finally:
+        await farm.close()
+        await farm.client.close()
+        await owner.close()
