@@ -24,6 +24,7 @@ key_prefix "farmd/rollouts/" { policy = "write" }
 key_prefix "farmd/deployments/" { policy = "write" }
 key_prefix "farmd/jobs/" { policy = "write" }
 key_prefix "farmd/runs/" { policy = "write" }
+key_prefix "farmd/schedules/" { policy = "write" }
 key_prefix "farmd/history/" { policy = "write" }
 key_prefix "farmd/services/" { policy = "write" }
 key_prefix "farmd/apps/" { policy = "write" }

@@ -12,6 +12,7 @@ key_prefix "farmd/jobs/" { policy = "write" }
 key_prefix "farmd/apps/" { policy = "write" }
 key_prefix "farmd/trackers/" { policy = "write" }
 key_prefix "farmd/runs/" { policy = "write" }
+key_prefix "farmd/schedules/" { policy = "write" }
 key_prefix "farmd/history/" { policy = "write" }
 key_prefix "farmd/names/" { policy = "write" }
 key_prefix "farmd/manifests/" { policy = "write" }

@@ -227,6 +227,23 @@ KINDS: dict[str, KindOfWork] = {
             guarded=True,
         ),
         KindOfWork(
+            family="schedules",
+            runs="farmd.schedules.worker:Schedules",
+            first="farmctl schedule create -f FILE",
+            bundled="farmd.schedules.bundled:BUNDLED",
+            one="schedule",
+            many="schedules",
+            noun="schedule",
+            asked="farmd.schedules.commands:SCHEDULE",
+            group="farmd.cli.schedule:schedule",
+            title="Schedules: run jobs at times, each once.",
+            besides="farmd.tables.schedules:besides",
+            metrics="farmd.schedules.metrics:METRICS",
+            selectable=True,
+            guarded=True,
+            health_matters=False,  # a job that is made removes nothing
+        ),
+        KindOfWork(
             family="apps",
             runs="farmd.dispatch.kind:Apps",
             first="farmctl apply -f FILE --app NAME",
@@ -362,6 +379,9 @@ RUNBOOKS = (
     ("FarmdDeployment", "FarmdDeploymentHalted"),
     ("FarmdApp", "FarmdAppFailed"),
     ("FarmdJob", "FarmdJobWaits"),
+    ("FarmdScheduleFailing", "FarmdScheduleFailing"),
+    ("FarmdScheduleMissed", "FarmdScheduleMissed"),
+    ("FarmdScheduleOverrun", "FarmdScheduleOverrun"),
     ("FarmdKubernetes", "FarmdKubernetesSilent"),
 )
 

@@ -30,6 +30,7 @@ from store.pods import Place, Pod, SharedLabels
 from store.rcs import ReplicationController, small
 from store.reality import Glance, Reality, dated, glance
 from store.rollouts import Rollout, RolloutStatus
+from store.schedules import Schedule, ScheduleStatus
 from store.services import Service
 from store.signatures import Signature
 from store.status import ItemStatus
@@ -111,6 +112,16 @@ JOBS: Family[Job] = Family(
     named=True,
 )
 RUNS: Family[Run] = Family(name="runs", record=Run)
+SCHEDULES: Family[Schedule] = Family(
+    name="schedules",
+    record=Schedule,
+    watched="whole",
+    keep_unknown=True,
+    younger=True,
+    claimed=True,
+    status=ScheduleStatus,
+    named=True,
+)
 WORK: Family[Work] = Family(name="work", record=Work, parts=2, watched="whole", keep_raw=True, refers=3)
 HISTORY: Family[Ended] = Family(name="history", record=Ended, parts=2, refers=4, younger=True)
 PODS: Family[Pod] = Family(
@@ -154,7 +165,7 @@ FAMILIES: dict[str, Family[Any]] = {
     for family in (
         *(DEPLOYMENTS, ROLLOUTS, SERVICES, HISTORY, RCS, DAEMONSETS, JOBS, PODS, INTENT, REALITY),
         *(NODES, AGENTS, RESERVED, FARMS, FAILSAFE, WORK),
-        *(RUNS, APPS, TRACKERS),
+        *(RUNS, SCHEDULES, APPS, TRACKERS),
         Family(name="locks", watched="whole"),
         Family(name="names", record=str, parts=2),
         Family(name="status", record=ItemStatus, parts=2),

@@ -11,6 +11,7 @@ _NAMES: Mapping[str, str] = {
     "deployment": "shop-1",
     "node": "web1",
     "job": "squares",
+    "schedule": "nightly",
     "app": "shop",
     "service": "web",
     "pod": "web1/hello",
@@ -36,6 +37,7 @@ _OF_NOUNS: Mapping[str, str] = {
     "resume": "{name}",
     "rollback": "{name}",
     "stop": "{name}",
+    "run-now": "{name}",
 }
 _OWN: Mapping[str, str] = {
     "rc scale": "web 5 --wait",

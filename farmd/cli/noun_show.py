@@ -18,7 +18,7 @@ from farmd.commands import versions
 from farmd.commands.explaining import explain
 from farmd.commands.heads import headed
 from farmd.commands.noun import Noun
-from farmd.kinds import KINDS
+from farmd.kinds import KINDS, load
 from farmd.overview import Row
 from farmd.tables import manifests as manifest_facts
 from farmd.tables import nouns as noun_tables
@@ -139,8 +139,11 @@ def describing(noun: Noun[Any, Any]) -> click.Command:
         elif output == "name":
             click.echo(f"{noun.words.noun}/{row.record.name}")
         else:
-            told = noun_tables.facts(noun, row, invocation.call.clock.now(), runs)
-            describe(invocation, told, found, history)
+            told, tables = noun_tables.facts(noun, row, invocation.call.clock.now(), runs), {}
+            if noun.words.besides:
+                more, tables = await load(noun.words.besides)(invocation.call, row.record)
+                told += more
+            describe(invocation, told, found, history, tables)
 
     status = "status, pods" if noun.pods is not None else "status"
     run.__doc__ = f"One {noun.words.one}: its record, owner, {status} and what happened to it last."

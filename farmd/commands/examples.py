@@ -61,6 +61,23 @@ types:
       id: squares
       command: [sh, -c, 'echo "$FARMD_INDEX squared is $((FARMD_INDEX * FARMD_INDEX))"']
 """,
+    "schedule": """\
+# A schedule makes a job at its times, each once.
+#   farmctl schedule create -f FILE
+apiVersion: farmd/v1
+kind: schedule
+name: nightly
+cron: "30 2 * * *"            # or @daily; or every: 6h, with a start
+zone: Europe/Berlin
+overlap: forbid               # a time that comes while a job runs is skipped; or allow, or replace
+catch_up: 10m                 # a time that was missed still counts for so long
+keep: {done: 3, failed: 10}   # jobs that ended
+job:                          # the document of a job, without its name
+  types:
+    - name: worker
+      restart: never
+      pod: {id: nightly, command: [date]}
+""",
     "app": """\
 # An app is a bundle of documents that are applied in waves, kept as they are written, and pruned together.
 #   farmctl apply -f FILE

@@ -185,6 +185,18 @@ WORDS: Mapping[str, str] = {
     "action": "What is done.",
     "exit_codes": "The exit codes that are meant.",
     "reasons": "The causes that are meant.",
+    # schedules
+    "job": "The document of the jobs that are made, without a name.",
+    "cron": "When jobs are made: five fields, such as 30 2 * * *, or a word such as @daily.",
+    "ScheduleSpec.every": "The time from one job to the next, in place of cron.",
+    "start": "A time from which every counts; empty: when it was created.",
+    "zone": "The IANA time zone of cron, such as Europe/Berlin.",
+    "overlap": "What happens at a time while a job runs: skip it, allow both, or replace the job.",
+    "catch_up": "How long a time that was missed still counts.",
+    "jitter": "Up to how much later a job is made, always as much for one name.",
+    "ScheduleSpec.keep": "How many jobs that ended are kept.",
+    "done": "Those that succeeded.",
+    "Keep.failed": "Those that failed, were replaced or deleted.",
     # apps
     "namespace": "The namespace of objects in Kubernetes that name none.",
     "prune": "Whether objects that left the files are deleted.",

@@ -18,7 +18,7 @@ from monitoring.dashboards.panels import (
     steps,
 )
 
-KINDS = ("jobs", "kubejobs", "apps")
+KINDS = ("jobs", "kubejobs", "schedules", "apps")
 
 
 def jobs() -> Json:
@@ -29,6 +29,7 @@ def jobs() -> Json:
         KINDS,
         ("Does a person have to act?", _now()),
         ("Do jobs come to their end?", (_job_states(), _restarts())),
+        ("Do schedules make their jobs?", (_schedule_states(), _schedule_times())),
         ("Are apps as their files say?", (_app_states(), _objects(), _waves(), common.cycle_time())),
         (
             "What is not converged, and why?",
@@ -97,6 +98,25 @@ def _restarts() -> Json:
         "Why do members end? `exit`: the program. `oom`: its memory limit. `lost`, `evicted`: the node.",
         query(common.increase("farmd_job_restarts_total", "cause"), "{{cause}}"),
         runbook="FarmdJobFailed",
+    )
+
+
+def _schedule_states() -> Json:
+    return graph(
+        "Schedules, by state",
+        "Do jobs fail, run for too long, or were times missed? `farmctl schedule list` names each.",
+        query(f"sum by (state) (farmd_schedules{{{INSTANCE}}})", "{{state}}"),
+        stacked=True,
+        runbook="FarmdScheduleFailing",
+    )
+
+
+def _schedule_times() -> Json:
+    return graph(
+        "Times of schedules, by what came of them",
+        "`start`: a job was made. `skip`: the one before ran still. `miss`: no job was made.",
+        query(common.increase("farmd_schedule_times_total", "result"), "{{result}}"),
+        runbook="FarmdScheduleMissed",
     )
 
 

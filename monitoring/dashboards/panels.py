@@ -28,6 +28,7 @@ HOMES = {
     "deployments": "farmd-rollouts",
     "progressive": "farmd-rollouts",
     "jobs": "farmd-jobs",
+    "schedules": "farmd-jobs",
     "kubejobs": "farmd-jobs",
     "apps": "farmd-jobs",
     "housekeeping": "farmd-process",

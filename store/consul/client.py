@@ -62,6 +62,10 @@ class ConsulClient:
         self.most_operations = operations.MAX_OPERATIONS
         """The most operations that a transaction of routine work may have here (R25)."""
 
+    def date(self) -> float | None:
+        """The time by the clock that dates Consul's answers; None: no answer had a date."""
+        return self._send.date()
+
     # -- reads ---------------------------------------------------------------------------------
     async def get(
         self, key: str, *, index: int = 0, wait: float = 0.0, mode: Mode = "default"

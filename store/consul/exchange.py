@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from email.utils import parsedate_to_datetime
 
 from store.consul import errors
 from store.consul.errors import Op
@@ -45,6 +46,17 @@ class Exchange:
         self._clock = clock
         self._recorder = recorder
         self._token = token
+        self._dated: tuple[str, float] | None = None
+
+    def date(self) -> float | None:
+        """The time by the clock that dates Consul's answers, at most a second too late; None: unknown."""
+        if self._dated is None:
+            return None
+        text, heard = self._dated
+        try:
+            return parsedate_to_datetime(text).timestamp() + 1.0 + self._clock.mono() - heard
+        except ValueError:
+            return None
 
     async def __call__(self, op: Op, request: Request, timeout: float = SHORT_SECONDS) -> Response:
         """Send and return a success or a proven absence (404).
@@ -73,9 +85,12 @@ class Exchange:
 
     async def _answered(self, op: Op, request: Request, timeout: float) -> Response:
         try:
-            return await self.transport.send(request, timeout)
+            response = await self.transport.send(request, timeout)
         except (OutcomeUnknown, UnexpectedAnswer) as error:
             raise errors.unanswered(op, error) from error
+        if date := response.headers.get("date"):
+            self._dated = date, self._clock.mono()
+        return response
 
     def _with_token(self, request: Request) -> Request:
         token = self._token() if self._token is not None else ""

@@ -40,6 +40,7 @@ EXAMPLES = {
     "deployments": KEYS.record("deployments", "0f"),
     "jobs": KEYS.record("jobs", "0a"),
     "runs": KEYS.record("runs", "0a"),
+    "schedules": KEYS.record("schedules", "0b"),
     "apps": KEYS.record("apps", "shop"),
     "trackers": KEYS.tracker("shop", 1),
     "history": KEYS.history("hello", "0e"),
@@ -67,7 +68,7 @@ REPORTED = {"reality", "reality of another", "agents", "agents of another"}
 TOLD = {"intent", "intent of another", "node sentinel", "node sentinel of another", "pods", "reserved"}
 PEOPLES = {"nodes", "record of another", "manifests", "signatures", "revocations", "failsafe", "audit"}
 OWNERS = {"rcs", "daemonsets", "services", "rollouts", "deployments", "jobs", "runs", "history", "names"}
-OWNERS |= {"apps", "trackers"}
+OWNERS |= {"apps", "trackers", "schedules"}
 SIGNED_FOR = {"signatures", "revocations", "names"}
 LOGS = {"access", "access of another"}
 MAY_WRITE = {

@@ -76,6 +76,32 @@ def test_words_to_a_job(farmctl: Farmctl) -> None:
     assert farmctl.ok("job", "get", "squares", "-o", "json").json["deleting"] is True
 
 
+def test_words_to_a_schedule(farmctl: Farmctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = str(EXAMPLES / "jobs" / "nightly.yaml")
+    farmctl.ok("schedule", "create", "-f", file)
+    assert farmctl.ok("schedule", "diff", "-f", file).err == "schedule/nightly: nothing to change\n"
+    assert "30 2 * * *" in farmctl.ok("schedule", "list").out
+    farmctl.ok("schedule", "run-now", "nightly")
+    refused = farmctl("schedule", "run-now", "nightly")
+    assert refused.code == 5
+    assert "runs still, and overlap is forbid" in refused.err
+    assert farmctl.ok("schedule", "history", "nightly", "-o", "json").json["items"][0]["outcome"] == ""
+    farmctl.ok("schedule", "pause", "nightly")
+    assert "none while it is paused" in farmctl.ok("schedule", "explain", "nightly").out
+    farmctl.ok("schedule", "resume", "nightly")
+    told = farmctl.ok("schedule", "describe", "nightly").out
+    assert told.count(" CES") + told.count(" CET") == 5
+    assert "nightly-2" in told
+    farmctl.ok("schedule", "disable", "nightly")
+    assert farmctl.ok("schedule", "get", "nightly", "-o", "json").json["disabled"] is True
+    farmctl.ok("schedule", "enable", "nightly")
+    assert farmctl.ok("schedule", "update", "-f", file).err == "schedule/nightly: nothing to change\n"
+    monkeypatch.setenv("EDITOR", "true")
+    farmctl("schedule", "edit", "nightly")
+    assert farmctl("schedule", "delete", "nightly", "-y", "--timeout", "1s").code == 8  # it waits for a farm
+    assert farmctl.ok("schedule", "get", "nightly", "-o", "json").json["deleting"] is True
+
+
 def test_what_is_asked_of_nothing_is_told_with_exit_4(farmctl: Farmctl) -> None:
     for words in (
         ("app", "release", "none", "rc/web"),

@@ -33,6 +33,11 @@ DOCUMENTS: Mapping[str, dict[str, Any]] = {
     "rc": hello(),
     "daemonset": {"name": "hello", "pod": POD, "rate": 3},
     "job": {"name": "hello", "types": [{"name": "main", "pod": POD}]},
+    "schedule": {
+        "name": "hello",
+        "every": 60,
+        "job": {"types": [{"name": "main", "pod": POD}]},
+    },
     "service": {"name": "hello", "container": {"image": f"web@sha256:{DIGEST}"}, "replicas": 2},
     "node": {"name": "n1", "labels": {"rack": "r1"}},
 }
@@ -40,6 +45,7 @@ OTHERWISE: Mapping[str, dict[str, Any]] = {
     "rc": {"replicas": 5},
     "daemonset": {"rate": 4},
     "job": {"backoff_limit": 1},
+    "schedule": {"overlap": "allow"},
     "service": {"replicas": 3},
     "node": {"labels": {"rack": "r2"}},
 }

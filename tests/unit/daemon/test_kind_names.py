@@ -26,6 +26,7 @@ WORDS = {
     "deployments": r"deployment",
     "daemonsets": r"daemon[ _-]?set",
     "jobs": r"(?<![a-z])jobs?(?![a-z])",
+    "schedules": r"(?<![a-z])schedules(?![a-z])|store\.schedules",  # a scheduler has a schedule, too
     "apps": r"(?<![a-z])apps(?![a-z])|farmd\.dispatch",
     "kubejobs": r"kube_?jobs",
     "progressive": r"progressive",
@@ -115,6 +116,10 @@ EXCEPTIONS = {
         "farmd/observe/": FOREIGN,
         "farmd/doctor/": "runs are beside their jobs, and are left where these are gone",
         "farmd/housekeeping/": "runs are beside their jobs, and are left where these are gone",
+        "farmd/schedules/": MANAGES,
+        "farmd/cli/schedule": MANAGES,
+        "farmd/tables/schedules.py": MANAGES,
+        "store/schedules.py": MANAGES,
         "farmd/agent/agent.py": "the feature of agents that keep R29",
         "store/features.py": "the feature of agents that keep R29",
         "store/variables.py": "what a member is told of its job",

@@ -1,0 +1,18 @@
+"""``farmctl schedule``: the commands of every noun that people create, and those of times."""
+
+from __future__ import annotations
+
+from farmd.cli.nouns import group
+
+_WORDS = "farmd.cli.schedule_words"
+
+schedule = group(
+    "schedules",
+    {
+        "run-now": (f"{_WORDS}:run_now", "Make a job of a schedule now."),
+        "pause": (f"{_WORDS}:pause", "Make no more jobs until it is resumed."),
+        "resume": (f"{_WORDS}:resume", "Make jobs again."),
+        "history": (f"{_WORDS}:history", "The jobs of a schedule, and how they ended."),
+        "explain": (f"{_WORDS}:explain", "Why a schedule does or does not make a job."),
+    },
+)

@@ -1,0 +1,147 @@
+"""The noun of schedules, and what people say to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from farmd.commands.mutation import Call, Change, Mutation
+from farmd.commands.noun import Noun
+from farmd.commands.specs import File, check_count, check_seconds
+from farmd.kinds import KINDS, load
+from farmd.schedules import times
+from store.errors import Conflict, InputInvalid, refuse
+from store.families import JOBS
+from store.quantities import Seconds
+from store.schedules import KIND, MAX_NAME, Fired, Keep, Overlap, Schedule, ScheduleStatus
+from store.times import rfc3339
+
+MAX_KEPT = 100
+MAX_CATCH_UP = 7 * 86_400.0
+TTL_FLOOR = 600.0
+"""A job lives for so many seconds after its end at least, within which its schedule learns of the end."""
+
+
+class ScheduleSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """One document of a file of schedules."""
+
+    name: str
+    job: dict[str, Any]
+    cron: str = ""
+    every: Seconds | None = None
+    start: str = ""
+    zone: str = "UTC"
+    overlap: Overlap = "forbid"
+    catch_up: Seconds = 600.0
+    jitter: Seconds = 0.0
+    keep: Keep = Keep()
+    labels: dict[str, str] = {}
+    needs: list[str] = []
+    disabled: bool | None = None
+
+
+def jobs() -> Noun[Any, Any]:
+    """The noun of jobs: another kind's, so the registry names it."""
+    found: Noun[Any, Any] = load(KINDS[JOBS.name].asked)
+    return found
+
+
+def job_spec(name: str, document: dict[str, Any], at: float, source: str) -> Any:
+    """The document of the job of a time.
+
+    Raises:
+        InputInvalid: jobs cannot be so.
+    """
+    if "name" in document:
+        refuse(
+            f"{source}.name", repr(document["name"]), "none: the schedule names its jobs", field="job.name"
+        )
+    return jobs().file.parse({**document, "name": f"{name}-{times.stamp(at)}"}, source)
+
+
+def lasting(spec: Any) -> Any:
+    """The job's document with a ``ttl`` that is long enough for its schedule."""
+    return spec if spec.ttl is None else msgspec.structs.replace(spec, ttl=max(spec.ttl, TTL_FLOOR))
+
+
+def _check(spec: ScheduleSpec, source: str) -> None:
+    if len(spec.name) > MAX_NAME:
+        refuse(f"{source}: name", f"{len(spec.name)} characters", f"at most {MAX_NAME}", field="name")
+    if spec.every is not None:
+        check_seconds(spec.every, f"{source}: every", lowest=1.0)
+    check_seconds(spec.jitter, f"{source}: jitter")
+    if not 0 <= spec.catch_up <= MAX_CATCH_UP:
+        refuse(f"{source}: catch_up", f"{spec.catch_up:g} s", "0 to 7 days", field="catch_up")
+    for field in ("done", "failed"):
+        if check_count(getattr(spec.keep, field), f"{source}: keep.{field}") > MAX_KEPT:
+            refuse(f"{source}: keep.{field}", str(getattr(spec.keep, field)), f"at most {MAX_KEPT}")
+    times.check(FILE.build(spec, "0"), source)
+    job_spec(spec.name, spec.job, 0.0, f"{source}: job")
+
+
+FILE: File[ScheduleSpec, Schedule] = File(spec=ScheduleSpec, record=Schedule, check=_check)
+
+
+def _facts(schedule: Schedule, _: ScheduleStatus | None) -> list[tuple[str, str]]:
+    counts = f"{schedule.missed} missed, {schedule.skipped} skipped, {schedule.failures} failed in a row"
+    return [
+        ("Times", _times(schedule)),
+        ("Overlap", schedule.overlap),
+        ("Catch up", f"{schedule.catch_up:g} s"),
+        ("Counts", counts),
+    ]
+
+
+def _times(schedule: Schedule) -> str:
+    return schedule.cron or f"every {schedule.every:g} s"
+
+
+def _last(schedule: Schedule, _: ScheduleStatus | None) -> str:
+    return schedule.fired[-1].outcome or "running" if schedule.fired else "-"
+
+
+def _next(_: Schedule, status: ScheduleStatus | None) -> str:
+    return rfc3339(status.next) if status is not None and status.next else "-"
+
+
+SCHEDULE: Noun[ScheduleSpec, Schedule] = Noun(
+    kind=KIND,
+    document="Schedule",
+    file=FILE,
+    told=lambda schedule: {"times": _times(schedule), "zone": schedule.zone},
+    facts=_facts,
+    columns=(("TIMES", lambda schedule, _: _times(schedule)), ("LAST", _last), ("NEXT", _next)),
+)
+
+
+async def run_now(call: Call, target: str) -> Mutation:
+    """Make a job of a schedule now, besides its times.
+
+    Raises:
+        Conflict: one runs and must run alone; or the schedule is being deleted or locked.
+    """
+    stored, held = await SCHEDULE.editable(call, target, fields=())
+    schedule, now = stored.record, float(int(call.clock.now()))
+    if schedule.active and schedule.overlap != "allow":
+        name = schedule.active[-1].name
+        text = f"schedule {schedule.name!r}: job {name!r} runs still, and overlap is {schedule.overlap}"
+        raise Conflict(text, id=schedule.id, hint=f"farmctl job delete {name}, then repeat it")
+    made = await jobs().create(call, lasting(job_spec(schedule.name, schedule.job, now, schedule.name)))
+    if not made.needed:
+        raise InputInvalid(f"schedule {schedule.name!r}: a job of this second exists; repeat it")
+    fired = Fired(due=now, job=made.change.id, name=made.change.name, by=call.actor)
+    wanted = msgspec.structs.replace(schedule, fired=[*schedule.fired, fired])
+    change = Change(KIND, schedule.id, schedule.name, "schedule.run-now", after={"job": fired.name})
+    replaced = SCHEDULE.records(call.client, call.keys).replace(stored, wanted)
+    return Mutation(change, (*held.operations, *made.operations, replaced))
+
+
+async def pause(call: Call, target: str) -> Mutation:
+    """Make no more jobs of a schedule until it is resumed; jobs that run go on."""
+    return await SCHEDULE.disable(call, target)
+
+
+async def resume(call: Call, target: str) -> Mutation:
+    """Let farms make jobs of a schedule again; its newest time that passed counts within catch_up."""
+    return await SCHEDULE.enable(call, target)

@@ -1,0 +1,26 @@
+"""The metrics of schedules."""
+
+from __future__ import annotations
+
+from farmd.observe.metrics import Metric, Values
+
+STATES: Values = (
+    *("converged", "running", "failing", "overrun", "missed"),
+    *("disabled", "blocked", "frozen"),
+)
+RESULTS: Values = ("start", "skip", "miss")
+
+METRICS = (
+    Metric(
+        "farmd_schedules",
+        "gauge",
+        "Schedules that this farm works on, by where they are.",
+        {"state": STATES},
+    ),
+    Metric(
+        "farmd_schedule_times_total",
+        "counter",
+        "Times of schedules, by what came of them; a miss may stand for several times.",
+        {"result": RESULTS},
+    ),
+)

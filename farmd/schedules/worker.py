@@ -1,0 +1,169 @@
+"""Schedules as a kind of work: the kind, and the worker of one schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from farmd.commands.mutation import Mutation, audited
+from farmd.farm.writer import Write
+from farmd.schedules import plan as planning
+from farmd.schedules.commands import SCHEDULE, job_spec, jobs, lasting
+from farmd.schedules.metrics import RESULTS, STATES
+from farmd.schedules.plan import End, Plan, Snapshot
+from farmd.schedules.timer import Timer
+from farmd.work.context import Context
+from farmd.work.model import Outcome
+from farmd.work.named import LOOK_AGAIN_SECONDS, NamedKind, NamedWorker
+from farmd.work.phases import Phases
+from store import codec
+from store.entry import Stored
+from store.errors import Conflict, Locked, NotFound
+from store.families import RUNS
+from store.jobs import Run
+from store.operations import Operation
+from store.schedules import KIND, Fired, Schedule, ScheduleStatus
+
+ALERTS = ("failing", "overrun", "missed")
+
+
+class ScheduleWorker(NamedWorker[Snapshot, Plan]):
+    """Makes the jobs of one schedule."""
+
+    __slots__ = ()
+
+    kind: Schedules
+
+    def detach(self) -> None:
+        """Wait for no time any more."""
+        self.kind.timer.set(self.claim.item, None, self.wake)
+        self.kind.phases.see(self.claim.item, "")
+
+    async def look(self, stored: Stored[Schedule]) -> Snapshot:
+        """The schedule, and how its jobs ended, which costs a request for each that runs."""
+        schedule, ends = stored.record, dict[str, End]()
+        for each in schedule.active:
+            if (end := await self._end(each)) is not None:
+                ends[each.job] = end
+        now = self.context.clock.now()
+        date = self.context.client.date()
+        ahead = 0.0 if date is None else max(0.0, now - date)
+        return Snapshot(schedule, now - ahead, ends, self.frozen(), ahead)
+
+    async def _end(self, fired: Fired) -> End | None:
+        """How a job ended; None: it has not.
+
+        Raises:
+            RecordInvalid: nobody can tell how far it is.
+        """
+        key = self.context.keys.record(RUNS.name, fired.job)
+        entry = await self.context.client.read(key, mode="consistent")
+        if entry is None:
+            return End("deleted")
+        run = codec.decode(Run, entry.value, key)
+        if not run.outcome:
+            return None
+        return End(run.outcome, ": ".join(filter(None, (run.reason, run.message))), run.finished)
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """Pure (``plan.py``)."""
+        return planning.decide(snapshot)
+
+    def decided(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Be woken when time alone changes the plan."""
+        at = None if plan.next is None else plan.next + snapshot.ahead
+        self.kind.timer.set(self.claim.item, at, self.wake)
+        if plan.empty:
+            self.kind.phases.see(self.claim.item, planning.state(snapshot.schedule, plan)[0])
+
+    async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:
+        """One transaction: the schedule as it is wanted, with the job that is made or the jobs that go."""
+        if plan.ends:
+            return await self.end()
+        assert plan.wanted is not None
+        wanted, besides = plan.wanted, list[Operation]()
+        try:
+            for job in plan.stop:
+                besides += await self._deletion(job, plan.why)
+        except Locked as error:
+            return Outcome("blocked", LOOK_AGAIN_SECONDS, error.code)
+        if plan.fire is not None:
+            wanted, made = await self._made(wanted, plan)
+            besides += made
+        else:
+            besides.append(self.audit(plan.action, plan.why, name=wanted.name))
+        stored = self.kind.tree.get(self.key)
+        if stored is None or stored.index != self.index:
+            return Outcome("after", 0.0, "the record changed")
+        await self.writer.commit(Write.over(self.key, wanted, stored, self.kind.tree), *besides)
+        result = plan.action.partition(".")[2]
+        if result in RESULTS:
+            self.context.recorder.count("farmd_schedule_times_total", result=result)
+        return Outcome("after", 0.0)
+
+    async def _made(self, wanted: Schedule, plan: Plan) -> tuple[Schedule, list[Operation]]:
+        """The schedule with the job of a time, and the writes that make it; none if its name is taken."""
+        assert plan.fire is not None
+        call = self.call(f"schedule/{wanted.name}: {plan.why}")
+        spec = lasting(job_spec(wanted.name, wanted.job, plan.fire, f"schedule {wanted.name!r}: job"))
+        try:
+            made: Mutation = await jobs().create(call, spec)
+        except Conflict as error:
+            skipped = msgspec.structs.replace(wanted, skipped=wanted.skipped + 1)
+            return skipped, [self.audit("schedule.skip", error.message, name=wanted.name)]
+        fired = Fired(due=plan.fire, job=made.change.id, name=spec.name)
+        grown = msgspec.structs.replace(wanted, fired=[*wanted.fired, fired])
+        told = (
+            audited(call, made.change) if made.needed else self.audit(plan.action, plan.why, name=wanted.name)
+        )
+        return grown, [*made.operations, told]
+
+    async def _deletion(self, job: str, why: str) -> Sequence[Operation]:
+        """The writes that mark a job for deletion; none if it is gone, or on its way."""
+        call = self.call(why)
+        try:
+            found: Mutation = await jobs().delete(call, job, cascade=True)
+        except NotFound:
+            return ()
+        return (*found.operations, audited(call, found.change)) if found.needed else ()
+
+    def describe(self, snapshot: Snapshot, plan: Plan) -> ScheduleStatus:
+        """The status, with the next time."""
+        state, reason = planning.state(snapshot.schedule, plan)
+        active = len(snapshot.schedule.active)
+        return ScheduleStatus(
+            state=state,
+            reason=reason,
+            next=plan.upcoming,
+            active=active,
+            farm=self.context.farm,
+            since=self.context.clock.now(),
+        )
+
+    async def alert(self, snapshot: Snapshot, plan: Plan) -> float | None:
+        """Tell of times that were missed, of jobs that fail, and of one that runs for too long."""
+        state, why = planning.state(snapshot.schedule, plan)
+        for each in ALERTS:
+            text = f"schedule {snapshot.schedule.name!r}: {why}" if each == state else ""
+            details = {"schedule_id": self.claim.item, "farm": self.context.farm}
+            await self.status.incidents.say(f"schedule_{each}_{self.claim.item}", text, details)
+        return None
+
+
+class Schedules(NamedKind):
+    """The kind ``schedules``."""
+
+    name = KIND
+    noun = SCHEDULE
+    works = ScheduleWorker
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.phases = Phases(context.recorder, "farmd_schedules", "state", STATES)
+        self.timer = Timer(context.clock)
+
+    def background(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """The tasks of the kind, with its one timer."""
+        return (*super().background(), self.timer.run())

@@ -1,0 +1,222 @@
+"""Farms make the jobs of schedules in virtual time: each time once, whichever farm falls at which write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from farmd.commands.mutation import Call, commit
+from farmd.schedules import commands
+from farmd.schedules.commands import FILE, SCHEDULE
+from store import codec
+from store.entry import Entry
+from store.jobs import Job, Run
+from store.keys import is_sentinel
+from store.schedules import Schedule, ScheduleStatus
+from tests.effort import first
+from tests.node_farms import FATES, KEYS, Fall, Fleet, fleet_of
+
+PERIOD = 20.0
+JOB = {"types": [{"name": "w", "restart": "never", "pod": {"id": "tick", "command": ["date"]}}]}
+
+
+class Times:
+    """A schedule in a cluster whose jobs end after ``lasts`` seconds, as somebody says."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet, self.clock = fleet, fleet.clock
+        self.call = Call(fleet.client, KEYS, fleet.clock, fleet.ids, "user/ada@host")
+        self.lasts: Callable[[Job], float] = lambda _: 5.0
+        self.outcome = "succeeded"
+        self.seen: dict[str, Job] = {}
+
+    async def create(self, **fields: Any) -> None:
+        spec = FILE.parse({"name": "tick", "every": PERIOD, "job": JOB, **fields}, "tick.yaml")
+        await commit(self.call, await SCHEDULE.create(self.call, spec))
+        await self.clock.advance(0.2)
+
+    async def schedule(self) -> Schedule:
+        return (await SCHEDULE.records(self.fleet.client, KEYS).find("tick")).record
+
+    async def status(self) -> ScheduleStatus | None:
+        entry = await self.fleet.client.read(KEYS.status("schedules", (await self.schedule()).id))
+        return None if entry is None else codec.decode(ScheduleStatus, entry.value, entry.key)
+
+    async def jobs(self) -> dict[str, Job]:
+        page = await self.fleet.client.list(KEYS.tree("jobs"))
+        entries = [Entry.of(raw) for raw in page.items if not is_sentinel(raw.key)]
+        found = {each.name: each for each in (codec.decode(Job, e.value, e.key) for e in entries)}
+        self.seen |= found
+        return found
+
+    async def act(self) -> None:
+        """End jobs, and take those away that are deleted, until cancelled."""
+        while True:
+            await self.clock.sleep(1.0)
+            for job in (await self.jobs()).values():
+                run = Run(job=job.id, outcome=self.outcome, finished=self.clock.now())  # type: ignore[arg-type]
+                if job.deleting:
+                    for key in (
+                        KEYS.record("jobs", job.id),
+                        KEYS.name("jobs", job.name),
+                        KEYS.record("runs", job.id),
+                    ):
+                        await self.fleet.client.delete(key)
+                elif self.clock.now() - job.created >= self.lasts(job):
+                    await self.fleet.put(KEYS.record("runs", job.id), run)
+
+    async def until(self, done: Callable[[], Awaitable[Any]], within: float = 400.0) -> Any:
+        for _ in range(int(within)):
+            if found := await done():
+                return found
+            await self.clock.advance(1.0)
+        raise AssertionError(f"not within {within:g} s: {await self.schedule()}")
+
+
+@asynccontextmanager
+async def times(*, farms: int = 1) -> AsyncIterator[Times]:
+    async with fleet_of() as fleet:
+        made = Times(fleet)
+        acting = asyncio.create_task(made.act())
+        for number in range(farms):
+            await fleet.start(f"f{number}", kinds=("schedules",))
+        try:
+            yield made
+        finally:
+            acting.cancel()
+            with suppress(asyncio.CancelledError):
+                await acting
+
+
+async def judged(made: Times) -> None:
+    """Each time up to ``last`` has exactly one job, or was told as missed or skipped."""
+    await made.jobs()
+    found = await made.schedule()
+    begun = found.created
+    due = round((found.last - begun) / PERIOD)
+    names = [each.name for each in found.fired if not each.by]
+    assert len(set(names)) == len(names)
+    assert set(names) == made.seen.keys()
+    assert len(names) + found.missed + found.skipped == due
+    assert found.failures == 0
+
+
+async def falls(kind: str, fate: str, k: int) -> bool:
+    """Whether a schedule has a k-th transaction of that kind within its first six times."""
+    async with times() as made:
+        made.lasts = lambda job: 30.0 if job.name.endswith(("20", "40")) else 5.0
+        fall = Fall(made.fleet.farms["f0"], fate, k, kind)
+        await made.create(keep={"done": 100})
+
+        async def done() -> bool:
+            if fall.reached.is_set():
+                return True
+            found = await SCHEDULE.records(made.fleet.client, KEYS).list()
+            return bool(found.items) and len(found.items[0].record.fired) >= 4
+
+        await made.until(done)
+        if not fall.reached.is_set():
+            return False
+        if fate.startswith("killed"):
+            await made.fleet.crash("f0")
+        await made.fleet.start("f1", kinds=("schedules",))
+        await made.clock.advance(60)
+        fall.released.set()
+
+        async def more() -> bool:
+            return len((await made.schedule()).fired) >= 6
+
+        await made.until(more)
+        await judged(made)
+        return True
+
+
+@pytest.mark.parametrize("fate", first(1, FATES))
+@pytest.mark.parametrize("kind", ["jobs", "schedules"])
+async def test_r38_each_time_has_one_job_or_is_told_whichever_farm_falls_at_which_transaction(
+    kind: str, fate: str
+):
+    k = 1
+    while await falls(kind, fate, k):
+        k += 1
+    assert k > 3
+
+
+async def test_an_idle_schedule_costs_no_request_until_its_time():
+    async with times() as made:
+        await made.create(every="1h")
+        await made.clock.advance(120)
+        sent = 0
+        farm = made.fleet.farms["f0"]
+
+        async def count(request: Any) -> None:
+            nonlocal sent
+            sent += "schedules" in request.path or "runs" in request.path or "jobs" in request.path
+
+        before, farm.faults.before = farm.faults.before, count
+        await made.clock.advance(20)
+        farm.faults.before = before
+        assert sent == 0
+
+
+async def test_jobs_that_fail_are_told_and_a_good_one_ends_that():
+    async with times() as made:
+        made.outcome = "failed"
+        await made.create()
+
+        firing = made.fleet.farms["f0"].alerts.firing
+
+        async def told() -> list[str]:
+            return [key for key in firing if key.startswith("schedule_failing_")]
+
+        async def ended() -> bool:
+            return not await told()
+
+        await made.until(told)
+        status = await made.status()
+        assert status is not None
+        assert status.state == "failing"
+        made.outcome = "succeeded"
+        await made.until(ended)
+
+
+async def test_old_jobs_are_deleted_and_those_that_run_at_their_time_replaced():
+    async with times() as made:
+        made.lasts = lambda job: 500.0 if len(made.seen) == 1 else 5.0
+        await made.create(overlap="replace", keep={"done": 1, "failed": 1})
+
+        async def settled() -> bool:
+            found = await made.schedule()
+            return len(made.seen) >= 5 and [each.outcome for each in found.fired][:2] == [
+                "replaced",
+                "succeeded",
+            ]
+
+        await made.until(settled)
+        assert len(await made.jobs()) <= 3
+
+
+async def test_a_person_makes_a_job_at_once_pauses_and_resumes():
+    async with times() as made:
+        await made.create(every="1h")
+        await commit(made.call, await commands.run_now(made.call, "tick"))
+        assert (await made.schedule()).fired[0].by == "user/ada@host"
+        await commit(made.call, await commands.pause(made.call, "tick"))
+        await made.clock.advance(4000)
+        assert len(made.seen) == 1
+        await commit(made.call, await commands.resume(made.call, "tick"))
+
+        async def caught_up() -> bool:
+            return len((await made.schedule()).fired) == 2
+
+        await made.until(caught_up)
+        await commit(made.call, await SCHEDULE.delete(made.call, "tick", cascade=True))
+
+        async def gone() -> bool:
+            return not (await SCHEDULE.records(made.fleet.client, KEYS).list()).items
+
+        await made.until(gone)
