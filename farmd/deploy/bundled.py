@@ -20,6 +20,7 @@ from farmd.deploy.noun import owner_noun
 from farmd.deploy.project import Wanted
 from farmd.deploy.reader import holding
 from farmd.kinds import title
+from farmd.services.commands import published
 from store import manifests
 from store.canonical import builtins
 from store.deployments import halted
@@ -119,6 +120,8 @@ class BundledService:
         if not service.mode:
             owners = [await _title(call, reference) for reference in service.active]
             to.commands.append(["farmctl", NOUN, "create", service.name, "--port", service.port, *owners])
+            if service.catalog is not None:
+                to.commands.append(published(service.name, service.catalog))
         elif service.project:
             told = f"comes with project {service.project}: farmctl deploy with its compose file"
             to.left.append(f"{NOUN}/{service.name}: {told}")
@@ -128,6 +131,8 @@ class BundledService:
             body = await manifests.read(call.client, call.keys, service.version.manifest)
             spec = replace(spec_of(body, service.version), name=service.name)
             to.files[NOUN].append(builtins(spec))
+            if service.catalog is not None:
+                to.commands.append(published(service.name, service.catalog))
 
     async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
         service: Service = found.stored.record

@@ -94,6 +94,15 @@ async def publish(call: Call, target: str, catalog: Catalog | None) -> Mutation:
     return Mutation(told, (*held.operations, *free, store.replace(stored, wanted)))
 
 
+def published(name: str, catalog: Catalog) -> list[str]:
+    """The command that says how a service is found in Consul's catalogue."""
+    given = {"--as": [catalog.name] if catalog.name else [], "--tag": catalog.tags}
+    given |= {"--meta": [f"{key}={value}" for key, value in catalog.meta.items()]}
+    given |= {"--canary-tag": catalog.canary_tags}
+    words = [word for option, values in given.items() for value in values for word in (option, value)]
+    return ["farmctl", NOUN, "catalog", name, *words]
+
+
 def _refuse_catalog(service: Service) -> None:
     if service.catalog is not None and (wrong := mistake(service.name, service.catalog)):
         raise InputInvalid(wrong, field="catalog")

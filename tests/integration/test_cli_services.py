@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -60,7 +61,7 @@ def test_a_service_is_created_shown_and_deleted(farmctl: Farmctl) -> None:
     assert farmctl.ok("audit", "list", "--kind", "service", "-o", "json").json["items"][0]["name"] == "shop"
 
 
-def test_a_service_is_published_in_consuls_catalogue_and_taken_out(farmctl: Farmctl) -> None:
+def test_a_service_is_published_in_consuls_catalogue_and_taken_out(farmctl: Farmctl, tmp_path: Path) -> None:
     ports = {"http": {"port": 0}}
     farmctl.ok("rc", "create", "-f", "-", stdin=yaml.safe_dump(hello(name="till", pod_ports=ports)))
     farmctl.ok("service", "create", "till", "--port", "http", "--catalog", "rc/till")
@@ -102,6 +103,10 @@ def test_a_service_is_published_in_consuls_catalogue_and_taken_out(farmctl: Farm
     ):
         refused = farmctl("service", "catalog", "till", word, found)
         assert (refused.code, "found" in refused.err, "expected" in refused.err) == (2, True, True)
+    farmctl.ok("export", str(tmp_path / "fleet"))
+    saved = (tmp_path / "fleet/commands.sh").read_text()
+    options = "--as pay --tag edge --tag eu --meta team=shop --canary-tag canary"
+    assert f"farmctl service catalog till {options} || failed=1" in saved
     assert farmctl("service", "catalog", "till", "--off", "--tag", "edge").code == 2
     farmctl.ok("service", "catalog", "till", "--off")
     assert "Catalog" not in farmctl.ok("service", "describe", "till").out
