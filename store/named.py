@@ -213,7 +213,7 @@ class NamedRecords(Generic[T]):
 
     async def _exact(self, text: str) -> tuple[Stored[T] | None, list[str]]:
         """The record with that name or whole id, else the ids that begin so."""
-        if not text or "/" in text:
+        if not text or "/" in text or text in (".", ".."):  # Consul would look elsewhere
             return None, []
         stored, _ = await self.named(text)
         if stored is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -125,3 +126,15 @@ async def test_a_name_without_its_record_can_be_taken_over() -> None:
         assert index > 0
         await call.client.transaction(store.create(record("ab12", "hello"), name_index=index))
         assert (await store.find("hello")).record.id == "ab12"
+
+
+@pytest.mark.parametrize("text", [".", "..", "../../meta/cluster", ""])
+async def test_a_text_that_is_no_part_of_a_key_names_nothing_and_is_asked_of_nobody(text: str) -> None:
+    class Nobody:
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AssertionError(f"asked: {name}")
+
+    store = ReplicationControllerStore(Nobody(), KEYS)  # type: ignore[arg-type]
+    for ask in (store.find, store.look):
+        with pytest.raises(NotFound):
+            await ask(text)
