@@ -25,7 +25,7 @@ FIRST = Manifest(id="web", command=["first"], ports=PORTS)
 SECOND = Manifest(id="web", command=["second"], ports=PORTS)
 KINDS = ("rcs", "rollouts")
 QUICK = Policy(stages=["100%"], progress_deadline=600.0, min_healthy_time=0.0)
-IMPATIENT = msgspec.structs.replace(QUICK, progress_deadline=1.0)
+IMPATIENT = msgspec.structs.replace(QUICK, progress_deadline=1.0, health_deadline=0.0)
 """For versions that fail: on a busy machine a good one may take longer, too."""
 STAGED = msgspec.structs.replace(QUICK, stages=[Stage(to=1), Stage(to="100%", approve=True)])
 PATIENT = msgspec.structs.replace(QUICK, stages=[1, "100%"])

@@ -86,7 +86,7 @@ def fault(shot: Snapshot, complete: bool) -> Plan | None:
         return None
     sick = unhealthy_until(shot)
     limit = f"{policy.deadline:g} s in all" if over else f"{policy.progress_deadline:g} s without progress"
-    if sick is not None and sick <= shot.now:
+    if sick is not None and sick <= min(shot.now, progressed(shot) + policy.progress_deadline):
         limit = f"{policy.health_deadline:g} s unhealthy"
     failing = _failing(target)
     if failing:

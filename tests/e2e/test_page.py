@@ -233,16 +233,15 @@ async def test_an_operator_changes_an_item_by_keyboard_once_the_plan_was_shown(s
         await shown.sign_in(page, "ada")
         acts = page.locator("[data-part=acts]")
         assert await wide(page) <= 0
-        now = int(await acts.get_by_label("Pods").input_value())
-        await acts.get_by_label("Pods").fill(f"{now + 1}")
+        await acts.get_by_label("Pods").fill("5")
         await page.keyboard.press("Enter")
         await expect(page.locator("h1")).to_have_text("Scale controller web")
-        await expect(page.locator(".differs")).to_contain_text(f"replicas {now} -> {now + 1}")
+        await expect(page.locator(".differs")).to_contain_text(re.compile(r"replicas \d -> 5"))
         assert await wide(page) <= 0
         await page.get_by_label("Reason").fill("more load")
         await page.keyboard.press("Enter")
         await expect(page.locator("h1")).to_have_text("Controller web")
-        await page.goto(f"/controllers/web/act/scale?replicas={now}")
+        await page.goto("/controllers/web/act/scale?replicas=3")
         await page.get_by_role("button", name="Scale web").click()
         await expect(page.locator("h1")).to_have_text("Controller web")
     said = [each for each in await shown.rolling.cluster.audits() if each.action == "rc.set-replicas"]
