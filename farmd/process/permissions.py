@@ -40,7 +40,8 @@ class Needed(NamedTuple):
 
 def of_farm(keys: Keys) -> Needed:
     """What a farm needs of each tree that it reads or writes, whether it works on such items now or not."""
-    trees = {each.name for each in FAMILIES.values() if not (each.outside or each.name == "housekeeping")}
+    recordless = {each.name for each in FAMILIES.values() if each.claimed and each.record is None}
+    trees = FAMILIES.keys() - recordless
     writes = [f"{keys.tree(name)}{NOTHING}" for name in sorted(trees - _OTHERS_WRITE)]
     return Needed(writes, [keys.reality(NOTHING, NOTHING)])
 

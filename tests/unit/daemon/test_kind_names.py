@@ -146,7 +146,6 @@ EXCEPTIONS = {
     },
     "housekeeping": {
         "farmd/config/": SECTION,
-        "farmd/process/permissions.py": "it has no items, and writes a tree of its own all the same",
     },
 }
 """Shared files that name a kind all the same, by the beginning of their paths, and why."""
