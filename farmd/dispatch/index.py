@@ -49,8 +49,9 @@ class Index:
         self._waited: dict[str, set[Ref]] = {}
         self._registration: Entry | None = None
         for noun in self.parts:
-            if FAMILIES[family := kinds.family_of(noun)].cached:
-                self._trees[noun] = context.caches.tree(FAMILIES[family])
+            family = FAMILIES[kinds.family_of(noun)]
+            if family.cached and family.claimed:  # how a service is, its record does not tell
+                self._trees[noun] = context.caches.tree(family)
                 self._watch(noun, self._trees[noun])
         self._goals: dict[str, set[Ref]] = {}
         self._named: dict[str, tuple[int, frozenset[Ref]]] = {}
@@ -75,7 +76,7 @@ class Index:
         self._registration = None
 
     def cached(self, noun: str) -> bool:
-        """Whether the farm has a copy of the records of a noun."""
+        """Whether the farm has a copy of the records of a noun that tells all of them."""
         return noun in self._trees
 
     def find(self, noun: str, name: str) -> Stored[Any] | None:
@@ -139,7 +140,7 @@ class Index:
         changed(set(tree.entries))
 
     def _deployed(self, changed: Collection[str]) -> None:
-        """A deployment began, went on or ended: no watch tells of the services themselves."""
+        """A deployment began, went on or ended, and so did its services."""
         for key in changed:
             stored = self._deployments.get(key)
             names = [goal.name for goal in stored.record.goals] if stored is not None else []
