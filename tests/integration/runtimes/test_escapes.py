@@ -72,12 +72,15 @@ async def test_a_bind_that_became_a_link_is_refused_at_the_next_start(
     """The container of the folder above puts a link there between two starts of the same manifest."""
     running = await rig.agent()
     link = f"rmdir /up/own && ln -s {tmp_path}/kept /up/own"
-    swap = f"test -e /m/secret && echo ESCAPED; {link}; echo swapped; exit 1"
+    once = "while ! test -e /up/go; do sleep 0.05; done"  # until its start was looked at again
+    swap = f"test -e /m/secret && echo ESCAPED; {once}; {link}; echo swapped; exit 1"
     mounts = [
         Mount(type="bind", source=str(shared / "own"), target="/m"),
         Mount(type="bind", source=str(shared), target="/up"),
     ]
     await rig.want(pod(swap, *mounts))
+    await rig.until(lambda r: r.phase == "running")
+    (shared / "go").touch()
     told = await rig.until(lambda r: "agent.allow" in r.reason)
     assert f"this node does not allow {tmp_path}/kept" in told.reason
     assert await logged(running, "swapped") == "swapped\n"
