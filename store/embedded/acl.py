@@ -20,10 +20,12 @@ class Policy:
     Attributes:
         keys: key prefix to "read", "write" or "deny".
         sessions: whether the token may create, renew and destroy sessions.
+        catalog: whether the token may write into the catalogue, and read there in transactions.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)
     sessions: bool = False
+    catalog: bool = False
 
     def may_read(self, key: str) -> bool:
         """Whether the value of ``key`` may be read."""
@@ -43,5 +45,5 @@ class Policy:
         return self.keys[max(fitting, key=len)] if fitting else "deny"
 
 
-EVERYTHING = Policy(keys={"": "write"}, sessions=True)
+EVERYTHING = Policy(keys={"": "write"}, sessions=True, catalog=True)
 ANONYMOUS = Policy()

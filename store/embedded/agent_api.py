@@ -1,14 +1,10 @@
-"""The endpoints about the server itself: leader, version, and its one node."""
+"""The endpoints about the server itself: leader, version and health."""
 
 from __future__ import annotations
 
 from store.embedded import answers
-from store.embedded.answers import Query, Reading
 from store.embedded.calls import DATACENTER, Call
 from store.ports import Response
-
-_NODE_INDEX = 3
-META = "embedded:true"
 
 
 def leader(call: Call) -> Response:
@@ -53,47 +49,6 @@ def this(call: Call) -> Response:
     return answers.json({"Config": config, "Member": member, "Meta": {"embedded": "true"}})
 
 
-def nodes(call: Call) -> Query:
-    """``/v1/catalog/nodes``: one node, which never changes, and which no meta of others finds."""
-    call.options()
-    if call.params.get("node-meta", META) != META:
-        return _constant([])
-    host = call.identity.address.rpartition(":")[0]
-    node = {
-        "ID": call.identity.node_id,
-        "Node": call.identity.node,
-        "Address": host,
-        "Datacenter": DATACENTER,
-        "TaggedAddresses": {"lan": host, "wan": host},
-        "Meta": {"embedded": "true"},
-        "CreateIndex": _NODE_INDEX,
-        "ModifyIndex": _NODE_INDEX,
-    }
-    return _constant([node])
-
-
-def checks(call: Call) -> Query:
-    """``/v1/health/node/<node>``: the serf check, always passing."""
-    call.options()
-    if call.rest != call.identity.node:
-        return _constant([])
-    check = {
-        "Node": call.identity.node,
-        "CheckID": "serfHealth",
-        "Name": "Serf Health Status",
-        "Status": "passing",
-        "Output": "Agent alive and reachable",
-        "CreateIndex": _NODE_INDEX,
-        "ModifyIndex": _NODE_INDEX,
-    }
-    return _constant([check])
-
-
 def datacenters(_: Call) -> Response:
     """``/v1/catalog/datacenters``."""
     return answers.json([DATACENTER])
-
-
-def _constant(value: list[dict[str, object]]) -> Query:
-    reading = Reading(_NODE_INDEX, lambda: answers.json(value, headers=answers.meta(_NODE_INDEX)))
-    return Query(lambda: reading, lambda _: lambda: None)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from store.embedded import acl, agent_api, answers, kv_api, session_api, transaction_api
+from store.embedded import acl, agent_api, answers, catalog_api, kv_api, session_api, transaction_api
 from store.embedded.acl import Policy
 from store.embedded.answers import HttpError, Query
 from store.embedded.calls import Call
@@ -42,9 +42,14 @@ ROUTES = (
     Route("/v1/status/peers", ("GET",), agent_api.peers),
     Route("/v1/operator/autopilot/health", ("GET",), agent_api.servers),
     Route("/v1/agent/self", ("GET",), agent_api.this),
-    Route("/v1/catalog/nodes", ("GET",), agent_api.nodes),
     Route("/v1/catalog/datacenters", ("GET",), agent_api.datacenters),
-    Route("/v1/health/node/", ("GET",), agent_api.checks),
+    Route("/v1/catalog/nodes", ("GET",), catalog_api.nodes),
+    Route("/v1/catalog/node/", ("GET",), catalog_api.node),
+    Route("/v1/catalog/services", ("GET",), catalog_api.services),
+    Route("/v1/catalog/service/", ("GET",), catalog_api.service),
+    Route("/v1/health/service/", ("GET",), catalog_api.health),
+    Route("/v1/health/node/", ("GET",), catalog_api.checks_on),
+    Route("/v1/health/state/", ("GET",), catalog_api.checks_in),
 )
 _EXACT = {route.path: route for route in ROUTES if not route.path.endswith("/")}
 _TREES = tuple(route for route in ROUTES if route.path.endswith("/"))

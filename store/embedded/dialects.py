@@ -19,6 +19,8 @@ class Dialect:
         session_fields: what stands before a field of a session that does not decode.
         ids_are_uuids: whether a lock for a text that is no UUID is refused for that.
         read_index: the index of a transaction that only reads.
+        service_unnamed: why an instance with an id and without a name is refused.
+        later: whether the catalogue has the fields and the indexes of later versions.
         read_more: whether its answer has three fields more, and tells whether a read was tried.
     """
 
@@ -28,6 +30,8 @@ class Dialect:
     session_fields: str = ""
     ids_are_uuids: bool = True
     read_index: int = 0
+    service_unnamed: str = "Must provide service name with ID"
+    later: bool = False
     read_more: bool = False
 
 
@@ -39,6 +43,8 @@ CONSUL_1_14 = Dialect(
     session_fields=".Alias",
     ids_are_uuids=False,
     read_index=1,
+    service_unnamed="Must provide service name (Service.Service) when service ID is provided",
+    later=True,
     read_more=True,
 )
 

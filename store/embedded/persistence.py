@@ -15,6 +15,7 @@ from typing import IO
 
 import msgspec
 
+from store.embedded.catalog import Content
 from store.embedded.kv import Pair
 from store.embedded.sessions import Session
 from store.embedded.state import Command, Limits, State, Timer
@@ -41,6 +42,7 @@ class _Snapshot(msgspec.Struct):
     pairs: list[Pair]
     tombstones: list[tuple[str, int]]
     sessions: list[Session]
+    catalog: Content = msgspec.field(default_factory=Content)
 
 
 _encoder = msgspec.json.Encoder()
@@ -103,6 +105,7 @@ class Log:
             pairs,
             tombstones,
             state.sessions.all(),
+            state.catalog.content,
         )
         part = self._snapshot.with_suffix(".part")
         with part.open("wb") as file:
@@ -125,6 +128,7 @@ class Log:
         state.kv.index = found.kv_index
         state.sessions.load(found.sessions)
         state.sessions.index = found.session_index
+        state.catalog.content = found.catalog
 
     def _replay(self, state: State) -> None:
         if not self._log.exists():

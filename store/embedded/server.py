@@ -58,6 +58,7 @@ class EmbeddedServer:
         self._ids = ids
         self._policies = None if policies is None else dict(policies)
         self.identity = Identity(node, _uuid(self._ids), version, "127.0.0.1:8300")
+        self.state.catalog.host(node, self.identity.node_id, self.identity.address.rpartition(":")[0])
         self._waiting = 0
         self._expiry: asyncio.Task[None] | None = None
         self._armed: float | None = None

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from store.embedded import verbs
+from store.embedded.catalog import ANYTHING, Catalog, CatalogOperation, Content, Entry
 from store.embedded.dialects import Dialect
 from store.embedded.durations import parse
 from store.embedded.kv import KeyValues, Pair
@@ -47,10 +48,14 @@ class Limits:
     session_ttl_max: float = 86_400.0
 
 
+Operation = KvOperation | CatalogOperation
+Result = Pair | Entry
+
+
 class Transaction(msgspec.Struct, tag="txn", frozen=True):
     """Operations that are applied together or not at all; a plain write is one with one operation."""
 
-    operations: list[KvOperation]
+    operations: list[Operation]
 
 
 class CreateSession(msgspec.Struct, tag="session", frozen=True):
@@ -96,8 +101,10 @@ class State:
         self.raft_index = 4  # a fresh Consul has elected itself by then
         self.kv = KeyValues()
         self.sessions = Sessions()
+        self.catalog = Catalog()
         self.kv_watches = Watches()
         self.session_watches = Watches()
+        self.catalog_watches = Watches()
         self.committed: Callable[[int, Command], None] | None = None
         self._tables = Tables(self.kv, self.sessions)
         self._delays: dict[str, float] = {}
@@ -111,10 +118,11 @@ class State:
     def speak(self, dialect: Dialect) -> None:
         """Answer as another version does."""
         self._tables.dialect = dialect
+        self.catalog.later = dialect.later
 
     # Commands
 
-    def commit(self, command: Command) -> tuple[list[Pair], list[Failure]]:
+    def commit(self, command: Command) -> tuple[list[Result], list[Failure]]:
         """Apply a command at the next raft index, log it, and wake the watches of its keys.
 
         Returns:
@@ -126,7 +134,7 @@ class State:
             self.committed(self.raft_index, command)
         return outcome
 
-    def apply(self, index: int, command: Command) -> tuple[list[Pair], list[Failure]]:
+    def apply(self, index: int, command: Command) -> tuple[list[Result], list[Failure]]:
         """Apply a command at ``index``; also used to replay a log."""
         self.raft_index = index
         match command:
@@ -140,7 +148,7 @@ class State:
                 self.kv.reap(up_to)
         return [], []
 
-    def read(self, operations: Sequence[KvOperation]) -> tuple[list[Pair], list[Failure]]:
+    def read(self, operations: Sequence[Operation]) -> tuple[list[Result], list[Failure]]:
         """Run operations that write nothing; no raft index is used."""
         return self._run(self.raft_index, operations)
 
@@ -187,21 +195,33 @@ class State:
 
     # The commands
 
-    def _transaction(self, index: int, operations: Sequence[KvOperation]) -> tuple[list[Pair], list[Failure]]:
+    def _transaction(self, index: int, operations: Sequence[Operation]) -> tuple[list[Result], list[Failure]]:
         self.kv.begin()
+        before = self._catalog_before(operations)
         results, failures = self._run(index, operations)
         if failures:
             self.kv.rollback()
+            self.catalog.content = before or self.catalog.content
             return [], failures
         self._finish(index)
+        if before is not None:
+            self.catalog_watches.changed([ANYTHING])
         return results, []
 
-    def _run(self, index: int, operations: Sequence[KvOperation]) -> tuple[list[Pair], list[Failure]]:
+    def _catalog_before(self, operations: Sequence[Operation]) -> Content | None:
+        """The catalogue as it is, for a transaction that may change it."""
+        touched = any(isinstance(operation, CatalogOperation) for operation in operations)
+        return self.catalog.content.copy() if touched else None
+
+    def _run(self, index: int, operations: Sequence[Operation]) -> tuple[list[Result], list[Failure]]:
         """Each operation sees the effects of those before it; a failing one changes nothing."""
-        results: list[Pair] = []
+        results: list[Result] = []
         failures: list[Failure] = []
         for place, operation in enumerate(operations):
             try:
+                if isinstance(operation, CatalogOperation):
+                    results += self.catalog.apply(index, operation)
+                    continue
                 pairs = verbs.apply(self._tables, index, operation)
             except Refused as refused:
                 failures.append(Failure(place, refused.what, refused.quiet))

@@ -6,13 +6,14 @@ from typing import Any
 
 import msgspec
 
-from store.embedded import answers, gojson
+from store.embedded import answers, catalog_api, gojson
 from store.embedded.answers import HttpError
 from store.embedded.calls import Call
+from store.embedded.catalog import CatalogOperation
 from store.embedded.gojson import Field, Malformed
 from store.embedded.kv import Pair
 from store.embedded.kv_api import refusal
-from store.embedded.state import Failure, Transaction
+from store.embedded.state import Failure, Operation, Result, Transaction
 from store.embedded.verbs import WRITES, KvOperation
 from store.ports import Response
 
@@ -47,11 +48,10 @@ def handle(call: Call) -> Response:
     operations = _operations(call)
     most = call.state.limits.value_bytes
     for operation in operations:
-        size = len(operation.value or b"")
-        if size > most:
+        if isinstance(operation, KvOperation) and (size := len(operation.value or b"")) > most:
             raise HttpError(413, f'Value for key "{operation.key}" is too large ({size} > {most} bytes)')
-    if any(operation.verb in WRITES for operation in operations):
-        return _answer(*_write(call, operations), extra={}, headers={})
+    if any(_writes(operation) for operation in operations):
+        return _answer(call, *_write(call, operations), extra={}, headers={})
     call.options()
     spoken = call.state.dialect
     extra: dict[str, Any] = {
@@ -64,14 +64,14 @@ def handle(call: Call) -> Response:
         extra |= {"NotModified": False, "Backend": 0, "ResultsFilteredByACLs": False}
         if _refused(call, operations):
             extra |= {"Index": 0, "KnownLeader": False}  # no read was tried
-    return _answer(*_read(call, operations), extra=extra, headers=answers.meta())
+    return _answer(call, *_read(call, operations), extra=extra, headers=answers.meta())
 
 
-def _operations(call: Call) -> list[KvOperation]:
+def _operations(call: Call) -> list[Operation]:
     """The operations of the body: decoded fast if farmd wrote it, else as Consul decodes."""
     try:
         wires = _fast.decode(call.request.body)
-        operations = [wire.kv for wire in wires]
+        operations: list[Operation] = [wire.kv for wire in wires]
     except (msgspec.DecodeError, UnicodeDecodeError):
         try:
             operations = _slowly(call.request.body)
@@ -83,7 +83,7 @@ def _operations(call: Call) -> list[KvOperation]:
     return operations
 
 
-def _slowly(body: bytes) -> list[KvOperation]:
+def _slowly(body: bytes) -> list[Operation]:
     value = gojson.first_value(body)
     if value is None:
         return []
@@ -92,42 +92,69 @@ def _slowly(body: bytes) -> list[KvOperation]:
     return [operation for each in value if (operation := _operation(each)) is not None]
 
 
-def _operation(value: Any) -> KvOperation | None:
+def _operation(value: Any) -> Operation | None:
     kinds = gojson.fields(value, _KINDS, owner="", strict=True, whole="value of type api.TxnOp")
     if "KV" not in kinds:
-        if kinds:
-            raise Malformed("the embedded server takes KV operations only")
-        return None
+        # Of several, Consul takes the first in this order.
+        table = next((name for name in _KINDS if name in kinds), None)
+        return None if table is None else catalog_api.operation(table, kinds[table])
     whole = "struct field TxnOp.KV of type api.KVTxnOp"
     found = gojson.fields(kinds["KV"], _FIELDS, owner="KVTxnOp.KV", strict=True, whole=whole)
     return KvOperation(**{name.lower(): each for name, each in found.items()})
 
 
-def _write(call: Call, operations: list[KvOperation]) -> tuple[list[Pair], list[Failure]]:
+def _write(call: Call, operations: list[Operation]) -> tuple[list[Result], list[Failure]]:
     refused = _refused(call, operations)
     if refused:
         return [], refused
     return call.state.commit(Transaction(operations))
 
 
-def _read(call: Call, operations: list[KvOperation]) -> tuple[list[Pair], list[Failure]]:
+def _read(call: Call, operations: list[Operation]) -> tuple[list[Result], list[Failure]]:
     refused = _refused(call, operations)
     if refused:
         return [], refused
-    pairs, failures = call.state.read(operations)
-    return [pair for pair in pairs if call.policy.may_read(pair.key)], failures
+    found, failures = call.state.read(operations)
+    return [each for each in found if _may_read(call, each)], failures
 
 
-def _refused(call: Call, operations: list[KvOperation]) -> list[Failure]:
-    reasons = [(place, refusal(call, operation)) for place, operation in enumerate(operations)]
+def _may_read(call: Call, found: Result) -> bool:
+    return call.policy.may_read(found.key) if isinstance(found, Pair) else call.policy.catalog
+
+
+def _refused(call: Call, operations: list[Operation]) -> list[Failure]:
+    reasons = [(place, _refusal(call, operation)) for place, operation in enumerate(operations)]
     return [Failure(place, reason) for place, reason in reasons if reason is not None]
 
 
+def _refusal(call: Call, operation: Operation) -> str | None:
+    if isinstance(operation, CatalogOperation):
+        return catalog_api.refusal(call, operation)
+    return refusal(call, operation)
+
+
+def _writes(operation: Operation) -> bool:
+    if isinstance(operation, CatalogOperation):
+        return operation.verb != "get"
+    return operation.verb in WRITES
+
+
 def _answer(
-    pairs: list[Pair], failures: list[Failure], *, extra: dict[str, Any], headers: dict[str, str]
+    call: Call,
+    found: list[Result],
+    failures: list[Failure],
+    *,
+    extra: dict[str, Any],
+    headers: dict[str, str],
 ) -> Response:
     if failures:
         errors = [{"OpIndex": failure.place, "What": failure.what} for failure in failures]
         return answers.json({"Results": None, "Errors": errors, **extra}, 409, headers)
-    results = [{"KV": pair} for pair in pairs]
+    results = [_told(call, each) for each in found]
     return answers.json({"Results": results, "Errors": None, **extra}, 200, headers)
+
+
+def _told(call: Call, found: Result) -> dict[str, Any]:
+    if isinstance(found, Pair):
+        return {"KV": found}
+    return {type(found).__name__: catalog_api.told(call.state.dialect, found)}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +16,8 @@ from farmd.commands.mutation import Call, commit
 from farmd.runtime.clock import SystemIds
 from farmd.services import commands
 from store import catalog, codec, operations
+from store.embedded.http import HttpFace
+from store.embedded.server import EmbeddedServer
 from store.errors import TransactionRejected
 from store.rcs import ReplicationController
 from store.rollouts import Rollout
@@ -36,7 +40,7 @@ def consul() -> Iterator[servers.ConsulServer]:
 class Shop:
     """A service with pods on n1 and n2, somebody who reads the catalogue, and the farms that keep it."""
 
-    server: servers.ConsulServer
+    address: str
     cluster: Cluster
     call: Call
     rc: ReplicationController
@@ -46,16 +50,14 @@ class Shop:
 
     @property
     def reader(self) -> Reader:
-        return Reader(self.server.address)
+        return Reader(self.address)
 
     @property
     def mark(self) -> str:
         return self.cluster.id
 
     async def farm(self, name: str = "one") -> RunningFarm:
-        made = await start_farm(
-            client_of(self.server.address), name, keys=self.cluster.keys, kinds=("catalog",)
-        )
+        made = await start_farm(client_of(self.address), name, keys=self.cluster.keys, kinds=("catalog",))
         self.farms.append(made)
         return made
 
@@ -91,11 +93,18 @@ class Shop:
 
 @pytest.fixture
 async def shop(consul: servers.ConsulServer) -> AsyncIterator[Shop]:
-    async with cluster_on(consul.address) as cluster:
+    async with shop_on(consul.address) as made:
+        yield made
+
+
+@asynccontextmanager
+async def shop_on(address: str) -> AsyncIterator[Shop]:
+    """A shop on that server."""
+    async with cluster_on(address) as cluster:
         call = Call(cluster.client, cluster.keys, CLOCK, SystemIds(), "user/ada@desk")
         name = f"web-{SystemIds().new()}"
         rc = await controller(call, name)
-        made = Shop(consul, cluster, call, rc, name)
+        made = Shop(address, cluster, call, rc, name)
         for number, node in enumerate(("n1", "n2"), 1):
             await agent(call, node, f"http://10.0.0.{number}:8101")
             await made.pod(node, 20000 + number)
@@ -111,11 +120,13 @@ async def shop(consul: servers.ConsulServer) -> AsyncIterator[Shop]:
 N1, N2 = ("10.0.0.1", 20001), ("10.0.0.2", 20002)
 
 
-async def test_r37_consuls_readers_and_dns_find_the_pods_and_lose_the_one_that_fails(shop: Shop) -> None:
+async def test_r37_consuls_readers_and_dns_find_the_pods_and_lose_the_one_that_fails(
+    shop: Shop, consul: servers.ConsulServer
+) -> None:
     await shop.farm()
     await shop.publish(Catalog(tags=["edge"], meta={"team": "shop"}))
     await shop.passes(N1, N2)
-    dns = (shop.server.host, shop.server.dns_port)
+    dns = (consul.host, consul.dns_port)
     names = await shop.reader.ask("catalog/services")
     assert names[shop.name] == ["edge"]
     assert await asyncio.to_thread(resolve, *dns, f"{shop.name}.service.consul", A) == [
@@ -144,6 +155,25 @@ async def test_r37_consuls_readers_and_dns_find_the_pods_and_lose_the_one_that_f
         return set(await shop.reader.all(shop.name)) == {await shop.entry("n1")}
 
     await eventually(gone, what="the pod that is gone is out of the catalogue")
+
+
+async def test_the_built_in_server_keeps_a_catalogue_too() -> None:
+    server = EmbeddedServer(CLOCK, rng=random.Random(1), ids=SystemIds())
+    async with HttpFace(server) as face, shop_on(face.address) as shop:
+        await shop.farm()
+        await shop.publish(Catalog(tags=["edge"]))
+        await shop.passes(N1, N2)
+        assert (await shop.reader.ask("catalog/services"))[shop.name] == ["edge"]
+        await shop.told("converged")
+        await shop.pod("n2", 20002, state="critical")
+        await shop.passes(N1)
+        await shop.publish(None)
+
+        async def clean() -> bool:
+            marked = await shop.reader.ask(f"catalog/nodes?node-meta=farmd-cluster:{shop.mark}")
+            return not marked and not await shop.reader.ask(f"health/service/{shop.name}")
+
+        await eventually(clean, what="neither entries nor nodes")
 
 
 async def test_a_service_that_does_not_ask_is_not_there_and_one_that_asks_no_more_goes(shop: Shop) -> None:

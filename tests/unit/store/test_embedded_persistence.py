@@ -58,6 +58,10 @@ async def everything(face: Face) -> object:
         "/v1/kv/gone/?recurse",
         "/v1/kv/none",
         "/v1/session/list",
+        "/v1/catalog/node/n1",
+        "/v1/catalog/service/gone",
+        "/v1/health/service/web",
+        "/v1/health/state/any",
     )
     seen = []
     for path in paths:
@@ -67,12 +71,27 @@ async def everything(face: Face) -> object:
     return seen
 
 
+async def register(face: Face, number: int) -> None:
+    """An instance that stays, whose check changes, and one that goes."""
+    output = str(number)
+    check = {"Node": "n1", "CheckID": "c", "ServiceID": "web", "Status": "passing", "Output": output}
+    body = [
+        {"Node": {"Verb": "set", "Node": {"Node": "n1", "Address": "10.0.0.1", "Meta": {"a": "b"}}}},
+        {"Service": {"Verb": "set", "Node": "n1", "Service": {"ID": "web", "Service": "web", "Port": 80}}},
+        {"Service": {"Verb": "set", "Node": "n1", "Service": {"ID": "gone", "Service": "gone"}}},
+        {"Check": {"Verb": "set", "Check": check}},
+        {"Service": {"Verb": "delete", "Node": "n1", "Service": {"ID": "gone", "Service": "gone"}}},
+    ]
+    assert (await face.raw("PUT", "/v1/txn", body=body)).status == 200
+
+
 async def fill(face: Face, rounds: int = 1) -> None:
     for number in range(rounds):
         session = await face.session(Behavior="release" if number % 2 else "delete")
         await face.client.put("a/lock", b"held", acquire=session)
         await face.client.put("a/é", bytes([number % 256]), flags=2**64 - 1)
         await face.client.put("gone/1", b"1")
+        await register(face, number)
         await face.client.delete("gone/", recurse=True)
         await face.txn({"Verb": "set", "Key": "a/b"}, {"Verb": "cas", "Key": "none", "Index": 7})
         await face.txn({"Verb": "set", "Key": "a/b", "Value": b"1"}, {"Verb": "delete", "Key": "a/c"})
