@@ -126,7 +126,10 @@ def _below(need: str, has: Collection[str]) -> bool:
     return any(path == (folder or "/") or path.startswith(folder + "/") for folder in folders)
 
 
-_AS_ROOT = ("root", "privileged", "devices", "capabilities", "security-options", "volume-drivers")
+_AS_ROOT = (
+    *("root", "new-privileges", "privileged", "host-pid", "devices", "capabilities"),
+    *("security-options", "volume-drivers"),
+)
 _SYSTEM = ("bin", "boot", "dev", "etc", "home", "lib", "proc", "root", "run", "sbin", "sys", "usr", "var")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -23,6 +24,27 @@ def is_zombie(pid: int) -> bool:
     """Whether a process has ended, and its parent has not asked for its exit code yet."""
     fields = _stat(pid)
     return bool(fields) and fields[0] in _ENDED
+
+
+def is_own(pid: int) -> bool:
+    """Whether a process is of this process's own user and sees the same processes.
+
+    Anybody may begin a process whose command line is that of a shim or a guard: a workload as its user, the
+    root of a container in its namespace, and a set-user-ID program with another real user.
+
+    Raises:
+        OSError: it is gone, or hidden.
+    """
+    users, spaces = _status(pid)
+    return set(users) == {str(os.geteuid()).encode()} and len(spaces) == len(_status(os.getpid())[1])
+
+
+def _status(pid: int) -> tuple[list[bytes], list[bytes]]:
+    """The users of a process, and its ids in this namespace of processes and in each below it."""
+    # Only the kernel writes the ends of lines: it escapes them in names, but no other character.
+    lines = Path(f"/proc/{pid}/status").read_bytes().split(b"\n")
+    found = {name: rest.split() for name, _, rest in (line.partition(b":") for line in lines)}
+    return found.get(b"Uid", []), found.get(b"NSpid", [])
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -16,7 +16,7 @@ import msgspec
 from farmd.agent.model import Identity, Record
 from store.errors import InputInvalid
 from store.keys import valid_instance
-from store.process import boot_id, start_ticks
+from store.process import boot_id, is_own, start_ticks
 
 SHIM = "farmd/agent/shim.py"
 UNKNOWN = "unknown"
@@ -86,13 +86,13 @@ def _instance(pid: int, instances: Path) -> str:
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
     if len(words) < 3 or not words[-2].endswith(SHIM) or Path(words[-1]).parent != instances:
         return ""
-    return valid_instance(Path(words[-1]).name)
+    return valid_instance(Path(words[-1]).name) if is_own(pid) else ""
 
 
 def _user(pid: int) -> str:
     """The number of the user that a process began as."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(line.split()[1] for line in lines if line.startswith("Uid:"))
+    lines = Path(f"/proc/{pid}/status").read_bytes().split(b"\n")  # a name may hold other ends of lines
+    return next(line.split()[1] for line in lines if line.startswith(b"Uid:")).decode()
 
 
 def _seconds(ticks: int) -> float:

@@ -16,6 +16,7 @@ from store.words import amount_text
 _IDENTITY = {"id", "name", "created", "deleting", "restart", "managed_by", "taken", "hands", "numbered"}
 _IDENTITY |= {"part_of", "open"}
 _SECRET = {"env"}
+_INPUTS = {"env", "files"}
 _SHORT = 80
 
 
@@ -24,14 +25,30 @@ def scalar(value: Any) -> Scalar:
     if isinstance(value, int | str | bool):
         return value
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={value[key]}" for key in sorted(value))
+        told = _without_values(value)
+        return ",".join(f"{key}={told[key]}" for key in sorted(told))
     if isinstance(value, list):
-        return ",".join(str(item) for item in value)
+        return ",".join(str(_without_values(item)) for item in value)
     if isinstance(value, msgspec.Struct):
         env = getattr(value, "env", {})  # of a hook: names are told, values never
         told = msgspec.structs.replace(value, env=dict.fromkeys(env, "…")) if env else value
         return msgspec.json.encode(canonical(told)).decode()
     return "none" if value is None else str(value)
+
+
+def _without_values(value: Any) -> Any:
+    """A document in a record, such as a schedule's job, without the values of variables and files."""
+    if isinstance(value, Mapping):
+        return {
+            name: _hidden(item) if name in _INPUTS else _without_values(item) for name, item in value.items()
+        }
+    return [_without_values(item) for item in value] if isinstance(value, list) else value
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict.fromkeys(value, "…")
+    return [_hidden(item) for item in value] if isinstance(value, list) else "…"
 
 
 def word(value: object) -> str:

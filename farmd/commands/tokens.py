@@ -6,15 +6,20 @@ that differs from the rules may have been changed by a person; it is replaced on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from farmd.config import shipped
 from store.errors import refuse
 from store.keys import Keys, name_shard, valid_name
+from store.mistakes import shown
 
 if TYPE_CHECKING:
     from store.consul.acl import Acl
+
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}")
+_CONSUL = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "farm": ("farm",),
@@ -37,6 +42,8 @@ def of_node(keys: Keys, node: str, consul_node: str) -> dict[str, str]:
     Raises:
         InputInvalid: a bad name.
     """
+    if _CONSUL.fullmatch(consul_node) is None:  # it becomes a part of the rules
+        refuse("--consul-node", shown(consul_node), "letters, digits, '.', '_' and '-'")
     values = {"NODE": valid_name(node), "SHARD": name_shard(node), "CONSUL": consul_node}
     rules = _rules(keys, "agent")
     for name, value in values.items():
@@ -54,6 +61,12 @@ async def address_of(acl: Acl, name: str) -> str:
     if name not in known:
         few = ", ".join(sorted(known)[:5]) + (", …" if len(known) > 5 else "")
         refuse("--consul-node", repr(name), f"a name of `consul catalog nodes`: {few or 'it lists none'}")
+    if (
+        _HOST.fullmatch(known[name]) is None
+    ):  # others write the catalogue, and people run what is told as root
+        refuse(
+            "--consul-node", f"the address {shown(known[name])} of {name!r} in Consul's catalogue", "a host"
+        )
     return known[name]
 
 

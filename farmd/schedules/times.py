@@ -20,6 +20,7 @@ from cronsim import CronSim, CronSimError
 from store.errors import refuse
 from store.schedules import Schedule
 
+SHORTEST = 1.0
 COUNTED = 1_000
 """As many missed times are counted at once; of more it is only known that there are more."""
 _WORDS = {
@@ -100,6 +101,8 @@ def after(schedule: Schedule, at: float, field: str = "cron") -> Iterator[float]
 
 def _every(schedule: Schedule, at: float) -> Iterator[float]:
     start, period = start_of(schedule), schedule.every or math.inf
+    if not period >= SHORTEST:  # only a record that no command wrote: it would never come to an end
+        refuse("every", f"{period:g} s", f"at least {SHORTEST:g} s", field="every")
     count = max(0, math.floor((at - start) / period) + 1)
     while True:
         if (found := start + count * period) > at:

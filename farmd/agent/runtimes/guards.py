@@ -21,7 +21,7 @@ from farmd.agent.errors import StartFailed
 from farmd.agent.lease import Leases
 from farmd.agent.runtimes import shim_start
 from farmd.agent.state import StateDirectory
-from store.process import start_ticks
+from store.process import is_own, start_ticks
 
 log = structlog.get_logger()
 
@@ -130,5 +130,6 @@ def _running(instances: Path) -> Iterable[tuple[int, str]]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
-                if len(words) > 3 and words[-3].endswith(SCRIPT) and Path(words[-2]).parent == instances:
+                named = len(words) > 3 and words[-3].endswith(SCRIPT) and Path(words[-2]).parent == instances
+                if named and is_own(int(entry.name)):
                     yield int(entry.name), words[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from farmd.agent import exits, lease
 from farmd.agent.lease import AGAIN_SECONDS, Leases, step, stops_at
+from farmd.agent.runtimes import guards
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.users import Users
 from store.manifests import Stop
-from store.process import start_ticks
+from store.process import is_own, start_ticks
 from tests.still_clock import StillClock
 from tests.unit.agent.test_agent_shim import Bench, until
 
@@ -113,3 +115,19 @@ def test_r27_a_shim_that_hangs_on_the_disk_of_its_log_ends_its_pod_all_the_same(
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     until(lambda: start_ticks(identity.shim) is None)
     os.close(reader)
+
+
+def test_r27_who_only_looks_like_a_guard_of_this_agent_is_none(tmp_path: Path) -> None:
+    """Anybody may choose their command line, and would hold the lease of every pod."""
+    words = ["/bin/sh", "-c", "echo; read line", guards.SCRIPT, str(tmp_path / "web"), "c1"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "cwd": "/"}
+    found = []
+    for user in [None, *([65534] if os.geteuid() == 0 else [])]:
+        with subprocess.Popen(words, user=user, **pipes) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            found.append(process.pid in {pid for pid, _ in guards._running(tmp_path)})
+            process.kill()
+    assert found == [True, False][: len(found)]
+    assert is_own(os.getpid())
+    assert is_own(1) == (os.geteuid() == 0)

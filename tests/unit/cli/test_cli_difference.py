@@ -9,6 +9,7 @@ from farmd.commands.difference import fields, lines, manifest_lines
 from store.manifests import Manifest
 from store.policies import Policy
 from store.rcs import ReplicationController
+from store.schedules import Schedule
 
 POD = Manifest(id="hello", command=["sleep"])
 
@@ -47,3 +48,12 @@ def test_long_texts_are_shown_where_they_begin_to_differ() -> None:
     assert "aaaONEb" in line
     assert "aaaTWOb" in line
     assert len(line) < 250
+
+
+def test_the_values_of_a_schedules_job_are_never_told():
+    pod = {"id": "tick", "env": {"KEY": "s3cret"}, "files": {"/x": "s3cret"}}
+    job = {"types": [{"name": "w", "pod": pod}]}
+    before, after = Schedule(id="0", name="tick"), Schedule(id="0", name="tick", job=job)
+    told = str(fields(before, after, {}))
+    assert "s3cret" not in told
+    assert "KEY" in told

@@ -126,3 +126,8 @@ def test_jitter_is_the_same_for_a_name_and_moves_the_job_and_not_its_name():
     due = times.due(made, 100 + shift)
     assert due is not None
     assert times.stamp(due.newest or 0) == "19700101000140"
+
+
+def test_a_period_that_only_another_hand_can_write_is_refused_and_blocks_no_farm() -> None:
+    with pytest.raises(InputInvalid, match="every: found -1 s, expected at least 1 s"):
+        next(times.after(Schedule(id="0", name="tick", every=-1.0), 1e9))

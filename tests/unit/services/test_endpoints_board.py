@@ -288,6 +288,16 @@ async def test_there_is_a_limit_to_those_who_wait_and_who_hangs_up_frees_a_place
     assert (await post.answer()) == first
 
 
+async def test_there_is_a_limit_to_the_names_that_are_followed(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await post.answer()
+    monkeypatch.setattr(boards, "MOST_ASKED", 1)
+    with pytest.raises(TooManyWaiting, match="ask another farm or later"):
+        await post.board.answer("another", 0, 1.0)
+    assert (await post.answer()) == first
+
+
 async def test_those_who_wait_are_answered_when_the_farm_stops(post: Post) -> None:
     first = await post.answer()
     waiting = post.ask(first.index)

@@ -15,6 +15,8 @@ from store.features import ADDRESS, ENFORCED, root_by_farm
         ([ADDRESS, "allow.root", ENFORCED], ""),
         ([ADDRESS, "allow.privileged", "allow.devices"],
          "agent.allow has privileged, devices, and nothing need be signed"),
+        ([ADDRESS, "allow.host-pid", "allow.new-privileges"],
+         "agent.allow has new-privileges, host-pid, and nothing need be signed"),
         ([ADDRESS, "allow./"], "agent.allow has /, and nothing need be signed"),
         ([ADDRESS, "allow./etc/app"], "agent.allow has /etc/app, and nothing need be signed"),
         ([ADDRESS, "allow./srv/data", "allow.host-network"], ""),
