@@ -54,12 +54,15 @@ async def test_without_the_policy_the_service_is_blocked_with_the_rule_and_with_
     async def found() -> bool:
         return await reader.passing("web") == [("10.0.0.1", 20001)]
 
+    async def goes_on() -> bool:
+        return rc.id in farm.owned
+
     try:
         reason = await eventually(blocked, what="the service is blocked")
         assert "Permission denied" in reason
         assert "acl/farm-catalog.hcl has the rules" in reason
         assert await reader.passing("web") == []
-        assert rc.id in farm.owned  # all else goes on
+        await eventually(goes_on, what="all else goes on")
         guarded.shell("consul acl policy create -name farmd-catalog -rules @acl/farm-catalog.hcl")
         guarded.shell(
             f"consul acl token update -id {accessor} -policy-name farmd-farm -policy-name farmd-catalog"
