@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import weakref
 from types import TracebackType
 
 from tests.proxy_holds import Hold, Match, Seen, reset, transactions
@@ -36,6 +37,7 @@ class Proxy:
         each_request: each request goes to the server on a connection of its own.
         requests: every request that a client sent, oldest first.
         refused: connections that ``refuse`` cut as they came.
+        upward: connections to the server, those that are being closed among them.
 
     Args:
         upstream: ``host:port`` of the server, or ``unix:///path``.
@@ -61,6 +63,7 @@ class Proxy:
         self._repeating: Match | None = None
         self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.upward: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self._server: asyncio.Server | None = None
 
     def hold_transaction(self, k: int = 1, *, answer: bool = False) -> Hold:
@@ -132,6 +135,11 @@ class Proxy:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # The end of TLS takes both sides, and the loop may end before the server has answered.
+        for transport in self.upward:
+            transport.abort()
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refusing:
@@ -331,4 +339,6 @@ async def _opened(proxy: Proxy) -> tuple[asyncio.StreamReader, asyncio.StreamWri
     if upstream.startswith("unix://"):
         return await asyncio.open_unix_connection(upstream.removeprefix("unix://"))
     host, _, port = upstream.rpartition(":")
-    return await asyncio.open_connection(host, int(port), local_addr=(proxy.source, 0), ssl=proxy.tls)
+    opened = await asyncio.open_connection(host, int(port), local_addr=(proxy.source, 0), ssl=proxy.tls)
+    proxy.upward.add(opened[1].transport)
+    return opened
