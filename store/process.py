@@ -36,15 +36,24 @@ def is_own(pid: int) -> bool:
         OSError: it is gone, or hidden.
     """
     users, spaces = _status(pid)
-    return set(users) == {str(os.geteuid()).encode()} and len(spaces) == len(_status(os.getpid())[1])
+    return set(users) == {str(os.geteuid())} and len(spaces) == len(_status(os.getpid())[1])
 
 
-def _status(pid: int) -> tuple[list[bytes], list[bytes]]:
+def user(pid: int) -> str:
+    """The number of the user that a process began as.
+
+    Raises:
+        OSError: it is gone, or hidden.
+    """
+    return _status(pid)[0][0]
+
+
+def _status(pid: int) -> tuple[list[str], list[str]]:
     """The users of a process, and its ids in this namespace of processes and in each below it."""
     # Only the kernel writes the ends of lines: it escapes them in names, but no other character.
-    lines = Path(f"/proc/{pid}/status").read_bytes().split(b"\n")
-    found = {name: rest.split() for name, _, rest in (line.partition(b":") for line in lines)}
-    return found.get(b"Uid", []), found.get(b"NSpid", [])
+    lines = Path(f"/proc/{pid}/status").read_bytes().decode("utf-8", "replace").split("\n")
+    found = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
+    return found.get("Uid", []), found.get("NSpid", [])
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -16,7 +16,7 @@ import msgspec
 from farmd.agent.model import Identity, Record
 from store.errors import InputInvalid
 from store.keys import valid_instance
-from store.process import boot_id, is_own, start_ticks
+from store.process import boot_id, is_own, start_ticks, user
 
 SHIM = "farmd/agent/shim.py"
 UNKNOWN = "unknown"
@@ -25,22 +25,34 @@ UNKNOWN = "unknown"
 
 def running(instances: Path) -> Iterator[Identity]:
     """What can be told of each workload whose shim runs and works in a directory below ``instances``."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, InputInvalid):
-                found = _workload(int(entry.name), instances)
-                if found is not None:
-                    yield found
+    for pid, name, _ in processes(SHIM, instances):
+        with contextlib.suppress(OSError, InputInvalid):
+            found = _workload(pid, valid_instance(name))
+            if found is not None:
+                yield found
 
 
 def shims(instances: Path) -> set[str]:
     """The instances below ``instances`` whose shims run, also those that have no workload yet."""
     found = set()
+    for _, name, _ in processes(SHIM, instances):
+        with contextlib.suppress(InputInvalid):
+            found.add(valid_instance(name))
+    return found
+
+
+def processes(script: str, instances: Path, more: int = 0) -> Iterator[tuple[int, str, list[str]]]:
+    """This agent's processes of a script whose command line ends with an instance's directory and so many
+    ``more`` words: the process, the name of that directory, and these words.
+    """
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with contextlib.suppress(OSError, InputInvalid):
-                found.add(_instance(int(entry.name), instances))
-    return found - {""}
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
+                *before, directory = words[: len(words) - more] or [""]
+                named = len(before) > 1 and before[-1].endswith(script)
+                if named and Path(directory).parent == instances and is_own(int(entry.name)):
+                    yield int(entry.name), Path(directory).name, words[len(words) - more :]
 
 
 def recorded(identity: Identity, record: Record | None) -> Identity:
@@ -57,10 +69,8 @@ def recorded(identity: Identity, record: Record | None) -> Identity:
     )
 
 
-def _workload(shim: int, instances: Path) -> Identity | None:
-    instance, ticks = _instance(shim, instances), start_ticks(shim)
-    if not instance:
-        return None
+def _workload(shim: int, instance: str) -> Identity | None:
+    ticks = start_ticks(shim)
     children = Path(f"/proc/{shim}/task/{shim}/children").read_text().split()
     # The workload leads its group; orphans that it left to the shim do not, as a rule, or came later.
     leaders = [pid for pid in map(int, children) if os.getpgid(pid) == pid]
@@ -77,22 +87,8 @@ def _workload(shim: int, instances: Path) -> Identity | None:
         manifest=UNKNOWN,
         start=f"lost-{began}",
         started=_seconds(began),
-        user=_user(leaders[0]),
+        user=user(leaders[0]),
     )
-
-
-def _instance(pid: int, instances: Path) -> str:
-    """The instance whose shim a process is; empty if it is none."""
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
-    if len(words) < 3 or not words[-2].endswith(SHIM) or Path(words[-1]).parent != instances:
-        return ""
-    return valid_instance(Path(words[-1]).name) if is_own(pid) else ""
-
-
-def _user(pid: int) -> str:
-    """The number of the user that a process began as."""
-    lines = Path(f"/proc/{pid}/status").read_bytes().split(b"\n")  # a name may hold other ends of lines
-    return next(line.split()[1] for line in lines if line.startswith(b"Uid:")).decode()
 
 
 def _seconds(ticks: int) -> float:

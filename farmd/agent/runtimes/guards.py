@@ -13,15 +13,15 @@ import signal
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
+from farmd.agent import strays
 from farmd.agent.errors import StartFailed
 from farmd.agent.lease import Leases
 from farmd.agent.runtimes import shim_start
 from farmd.agent.state import StateDirectory
-from store.process import is_own, start_ticks
+from store.process import start_ticks
 
 log = structlog.get_logger()
 
@@ -101,7 +101,7 @@ class Guards:
         """The guards that run, by container; those of earlier agents are found once."""
         if self._pids is None:
             self._pids = {}
-            for pid, container in _running(self._state.instances):
+            for pid, _, [container] in strays.processes(SCRIPT, self._state.instances, 1):
                 self._pids[container] = (pid, start_ticks(pid))
                 try:
                     self._leases.join(pid)
@@ -122,14 +122,3 @@ class Guards:
                 os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-
-
-def _running(instances: Path) -> Iterable[tuple[int, str]]:
-    """The guards of instances below a folder, with their containers."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
-                named = len(words) > 3 and words[-3].endswith(SCRIPT) and Path(words[-2]).parent == instances
-                if named and is_own(int(entry.name)):
-                    yield int(entry.name), words[-1]

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from farmd.agent import lease
+from farmd.agent import lease, strays
 from farmd.agent.runtimes import guards
 from store.containers import Mount
 from store.manifests import Manifest, Restart, Stop
@@ -31,7 +31,8 @@ def settings(engine: PodmanEngine) -> dict[str, str]:
 
 
 def pids(rig: Agents) -> list[int]:
-    return [pid for pid, _ in guards._running(rig.root / "n1" / "instances")]
+    instances = rig.root / "n1" / "instances"
+    return [pid for pid, _, _ in strays.processes(guards.SCRIPT, instances, 1)]
 
 
 async def gone(engine: PodmanEngine, rig: Agents) -> None:
