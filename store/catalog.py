@@ -114,6 +114,11 @@ def marked(cluster: str) -> tuple[tuple[str, str], ...]:
     return (("node-meta", f"{MARK}:{cluster}"),)
 
 
+def meta_of(cluster: str) -> dict[str, str]:
+    """The meta of a cluster's node."""
+    return {"external-node": "true", MARK: cluster}
+
+
 def owns(cluster: str, node: Node) -> bool:
     """Whether a node is this cluster's alone: it bears the mark, and no agent of Consul has taken it."""
     return (node.meta or {}).get(MARK) == cluster and not node.id
@@ -149,13 +154,8 @@ async def services(
 # -- operations ----------------------------------------------------------------------------------
 def set_node(cluster: str, node: str, address: str, index: int) -> CatalogOperation:
     """Write a cluster's node over the version with that index; 0: there is none."""
-    meta = {"external-node": "true", MARK: cluster}
-    return _operation(
-        Verb.CAS,
-        "Node",
-        f"node {node}",
-        {"Node": node, "Address": address, "Meta": meta, "ModifyIndex": index},
-    )
+    body = {"Node": node, "Address": address, "Meta": meta_of(cluster), "ModifyIndex": index}
+    return _operation(Verb.CAS, "Node", f"node {node}", body)
 
 
 def delete_node(node: Node) -> CatalogOperation:

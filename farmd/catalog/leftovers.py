@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farmd.catalog.asked import asks
 from farmd.catalog.model import Change
 from farmd.catalog.shared import Shared
 from farmd.catalog.worker import explained
@@ -73,9 +74,9 @@ class LeftoverWorker(Worker[Leftovers, Leftovers]):
         """What no service asks for, by records that were read after the entries."""
         view = self._shared.view
         await view.fresh()
-        asks = self._shared.asked
+        asked = self._shared.asked
         left = sorted(
-            service for service, entries in view.services().items() if entries and asks(service) is None
+            service for service, entries in view.services().items() if entries and asked(service) is None
         )
         if left:
             await self._shared.tree.barrier(
@@ -98,7 +99,7 @@ class LeftoverWorker(Worker[Leftovers, Leftovers]):
         stored = tree.get(key)
         if stored is None:
             return operations.check_not_exists(key)
-        return None if stored.record.catalog is not None else operations.check_index(key, stored.index)
+        return None if asks(stored.record) else operations.check_index(key, stored.index)
 
     def _unused(self) -> tuple[Node, ...]:
         """Nodes of the cluster's mark with nothing on them that no pod will come to."""

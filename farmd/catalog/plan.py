@@ -34,10 +34,8 @@ def pods(
     serving = {each.pod: each for each in endpoints.serving(sightings, before)}
     found = []
     for each in sightings:
-        told, ident = (
-            each.endpoint,
-            catalog.service_id(cluster, service, each.endpoint.node, each.endpoint.instance),
-        )
+        told = each.endpoint
+        ident = catalog.service_id(cluster, service, told.node, told.instance)
         there, here = standing.get(ident), serving.get(told.pod)
         if here is None and there is None:
             continue  # it never served
@@ -89,8 +87,7 @@ def decide(seen: Snapshot) -> Plan:
 
 def _urgency(change: Change) -> int:
     """Removals and what fails first: it must not be answered with."""
-    after = change.after
-    return 0 if after is None else 0 if after.check is not None and after.check.status != "passing" else 1
+    return int(change.after is not None and (change.after.check is None or _passes(change.after)))
 
 
 def _entry(seen: Snapshot, pod: Pod) -> Standing:

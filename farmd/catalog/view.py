@@ -178,7 +178,7 @@ class View:
     def _take(self, found: dict[str, dict[str, Standing]], nodes: dict[str, Node], used: set[str]) -> None:
         """Show what was read; what this farm wrote meanwhile stays."""
         for ident in self._own:
-            service = (catalog.parts(self._cluster, ident) or ("",))[0]
+            service = self._service(ident)
             mine = self._entries.get(service, {}).get(ident)
             if mine is None:
                 found.get(service, {}).pop(ident, None)
@@ -194,6 +194,10 @@ class View:
         if different:
             self._changed(different)
 
+    def _service(self, ident: str) -> str:
+        """The id of the service that an entry belongs to; empty: it is not this cluster's."""
+        return (catalog.parts(self._cluster, ident) or ("",))[0]
+
     # -- own commits -----------------------------------------------------------------------------
     def apply(self, changes: Sequence[Change], index: int) -> None:
         """Show what was committed at that index."""
@@ -201,13 +205,13 @@ class View:
         for change in changes:
             before, after = change.before, change.after
             ident = (after or before).service.id  # type: ignore[union-attr]
-            service = (catalog.parts(self._cluster, ident) or ("",))[0]
+            service = self._service(ident)
             self._own[ident] = index
             if after is None:
                 self._entries.get(service, {}).pop(ident, None)
                 continue
             if change.address:
-                meta = {"external-node": "true", catalog.MARK: self._cluster}
+                meta = catalog.meta_of(self._cluster)
                 self.nodes[after.node] = Node(after.node, change.address, meta, modify_index=index)
             self.used.add(after.node)
             self._entries.setdefault(service, {})[ident] = change.committed(index)

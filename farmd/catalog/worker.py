@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from farmd.catalog import plan as planning
+from farmd.catalog.asked import asks
 from farmd.catalog.model import Change, Plan, Snapshot
 from farmd.catalog.shared import Follower, Shared
 from farmd.runtime.wake import Wake
@@ -92,7 +93,7 @@ class ServiceWorker(Worker[Snapshot, Plan]):
         stored = self.stored(self._shared.tree)
         if isinstance(stored, RecordInvalid):
             return await self.unreadable(stored, "the service's record")
-        if stored is None or stored.record.catalog is None:
+        if stored is None or not asks(stored.record):
             return await self.gone()
         context, view = self.context, self._shared.view
         await view.fresh()

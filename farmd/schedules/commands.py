@@ -69,7 +69,7 @@ def _check(spec: ScheduleSpec, source: str) -> None:
     if len(spec.name) > MAX_NAME:
         refuse(f"{source}: name", f"{len(spec.name)} characters", f"at most {MAX_NAME}", field="name")
     if spec.every is not None:
-        check_seconds(spec.every, f"{source}: every", lowest=1.0)
+        check_seconds(spec.every, f"{source}: every", lowest=times.SHORTEST)
     check_seconds(spec.jitter, f"{source}: jitter")
     if not 0 <= spec.catch_up <= MAX_CATCH_UP:
         refuse(f"{source}: catch_up", f"{spec.catch_up:g} s", "0 to 7 days", field="catch_up")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from farmd.schedules import times
 from farmd.work import model
 from farmd.work.named import RecordPlan
 from store.errors import InputInvalid
 from store.schedules import Fired, Keep, Outcome, Schedule
-
-R = TypeVar("R", bound=msgspec.Struct)
 
 FAILURES_TOLD = 2
 """So many jobs in a row that failed are worth a person's attention."""
@@ -77,7 +75,7 @@ def decide(seen: Snapshot) -> Plan:
 def _decide(seen: Snapshot, known: Schedule) -> Plan:
     if known.timing != known.times:
         begins = seen.now if known.timing else (known.created or seen.now)
-        wanted = changed(known, timing=known.times, last=max(known.last, begins))
+        wanted = replace(known, timing=known.times, last=max(known.last, begins))
         return Plan("schedule.begin", wanted=wanted, why="its times count from now on")
     due = None if known.disabled else times.due(known, seen.now)
     if due is not None and (plan := _due(known, due)) is not None:
@@ -87,13 +85,13 @@ def _decide(seen: Snapshot, known: Schedule) -> Plan:
     if old := beyond(known.fired, known.keep):
         kept = [each for each in known.fired if each is not old]
         why = f"more jobs that ended than it keeps: {old.name}"
-        return Plan("schedule.prune", wanted=changed(known, fired=kept), why=why, stop=(old.job,))
+        return Plan("schedule.prune", wanted=replace(known, fired=kept), why=why, stop=(old.job,))
     return _idle(known, seen.now)
 
 
 def _due(known: Schedule, due: times.Due) -> Plan | None:
     """What follows from a time that has come; None: what runs is being stopped, and comes first."""
-    moved = changed(
+    moved = replace(
         known, last=due.until, missed=known.missed + due.missed, missing=known.missing + due.missed
     )
     lost = f"{due.missed} times were missed" if due.missed else ""
@@ -102,16 +100,16 @@ def _due(known: Schedule, due: times.Due) -> Plan | None:
     active, at = known.active, times.shown(due.newest, "UTC")
     if active and known.overlap == "forbid":
         why = f"{at}: {active[-1].name} runs still{lost and f', and {lost}'}"
-        return Plan("schedule.skip", wanted=changed(moved, skipped=known.skipped + 1), why=why)
+        return Plan("schedule.skip", wanted=replace(moved, skipped=known.skipped + 1), why=why)
     if active and known.overlap == "replace":
         stop = tuple(each.job for each in active if not each.stopping)
         if not stop:
             return None
-        fired = [changed(each, stopping=each.stopping or each.job in stop) for each in known.fired]
+        fired = [replace(each, stopping=each.stopping or each.job in stop) for each in known.fired]
         return Plan(
-            "schedule.stop", wanted=changed(known, fired=fired), why=f"the job of {at} is due", stop=stop
+            "schedule.stop", wanted=replace(known, fired=fired), why=f"the job of {at} is due", stop=stop
         )
-    fresh = moved if due.missed else changed(moved, missing=0)
+    fresh = moved if due.missed else replace(moved, missing=0)
     return Plan("schedule.start", wanted=fresh, why=lost or f"it is due at {at}", fire=due.newest)
 
 
@@ -143,8 +141,8 @@ def ended(schedule: Schedule, ends: Mapping[str, End], now: float) -> Schedule:
             continue
         outcome: Outcome = "replaced" if each.stopping and end.outcome == "deleted" else end.outcome
         failures = {"failed": failures + 1, "succeeded": 0}.get(outcome, failures)
-        fired.append(changed(each, outcome=outcome, reason=end.reason[:200], ended=end.at or now))
-    return changed(schedule, fired=fired, failures=failures)
+        fired.append(replace(each, outcome=outcome, reason=end.reason[:200], ended=end.at or now))
+    return replace(schedule, fired=fired, failures=failures)
 
 
 def beyond(fired: list[Fired], keep: Keep) -> Fired | None:
@@ -175,8 +173,3 @@ def _told(ends: Mapping[str, End]) -> str:
     return "; ".join(
         f"job {job}: {end.outcome}{f' ({end.reason})' if end.reason else ''}" for job, end in ends.items()
     )
-
-
-def changed(record: R, **values: Any) -> R:
-    """A record with other values."""
-    return msgspec.structs.replace(record, **values)

@@ -1,7 +1,8 @@
-"""Schedules as a kind of work: the kind, and the worker of one schedule."""
+"""Schedules as a kind of work: the kind with its one timer, and the worker of one schedule."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -9,11 +10,11 @@ import msgspec
 
 from farmd.commands.mutation import Mutation, audited
 from farmd.farm.writer import Write
+from farmd.runtime.wake import Wake, wait
 from farmd.schedules import plan as planning
 from farmd.schedules.commands import SCHEDULE, job_spec, jobs, lasting
 from farmd.schedules.metrics import RESULTS, STATES
 from farmd.schedules.plan import End, Plan, Snapshot
-from farmd.schedules.timer import Timer
 from farmd.work.context import Context
 from farmd.work.model import Outcome
 from farmd.work.named import LOOK_AGAIN_SECONDS, NamedKind, NamedWorker
@@ -24,8 +25,11 @@ from store.errors import Conflict, Locked, NotFound
 from store.families import RUNS
 from store.jobs import Run
 from store.operations import Operation
+from store.ports import Clock
 from store.schedules import KIND, Fired, Schedule, ScheduleStatus
 
+LONGEST = 60.0
+"""The wall clock may be set while the timer sleeps, and it looks again after so many seconds."""
 ALERTS = ("failing", "overrun", "missed")
 
 
@@ -150,6 +154,44 @@ class ScheduleWorker(NamedWorker[Snapshot, Plan]):
             details = {"schedule_id": self.claim.item, "farm": self.context.farm}
             await self.status.incidents.say(f"schedule_{each}_{self.claim.item}", text, details)
         return None
+
+
+class Timer:
+    """The one timer of a farm, so that an idle schedule costs none: it wakes the worker of each item at its
+    time. The times are those of the wall clock.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[float, str]] = []
+        self._times: dict[str, tuple[float, Wake]] = {}
+        self._changed = Wake()
+
+    def set(self, item: str, at: float | None, wake: Wake) -> None:
+        """Wake this worker at a time, in place of an earlier wish; None: at none."""
+        if at is None:
+            self._times.pop(item, None)
+            return
+        known = self._times.get(item)
+        self._times[item] = at, wake
+        if known is None or known[0] != at:
+            first = self._heap[0][0] if self._heap else None
+            heapq.heappush(self._heap, (at, item))
+            if first is None or at < first:
+                self._changed.set()
+
+    async def run(self) -> None:
+        """Wake workers until cancelled."""
+        while True:
+            self._changed.clear()
+            now = self._clock.now()
+            while self._heap and self._heap[0][0] <= now:
+                at, item = heapq.heappop(self._heap)
+                if (known := self._times.get(item)) is not None and known[0] == at:
+                    del self._times[item]
+                    known[1].set()
+            left = min(LONGEST, self._heap[0][0] - now) if self._heap else None
+            await wait(self._changed, self._clock, left)
 
 
 class Schedules(NamedKind):
