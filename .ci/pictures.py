@@ -35,7 +35,7 @@ PERSON = {"LOGNAME": "ada"}
 
 
 def main() -> None:
-    """Make all pictures anew."""
+    """Take all pictures again."""
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, fleet(scratch) as (address, page):
         farmctl = Farmctl(address)

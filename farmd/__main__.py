@@ -164,7 +164,7 @@ def init(
 
     A file that exists is never changed. Both roles may be on one host.
     """
-    from farmd.process.init_command import run_init
+    from farmd.process.init import run_init
 
     run_init(role, root, token_file, name=name, address=address, consul=consul)
 

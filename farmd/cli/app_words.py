@@ -55,7 +55,7 @@ async def resume(invocation: Invocation, name: str) -> None:
 @APP
 @click.argument("refs", nargs=-1, required=True, metavar="REF...")
 async def release(invocation: Invocation, name: str, refs: tuple[str, ...]) -> None:
-    """Let objects that left the files stay, and be nobody's."""
+    """Keep objects that are no longer in the files, without an owner."""
     await changes.apply(invocation, [await commands.release(invocation.call, name, refs)])
 
 

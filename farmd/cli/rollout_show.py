@@ -79,8 +79,8 @@ async def _status(invocation: Invocation, name: str, width: int) -> list[str]:
 async def explain(invocation: Invocation, name: str) -> None:
     """Why each pod stays or goes: those that go in this stage first, in their order.
 
-    Pods leave in the order of their classes: lost, idle, must leave, serving, unknown. The last lines tell
-    of pods that find no place where an old one stands.
+    Pods leave in the order of their classes: lost, idle, must leave, serving, unknown. The last lines
+    list pods for which no node with an old pod has room.
     """
 
     async def read() -> Table:

@@ -71,7 +71,7 @@ async def describe(invocation: Invocation, name: str) -> None:
 async def endpoints(invocation: Invocation, name: str) -> None:
     """Address and port of each available pod of a service.
 
-    With --watch a farm tells of each change; where none does, the store is read again and again.
+    With --watch a farm reports each change; without a farm, the store is read repeatedly.
     """
     watch, farms = commands.Watch(invocation.call, name), _farms(invocation)
     last, service, empty = tuple[Endpoint, ...](), "", ""

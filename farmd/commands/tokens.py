@@ -61,12 +61,10 @@ async def address_of(acl: Acl, name: str) -> str:
     if name not in known:
         few = ", ".join(sorted(known)[:5]) + (", …" if len(known) > 5 else "")
         refuse("--consul-node", repr(name), f"a name of `consul catalog nodes`: {few or 'it lists none'}")
-    if (
-        _HOST.fullmatch(known[name]) is None
-    ):  # others write the catalogue, and people run what is told as root
-        refuse(
-            "--consul-node", f"the address {shown(known[name])} of {name!r} in Consul's catalogue", "a host"
-        )
+    # Others write the catalogue, and a person runs the line that this becomes a part of as root.
+    if _HOST.fullmatch(known[name]) is None:
+        found = f"the address {shown(known[name])} of {name!r} in Consul's catalogue"
+        refuse("--consul-node", found, "a host")
     return known[name]
 
 

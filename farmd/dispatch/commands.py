@@ -59,7 +59,7 @@ async def _mark(call: Call, now: Standing, outside: Outside | None) -> int:
 
 
 async def release(call: Call, name: str, refs: Collection[str]) -> Mutation:
-    """Let objects that left the files stay, and be nobody's.
+    """Keep objects that are no longer in the files, without an owner.
 
     Raises:
         NotFound: no such app. InputInvalid: an object that is in the files, or is not the app's.

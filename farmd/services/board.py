@@ -88,14 +88,15 @@ class Board:
 
         Raises:
             NotFound: there is no such service.
-            TooManyWaiting: as many as this farm allows wait already.
+            TooManyWaiting: as many requests or names as this farm allows wait already.
             NotKnown: the store gave no answer that proves anything yet.
         """
         if self._closed:
             raise NotKnown("this farm stops")
-        many = name not in self._asked and len(self._asked) >= MOST_ASKED
-        if self._waiting >= MOST_WAITING or many:
+        if self._waiting >= MOST_WAITING:
             raise TooManyWaiting(f"{MOST_WAITING} requests wait here already, ask another farm or later")
+        if name not in self._asked and len(self._asked) >= MOST_ASKED:
+            raise TooManyWaiting(f"{MOST_ASKED} names are asked for here already, ask another farm or later")
         asked = self._asked.get(name) or self._ask(name)
         self._waiting += 1
         try:

@@ -74,11 +74,11 @@ async def by_form(visit: Visit) -> web.StreamResponse:
     said = await visit.form()
     visit.site.access.of_form(visit.request, said.get("key", ""))
     person = actions.operator(visit)
-    argument = said.get(_field(visit), "")
-    mutation = await _prepared(visit, person.name, argument, actions.reason_of(said.get("reason", "")))
+    argument, reason = said.get(_field(visit), ""), actions.reason_of(said.get("reason", ""))
+    mutation = await _prepared(visit, person.name, argument, reason)
     if said.get("seen", "") != seen(mutation):
         return await _page(visit, argument, status=409, notice="The plan has changed since it was shown.")
-    await commit(visit.site.call(person.name, actions.reason_of(said.get("reason", ""))), mutation)
+    await commit(visit.site.call(person.name, reason), mutation)
     location = f"/{list_of(visit).path}/{quote(visit.request.match_info['name'])}"
     return web.Response(status=303, headers={**html.HEADERS, "Location": location})
 

@@ -293,7 +293,7 @@ async def test_there_is_a_limit_to_the_names_that_are_followed(
 ) -> None:
     first = await post.answer()
     monkeypatch.setattr(boards, "MOST_ASKED", 1)
-    with pytest.raises(TooManyWaiting, match="ask another farm or later"):
+    with pytest.raises(TooManyWaiting, match="1 names are asked for here already, ask another farm or later"):
         await post.board.answer("another", 0, 1.0)
     assert (await post.answer()) == first
 
