@@ -198,12 +198,21 @@ class ReplicationControllerLocker(Locker):
 
 
 class MutationLocker:
-    """Takes mutation locks: only the holder of an item's mutation lock may change its record (R13)."""
+    """The mutation locks of a kind: only the holder of an item's lock may change its record (R13)."""
 
     def __init__(self, client: ConsulClient, keys: Keys, kind: str) -> None:
         self._client = client
         self._keys = keys
         self._kind = kind
+
+    def unlocked(self, item: str) -> Operation:
+        """A check that nobody holds the lock, for a transaction that changes the item."""
+        return operations.check_not_exists(self._keys.mutation_lock(self._kind, item))
+
+    async def holder(self, item: str) -> Holder | None:
+        """Who holds the lock; None: nobody does."""
+        entry = await self._client.read(self._keys.mutation_lock(self._kind, item))
+        return None if entry is None else Holder.parse(entry.value)
 
     async def take(self, item: str, session: str, holder: Holder) -> Claim:
         """Take the lock.
@@ -230,9 +239,8 @@ class MutationLocker:
 
 
 class RCNodeTransferLocker(MutationLocker):
-    """The mutation lock of an RC, under the name by which p2's node transfers take it (p2 §6).
-
-    Moves of pods take no lock here: their transactions check that nobody holds it.
+    """The mutation locks of RCs. A move of a pod takes none, other than p2's node transfer: each of its
+    transactions checks that nobody holds the lock.
     """
 
     def __init__(self, client: ConsulClient, keys: Keys) -> None:

@@ -328,7 +328,7 @@ async def begin_farm(
         **{each: chosen[each] for each in chosen.keys() - settings},
     )
     stop = asyncio.Event()
-    return RunningFarm(farm, stop, asyncio.create_task(farm.run(stop)), inbox, client, registry)
+    return RunningFarm(farm, stop, asyncio.create_task(farm.start(stop)), inbox, client, registry)
 
 
 async def start_farm(client: ConsulClient, name: str, **chosen: Any) -> RunningFarm:

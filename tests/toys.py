@@ -31,7 +31,7 @@ from store.entry import Entry
 from store.families import RCS
 from store.farms import Member
 from store.keys import Keys, is_sentinel
-from store.locks import Claim, Holder
+from store.locks import Claim, Holder, Locker
 from store.ports import Clock, Ids, Request, Response, Transport
 from store.rcs import ReplicationController
 from store.sessions import Session
@@ -114,6 +114,9 @@ class Toys:
             raise self.barrier_error
         await self._records.barrier()
 
+    def locker(self, client: ConsulClient, keys: Keys) -> Locker:
+        return Locker(client, keys, self.name)
+
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         return ()
 
@@ -192,7 +195,7 @@ class ToyFarm:
         )
 
     def start(self) -> None:
-        self.task = asyncio.create_task(self.farm.run(self.stop))
+        self.task = asyncio.create_task(self.farm.start(self.stop))
 
     @property
     def works_on(self) -> set[str]:

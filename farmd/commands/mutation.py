@@ -24,7 +24,7 @@ from store.errors import (
     TransactionRejected,
 )
 from store.keys import Keys
-from store.locks import Holder
+from store.locks import Holder, MutationLocker
 from store.operations import Operation
 from store.ports import Clock, Ids
 from store.times import rfc3339
@@ -150,8 +150,8 @@ def holder_told(holder: Holder) -> str:
 
 async def lock_told(call: Call, kind: str, item: str) -> str:
     """Who holds an item's mutation lock, in words; empty: nobody does."""
-    lock = await call.client.read(call.keys.mutation_lock(kind, item))
-    return "" if lock is None else f"locked by {holder_told(Holder.parse(lock.value))}"
+    holder = await MutationLocker(call.client, call.keys, kind).holder(item)
+    return "" if holder is None else f"locked by {holder_told(holder)}"
 
 
 def _since(holder: Holder) -> str:
@@ -235,7 +235,6 @@ async def commit(call: Call, mutation: Mutation) -> None:
 
 
 async def _explain(call: Call, change: Change) -> None:
-    key = call.keys.mutation_lock(change.kind, change.id)
-    entry = await call.client.read(key)
-    if entry is not None:
-        raise _locked(title(change), key, Holder.parse(entry.value))
+    holder = await MutationLocker(call.client, call.keys, change.kind).holder(change.id)
+    if holder is not None:
+        raise _locked(title(change), call.keys.mutation_lock(change.kind, change.id), holder)

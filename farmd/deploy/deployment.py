@@ -1,6 +1,6 @@
 """A deployment from a person's wish to its end (uncloud ``client.deploy.Deployment``).
 
-``plan`` reads and plans, and writes nothing; ``run`` submits the plan that was made last and waits.
+``plan`` reads and plans once, and writes nothing; ``run`` submits the plan and waits for the end.
 """
 
 from __future__ import annotations
@@ -52,17 +52,20 @@ class Deployment:
     warnings: list[str] = field(init=False, default_factory=list)
     submitted: submission.Submission | None = field(init=False, default=None)
     _id: str = field(init=False)
+    _has_plan: bool = field(init=False, default=False)
     _ran: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._id = self.call.ids.new()
 
     async def plan(self) -> ProjectPlan:
-        """Plan from what stands now.
+        """Plan from what stands now; later calls return the same plan.
 
         Raises:
             Conflict: a service of others or of an app, or a service or a volume that finds no machine.
         """
+        if self._has_plan:
+            return self.made
         await registered(self.call)  # else a wrong token would look like a fleet without machines
         names = {*self.wanted.services, *self.wanted.removed}
         self.scene = await read(self.call, names, self.project)
@@ -103,9 +106,10 @@ class Deployment:
         return await submission.at_once(self.call, self._prepared())
 
     async def run(self, timeout: float, report: Report) -> ProjectPlan:
-        """Submit what was planned last, if nobody did, and wait for the end; the plan that was carried out.
+        """Plan and submit, where that was not done, and wait for the end; the plan that was carried out.
 
         Raises:
+            Conflict: it cannot be planned, as in ``plan``.
             EndedOtherwise: it failed and was rolled back, or what stands had changed before it began.
             WaitTimeout: it is not over; it goes on.
             FarmdError: it was run already.
@@ -113,6 +117,7 @@ class Deployment:
         if self._ran:
             raise FarmdError(f"deployment {self._id!r} was run already, expected a new one")
         self._ran = True
+        await self.plan()
         if self.submitted is None:
             await self.submit()
         assert self.submitted is not None
@@ -160,5 +165,6 @@ class Deployment:
             self.made = plan_project(state, self.wanted, self.scene.services, strategy)
         except SchedulerError as error:
             raise Conflict(error.message, **error.fields) from error
+        self._has_plan = True
         self.aims = aims(self.made, self.wanted, self.scene, self.call.ids, recreate=self.recreate)
         return self.made

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from farmd.deploy.model import ServiceSpec, VolumeSpec
-from farmd.deploy.ports import Client, NameResolver
+from farmd.deploy.ports import Client, NameResolver, VolumeClient
 from store.pods import Place
 
 Way = Literal["start-first", "stop-first"]
@@ -139,12 +139,17 @@ class RunPreDeployOperation:
 
 @dataclass(frozen=True, slots=True)
 class CreateVolumeOperation:
-    """Note a volume on a machine, whose agent makes it at the first start. It belongs to a project and not to
-    one of its services, so no ``Client`` carries it out: ``farmd.deploy.volumes`` notes all of a plan.
+    """Note a volume on a machine, whose agent makes it at the first start.
+
+    It belongs to a project and not to one of its services, so it is a step of no service's plan.
     """
 
     machine: str
     volume: VolumeSpec
+
+    async def execute(self, client: VolumeClient) -> None:
+        """Note it."""
+        await client.create_volume(self.volume, self.machine)
 
     def format(self, resolver: NameResolver) -> str:
         """For people."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from farmd.deploy.model import ServiceSpec
+from farmd.deploy.model import ServiceSpec, VolumeSpec
 from store.pods import Place
 
 
@@ -38,6 +38,13 @@ class NameResolver(Protocol):
 
     def container_name(self, instance: str) -> str:
         """A pod's name; what it does not know comes back as it is."""
+
+
+class VolumeClient(Protocol):
+    """Makes volumes."""
+
+    async def create_volume(self, volume: VolumeSpec, machine: str) -> None:
+        """Note a volume on a machine, whose agent makes it at the first start."""
 
 
 class Client(Protocol):

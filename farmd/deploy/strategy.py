@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from farmd.deploy import port_spec
 from farmd.deploy.model import ContainerSpecStatus, ServiceSpec
@@ -39,6 +39,9 @@ from store.manifests import PORT_RESOURCE, asked
 class Strategy(Protocol):
     """Plans one service."""
 
+    type: ClassVar[str]
+    """Its name, such as ``rolling``."""
+
     def plan(
         self,
         state: ClusterState,
@@ -61,6 +64,7 @@ class RollingStrategy:
 
     force_recreate: bool = False
     new_id: str = ""
+    type: ClassVar[str] = "rolling"
 
     def plan(
         self,

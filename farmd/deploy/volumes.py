@@ -5,10 +5,8 @@ What must never break: no two deployments make one volume, with two different co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from farmd.deploy.model import VolumeDriver, VolumeOptions, VolumeSpec
-from farmd.deploy.operations import CreateVolumeOperation
+from farmd.deploy.ports import VolumeClient
 from farmd.deploy.sights import Reading
 from farmd.farm.writer import Write
 from farmd.work.context import Context
@@ -17,30 +15,39 @@ from store.operations import Operation
 from store.volumes import KIND, claim, with_volume
 
 
-async def noted(
-    context: Context, reading: Reading, made: Sequence[CreateVolumeOperation]
-) -> list[Write | Operation]:
-    """Note volumes on their machines; no two deployments make one volume on two of them (R12)."""
-    standing, claimed = await _nodes(context, made), set[str]()
-    writes = list[Write | Operation]()
-    changed_nodes = dict[str, Node]()
-    for each in made:
-        name = each.volume.volume_name
-        node = changed_nodes.get(each.machine, standing[each.machine].record)
-        volume = _volume(each.volume, _mounting(reading, name))
-        changed_nodes[each.machine] = with_volume(node, name, volume)
-        if name not in claimed:
-            claimed.add(name)
-            writes.append(claim(context.keys, name, each.machine, await _known(context, reading, name)))
-    for machine, record in sorted(changed_nodes.items()):
-        key = context.keys.node(machine)
-        writes.append(Write.over(key, record, standing[machine].node, context.caches.nodes))
-    return writes
+class VolumeNotes(VolumeClient):
+    """Collects the writes that note volumes on their machines; no two deployments make one volume on two of
+    them (R12).
+    """
 
+    def __init__(self, context: Context, reading: Reading) -> None:
+        self._context, self._reading = context, reading
+        self._standing: dict[str, NodeRecords] = {}
+        self._nodes: dict[str, Node] = {}
+        self._claims: dict[str, Operation] = {}
 
-async def _nodes(context: Context, made: Sequence[CreateVolumeOperation]) -> dict[str, NodeRecords]:
-    store, names = NodeStore(context.client, context.keys), {each.machine for each in made}
-    return {name: await store.get(name) for name in sorted(names)}
+    async def create_volume(self, volume: VolumeSpec, machine: str) -> None:
+        """Add a volume to its machine's record, and claim its name for the machine."""
+        context, name = self._context, volume.volume_name
+        if machine not in self._nodes:
+            self._standing[machine] = await NodeStore(context.client, context.keys).get(machine)
+            self._nodes[machine] = self._standing[machine].record
+        made = _volume(volume, _mounting(self._reading, name))
+        self._nodes[machine] = with_volume(self._nodes[machine], name, made)
+        if name not in self._claims:
+            known = await _known(context, self._reading, name)
+            self._claims[name] = claim(context.keys, name, machine, known)
+
+    def writes(self) -> list[Write | Operation]:
+        """The claims of names, and the records of the machines."""
+        keys, tree = self._context.keys, self._context.caches.nodes
+        return [
+            *self._claims.values(),
+            *(
+                Write.over(keys.node(machine), record, self._standing[machine].node, tree)
+                for machine, record in sorted(self._nodes.items())
+            ),
+        ]
 
 
 async def _known(context: Context, reading: Reading, name: str) -> int:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from farmd.commands.mutation import Scalar
-from farmd.deploy import changes, report, turns, volumes
+from farmd.deploy import changes, report, turns
 from farmd.deploy.alarms import Alarms
 from farmd.deploy.cycle import LOOK_AGAIN_SECONDS, Cycle, next_cycle
 from farmd.deploy.decide import Step
 from farmd.deploy.sights import Reading, Sight
 from farmd.deploy.snapshot import Reader
+from farmd.deploy.volumes import VolumeNotes
 from farmd.pods.changes import NodeChanges, Note, together
 from farmd.pods.placement import Subject
 from farmd.runtime.wake import Wake
@@ -107,10 +108,12 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
         return GO_ON
 
     async def _volumes(self, reading: Reading, plan: Cycle) -> Outcome:
-        writes = await volumes.noted(self.context, reading, plan.volumes)
+        notes = VolumeNotes(self.context, reading)
+        for each in plan.volumes:
+            await each.execute(notes)
         made = "; ".join(map(str, plan.volumes))
         audit = self.audit("deployment.volumes", made, name=reading.stored.record.name)
-        await self.writer.commit(*self.stands(), *writes, audit)
+        await self.writer.commit(*self.stands(), *notes.writes(), audit)
         self._count("volume", "done", len(plan.volumes))
         return GO_ON
 

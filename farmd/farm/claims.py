@@ -29,7 +29,7 @@ from store import registration
 from store.consul.client import ConsulClient
 from store.errors import NotRegistered, OutcomeUnknown, SchemaTooNew, StoreError
 from store.keys import Keys
-from store.locks import Claim, Locker
+from store.locks import Claim
 from store.ports import Clock, Ids, Recorder, Rng
 from store.sessions import Session
 
@@ -86,7 +86,7 @@ class ClaimLoop:
             self.kind.name,
             self.session,
             self.settings.name,
-            Locker(self.client, self.keys, self.kind.name),
+            self.kind.locker(self.client, self.keys),
             held,
             self.clock,
             self.ids,

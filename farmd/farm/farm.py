@@ -143,11 +143,7 @@ class Farm:
             kind.publish(self.recorder)
 
     async def start(self, stop: asyncio.Event) -> None:
-        """The seed's name for ``run``."""
-        await self.run(stop)
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set.
+        """Work until ``stop`` is set (p2 ``Farm.Start``, which blocks as well).
 
         Raises:
             Conflict: another live farm bears this name.

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 from farmd.farm.model import Item
 from farmd.runtime.wake import Wake
-from store.locks import Claim
+from store.consul.client import ConsulClient
+from store.keys import Keys
+from store.locks import Claim, Locker
 from store.ports import Recorder
 from store.sessions import Session
 
@@ -38,6 +40,9 @@ class Kind(Protocol):
 
     def items(self) -> Mapping[str, Item]:
         """All items of this kind, by id, from a fresh cache."""
+
+    def locker(self, client: ConsulClient, keys: Keys) -> Locker:
+        """What takes the ownership locks of the items (R7)."""
 
     def trusted(self) -> bool:
         """Whether ``items`` is complete right now; otherwise nothing is released (R20)."""

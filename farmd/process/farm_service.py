@@ -124,7 +124,7 @@ class FarmService:
         self._dependencies.rights.watch(farm.features.deny)
         self.board = Board(farm.client, farm.keys, farm.caches, farm.fleet, farm.clock)
         try:
-            await farm.run(stop)
+            await farm.start(stop)
         except AnotherCluster as error:
             log.warning("farm.rejoins", farm=farm.member.id, left=farm.caches.cluster, cluster=str(error))
             self._lacks, self._farm, self.board = STARTING, None, None

@@ -27,6 +27,7 @@ from farmd.work.owned import Units
 from scheduler.model import Assignment, FleetView, Request
 from scheduler.reservations import change_reservations
 from store import codec, operations
+from store.locks import RCNodeTransferLocker
 from store.manifests import asked
 from store.operations import Operation
 from store.pods import Pod
@@ -82,7 +83,7 @@ def _guards(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
     guards += _unclaimed(reading, plan.step, context)
     rc = reading.snapshot.rc
     if not rc.taken:
-        guards.append(operations.check_not_exists(context.keys.mutation_lock(KIND, rc.id)))
+        guards.append(RCNodeTransferLocker(context.client, context.keys).unlocked(rc.id))
     return guards
 
 

@@ -8,7 +8,9 @@ from farmd.replication.worker import ReplicationController
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.owner import ReplicaKind
-from store.locks import Claim
+from store.consul.client import ConsulClient
+from store.keys import Keys
+from store.locks import Claim, Locker, ReplicationControllerLocker
 from store.rcs import KIND
 from store.sessions import Session
 
@@ -23,6 +25,10 @@ class Replication(ReplicaKind):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._moves = Moves(context.caches, context.keys, context.settings.max_transfers)
+
+    def locker(self, client: ConsulClient, keys: Keys) -> Locker:
+        """As ``Kind.locker``."""
+        return ReplicationControllerLocker(client, keys)
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> ReplicationController:
         """A worker for one RC."""

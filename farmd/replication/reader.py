@@ -22,7 +22,7 @@ from farmd.work.reader import ReplicaReader
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, NodeView, Request
 from store.entry import Stored
-from store.locks import Holder
+from store.locks import RCNodeTransferLocker
 from store.manifests import asked
 from store.pods import Place
 from store.rcs import ReplicationController
@@ -179,10 +179,9 @@ class Reader(ReplicaReader[Reading]):
 
     async def _looked_at_lock(self, snapshot: Snapshot) -> Snapshot:
         """Read the RC's mutation lock, by which moves and managers exclude each other."""
-        entry = await self.context.client.read(self.context.keys.mutation_lock("rcs", self.item))
-        if entry is None:
+        holder = await RCNodeTransferLocker(self.context.client, self.context.keys).holder(self.item)
+        if holder is None:
             return snapshot
-        holder = Holder.parse(entry.value)
         return dataclasses.replace(snapshot, locked=f"{holder.kind}/{holder.id}")
 
     async def _offer(self, rc: ReplicationController, need: Need, request: Request, view: FleetView) -> Offer:

@@ -7,6 +7,7 @@ moves of its pods fail.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from farmd.commands.specs import changed
 from farmd.farm.writer import Write
@@ -22,6 +23,7 @@ from farmd.work.owner import ReplicaKind, ReplicaWorker
 from store.entry import Stored
 from store.features import ONE_SHOT
 from store.locks import Claim
+from store.pods import Place, Pod
 from store.rcs import ReplicationController as Controller
 from store.rcs import failure_alert
 from store.sessions import Session
@@ -62,6 +64,10 @@ class ReplicationController(ReplicaWorker[Reading, Plan]):
             return await super().cycle()
         finally:
             self._moves.leave(self.claim.item)
+
+    def current_pods(self) -> Mapping[Place, Stored[Pod]]:
+        """The RC's pods by place, as this farm last read them (p2 ``CurrentPods``)."""
+        return self.context.fleet.pods(self.claim.item)
 
     def decide(self, snapshot: Reading) -> Plan | Ask[Need]:
         return planning.decide(snapshot.snapshot)

@@ -25,6 +25,7 @@ from store.entry import Stored
 from store.errors import Conflict, InputInvalid, Locked
 from store.families import DEPLOYMENTS, FAMILIES, owners, owns_pods
 from store.keys import valid_name
+from store.locks import MutationLocker
 from store.named import NamedRecords, Owner
 from store.nodes import NodeStore
 from store.operations import Operation
@@ -170,7 +171,7 @@ def stands(service: Service) -> bool:
 
 def _touched(call: Call, family: str, stored: Stored[Any]) -> tuple[Operation, Operation]:
     """An owner as it is, under a new index: its deletion that looked for services before is refused then."""
-    free = operations.check_not_exists(call.keys.mutation_lock(family, stored.record.id))
+    free = MutationLocker(call.client, call.keys, family).unlocked(stored.record.id)
     return free, operations.cas(stored.key, stored.raw, stored.index, flags=stored.flags ^ 1)
 
 

@@ -17,8 +17,10 @@ from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.status import Recollection
 from farmd.work.sweep import StatusSweep
+from store.consul.client import ConsulClient
 from store.families import FAMILIES
-from store.locks import Claim
+from store.keys import Keys
+from store.locks import Claim, Locker
 from store.ports import Recorder
 from store.sessions import Session
 from store.status import ItemStatus
@@ -52,6 +54,10 @@ class Kind(ABC):
     @abstractmethod
     def worker(self, claim: Claim, session: Session, wake: Wake) -> Worker:
         """A worker for a claim; called only after ``barrier``."""
+
+    def locker(self, client: ConsulClient, keys: Keys) -> Locker:
+        """What takes the ownership locks of the items (R7)."""
+        return Locker(client, keys, self.name)
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Tasks that run beside the workers for as long as the farm does; a kind adds its own."""

@@ -153,7 +153,7 @@ class VirtualFarm:
             },
         )
         try:
-            await self.farm.run(self.stopping)
+            await self.farm.start(self.stopping)
         finally:
             self.farm = None
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.deploy import volumes
 from farmd.deploy.model import VolumeMount, VolumeSpec
+from farmd.deploy.volumes import VolumeNotes
 from store import codec, operations
 from store.failsafe import Failsafe
 from store.nodes import Node
@@ -237,12 +237,12 @@ def test_r12_a_volume_that_somebody_makes_after_the_plan_is_not_made_a_second_ti
     """Its pods go where it is then, and not where the plan saw room for it."""
     mounts = {"mounts": [VolumeMount(volume="data", path="/data")]}
     wanted = spec("db", replicas=2, container=mounts, volumes=[VolumeSpec(name="data")])
-    late, plans = volumes.noted, list[str]()
+    create, plans = VolumeNotes.create_volume, list[str]()
 
-    async def noted(context: Any, reading: Any, made: Any) -> Any:
+    async def late(notes: Any, volume: Any, machine: str) -> None:
         if not plans:
-            plans.append(made[0].machine)
-            other = next(name for name in deploying.scene.agents if name != made[0].machine)
+            plans.append(machine)
+            other = next(name for name in deploying.scene.agents if name != machine)
             standing = await deploying.scene.hand.read(KEYS.node(other))
             node = msgspec.json.decode(standing.value) | {"volumes": {"data": {}}}
             puts = [
@@ -250,9 +250,9 @@ def test_r12_a_volume_that_somebody_makes_after_the_plan_is_not_made_a_second_ti
                 operations.put(KEYS.name("volumes", "data"), codec.encode(other)),
             ]
             await deploying.scene.hand.transaction(puts)
-        return await late(context, reading, made)
+        await create(notes, volume, machine)
 
-    monkeypatch.setattr(volumes, "noted", noted)
+    monkeypatch.setattr(VolumeNotes, "create_volume", late)
     deploying.ended(deploying.deploy(wanted))
     (having,) = [name for name, node in deploying.scene.sight.nodes.items() if "data" in node.volumes]
     assert having not in plans

@@ -42,6 +42,19 @@ async def ends(call: Call, how: str, reason: str = "") -> None:
     await call.client.transaction([*records.delete(stored), log.operation(told)])
 
 
+async def test_what_was_not_planned_is_planned_once() -> None:
+    async with person() as call:
+        agent = Agent(node="m1", version="1", features=["runtime.container"])
+        await call.client.put(KEYS.agent("m1"), codec.encode(agent))
+        deployment = Deployment(call=call, wanted=Wanted(services={SPEC.name: SPEC}))
+        with pytest.raises(WaitTimeout, match="web waiting"):
+            await deployment.run(0.0, lambda _: None)
+        assert [str(step) for step in deployment.made.services[0]] == [
+            f"run {deployment.made.services[0].service_id} on m1"
+        ]
+        assert await deployment.plan() is await deployment.plan() is deployment.made
+
+
 async def test_it_is_submitted_once_and_run_once() -> None:
     async with person() as call:
         deployment = await planned(call)

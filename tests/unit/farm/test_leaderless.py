@@ -48,7 +48,7 @@ class World:
             thaw_after=THAW,
         )
         self._stop = asyncio.Event()
-        self.task = asyncio.create_task(self.farm.run(self._stop))
+        self.task = asyncio.create_task(self.farm.start(self._stop))
         await self.clock.advance(5.0)
         assert self.farm.ready.is_set()
 
