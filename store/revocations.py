@@ -69,11 +69,6 @@ class Revoked:
         """Whether signatures over a manifest for this owner were revoked."""
         return any(covers(each, owner) for each in self.owners(digest))
 
-    def and_of(self, other: Revoked) -> Revoked:
-        """What is revoked by either."""
-        later = {key: max(at, other.before.get(key, 0)) for key, at in self.before.items()}
-        return Revoked({**other.before, **later})
-
 
 NOTHING = Revoked()
 
