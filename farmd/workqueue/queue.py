@@ -4,8 +4,8 @@ What must never break: a key is never with two workers; any number of additions 
 leads to exactly one more turn; of two delayed additions of a key the earlier one counts.
 
 In a farm the queue merges the events of a job's objects: many events, one wake of the job's worker. Retries
-after a failure are the worker's own (``farmd.work.refusals``), because only a worker whose claim is in force may
-write. ``add_rate_limited`` serves programs that run a ``JobController`` by themselves.
+after a failure are the worker's own (``farmd.work.refusals``), because only a worker whose claim is in force
+may write. ``add_rate_limited`` serves programs that run a ``JobController`` by themselves.
 """
 
 from __future__ import annotations
