@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,10 +33,13 @@ def version(root: Path) -> str:
         return stated
     if (made := root / "PKG-INFO").exists():
         return str(HeaderParser().parsestr(made.read_text())["Version"])
-    if not (root / ".git").exists():
+    if not (root / ".git").exists() or shutil.which("git") is None:
         return "0.0.0"
     command = ["git", "describe", "--always", "--long", "--dirty", "--tags", "--match", "v[0-9]*"]
-    said = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ValueError(f"git describe failed, and FARMD_BUILD_VERSION is not set: {done.stderr.strip()}")
+    said = done.stdout.strip()
     found = DESCRIBED.fullmatch(said)
     if found is None:
         raise ValueError(f"git describe: found {said!r}, expected a tag such as v1.2.0 and a commit")

@@ -7,6 +7,7 @@ notes about this machine is left out, and times and modes are fixed.
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
@@ -33,7 +34,7 @@ CONTROL = """\
 Package: farmd
 Version: {version}
 Architecture: {architecture}
-Maintainer: farmd <farmd@localhost>
+Maintainer: {maintainer}
 Depends: python3 (>= {lowest}), python3 (<< {above})
 Recommends: systemd
 Section: admin
@@ -41,6 +42,12 @@ Priority: optional
 Description: runs and supervises workloads on a fleet of Linux hosts
  farmd needs Consul alone. This package has the farm, the node agent and
  farmctl, with all that they import.
+"""
+COPYRIGHT = """\
+Copyright: The farmd authors
+License: Apache-2.0, see /usr/share/common-licenses/Apache-2.0
+
+The licences of the packages in /usr/lib/farmd/lib are in their folders *.dist-info.
 """
 # The code is compiled once, because the farm's user may not write here. dpkg writes over the code of a
 # running process, so an upgrade stops both units first and starts them afterwards; no workload notices.
@@ -112,6 +119,9 @@ def _environment(tree: Path, wheel: Path) -> None:
     _run(*pip, *to, "--require-hashes", "-r", str(ROOT / "locks/deploy.txt"))
     _run(*pip, *to, "--no-deps", str(wheel))
     (site / "share").rename(tree / "usr/share")
+    for page in list((tree / "usr/share/man").rglob("*.1")):
+        page.with_suffix(".1.gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
+        page.unlink()
     shutil.rmtree(site / "bin")
     for path in [each for name in OF_THIS_MACHINE for each in site.glob(f"*.dist-info/{name}")]:
         path.unlink()
@@ -132,7 +142,7 @@ def _documents(tree: Path) -> None:
     folder.mkdir(parents=True)
     for name in ("README.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, folder)
-    shutil.copy(ROOT / "LICENSE", folder / "copyright")
+    (folder / "copyright").write_text(COPYRIGHT)
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     for path in (ROOT / "docs").glob("*.md"):
         shutil.copy(path, folder)
@@ -152,11 +162,17 @@ def _control(tree: Path, version: str, architecture: str) -> None:
     folder.mkdir()
     major, minor = sys.version_info[:2]
     known = {"lowest": f"{major}.{minor}", "above": f"{major}.{minor + 1}"}
-    (folder / "control").write_text(CONTROL.format(version=version, architecture=architecture, **known))
+    stated = {"version": version, "architecture": architecture, "maintainer": _maintainer()}
+    (folder / "control").write_text(CONTROL.format(**known, **stated))
     (folder / "conffiles").write_text("".join(f"/{path}\n" for path in _settings(tree)))
     for name, text in SCRIPTS.items():
         (folder / name).write_text(text.format(home=HOME))
         (folder / name).chmod(0o755)
+
+
+def _maintainer() -> str:
+    """The authors, at the address that SECURITY.md names: that of the latest commit's author."""
+    return "The farmd authors <" + _said("git", "-C", str(ROOT), "log", "-1", "--format=%ae") + ">"
 
 
 def _settings(tree: Path) -> Iterator[str]:

@@ -132,11 +132,12 @@ def test_a_debian_package_is_the_same_each_time(dist, tmp_path):
         run(sys.executable, ROOT / ".ci/deb.py", wheel)
         made += (tmp_path / name).glob("*.deb")
     assert len({sha256(path.read_bytes()).digest() for path in made}) == 1
-    said = run("dpkg-deb", "--field", made[0], "Version", "Depends")
+    said = run("dpkg-deb", "--field", made[0], "Version", "Depends", "Maintainer")
+    assert re.search(r"^Maintainer: The farmd authors <\S+@\S+\.\S+>$", said, re.MULTILINE)
     assert f"Version: {dist['.whl'].name.split('-')[1]}\n" in said
     held = run("dpkg-deb", "--contents", made[0])
     assert not re.search(r"__pycache__|direct_url|/opt/farmd", held)
     assert " ./usr/bin/farmctl -> ../lib/farmd/bin/farmctl\n" in held
-    assert " ./usr/share/man/man1/farmctl-rc.1\n" in held
+    assert " ./usr/share/man/man1/farmctl-rc.1.gz\n" in held
     settings = run("dpkg-deb", "--info", made[0], "conffiles").splitlines()
     assert settings == ["/etc/default/farmd", "/etc/default/farmd-agent"]

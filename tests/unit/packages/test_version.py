@@ -68,6 +68,17 @@ def test_an_sdist_keeps_the_version_that_it_was_made_with(git, tmp_path):
     assert version(tmp_path) == "1.1.0"
 
 
+def test_a_checkout_whose_git_fails_says_why(git, tmp_path):
+    (tmp_path / ".git/HEAD").unlink()
+    with pytest.raises(ValueError, match=r"git describe failed.*FARMD_BUILD_VERSION.*not a git repository"):
+        version(tmp_path)
+
+
+def test_a_checkout_on_a_machine_without_git_has_no_version(git, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert version(tmp_path) == "0.0.0"
+
+
 def test_without_git_it_is_what_the_builder_states_or_none(tmp_path, monkeypatch):
     monkeypatch.delenv("FARMD_BUILD_VERSION", raising=False)
     assert version(tmp_path) == "0.0.0"
