@@ -38,6 +38,9 @@ HOST_IP = "ports.host-ip"
 INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS = "networks.internal", "files.encoding", "mounts.options"
 """The agent makes networks without a way out, decodes files that are no text, and mounts with options."""
 
+LEAVING = "leaving.1"
+"""The agent lets a pod leave before it stops it (R39); an older one would send the signal at once."""
+
 CONTAINER_FEATURES = (HOST_IP, INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS)
 """What agents learned after their first containers; an older one would leave it out in silence."""
 
@@ -93,6 +96,7 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
     words = [*(name for name, wants in asked.items() if wants), *sorted(binds)]
     runtime = PROCESS if manifest.runtime == "process" else f"runtime.{manifest.runtime}"
     younger = {
+        LEAVING: manifest.stop.leaves,
         HOST_IP: any(port.host_ip for port in manifest.ports.values()),
         INTERNAL_NETWORKS: container is not None and bool(container.internal),
         FILE_ENCODINGS: any(file.encoding for file in manifest.files),

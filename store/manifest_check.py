@@ -22,6 +22,7 @@ from store.reality import Reality
 MAX_SECONDS = 1e9
 MAX_PORTS_BYTES = Reality.LARGEST * 3 // 4
 """What the ports of a pod take in its reality; the rest is for all else that its agent tells of it (R22)."""
+LONGEST_DELAY, LONGEST_COMMAND = 300.0, 60.0
 LIMITS = frozenset(
     name.removeprefix("RLIMIT_").lower() for name in dir(resource) if name.startswith("RLIMIT_")
 )
@@ -84,6 +85,13 @@ def _of_the_process(manifest: Manifest) -> Iterator[Mistake]:
         yield "working_directory", folder, "an absolute path without '..'"
     if manifest.stop.signal.removeprefix("SIG") not in SIGNALS:
         yield "stop.signal", manifest.stop.signal, "the name of a signal, such as TERM or INT"
+    if manifest.stop.command[:1] == [""] or any("\0" in word for word in manifest.stop.command):
+        yield "stop.command", manifest.stop.command, "a program and its arguments, without a NUL character"
+    if not 0 <= manifest.stop.delay <= LONGEST_DELAY:
+        yield "stop.delay", manifest.stop.delay, f"0 to {LONGEST_DELAY:g} seconds"
+    if not 0 < manifest.stop.command_timeout <= LONGEST_COMMAND:
+        found = manifest.stop.command_timeout
+        yield "stop.command_timeout", found, f"more than 0 and at most {LONGEST_COMMAND:g} seconds"
 
 
 def _of_amounts(manifest: Manifest) -> Iterator[Mistake]:

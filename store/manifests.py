@@ -73,10 +73,28 @@ class Restart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Graceful stop: ``signal`` to the whole process group, SIGKILL after ``grace`` seconds."""
+    """Graceful stop: ``signal`` to the whole process group, SIGKILL after ``grace`` seconds.
+
+    Before the signal the pod leaves: it is no endpoint any more, ``command`` runs beside it for at most
+    ``command_timeout`` seconds, and at least ``delay`` seconds pass (R39).
+    """
 
     signal: str = "TERM"
     grace: Seconds = 10.0
+    delay: Seconds = 0.0
+    command: list[str] = []
+    command_timeout: Seconds = 10.0
+
+    @property
+    def leaves(self) -> bool:
+        """Whether there is anything to do before the signal."""
+        return self.delay > 0 or bool(self.command)
+
+    @property
+    def longest(self) -> float:
+        """Seconds from the decision to SIGKILL at the most, but for the time until the store knows."""
+        leave = max(self.delay, self.command_timeout if self.command else 0.0)
+        return leave + self.grace
 
 
 class Logs(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -56,8 +56,9 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     the next start, such as ``pulling web:2: 48 of 120 MB``.
     A pod that is ``held`` is ready to start, and has the ``ports`` that it will have (R29).
     A pod that is ``done`` ended, and its restart policy asks for no other start: its health is passing if its
-    last exit code is 0, else critical. ``old_user``: the user as whom an earlier version of the agent started
-    it, where this version would run it as another one or not at all.
+    last exit code is 0, else critical. ``leaves_until``: when a pod that is ``stopping`` gets the stop signal
+    at the latest; 0 once it was sent, or where it is sent at once (R39). ``old_user``: the user as whom an
+    earlier version of the agent started it, where this version would run it as another one or not at all.
     """
 
     LARGEST: ClassVar[int] = 64 * 1024
@@ -78,6 +79,7 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     refused: int = 0
     preparing: str = ""
     old_user: str = ""
+    leaves_until: Time = 0.0
 
 
 class Glance(msgspec.Struct, frozen=True, gc=False):
@@ -86,7 +88,7 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
     ``since`` is the time of its last change of health, by its agent's clock; ``seen`` the time when this
     process first saw it with this start and this health, by its own monotonic clock. ``ended`` is how a pod
     that is done ended; ``ports`` are those of a pod that is held or done; ``reason`` says why a pod does not
-    start.
+    start; ``leaving``: it leaves, and has no stop signal yet (R39).
     """
 
     manifest: str
@@ -101,6 +103,7 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
     ended: Exit | None = None
     ports: dict[str, int] = {}
     reason: str = ""
+    leaving: bool = False
 
 
 _NO_PORTS: dict[str, int] = {}
@@ -122,6 +125,7 @@ def glance(reality: Reality) -> Glance:
         ended=reality.exits[-1] if done and reality.exits else None,
         ports=reality.ports if done or reality.phase == "held" else _NO_PORTS,
         reason=reality.reason if reality.phase in ("failed", "starting") or reality.refused else "",
+        leaving=reality.leaves_until > 0,
     )
 
 

@@ -12,7 +12,7 @@ from store.named import NamedRecords
 from store.nodes import Agent
 from store.pods import Pod
 from store.rcs import ReplicationController
-from store.reality import Health, HealthState, Reality
+from store.reality import Health, HealthState, Phase, Reality
 from tests.people import created
 
 PORTS = {"http": {"port": 0}, "admin": {"port": 0}}
@@ -39,6 +39,8 @@ async def pod(
     port: int = 20001,
     state: HealthState = "passing",
     instance: str = "hello",
+    phase: Phase = "running",
+    leaves_until: float = 0.0,
 ) -> None:
     """A pod that its node runs, with what its agent says of it."""
     keys, now = call.keys, call.clock.now()
@@ -55,6 +57,8 @@ async def pod(
         intent=entry.modify_index,
         ports={"http": port, "admin": port + 1000},
         health=Health(state, since=now),
+        phase=phase,
+        leaves_until=leaves_until,
     )
     await call.client.put(keys.reality(node, instance), codec.encode(said))
 

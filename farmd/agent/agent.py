@@ -19,6 +19,7 @@ from farmd.agent.errors import AgentError
 from farmd.agent.gone import Gone
 from farmd.agent.intents import Intents
 from farmd.agent.lease import Leases
+from farmd.agent.leaving import Leaves
 from farmd.agent.lifecycle import Lifecycle
 from farmd.agent.link import Link
 from farmd.agent.manifests import Manifests
@@ -99,7 +100,7 @@ class Agent:
             *runtimes,
         )
         able = [
-            *(features.JOBS, features.ADDRESS),
+            *(features.JOBS, features.ADDRESS, features.LEAVING),
             *([features.ACCESS] if config.asks_for_keys else []),
             *([] if signing is None else [f"{features.SIGNATURES}{signing.policy}", features.BOUND]),
         ]
@@ -193,6 +194,12 @@ class Agent:
             runtimes=self._runtimes,
             ports=ports,
             health=health,
+            leaves=Leaves(
+                runtimes=self._runtimes,
+                clock=self._clock,
+                told=lambda instance: self._reality.told(instance, "stopping"),
+                wake=self._wake.set,
+            ),
             clock=self._clock,
             ids=ids,
             recorder=recorder,

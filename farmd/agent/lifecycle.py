@@ -17,6 +17,7 @@ import structlog
 from farmd.agent.environment import stop_signal
 from farmd.agent.errors import AgentError, StartFailed
 from farmd.agent.gone import Gone
+from farmd.agent.leaving import Leaves
 from farmd.agent.model import LOST, Identity
 from farmd.agent.pod import Pod, describe
 from farmd.agent.pods import Pods
@@ -43,6 +44,7 @@ class Lifecycle:
     runtimes: Runtimes
     ports: PortRange
     health: HealthWatcher
+    leaves: Leaves
     clock: Clock
     ids: Ids
     recorder: Recorder
@@ -136,6 +138,8 @@ class Lifecycle:
             self.pods.save(pod)
         pod.manifest = self.health.manifest(pod)
         self.health.begin(pod)
+        if pod.manifest is not None and pod.record.leaving == identity.start:
+            self.leaves.begin(pod, pod.manifest.stop)
         runtime = self.runtimes.of(identity.runtime)
         pod.old_user = runtime.old_user(identity, pod.manifest) if pod.manifest is not None else ""
         pod.unwatch = runtime.watch(identity, self.wake)
@@ -155,8 +159,20 @@ class Lifecycle:
             pod.unwatch()
             pod.unwatch = None
 
+    def leave(self, pod: Pod, why: str) -> None:
+        """Let a pod leave before it is stopped (R39)."""
+        assert pod.manifest is not None
+        pod.change(reason=why, leaving=pod.record.start, left_at=self.clock.now())
+        self.pods.save(pod)
+        self._count("leaving")
+        log.info("pod.leaving", instance=pod.instance, reason=why)
+        self.leaves.begin(pod, pod.manifest.stop)
+
     def stop(self, pod: Pod, why: str) -> None:
         """Ask the whole group to stop."""
+        if pod.leave is not None:
+            pod.leave.cancel()
+            why = pod.record.reason
         number = stop_signal(pod.manifest) if pod.manifest is not None else signal.SIGTERM
         pod.stopping = self.clock.mono()
         pod.change(reason=why)
@@ -199,7 +215,7 @@ class Lifecycle:
             return
         why = ended.why or describe(ended.exit, pod.record.started)
         self._count("exited")
-        asked = pod.stopping is not None
+        asked = pod.asked_to_end
         log.info("pod.exited", instance=pod.instance, code=ended.exit.code, asked=asked, reason=why)
         if ended.cut_off:
             why = CUT_OFF

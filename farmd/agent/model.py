@@ -98,7 +98,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``vars``, ``hold`` and ``peers`` are the intent's (R29). ``held``: the ports were chosen and told before
     the first start, so no start has other ones. ``start_by``: until when, in seconds since the epoch, this
     manifest may start here for the first time, by its signature; 0: no signature was asked for (R32).
-    ``revoked`` says why it must not start again either; empty: it may.
+    ``revoked`` says why it must not start again either; empty: it may. ``leaving`` is the id of the start
+    that leaves before it is stopped, since ``left_at`` (R39).
     """
 
     instance: str
@@ -123,6 +124,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     held: bool = False
     start_by: float = 0.0
     revoked: str = ""
+    leaving: str = ""
+    left_at: float = 0.0
     ruled: bool = False
     failures: int = 0
     failing_since: float = 0.0

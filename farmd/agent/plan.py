@@ -15,6 +15,9 @@ from store.manifests import Restart
 RESEND_KILL = 1.0
 # Within that time a farm reads how an unwanted pod ended, also if it just took the owner over.
 TELL_SECONDS = 15.0
+TOLD_SECONDS = 2.0
+"""How long a leave waits at most until the store knows of it; the store may be away."""
+LEFT = "it had left when it was wanted again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +31,10 @@ class Situation:
     when everybody knows of that end. ``hold``:
     nothing is started for now; ``held``: its ports are chosen (R29).
     ``confirmed``: a proven answer that was asked for since its lease was over last says that it is wanted.
-    ``stopping`` is the time of the stop signal, ``killed`` that of the last SIGKILL. ``isolated`` is the
-    time without contact to the store; ``halting``: the agent was told to stop its workloads and end.
+    ``leaves``: it has something to do before a stop signal; ``leaving``: it does that now; ``left``: that is
+    over (R39). ``stopping`` is the time of the stop signal, ``killed`` that of the last SIGKILL.
+    ``isolated`` is the time without contact to the store; ``halting``: the agent was told to stop its
+    workloads and end.
     """
 
     wanted: bool
@@ -46,6 +51,9 @@ class Situation:
     held: bool = False
     busy: bool = False
     not_before: float = -math.inf
+    leaves: bool = False
+    leaving: bool = False
+    left: bool = False
     stopping: float | None = None
     killed: float | None = None
     grace: float = 10.0
@@ -68,6 +76,13 @@ class Hold:
 @dataclass(frozen=True, slots=True)
 class Start:
     """Start the wanted manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Let the pod leave, and stop it after that; ``why`` is for people."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +109,7 @@ class Wait:
     until: float = math.inf
 
 
-Action = Prepare | Hold | Start | Stop | Kill | Forget | Wait
+Action = Prepare | Hold | Start | Leave | Stop | Kill | Forget | Wait
 
 
 def decide(pod: Situation, now: float) -> Action:
@@ -132,10 +147,16 @@ def _running(pod: Situation, now: float) -> Action:
     if pod.stopping is not None:
         deadline = pod.stopping + pod.grace
         return Kill() if now >= deadline else Wait(deadline)
-    why = reason_to_stop(pod)
+    why = reason_to_stop(pod) or (LEFT if pod.leaving else "")
     if why:
-        starts_again = pod.wanted and not pod.halting and not cut_off(pod)
-        return _prepare(pod, now) if starts_again and not pod.prepared else Stop(why)
+        at_once = pod.halting or cut_off(pod)
+        starts_again = pod.wanted and not at_once
+        waits = pod.leaving and not (pod.left or at_once)
+        if starts_again and not pod.prepared and (waits or not pod.leaving):
+            return _prepare(pod, now)
+        if waits:
+            return Wait(now + pod.stop_after - pod.isolated) if pod.stop_after > 0 else Wait()
+        return Leave(why) if pod.leaves and not (pod.leaving or at_once) else Stop(why)
     return Wait(now + pod.stop_after - pod.isolated) if pod.stop_after > 0 else Wait()
 
 

@@ -11,10 +11,23 @@ import msgspec
 
 from farmd.agent.health import Damper, Spell
 from farmd.agent.model import EXITS_KEPT, Identity, Record
-from farmd.agent.plan import TELL_SECONDS, Situation, backoff, ends_for_good, failures_after
+from farmd.agent.plan import TELL_SECONDS, TOLD_SECONDS, Situation, backoff, ends_for_good, failures_after
 from farmd.agent.preparation import Preparation
 from store.manifests import Manifest, Restart
 from store.reality import Exit, Health, Phase, Reality, ending
+
+
+@dataclass(slots=True, eq=False)
+class Leave:
+    """One leave; ``over`` once the stop signal may be sent."""
+
+    over: bool = False
+    task: asyncio.Task[None] | None = None
+
+    def cancel(self) -> None:
+        """End it, because the process ended or is stopped at once."""
+        if self.task is not None:
+            self.task.cancel()
 
 
 @dataclass(slots=True)
@@ -49,6 +62,7 @@ class Pod:
     cut_off_at: float = -math.inf
     preparation: Preparation | None = None
     signalling: asyncio.Task[None] | None = None
+    leave: Leave | None = None
     health: Health = field(default_factory=Health)
     spell: Spell = field(default_factory=lambda: Spell(Health()))
     checking: asyncio.Task[None] | None = None
@@ -79,7 +93,7 @@ class Pod:
 
         Another owner's pod takes over a process that runs, and what is done for good.
         """
-        goes_on = self.identity is not None and self.stopping is None
+        goes_on = self.identity is not None and not self.asked_to_end
         done = self.record.done and self.record.wanted
         self.change(
             restarts=0,
@@ -113,6 +127,9 @@ class Pod:
             held=self.record.held,
             busy=self.busy,
             not_before=self.not_before,
+            leaves=self.leaves,
+            leaving=self.leave is not None,
+            left=self.leave is not None and self.leave.over,
             stopping=self.stopping,
             killed=self.killed,
             grace=manifest.stop.grace if manifest is not None else 10.0,
@@ -121,6 +138,22 @@ class Pod:
             confirmed=self.cut_off_at == -math.inf,
             halting=halting,
         )
+
+    @property
+    def asked_to_end(self) -> bool:
+        """Whether its process was asked to end, or leaves before that."""
+        return self.stopping is not None or self.leave is not None
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it leaves before it is stopped: a pod that never served has nothing to withdraw."""
+        served = self.damper.published.state != "unknown"
+        return self.manifest is not None and self.manifest.stop.leaves and served
+
+    def _leaves_until(self) -> float:
+        if self.leave is None or self.leave.over or self.stopping is not None or self.manifest is None:
+            return 0.0
+        return self.record.left_at + TOLD_SECONDS + self.manifest.stop.longest - self.manifest.stop.grace
 
     def _preparation(self) -> Preparation | None:
         """The preparation of the wanted manifest, if it was begun."""
@@ -152,6 +185,7 @@ class Pod:
             refused=self._refused(),
             preparing=preparation.doing if (preparation := self._preparation()) is not None else "",
             old_user=self.old_user if alive else "",
+            leaves_until=self._leaves_until() if alive else 0.0,
         )
 
     def _health_when_down(self) -> Health:
@@ -169,7 +203,7 @@ class Pod:
 
     def _phase(self, now: float) -> Phase:
         if self.identity is not None:
-            return "stopping" if self.stopping is not None else "running"
+            return "stopping" if self.asked_to_end else "running"
         if self._done():
             return "done"
         if self.record.wanted and self.record.hold and self.record.held:
@@ -202,7 +236,7 @@ class Pod:
         # What ended while no agent ran was not attached.
         manifest = self.manifest or (self.target if self.record.running == self.record.manifest else None)
         restart = manifest.restart if manifest is not None else Restart()
-        asked = self.stopping is not None or self.record.superseded or cut_off
+        asked = self.asked_to_end or self.record.superseded or cut_off
         done = not asked and ends_for_good(restart, end.code)
         failures = (
             0
@@ -223,7 +257,9 @@ class Pod:
         if cut_off:
             self.cut_off_at = mono
         self.told_at = mono + TELL_SECONDS if done else -math.inf
-        self.identity = self.manifest = self.stopping = self.killed = None
+        if self.leave is not None:
+            self.leave.cancel()
+        self.identity = self.manifest = self.stopping = self.killed = self.leave = None
 
     def failed(self, reason: str, *, now: float, mono: float) -> None:
         """Count a failed start, with the same backoff as after an exit. It is an answer to the intent: farms

@@ -23,7 +23,7 @@ from store.consul.client import ConsulClient
 from store.errors import RecordInvalid, StoreError
 from store.keys import Keys
 from store.ports import Clock, Rng
-from store.reality import Reality
+from store.reality import Phase, Reality
 from store.transaction import Group, pack, submit
 
 log = structlog.get_logger()
@@ -87,12 +87,23 @@ class RealityWriter:
     def __post_init__(self) -> None:
         self._looked = self.clock.mono()
         self._changed = asyncio.Event()
+        self._stored = asyncio.Event()
 
     def tell(self, wanted: Mapping[str, Reality]) -> None:
         """Set the records that the store shall have from now on."""
         if wanted != self._wanted or (self._kept and self.obeyed()):
             self._wanted = dict(wanted)
             self._changed.set()
+
+    async def told(self, instance: str, phase: Phase) -> None:
+        """Return once the store has been told that an instance is in this phase."""
+        while self._phase(instance) != phase:
+            self._stored.clear()
+            await self._stored.wait()
+
+    def _phase(self, instance: str) -> Phase | None:
+        record, _ = (self._written or {}).get(instance, (None, 0))
+        return None if record is None else record.phase
 
     def doubt(self) -> None:
         """Read the records again, because the store may not have what was written last."""
@@ -146,6 +157,7 @@ class RealityWriter:
                     self._written.pop(instance, None)
                 else:
                     self._written[instance] = (record, indexes[self.keys.reality(self.node, instance)])
+            self._stored.set()
         return True
 
     def _difference(

@@ -271,6 +271,9 @@ class Supervisor:
                 self._spawn(pod, self.lifecycle.start(pod))
             case plan.Forget():
                 self._spawn(pod, self.lifecycle.forget(pod))
+            case plan.Leave(why):
+                self.lifecycle.leave(pod, why)
+                return now
             case plan.Stop(why):
                 self.lifecycle.stop(pod, why)
                 return now

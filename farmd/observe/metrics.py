@@ -286,7 +286,18 @@ def table() -> tuple[Metric, ...]:
             "farmd_pod_events_total",
             "counter",
             "Actions and events of the agent's pods.",
-            {"event": ("started", "exited", "restarted", "stopped", "killed", "adopted", "refused")},
+            {
+                "event": (
+                    "started",
+                    "exited",
+                    "restarted",
+                    "leaving",
+                    "stopped",
+                    "killed",
+                    "adopted",
+                    "refused",
+                )
+            },
             role="agent",
         ),
         Metric(

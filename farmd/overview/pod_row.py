@@ -21,7 +21,8 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     """One pod.
 
     ``restart`` counts the restarts that were asked for, ``restarted`` is the counter that its node acted on
-    (R28). ``gone``: the pod was removed, and its node has yet to say that its process ended.
+    (R28). ``leaving``: its process still serves, and is to stop (R39). ``gone``: the pod was removed, and its
+    node has yet to say that its process ended.
     """
 
     owner: str
@@ -34,6 +35,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     phase: str = "waiting"
     health: str = "unknown"
     healthy: bool = False
+    leaving: bool = False
     health_since: Time = 0.0
     reason: str = ""
     preparing: str = ""
@@ -81,6 +83,7 @@ def pod_row(owner: str, name: str, place: Place, state: PodState) -> PodRow:
         health=reality.health.state,
         health_since=reality.health.since,
         healthy=state.healthy,
+        leaving=state.leaving,
         reason=reality.reason or reality.health.reason,
     )
 

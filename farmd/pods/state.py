@@ -79,6 +79,19 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
         return self.absent and self.lost is None
 
     @property
+    def leaving(self) -> bool:
+        """Whether its process still serves although it is to stop: its agent has not acted on its intent yet,
+        or it leaves (R39).
+        """
+        seen = self.reality
+        if seen is None or self.healthy or self.absent or self.lost is not None:
+            return False
+        if seen.phase == "stopping":
+            return seen.leaving if isinstance(seen, Glance) else seen.leaves_until > 0
+        state = seen.state if isinstance(seen, Glance) else seen.health.state
+        return seen.phase == "running" and state == "passing"
+
+    @property
     def available(self) -> bool:
         """Whether it is healthy for long enough; floors and ``converged`` count available pods."""
         # What ended well cannot fail later, so no time need pass.

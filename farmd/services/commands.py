@@ -248,7 +248,7 @@ class Watch:
                 available = pod.healthy and now - since[spell] >= owner.min_healthy_time
                 where = hosts.get(pod.node, ""), pod.ports.get(service.port, 0)
                 endpoint = Endpoint(pod.node, pod.instance, ref, *where)
-                found.append(Sighting(endpoint, available, pod.node not in hosts))
+                found.append(Sighting(endpoint, available, pod.node not in hosts, pod.leaving))
         self._since = since
         return service, found
 

@@ -1,7 +1,7 @@
 """Which pods answer for a service: pure.
 
 What must never break: doubt empties no answer. A pod whose agent is absent is neither healthy nor unhealthy
-(R21); it stays an endpoint where no available pod would be left.
+(R21), and one that leaves still serves (R39): both are endpoints where no available pod would be left.
 """
 
 from __future__ import annotations
@@ -33,21 +33,23 @@ class Endpoint(msgspec.Struct, frozen=True, order=True):
 class Sighting(msgspec.Struct, frozen=True):
     """A pod of a service's owner. ``unknown``: its agent is absent. Port 0: it has none of that name.
 
-    ``manifest`` is the digest of what it runs, where that is known.
+    ``leaving``: it still serves, and is to stop. ``manifest`` is the digest of what it runs, where that is
+    known.
     """
 
     endpoint: Endpoint
     available: bool = False
     unknown: bool = False
+    leaving: bool = False
     manifest: str = ""
 
 
 def serving(sightings: Iterable[Sighting], before: Collection[Endpoint]) -> tuple[Endpoint, ...]:
     """The endpoints, sorted; ``before`` is the last answer of this process."""
     seen = list(sightings)
-    found = [
-        each.endpoint for each in seen if each.available and each.endpoint.port and each.endpoint.address
-    ]
+    reached = [each for each in seen if each.endpoint.port and each.endpoint.address]
+    found = [each.endpoint for each in reached if each.available]
+    found = found or [each.endpoint for each in reached if each.leaving]
     if not found:
         unknown = {each.endpoint.pod for each in seen if each.unknown}
         found = [endpoint for endpoint in before if endpoint.pod in unknown]

@@ -127,7 +127,8 @@ class Sightings:
         settles = [
             state.settles_in for state in seen.values() if state.healthy and not self._available(state)
         ]
-        await self._read_ports({place: state for (_, place), state in seen.items() if self._available(state)})
+        serve = {place: s for (_, place), s in seen.items() if self._available(s) or s.leaving}
+        await self._read_ports(serve)
         return [self._sighting(service, *each, state) for each, state in seen.items()], earliest(*settles)
 
     def close(self) -> None:
@@ -207,4 +208,4 @@ class Sightings:
         port = (self._known(place, state) or {}).get(service.port, 0)
         endpoint = Endpoint(*place, ref, self._hosts.get(place[0], ""), port)
         running = state.reality.manifest if state.reality is not None else ""
-        return Sighting(endpoint, self._available(state), state.unknown, running)
+        return Sighting(endpoint, self._available(state), state.unknown, state.leaving, running)

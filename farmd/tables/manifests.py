@@ -8,7 +8,7 @@ from farmd.commands.mutation import Call
 from farmd.tables.words import pairs
 from store import manifests
 from store.errors import NotFound, RecordInvalid
-from store.manifests import HealthCheck, Manifest
+from store.manifests import HealthCheck, Manifest, Stop
 from store.words import amount_text
 
 
@@ -37,7 +37,7 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
             f"after {restart.initial:g} s, doubled up to {restart.maximum:g} s;"
             f" anew after a run of {restart.reset:g} s",
         ),
-        ("Stop", f"{manifest.stop.signal}, then KILL after {manifest.stop.grace:g} s"),
+        ("Stop", _stop(manifest.stop)),
         (
             "Resources",
             pairs({name: amount_text(amount) for name, amount in manifest.resources.items()}) or "none",
@@ -52,6 +52,12 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
     if manifest.env:
         told.append(("Environment", ", ".join(sorted(manifest.env))))
     return told
+
+
+def _stop(stop: Stop) -> str:
+    command = f"{shlex.join(stop.command)}, at most {stop.command_timeout:g} s; " if stop.command else ""
+    delay = f"out of the endpoints for {stop.delay:g} s, " if stop.delay else ""
+    return f"{command}{delay}{stop.signal}, then KILL after {stop.grace:g} s"
 
 
 def _check(health: HealthCheck | None) -> str:

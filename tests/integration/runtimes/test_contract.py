@@ -320,3 +320,29 @@ async def test_r11_the_presence_names_what_the_node_can_do(rig: Agents, tmp_path
     found = await eventually(named, what="the feature")
     told = [feature for feature in found if feature.startswith(("runtime.", "allow."))]
     assert told == ["runtime.process", runtime, f"allow.{tmp_path}/shared"]
+
+
+async def test_r39_it_leaves_by_its_command_before_it_gets_the_signal(
+    rig: Agents,
+    make: Make,
+    engine: Any,
+) -> None:
+    running = await rig.agent()
+    mark = "/tmp/leaves-$FARMD_PORT_HTTP"  # in the workload's view, which the command shares
+    manifest = make(
+        "trap 'echo ended; exit 0' TERM; "
+        f"while :; do test -e {mark} && echo asked && rm {mark}; sleep 0.05; done",
+        ports={"http": Port()},
+        stop=Stop(
+            grace=600,
+            command=["/bin/sh", "-c", f"touch {mark}; while [ -e {mark} ]; do sleep 0.05; done"],
+            command_timeout=60,
+        ),
+    )
+    await rig.want(manifest)
+    before = await rig.until_running(manifest)
+    await rig.want(manifest, restart=1)
+    await rig.until(lambda r: r.restart == 1 and r.phase == "running")
+    assert not alive(before)
+    log = await logged(running, "ended")
+    assert [word for word in log.split() if word in ("asked", "ended")] == ["asked", "ended"]

@@ -13,6 +13,7 @@ from farmd.agent.plan import (
     Forget,
     Hold,
     Kill,
+    Leave,
     Prepare,
     Situation,
     Start,
@@ -86,6 +87,53 @@ CASES: list[tuple[str, Situation, Action]] = [
     ("R27: cut off and ended: not started again", at(stop_after=30, isolated=31), Wait()),
     ("halting and runs: stop", at(running=NEW, halting=True), Stop("the agent stops its workloads")),
     ("not wanted and forgetting failed: wait", at(wanted=False, not_before=NOW + 5), Wait(NOW + 5)),
+    ("R39: not wanted: it leaves", at(wanted=False, running=OLD, leaves=True), Leave("no longer wanted")),
+    ("R39: it leaves: wait", at(wanted=False, running=OLD, leaves=True, leaving=True), Wait()),
+    (
+        "R39: it has left: stop",
+        at(wanted=False, running=OLD, leaves=True, leaving=True, left=True),
+        Stop("no longer wanted"),
+    ),
+    (
+        "R39: another manifest: what it needs is there before the old one leaves",
+        at(running=OLD, leaves=True, prepared=False),
+        Prepare(),
+    ),
+    (
+        "R39: another manifest while it leaves: prepared meanwhile",
+        at(running=OLD, leaves=True, leaving=True, prepared=False),
+        Prepare(),
+    ),
+    (
+        "R39: it has left: stopped, although another manifest is not prepared",
+        at(running=OLD, leaves=True, leaving=True, left=True, prepared=False),
+        Stop("replaced by another manifest"),
+    ),
+    (
+        "R39: wanted again while it leaves: it goes all the same",
+        at(running=NEW, leaves=True, leaving=True, left=True),
+        Stop("it had left when it was wanted again"),
+    ),
+    (
+        "R27, R39: cut off: nobody can be told",
+        at(running=NEW, leaves=True, stop_after=30, isolated=30),
+        Stop("out of contact with the store for 30 s (stop_after)"),
+    ),
+    (
+        "R27, R39: cut off while it leaves",
+        at(wanted=False, running=NEW, leaves=True, leaving=True, stop_after=30, isolated=30),
+        Stop("no longer wanted"),
+    ),
+    (
+        "R27, R39: it leaves, until it is cut off at the latest",
+        at(wanted=False, running=NEW, leaves=True, leaving=True, stop_after=30, isolated=10),
+        Wait(NOW + 20),
+    ),
+    (
+        "R39: halting: at once",
+        at(running=NEW, leaves=True, halting=True),
+        Stop("the agent stops its workloads"),
+    ),
     ("halting and gone: neither start nor forget", at(wanted=False, halting=True), Wait()),
 ]
 
@@ -107,6 +155,9 @@ times = st.one_of(st.none(), st.floats(0, 200))
     not_before=st.floats(0, 200),
     stopping=times,
     killed=times,
+    leaves=flags,
+    leaving=flags,
+    left=flags,
     isolated=st.floats(0, 100),
     stop_after=st.sampled_from([0.0, 30.0]),
     halting=flags,
@@ -116,10 +167,13 @@ def test_a_wanted_process_is_never_touched_and_never_doubled(**fields: object) -
     action = decide(situation, NOW)
     if situation.running:
         assert not isinstance(action, Start | Forget)
-        if not reason_to_stop(situation) and situation.stopping is None and situation.killed is None:
+        asked = situation.stopping is not None or situation.killed is not None or situation.leaving
+        if not (reason_to_stop(situation) or asked):
             assert isinstance(action, Wait)
     else:
-        assert not isinstance(action, Stop | Kill)
+        assert not isinstance(action, Leave | Stop | Kill)
+    if situation.leaves and isinstance(action, Stop) and not (situation.left or situation.halting):
+        assert situation.isolated >= situation.stop_after > 0 or situation.leaving
     if isinstance(action, Wait) and not math.isinf(action.until) and not situation.running:
         assert action.until == situation.not_before
 

@@ -206,13 +206,20 @@ async def test_pods_that_another_farm_placed_serve_as_soon_as_they_are_available
     assert [each.node for each in (await post.changed(waiting, 1.0)).endpoints] == ["n3"]
 
 
-async def test_r22_a_pod_whose_agent_has_not_acted_on_its_newer_intent_is_no_endpoint(post: Post) -> None:
+async def test_r22_a_pod_that_is_to_stop_is_an_endpoint_only_where_no_other_is_left(post: Post) -> None:
+    await pod(post.call, post.rc, "n2", port=20002)
+    await post.clock.advance(11.0)
     first = await post.answer()
+    assert [each.node for each in first.endpoints] == ["n1", "n2"]
     waiting = post.ask(first.index)
     await post.call.client.put(KEYS.intent("n1", "hello"), codec.encode(Intent("f" * 64, post.rc.id)))
-    assert (await post.changed(waiting, 11.0)).endpoints == ()
-    await post.call.client.delete(KEYS.intent("n1", "hello"))
-    assert await post.nodes() == []  # a process that its node will stop
+    assert [each.node for each in (await post.changed(waiting, 11.0)).endpoints] == ["n2"]
+    await post.call.client.delete(KEYS.intent("n2", "hello"))
+    assert await post.nodes() == ["n1", "n2"]  # both still serve
+    await pod(post.call, post.rc, "n1", port=20001, phase="stopping", leaves_until=5.0)
+    assert await post.nodes() == ["n1", "n2"]
+    await pod(post.call, post.rc, "n1", port=20001, phase="stopping")
+    assert await post.nodes() == ["n2"]  # it has got its signal
 
 
 async def test_a_farm_that_begins_takes_what_is_healthy_for_available(post: Post) -> None:
