@@ -145,10 +145,17 @@ class Trash:
 
     def _moved(self, source: str, folder: int | None, name: str, trash: int) -> str:
         """Move what is called so into the trash, where ``name`` begins its new name; returns that."""
+        locked = True
         while True:
             fresh = f"{_origin(name)}.{next(self._numbers)}"
             try:
                 os.rename(source, fresh, src_dir_fd=folder, dst_dir_fd=trash)
+            except PermissionError as error:
+                if not locked or error.errno != errno.EACCES:
+                    raise
+                # Only root moves a folder to another one that it may not write itself.
+                os.close(_opened(folder, source))
+                locked = False
             except OSError as error:
                 if error.errno not in _TAKEN:
                     raise
@@ -166,7 +173,7 @@ def reason(error: OSError) -> str:
     return _REASONS.get(error.errno or 0) or error.strerror or str(error)
 
 
-def _opened(parent: int, name: str) -> int:
+def _opened(parent: int | None, name: str) -> int:
     """A folder; one that its owner may not enter is made enterable first.
 
     Raises:

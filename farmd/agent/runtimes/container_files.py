@@ -75,8 +75,17 @@ def _write(path: Path, content: bytes, uid: int, gid: int, mode: int) -> None:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(content)
             if (uid, gid) != (os.geteuid(), os.getegid()):
-                os.fchown(file.fileno(), uid, gid)
+                _give(file.fileno(), uid, gid)
             os.fchmod(file.fileno(), mode)
         fresh.rename(path)
     except OSError as error:
         raise StartFailed(f"files: {path}: {error.strerror or error}", field="files") from error
+
+
+def _give(file: int, uid: int, gid: int) -> None:
+    try:
+        os.fchown(file, uid, gid)
+    except PermissionError as error:
+        own = f"{os.geteuid()}:{os.getegid()}"
+        expected = f"uid and gid of the agent's user, {own}, because the agent does not run as root"
+        raise StartFailed(f"files: found owner {uid}:{gid}, expected {expected}", field="files") from error

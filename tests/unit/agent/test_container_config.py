@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from store.manifests import Manifest, Port
 from store.reality import Exit
 
 SHA = "a" * 64
+OWN = {"uid": os.geteuid(), "gid": os.getegid()}
 
 
 def body(options: dict[str, Any] | None = None, binds: Any = (), **fields: Any) -> dict[str, Any]:
@@ -136,8 +138,8 @@ def test_files_and_secrets_are_written_once_and_those_of_earlier_starts_go(tmp_p
     folder.parent.mkdir()
 
     def made(content: str) -> Manifest:
-        files = [File(path="/etc/web", content=content, mode=0o400)]
-        return Manifest(id="web", files=files, secrets=[Secret(name="token")])
+        files = [File(path="/etc/web", content=content, mode=0o400, **OWN)]
+        return Manifest(id="web", files=files, secrets=[Secret(name="token", **OWN)])
 
     old = container_files.lay_out(folder, made("1"), tmp_path / "secrets")
     new = container_files.lay_out(folder, made("2"), tmp_path / "secrets")
@@ -150,6 +152,16 @@ def test_files_and_secrets_are_written_once_and_those_of_earlier_starts_go(tmp_p
     (tmp_path / "secrets" / "token").unlink()
     with pytest.raises(StartFailed, match="secrets: token: No such file or directory"):
         container_files.lay_out(folder, made("3"), tmp_path / "secrets")
+
+
+def test_an_owner_that_the_agent_cannot_give_is_named(tmp_path: Path, monkeypatch) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchown", refuse)  # as for every user but root
+    manifest = Manifest(id="web", files=[File(path="/etc/web", uid=4711, gid=4711)])
+    with pytest.raises(StartFailed, match=r"found owner 4711:4711, expected uid and gid of the agent's user"):
+        container_files.lay_out(tmp_path / "files", manifest, tmp_path)
 
 
 def inspected(**state: Any) -> dict[str, Any]:

@@ -53,6 +53,7 @@ def test_odd_names_and_modes(trash: Trash, tmp_path: Path) -> None:
         (web / os.fsdecode(name) / "deep" / os.fsdecode(name)).touch()
         (web / os.fsdecode(name)).chmod(0)
     os.mkfifo(web / "pipe")
+    web.chmod(0)
     assert removed(trash, web) == {}
     assert not list((tmp_path / "trash").iterdir())
 

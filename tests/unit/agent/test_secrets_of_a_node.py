@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ def test_each_pod_of_a_node_reads_each_secret_that_it_names(tmp_path: Path) -> N
     secrets.mkdir()
     (secrets / "shop-key").write_text("hush")
     for pod in ("shop", "stranger"):
-        manifest = Manifest(id=pod, runtime="systemd", command=["x"], secrets=[Secret(name="shop-key")])
+        secret = Secret(name="shop-key", uid=os.geteuid(), gid=os.getegid())
+        manifest = Manifest(id=pod, runtime="systemd", command=["x"], secrets=[secret])
         ((here, _),) = container_files.lay_out(tmp_path / pod, manifest, secrets)
         assert Path(here).read_text() == "hush"
 
