@@ -11,7 +11,7 @@ bench: BUILT := etcd kube-apiserver
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv machine servers programs demo dev test test-all test-rest test-newer test-fast soak lint docs format install-systemd uninstall-systemd bench audit lock pin-images package pictures clean compose-up compose-down
+.PHONY: help venv machine servers programs demo dev test test-all test-rest test-newer test-fast plain soak lint docs format install-systemd uninstall-systemd bench audit lock pin-images package pictures clean compose-up compose-down
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ servers: venv
 # Kubernetes, kustomize, Helm and a newer Consul are built from their sources once, in minutes, and kept outside of this clone.
 programs: venv
 	@$(BIN)/python -m tests.binaries $(PROGRAMS) $(BUILT) >&2
+
+plain: ## `make demo` and `make test` on a Debian with Python and make alone, as a user (as root; GOALS=demo)
+	@$(PYTHON) -m tests.plain $(GOALS)
 
 soak: servers ## A fleet on a real Consul under edits and faults for an hour (MINUTES=10 SEED=1 CONSULS=3)
 	@$(if $(CONSULS),unshare --net sh -c 'ip link set lo up && exec "$$@"' soak) \
