@@ -96,6 +96,9 @@ async def announce(
             guard = [operations.check_not_exists(key)]
         else:
             guard = [operations.check_index(key, found.modify_index)]
+            if not found.session:
+                # Somebody wrote over it. Farms keep what they saw at a creation, so it is created anew.
+                guard.append(operations.delete(key))
         try:
             entries = await client.transaction([*guard, operations.lock(key, value, session)])
         except TransactionRejected as error:

@@ -2,7 +2,8 @@
 
 Whoever may write an agent's presence could move its node's endpoints. So a farm keeps the host with which
 it saw a presence first, until the agent has another session. An agent whose address changes takes another
-session itself. Agents of older versions do not, and are believed.
+session itself. Agents of older versions do not, and are believed. Another session with another host moves the
+endpoints, and people are told for ten minutes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,17 @@ class _Seen(NamedTuple):
     firm: bool
 
 
+class _Move(NamedTuple):
+    """A change of a node's host with its agent's session, told until then (monotonic seconds)."""
+
+    old: str
+    new: str
+    until: float
+
+
+TOLD_SECONDS = 600.0
+
+
 class Addresses:
     """The hosts of all nodes, as one farm saw them."""
 
@@ -30,6 +42,8 @@ class Addresses:
         self._caches, self._keys = caches, keys
         self._seen: dict[str, _Seen] = {}
         self._moved: dict[str, str] = {}
+        self._last: dict[str, str] = {}
+        self._moves: dict[str, _Move] = {}
         caches.on_forget(self._forget)
         caches.agents.subscribe(self._changed)
 
@@ -42,14 +56,35 @@ class Addresses:
         )
 
     def doubt(self, node: str) -> str:
-        """Why a node's address is doubted; empty: it is not, or people say where the node is."""
+        """Why a node's address is doubted, or that it changed lately; empty: neither, or people say where the
+        node is.
+        """
         stored, moved = self._caches.nodes.get(self._keys.node(node)), self._moved.get(node)
-        if moved is None or (stored is not None and stored.record.address):
+        if stored is not None and stored.record.address:
             return ""
+        if moved is None:
+            return self._told(node)
         return (
             f"the presence of its agent names the host {moved or 'none'} since it was announced with"
             f" {self._seen[node].host}, which stays in use until the agent has another session:"
             f" farmctl node set {node} --address HOST says where it is"
+        )
+
+    def told_for(self, node: str) -> float | None:
+        """For how many seconds people are told of a change of its host; None: there was none lately."""
+        move = self._moves.get(node)
+        left = 0.0 if move is None else move.until - self._caches.clock.mono()
+        if move is not None and left <= 0:
+            del self._moves[node]
+        return left if left > 0 else None
+
+    def _told(self, node: str) -> str:
+        if self.told_for(node) is None:
+            return ""
+        move = self._moves[node]
+        return (
+            f"its host changed from {move.old} to {move.new} with another session of its agent; if nobody"
+            f" moved it, farmctl node set {node} --address {move.old} brings its endpoints back"
         )
 
     def _forget(self) -> None:
@@ -72,3 +107,12 @@ class Addresses:
             firm = ADDRESS in stored.record.features
             if seen is None or not seen.firm or seen.created != stored.create_index:
                 self._seen[node] = _Seen(stored.create_index, said, firm)
+                self._note(node, said)
+
+    def _note(self, node: str, said: str) -> None:
+        """Note the host of a new session, and whether it is another one than before."""
+        before = self._last.get(node, "")
+        if said and before and said != before:
+            self._moves[node] = _Move(before, said, self._caches.clock.mono() + TOLD_SECONDS)
+        if said:
+            self._last[node] = said

@@ -112,7 +112,7 @@ class NodeWorker(Worker[Snapshot, Plan]):
         return plan.status
 
     # -- alerts ----------------------------------------------------------------------------------
-    async def alert(self, snapshot: Snapshot, plan: Plan) -> None:
+    async def alert(self, snapshot: Snapshot, plan: Plan) -> float | None:
         """Fire and resolve the alerts of a lost node, of an address in doubt and of an overdue drain."""
         node, work, incidents = self.claim.item, snapshot.work, self.status.incidents
         absent = work.lost_since - work.absent_since
@@ -127,6 +127,7 @@ class NodeWorker(Worker[Snapshot, Plan]):
                 await incidents.say(self._drain, text, {"node": node, "left": str(left)})
         else:
             await incidents.end(self._drain)
+        return self.context.fleet.addresses.told_for(node)
 
     # -- writes ----------------------------------------------------------------------------------
     async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:

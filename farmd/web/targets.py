@@ -55,7 +55,10 @@ async def agents(site: Site) -> list[Group]:
     nodes = {farm.keys.last_part(key): stored.record for key, stored in farm.caches.nodes.entries.items()}
     # By its key, because an agent may say that it is another node.
     present = {
-        farm.keys.last_part(key): stored.record.address for key, stored in farm.caches.agents.entries.items()
+        name: presence.at_host(stored.record.address, farm.fleet.addresses.host(name))
+        for name, stored in (
+            (farm.keys.last_part(key), each) for key, each in farm.caches.agents.entries.items()
+        )
     }
     known = site.agents_seen
     known.forget(name for name in known.seen.keys() - present.keys() if name not in nodes)

@@ -102,6 +102,14 @@ async def test_r1_a_presence_that_was_deleted_or_overwritten_is_announced_again(
     await eventually(back, what="the deleted presence")
     await rig.client.put(key, b"{")
     await eventually(back, what="the overwritten presence")
+    await rig.client.delete(key)
+    await rig.client.put(key, before.value.replace(b"n1", b"n2"))  # by somebody without a session
+    forged = await rig.client.read(key)
+    assert forged is not None
+    await eventually(back, what="the presence that somebody else created")
+    found = await rig.client.read(key)
+    assert found is not None
+    assert found.create_index > forged.create_index, "else farms would keep what the other one said first"
 
 
 async def test_registration_creates_the_node_once_and_keeps_what_people_wrote(rig: Agents) -> None:

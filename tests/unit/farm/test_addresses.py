@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from farmd.cache.addresses import Addresses
+from farmd.cache.addresses import TOLD_SECONDS, Addresses
 from store.entry import Stored
 from store.features import ADDRESS
 from store.keys import Keys
 from store.nodes import Agent, Node
 from store.presence import at_host, host
+from tests.still_clock import StillClock
 
 KEYS = Keys()
 KEY = KEYS.agent("n1")
@@ -42,7 +43,10 @@ class Bench:
 
     def __init__(self) -> None:
         self.agents, self.nodes = Tree(), Tree()
-        caches = SimpleNamespace(agents=self.agents, nodes=self.nodes, on_forget=lambda _: None)
+        self.clock = StillClock()
+        caches = SimpleNamespace(
+            agents=self.agents, nodes=self.nodes, on_forget=lambda _: None, clock=self.clock
+        )
         self.seen = Addresses(caches, KEYS)  # type: ignore[arg-type]
 
     def said(self, address: str, created: int, *features: str) -> tuple[str, bool]:
@@ -73,15 +77,32 @@ def test_a_present_agents_address_stays_until_its_session_changes() -> None:
     assert bench.heard() == ("10.0.0.1", True)  # nor by way of a record that does not decode
     bench.agents.broken.clear()
     assert bench.said("http://10.0.0.1:7521", 7, ADDRESS) == ("10.0.0.1", False)
-    assert bench.said("http://10.0.0.2:7521", 9, ADDRESS) == ("10.0.0.2", False)
+    assert bench.said("http://10.0.0.2:7521", 9, ADDRESS)[0] == "10.0.0.2"
     del bench.agents.entries[KEY]
-    assert bench.heard() == ("", False)
+    assert bench.heard()[0] == ""
+
+
+@pytest.mark.parametrize("by", ["another session", "a deletion and another session"])
+def test_a_host_that_changes_with_the_session_is_told_for_ten_minutes(by: str) -> None:
+    bench = Bench()
+    bench.said("http://10.0.0.1:7521", 7, ADDRESS)
+    if by != "another session":
+        del bench.agents.entries[KEY]
+        bench.heard()
+    assert bench.said("http://6.6.6.6:7521", 9, ADDRESS) == ("6.6.6.6", True)
+    assert "from 10.0.0.1 to 6.6.6.6" in bench.seen.doubt("n1")
+    assert bench.seen.told_for("n1") == TOLD_SECONDS
+    bench.clock.seconds += TOLD_SECONDS
+    assert bench.seen.doubt("n1") == ""
+    bench.said("http://10.0.0.1:7521", 11, ADDRESS)
+    bench.people("10.0.0.1")
+    assert bench.seen.doubt("n1") == ""
 
 
 def test_an_agent_of_before_is_believed() -> None:
     bench = Bench()
     assert bench.said("10.0.0.1:7521", 7) == ("10.0.0.1", False)
-    assert bench.said("10.0.0.2:7521", 7) == ("10.0.0.2", False)
+    assert bench.said("10.0.0.2:7521", 7)[0] == "10.0.0.2"
 
 
 @pytest.mark.parametrize("address", ["http://[x", "[", "http://a]b", "http://a:99999", "x\u2100y"])
