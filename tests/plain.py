@@ -59,6 +59,8 @@ def machine() -> Path:
                     within.touch()
                 elif Path(path).is_dir():
                     within.mkdir(parents=True, exist_ok=True)
+            with (part / "etc/passwd").open("a") as users:
+                users.write(f"dev:x:{USER}:{USER}::/home/dev:/bin/sh\n")
             part.rename(final)
     return final
 
