@@ -2,8 +2,8 @@
 
 Its first process is systemd, its control groups are version 2, and it reboots. It sees this machine's
 ``/usr``, this checkout and its Python, read-only; the rest of its root is empty and lies in its own memory.
-It has no network but loopback. Nothing in it needs privileges of this machine, though files keep their owners
-only where the tests run as root.
+It has no network but loopback, unless it is ``linked`` to others. Nothing in it needs privileges of this
+machine, though files keep their owners only where the tests run as root.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.systemd import FILES, ROOT, seen
 
 SECONDS = 420.0
 SHARED = "/shared"
+COMMON = "/common"
 
 # The first process: it builds the root of the machine, and becomes systemd. The links are what systemd
 # expects of a machine whose programs all lie below /usr.
@@ -39,6 +40,7 @@ for each in ld.so.cache alternatives dbus-1; do cp -a /etc/$each etc/; done
 mount -t proc proc proc
 mount -t devtmpfs dev dev
 mount -t hostfs -o {folder}/shared none .{shared}
+mkdir .{common} && mount -t hostfs -o {commonly} none .{common}
 {opened}
 cp -a {folder}/root/. .
 {binds}
@@ -80,18 +82,31 @@ class Ran:
     console: str
 
 
+def linked(number: int, port: int) -> str:
+    """A card ``eth0`` in a network of machines that say the same port. It needs no privileges, because it is
+    made of multicast packets, which do not leave this machine.
+    """
+    return f"eth0=mcast,02:00:00:00:00:{number:02x},239.192.0.1,{port},0"
+
+
 class UserModeMachine:
     """A machine that is switched on for one command at a time; only ``shared`` outlives the end of its power.
 
     ``root`` is what its root folder begins with each time, ``shared`` is its folder ``/shared``. ``mounts``:
     what else of this machine it sees, read-only, by where; programs in ``/opt/bin`` are found. ``opened``:
     the folders of ``usr`` that it may write, as packages do: parents first, ``.`` is ``usr`` itself.
+    ``common``: a folder that it shares with others, as ``/common``. ``card``: its network card (``linked``).
     """
 
     def __init__(
-        self, folder: Path, mounts: Mapping[str, Path] | None = None, opened: Sequence[str] = ()
+        self,
+        folder: Path,
+        mounts: Mapping[str, Path] | None = None,
+        opened: Sequence[str] = (),
+        common: Path | None = None,
+        card: str = "",
     ) -> None:
-        self._folder = folder
+        self._folder, self._card = folder, card
         self._program = binaries.binary("linux.uml")
         self.root, self.shared = folder / "root", folder / "shared"
         for each in (folder, self.root, self.shared):
@@ -108,7 +123,8 @@ class UserModeMachine:
         ]
         init = folder / "init"
         made = _OPENED.format(folders=" ".join(opened)) if opened else ""
-        init.write_text(_INIT.format(folder=folder, shared=SHARED, binds="\n".join(binds), opened=made))
+        places = {"shared": SHARED, "common": COMMON, "commonly": common or self.shared}
+        init.write_text(_INIT.format(folder=folder, binds="\n".join(binds), opened=made, **places))
         init.chmod(0o755)
 
     def put(self, path: str, text: str, mode: int = 0o644) -> None:
@@ -146,6 +162,7 @@ class UserModeMachine:
             str(self._program), "mem=1500M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro",
             "quiet", f"init={self._folder}/init", f"uml_dir={self._folder}/uml/", "con=null",
             "con0=fd:0,fd:1", "systemd.unified_cgroup_hierarchy=1",
+            *filter(None, [self._card]),
         ]  # fmt: skip
         console = self._folder / "console"
         with console.open("wb") as out:
