@@ -118,8 +118,8 @@ def _of_container(container: Container, manifest: Manifest) -> Iterator[Mistake]
 def _of_texts(container: Container) -> Iterator[Mistake]:
     for name in ("entrypoint", "groups", "dns", "dns_search", "dns_options", "cap_add", "cap_drop"):
         for text in getattr(container, name):
-            if not text or "\0" in text:
-                yield f"container.{name}", text, "a text without NUL characters"
+            if not text:
+                yield f"container.{name}", text, "a text that is not empty"
     for name, address in container.hosts.items():
         if not name or not address or ":" in name:
             yield "container.hosts", name, "a host's name and its address"

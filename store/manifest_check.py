@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+import msgspec
 
 from store import container_check
 from store.container_check import Mistake
@@ -22,7 +24,7 @@ from store.reality import Reality
 MAX_SECONDS = 1e9
 MAX_PORTS_BYTES = Reality.LARGEST * 3 // 4
 """What the ports of a pod take in its reality; the rest is for all else that its agent tells of it (R22)."""
-LONGEST_DELAY, LONGEST_COMMAND = 300.0, 60.0
+LONGEST_DELAY, LONGEST_COMMAND, LONGEST_USER = 300.0, 60.0, 256
 LIMITS = frozenset(
     name.removeprefix("RLIMIT_").lower() for name in dir(resource) if name.startswith("RLIMIT_")
 )
@@ -63,6 +65,7 @@ def _check_ports(manifest: Manifest, where: str) -> None:
 
 
 def _mistakes(manifest: Manifest) -> Iterator[Mistake]:
+    yield from _of_texts(msgspec.to_builtins(manifest), "")
     yield from _of_the_process(manifest)
     yield from container_check.mistakes(manifest)
     yield from _of_amounts(manifest)
@@ -71,12 +74,23 @@ def _mistakes(manifest: Manifest) -> Iterator[Mistake]:
         yield from _of_health(manifest.health, manifest)
 
 
+def _of_texts(value: object, at: str) -> Iterator[Mistake]:
+    """Texts that no call of the system takes, wherever they stand."""
+    if isinstance(value, str) and "\0" in value:
+        yield at, value, "no NUL character"
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            where = f"{at}.{name}".lstrip(".")
+            yield from _of_texts(name, where)
+            yield from _of_texts(each, where)
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _of_texts(each, f"{at}[{number}]")
+
+
 def _of_the_process(manifest: Manifest) -> Iterator[Mistake]:
     if (not manifest.command and manifest.runtime != "container") or manifest.command[:1] == [""]:
         yield "command", manifest.command, "at least the program to run"
-    for text in (*manifest.command, *manifest.args, *manifest.env, *manifest.env.values()):
-        if "\0" in text:
-            yield "command, args or env", text, "no NUL character"
     for name in manifest.env:
         if not name or "=" in name:
             yield "env", name, "a variable name without '='"
@@ -85,8 +99,10 @@ def _of_the_process(manifest: Manifest) -> Iterator[Mistake]:
         yield "working_directory", folder, "an absolute path without '..'"
     if manifest.stop.signal.removeprefix("SIG") not in SIGNALS:
         yield "stop.signal", manifest.stop.signal, "the name of a signal, such as TERM or INT"
-    if manifest.stop.command[:1] == [""] or any("\0" in word for word in manifest.stop.command):
-        yield "stop.command", manifest.stop.command, "a program and its arguments, without a NUL character"
+    if manifest.stop.command[:1] == [""]:
+        yield "stop.command", manifest.stop.command, "a program and its arguments"
+    if len(manifest.user) > LONGEST_USER:
+        yield "user", manifest.user, f"at most {LONGEST_USER} characters"
     if not 0 <= manifest.stop.delay <= LONGEST_DELAY:
         yield "stop.delay", manifest.stop.delay, f"0 to {LONGEST_DELAY:g} seconds"
     if not 0 < manifest.stop.command_timeout <= LONGEST_COMMAND:

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from farmd.agent.errors import StartFailed
 from store.features import NEW_PRIVILEGES, PROCESSES, ROOT
 from store.manifests import Manifest
+from store.mistakes import shown
 
 DEFAULT = "farmd-pods"
 
@@ -149,11 +150,11 @@ def _refused(why: str) -> StartFailed:
 def _named(name: str, field: str = "user") -> Account:
     try:
         found = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
-    except KeyError as error:
+    except (KeyError, ValueError, OverflowError) as error:  # ValueError: a NUL, or thousands of digits
         if name == str(os.geteuid()):
             return _own()
         raise StartFailed(
-            f"{field}: found {name!r}, expected a user that exists on this node", field=field
+            f"{field}: found {shown(name)}, expected a user that exists on this node", field=field
         ) from error
     groups = tuple(os.getgrouplist(found.pw_name, found.pw_gid))
     return Account(found.pw_name, found.pw_uid, found.pw_gid, groups)

@@ -4,16 +4,19 @@ A peer needs no credential to connect, so all that it can hold has a limit here:
 of the process's files are kept for its own work: health checks, Consul, and the pods that it starts. At the
 limit a new connection takes the place of the one that has waited longest without a request, so peers that
 only hold connections keep out nobody. Requests that wait for a change or follow a log may take half of the
-places, and keep theirs; where only other requests are left, the one that takes longest gives up its place.
+places, and one peer half of those, and keep theirs; where only other requests are left, the one that takes
+longest gives up its place.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import resource
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -26,8 +29,9 @@ from store.ports import Recorder
 log = structlog.get_logger()
 
 MOST, LEAST = 2000, 16
-PART_OF_FILES, PART_THAT_WAITS = 4, 2
-"""Connections may take a quarter of the files that the process may open, requests that wait half of these."""
+PART_OF_FILES, PART_THAT_WAITS, PART_OF_A_PEER = 4, 2, 2
+"""Connections may take a quarter of the files that the process may open, requests that wait half of these,
+and those of one peer half of that: a proxy in front of many people is one peer."""
 HANDSHAKE_SECONDS = 10.0
 REQUEST_SECONDS = 10.0
 """From the first byte of a request to the end of its headers."""
@@ -106,7 +110,9 @@ class Connections:
         """Those without a request that is handled, the one that has waited longest first."""
         self._handled: dict[_Connection, None] = {}
         """Those with a request that is handled, the oldest request first."""
-        self._parked: set[_Connection] = set()
+        self._parked: dict[_Connection, str] = {}
+        """Those whose requests wait, with their peers."""
+        self._taken = Counter[str]()
         self._logged: dict[str, float] = {}
         self._look: asyncio.TimerHandle | None = None
         self.closed = False
@@ -229,26 +235,38 @@ class Connections:
         """Let a request wait in one of the places for such requests.
 
         Raises:
-            HTTPServiceUnavailable: all of them are taken.
+            HTTPServiceUnavailable: all of them are taken, or all that one peer may have.
         """
-        if len(self._parked) >= (places := most() // PART_THAT_WAITS):
-            text = f"{places} requests wait here already, ask later"
+        places = most() // PART_THAT_WAITS
+        share, peer = places // PART_OF_A_PEER, _peer(request.transport)
+        taken = self._taken[peer]
+        if len(self._parked) >= places or taken >= share:
+            whose = f"{taken} of this peer's" if taken >= share else f"{places}"
+            text = f"{whose} requests wait here already, ask later"
             raise web.HTTPServiceUnavailable(text=text, headers={"Retry-After": "5"})
         connection = self._open.get(request.protocol)
         if connection is None:
             yield  # it is lost already
             return
-        self._parked.add(connection)
+        self._parked[connection] = peer
+        self._taken[peer] += 1
         try:
             yield
         finally:
-            self._parked.discard(connection)
+            self._unpark(connection)
+
+    def _unpark(self, connection: _Connection) -> None:
+        peer = self._parked.pop(connection, None)
+        if peer is not None:
+            self._taken[peer] -= 1
+            if not self._taken[peer]:
+                del self._taken[peer]
 
     def lost(self, connection: _Connection) -> None:
         """Forget a connection that ended."""
         self._waiting.pop(connection, None)
         self._handled.pop(connection, None)
-        self._parked.discard(connection)
+        self._unpark(connection)
         self._open.pop(connection._speaks, None)
 
     def _judge(self) -> None:
@@ -296,6 +314,15 @@ def parked(request: web.Request) -> contextlib.AbstractContextManager[None]:
 def most() -> int:
     """How many connections may be open at once."""
     return max(LEAST, min(MOST, _files() // PART_OF_FILES))
+
+
+def _peer(transport: asyncio.BaseTransport | None) -> str:
+    """Whose connection it is: an IPv4 address, or a network of IPv6 that one machine usually has."""
+    name = transport.get_extra_info("peername") if transport is not None else None
+    if not name:
+        return ""
+    address = ipaddress.ip_address(name[0].partition("%")[0])
+    return str(ipaddress.ip_network((address, 64), strict=False) if address.version == 6 else address)
 
 
 def _files() -> int:

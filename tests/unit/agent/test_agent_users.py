@@ -88,3 +88,12 @@ def test_an_unknown_user_is_named() -> None:
 
 def test_the_agents_own_user_needs_no_change() -> None:
     assert not Users(share=True).of(Manifest(id="web", user=ME)).other
+
+
+@pytest.mark.parametrize("name", ["a\0b", "9" * 5000, "1" * 30, "nobody-of-that-name"])
+def test_a_user_that_no_node_can_have_is_refused_in_one_line(name: str) -> None:
+    with pytest.raises(
+        StartFailed, match=r"user: found .* expected a user that exists on this node"
+    ) as refused:
+        Users().of(Manifest(id="web", user=name))
+    assert len(refused.value.message) < 200

@@ -68,11 +68,31 @@ async def asked(http: aiohttp.ClientSession, url: str) -> int:
         return answer.status
 
 
-async def test_requests_that_wait_take_half_of_the_places_and_keep_them(site: Site) -> None:
-    async with site.open() as url, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        waiting = [asyncio.create_task(asked(http, f"{url}/waits")) for _ in range(PLACES // 2)]
-        await site.holds(PLACES // 2)
+def peer(address: str = "127.0.0.1") -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, local_addr=(address, 0)))
+
+
+async def test_one_peer_takes_half_of_the_places_for_requests_that_wait(site: Site) -> None:
+    async with site.open() as url, peer() as http, peer("127.0.0.2") as other:
+        waiting = [asyncio.create_task(asked(http, f"{url}/waits")) for _ in range(PLACES // 4)]
+        await site.holds(PLACES // 4)
         assert await asked(http, f"{url}/waits") == 503
+        theirs = asyncio.create_task(asked(other, f"{url}/waits"))
+        await site.holds(PLACES // 4 + 1)
+        site.go.set()
+        assert await asyncio.gather(*waiting, theirs) == [200] * (PLACES // 4 + 1)
+        assert await asked(http, f"{url}/waits") == 200
+
+
+async def test_requests_that_wait_take_half_of_the_places_and_keep_them(site: Site) -> None:
+    async with site.open() as url, peer() as http, peer("127.0.0.2") as other, peer("127.0.0.3") as third:
+        waiting = [
+            asyncio.create_task(asked(each, f"{url}/waits"))
+            for each in (http, other)
+            for _ in range(PLACES // 4)
+        ]
+        await site.holds(PLACES // 2)
+        assert await asked(third, f"{url}/waits") == 503
         idle = [await asyncio.open_connection(*url.removeprefix("http://").split(":")) for _ in range(40)]
         assert await asked(http, f"{url}/health") == 200
         site.go.set()
