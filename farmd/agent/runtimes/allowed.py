@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Sequence
@@ -24,18 +25,44 @@ def identity(path: str) -> tuple[int, int]:
     Raises:
         StartFailed: it has one now. OSError: it does not exist.
     """
-    at = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    at = _opened(path)
     try:
-        for part in path.split("/")[1:]:
-            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-            os.close(at)
-            at, found = inner, os.fstat(inner)
-            if stat.S_ISLNK(found.st_mode):
-                raise StartFailed(f"mounts: {path} became a link meanwhile", field="mounts")
         found = os.fstat(at)
         return found.st_dev, found.st_ino
     finally:
         os.close(at)
+
+
+def make_folders(path: str) -> None:
+    """Make the missing folders of a path that was judged a moment ago, and so has no links.
+
+    Raises:
+        StartFailed: it has one now, or cannot be made.
+    """
+    try:
+        os.close(_opened(path, make=True))
+    except OSError as error:
+        why = error.strerror or error
+        raise StartFailed(f"mounts: {path} cannot be made: {why}", field="mounts") from error
+
+
+def _opened(path: str, *, make: bool = False) -> int:
+    """A descriptor of a path that was reached by no link; the caller closes it."""
+    at = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in filter(None, path.split("/")):
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=at)
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = inner
+            if stat.S_ISLNK(os.fstat(at).st_mode):
+                raise StartFailed(f"mounts: {path} became a link meanwhile", field="mounts")
+    except BaseException:
+        os.close(at)
+        raise
+    return at
 
 
 def refuse_others(manifest: Manifest, allow: Sequence[str], *, kept: bool = False) -> None:

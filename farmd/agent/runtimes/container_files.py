@@ -12,6 +12,7 @@ from pathlib import Path
 
 from farmd.agent.errors import StartFailed
 from farmd.agent.removal import Trash
+from farmd.agent.runtimes import allowed
 from farmd.agent.runtimes.container_config import Bind
 from store.container_check import seen_at
 from store.manifests import Manifest
@@ -26,11 +27,11 @@ def lay_out(folder: Path, manifest: Manifest, secrets_dir: Path) -> list[Bind]:
     """Write what is missing; what the container must see where.
 
     Raises:
-        StartFailed: a secret is not on this node, or the files cannot be written.
+        StartFailed: a secret is not on this node, files cannot be written, or a path of a bind has a link.
     """
     for mount in manifest.mounts:
         if mount.type == "bind" and mount.create:
-            Path(mount.source).mkdir(parents=True, exist_ok=True)
+            allowed.make_folders(mount.source)
     wanted: list[_Wanted] = [(file.path, file.body, file.uid, file.gid, file.mode) for file in manifest.files]
     for secret in manifest.secrets:
         content = _secret(secrets_dir, secret.name)

@@ -22,13 +22,14 @@ from farmd.agent import exits, strays
 from farmd.agent.errors import StartFailed
 from farmd.agent.identity import workload_lives
 from farmd.agent.model import Identity
-from farmd.agent.runtimes import allowed, shim_start
+from farmd.agent.runtimes import allowed, container_files, shim_start
 from farmd.agent.runtimes.port import Busy, Launch
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.runtimes.shim_start import SHIM
 from farmd.agent.state import StateDirectory
 from farmd.agent.users import Users
 from farmd.runtime.clock import SystemClock
+from store.containers import Mount
 from store.manifests import Logs, Manifest
 from store.process import boot_id, start_ticks
 from store.reality import Exit
@@ -219,6 +220,23 @@ def test_what_was_judged_is_reached_by_no_link(tmp_path: Path) -> None:
     (tmp_path / "own").symlink_to(tmp_path / "away")
     with pytest.raises(StartFailed, match="became a link meanwhile"):
         allowed.identity(f"{tmp_path}/own/data")
+
+
+def test_folders_of_a_bind_are_made_through_no_link(tmp_path: Path) -> None:
+    mount = Mount(type="bind", target="/data", source=f"{tmp_path}/own/data/new", create=True)
+    manifest = Manifest(id="web", runtime="systemd", command=["x"], mounts=[mount])
+    container_files.lay_out(tmp_path / "files", manifest, tmp_path)
+    assert (tmp_path / "own" / "data" / "new").is_dir()
+    shutil.rmtree(tmp_path / "own")
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "own").symlink_to(tmp_path / "secret")  # after the path was judged
+    with pytest.raises(StartFailed, match="became a link meanwhile"):
+        container_files.lay_out(tmp_path / "files", manifest, tmp_path)
+    assert not list((tmp_path / "secret").iterdir())
+    (tmp_path / "own").unlink()
+    (tmp_path / "own").touch()
+    with pytest.raises(StartFailed, match="cannot be made: Not a directory"):
+        container_files.lay_out(tmp_path / "files", manifest, tmp_path)
 
 
 def test_secrets_are_neither_in_the_shims_environment_nor_on_disk(bench: Bench) -> None:
