@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 
 from store.consul.client import ConsulClient
+from store.errors import InputInvalid
+from store.keys import valid_segment
 from store.operations import CatalogOperation, Verb
 from store.services import Catalog
 
@@ -89,6 +91,16 @@ def short(cluster: str) -> str:
 def node_name(cluster: str, node: str) -> str:
     """The catalogue's name for a node."""
     return f"farmd-{short(cluster)}-{node}"
+
+
+def named(cluster: str, name: str) -> bool:
+    """Whether a node has a name that ``node_name`` makes: anybody may set the mark on any other node."""
+    prefix = node_name(cluster, "")
+    try:
+        valid_segment(name.removeprefix(prefix), "node")
+    except InputInvalid:
+        return False
+    return name.startswith(prefix)
 
 
 def service_id(cluster: str, service: str, node: str, instance: str) -> str:

@@ -52,6 +52,7 @@ class View:
         """The services whose entries are as their worker of this farm wants them."""
         self._entries: dict[str, dict[str, Standing]] = {}
         self._doubted: set[str] = set()
+        self._odd: set[str] = set()
         self._lock = asyncio.Lock()
         self._reads = 0
         self._stale = True
@@ -128,7 +129,7 @@ class View:
             self._own.clear()
             stale, self._stale = self._stale, False
             try:
-                nodes = await catalog.nodes(self._client, self._cluster)
+                nodes = self._well_named(await catalog.nodes(self._client, self._cluster))
                 checks = await catalog.checks(self._client, self._cluster) if nodes else {}
                 if deep or stale or nodes.keys() != self._owned() or self._others(checks):
                     await self._read_services(nodes, checks)
@@ -137,6 +138,14 @@ class View:
             except StoreError:
                 self._stale = True
                 raise
+
+    def _well_named(self, found: dict[str, Node]) -> dict[str, Node]:
+        """Without nodes that somebody else made and gave this cluster's mark."""
+        odd = {name for name in found if not catalog.named(self._cluster, name)}
+        if odd - self._odd:
+            log.warning("catalog.foreign_nodes_with_our_mark", nodes=sorted(name[:80] for name in odd)[:5])
+        self._odd = odd
+        return {name: node for name, node in found.items() if name not in odd}
 
     def _owned(self) -> set[str]:
         return {name for name, node in self.nodes.items() if catalog.owns(self._cluster, node)}

@@ -14,6 +14,8 @@ from farmd.work.named import RecordPlan
 from store.errors import InputInvalid
 from store.schedules import Fired, Keep, Outcome, Schedule
 
+MOST_ACTIVE = 100
+"""So many jobs of one schedule run at once at the most: its record names each of them."""
 FAILURES_TOLD = 2
 """So many jobs in a row that failed are worth a person's attention."""
 LOOKS = (1.0, 60.0)
@@ -98,8 +100,10 @@ def _due(known: Schedule, due: times.Due) -> Plan | None:
     if due.newest is None:
         return Plan("schedule.miss", wanted=moved, why=lost)
     active, at = known.active, times.shown(due.newest, "UTC")
-    if active and known.overlap == "forbid":
-        why = f"{at}: {active[-1].name} runs still{lost and f', and {lost}'}"
+    crowded = known.overlap == "allow" and len(active) >= MOST_ACTIVE
+    if crowded or (active and known.overlap == "forbid"):
+        runs = f"{len(active)} of its jobs run" if crowded else f"{active[-1].name} runs"
+        why = f"{at}: {runs} still{lost and f', and {lost}'}"
         return Plan("schedule.skip", wanted=replace(moved, skipped=known.skipped + 1), why=why)
     if active and known.overlap == "replace":
         stop = tuple(each.job for each in active if not each.stopping)

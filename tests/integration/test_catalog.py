@@ -230,6 +230,18 @@ async def test_a_node_that_is_somebody_elses_is_left_alone_and_the_others_are_ke
     await shop.passes(N1, N2)
 
 
+async def test_nodes_of_others_that_bear_our_mark_under_other_names_stall_nothing(shop: Shop) -> None:
+    names = ["odd name/?&#", "näme", f"farmd-{shop.mark[:8]}-", f"farmd-{shop.mark[:8]}-..", "db"]
+    await shop.cluster.client.transaction(
+        [catalog.set_node(shop.mark, name, "10.9.9.9", 0) for name in names]
+    )
+    await shop.farm()
+    await shop.publish(Catalog())
+    await shop.passes(N1, N2)
+    await shop.pod("n2", 20002, state="critical")
+    await shop.passes(N1)
+
+
 async def test_r37_the_late_write_of_a_farm_that_lost_the_service_is_refused_as_a_whole(shop: Shop) -> None:
     farm = await shop.farm()
     await shop.publish(Catalog())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farmd.schedules.plan import End, Plan, Snapshot, decide, state
+from farmd.schedules.plan import MOST_ACTIVE, End, Plan, Snapshot, decide, state
 from store.schedules import Fired, Keep, Schedule
 
 
@@ -63,6 +63,14 @@ def test_of_times_that_were_missed_the_newest_counts_within_catch_up_and_others_
 def test_a_time_while_a_job_runs(overlap: str, action: str, stop: tuple[str, ...]):
     found = plan(schedule(overlap=overlap, fired=[fired(1000.0)]), 1101.0)
     assert (found.action, found.stop) == (action, stop)
+
+
+def test_with_allow_a_hundred_jobs_run_at_once_at_the_most():
+    running = [fired(1000.0 - number) for number in range(MOST_ACTIVE)]
+    found = plan(schedule(overlap="allow", fired=running), 1101.0)
+    assert (found.action, found.wanted and found.wanted.skipped) == ("schedule.skip", 1)
+    assert "100 of its jobs run still" in found.why
+    assert plan(schedule(overlap="allow", fired=running[1:]), 1101.0).action == "schedule.start"
 
 
 def test_a_job_that_is_replaced_is_gone_before_the_next_is_made():
