@@ -24,7 +24,7 @@ from farmd.dispatch import commands, creation, waiting
 from farmd.dispatch.bundle import AppSpec, parse
 from farmd.dispatch.standing import state_of
 from farmd.kubernetes.apps.api import CREATION, user_of
-from farmd.kubernetes.apps.marks import Mark, marked
+from farmd.kubernetes.apps.marks import OwnerMark, marked
 from farmd.kubernetes.resources import Resource
 from farmd.runtime.clock import SystemIds
 from store.apps import KIND
@@ -142,7 +142,7 @@ def _rights(app: str, namespace: str) -> Request:
 def _same(app: str) -> Iterator[Request]:
     """The applies that a farm sends for a new app."""
     for document in _documents(app, 0):
-        body = marked(document, Mark(CLUSTER, app, 1))
+        body = marked(document, OwnerMark(CLUSTER, app, 1))
         body["metadata"]["resourceVersion"] = CREATION
         yield _apply("bare", body, user_of(app))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from bench.rig import median, report
 from farmd.deploy.manifest import manifest_of
 from farmd.deploy.model import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
-from farmd.deploy.project import Wanted, plan_project
+from farmd.deploy.project import ResolvedServices, plan_project
 from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.fleet import node_view
@@ -49,9 +49,9 @@ def machines() -> FleetView:
     }
 
 
-def services() -> Wanted:
+def services() -> ResolvedServices:
     """The services: each in one zone, every fifth with a volume."""
-    return Wanted(services={spec.name: spec for spec in map(_service, range(SERVICES))})
+    return ResolvedServices(services={spec.name: spec for spec in map(_service, range(SERVICES))})
 
 
 def _service(number: int) -> ServiceSpec:
@@ -71,14 +71,14 @@ def _zone(number: int) -> str:
     return f"z{number % RULES}"
 
 
-def planned(view: FleetView, wanted: Wanted) -> None:
+def planned(view: FleetView, wanted: ResolvedServices) -> None:
     """The plan as farms and previews make it."""
     plan = plan_project(ClusterState(view, seed="bench"), wanted, {}, RollingStrategy())
     assert sum(len(each) for each in plan.services) == SERVICES * REPLICAS
     assert len(plan.volumes) == VOLUMES
 
 
-def bare(view: FleetView, wanted: Wanted) -> None:
+def bare(view: FleetView, wanted: ResolvedServices) -> None:
     """The same manifests and places with nothing around them."""
     for spec in wanted.services.values():
         manifest_of(spec)

@@ -19,7 +19,7 @@ from farmd.commands.mutation import Call
 from farmd.deploy.attempts import MONITOR_SECONDS
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.model import ContainerSpec, ServiceSpec
-from farmd.deploy.project import Wanted
+from farmd.deploy.project import ResolvedServices
 from farmd.deploy.resolver import ServiceSpecResolver
 from farmd.runtime.clock import SystemIds, system_rng
 from store.deployments import KIND
@@ -64,7 +64,7 @@ def _web(version: str) -> ServiceSpec:
 async def deploy(setting: BenchFleet, specs: Sequence[ServiceSpec]) -> None:
     """Deploy services, and return when the deployment is over."""
     resolver = ServiceSpecResolver(system_rng())
-    wanted = Wanted(services={spec.name: resolver.resolve(spec) for spec in specs})
+    wanted = ResolvedServices(services={spec.name: resolver.resolve(spec) for spec in specs})
     call = Call(setting.client, KEYS, CLOCK, SystemIds(), "user/bench@here")
     deployment = Deployment(call=call, wanted=wanted)
     await deployment.plan()

@@ -12,7 +12,7 @@ from collections import Counter
 
 from scheduler.constraints import check_weight, pod_selector
 from scheduler.domains import Admission
-from scheduler.model import NodeView, Reason, Request, ScorePart
+from scheduler.model import NodeView, PlacementRequest, Reason, ScorePart
 from scheduler.requirement import Requirement
 from store.manifests import AntiAffinity, PodAffinity
 from store.words import count_of
@@ -38,7 +38,7 @@ class _PodRule:
 
     weight = 0.0
 
-    def __init__(self, rule: AntiAffinity | PodAffinity, request: Request, field: str) -> None:
+    def __init__(self, rule: AntiAffinity | PodAffinity, request: PlacementRequest, field: str) -> None:
         self._selector = pod_selector(rule.selector, field)
         self.local = not rule.topology
         self._rule = rule
@@ -83,7 +83,7 @@ class AntiAffinityRule(_PodRule):
     soft value is 1 / (1 + matching pods).
     """
 
-    def __init__(self, rule: AntiAffinity, request: Request, field: str) -> None:
+    def __init__(self, rule: AntiAffinity, request: PlacementRequest, field: str) -> None:
         super().__init__(rule, request, field)
         check_weight(rule.weight, 0, field)
         away = f" in {rule.topology}" if rule.topology else ""
@@ -118,7 +118,7 @@ class PodAffinityRule(_PodRule):
 
     weight = 1000.0
 
-    def __init__(self, rule: PodAffinity, request: Request, field: str) -> None:
+    def __init__(self, rule: PodAffinity, request: PlacementRequest, field: str) -> None:
         super().__init__(rule, request, field)
         self.name = f"pod-affinity:{rule.selector}{f' in {rule.topology}' if rule.topology else ''}"
 

@@ -21,7 +21,7 @@ from scheduler.decide import allocation
 from scheduler.errors import NoMachine
 from scheduler.feasibility import TOLERANCE, room_reasons, standing_reasons
 from scheduler.fleet import populated
-from scheduler.model import FleetView, NodeView, PodView, Request
+from scheduler.model import FleetView, NodeView, PlacementRequest, PodView
 from scheduler.requirement import Requirement, compile_request
 from scheduler.rulesets import Machines, RuleSets
 from store import codec
@@ -80,7 +80,7 @@ class ClusterState:
             yield self.names[lowest.bit_length() - 1]
             machines ^= lowest
 
-    def suitable(self, request: Request) -> Suitable:
+    def suitable(self, request: PlacementRequest) -> Suitable:
         """The machines for a request, by everything but room.
 
         Raises:
@@ -155,7 +155,7 @@ class ClusterState:
                 if not amounts or self.room(name, amounts) >= 1:
                     yield name
 
-    def best(self, request: Request, machines: Machines, count: int) -> list[str]:
+    def best(self, request: PlacementRequest, machines: Machines, count: int) -> list[str]:
         """Machines for up to ``count`` more pods by all rules, also those across machines; some come twice.
 
         Pods that the plan placed before are counted, for their load and for the rules.
@@ -169,7 +169,7 @@ class ClusterState:
         asked_of = msgspec.structs.replace(request, among=frozenset(self.listed(machines)))
         return [place.node for place in allocation(asked_of, count, view).assignments]
 
-    def no_machine(self, request: Request, service: str, machines: Machines = -1) -> NoMachine:
+    def no_machine(self, request: PlacementRequest, service: str, machines: Machines = -1) -> NoMachine:
         """The error that no machine takes a service, with the reasons; ``machines`` would.
 
         Machines with the same reasons are told together: the message is kept in records, too.

@@ -11,7 +11,16 @@ from collections.abc import Collection, Mapping, Sequence
 
 from scheduler.domains import DomainRule, domain_parts, domain_reasons
 from scheduler.feasibility import port_text, room_reasons, standing_reasons
-from scheduler.model import EVICTING, Assignment, Explanation, FleetView, NodeView, Reason, Request, Verdict
+from scheduler.model import (
+    EVICTING,
+    Assignment,
+    Explanation,
+    FleetView,
+    NodeJudgement,
+    NodeView,
+    PlacementRequest,
+    Reason,
+)
 from scheduler.protocol import Allocation, Deallocation, Eligibility
 from scheduler.rank import DIGITS, choose, node_parts
 from scheduler.ranking import Rankings, rankable
@@ -23,7 +32,7 @@ from store.words import count_of, share
 _Judged = tuple[list[NodeView], list[tuple[str, list[Reason]]]]
 
 
-def eligibility(request: Request, view: FleetView) -> Eligibility:
+def eligibility(request: PlacementRequest, view: FleetView) -> Eligibility:
     """Which nodes may take one more pod or keep their pods, and why the others may not.
 
     Raises:
@@ -50,7 +59,9 @@ def eligibility(request: Request, view: FleetView) -> Eligibility:
     return Eligibility(tuple(eligible), tuple(retained), refused)
 
 
-def allocation(request: Request, count: int, view: FleetView, rankings: Rankings | None = None) -> Allocation:
+def allocation(
+    request: PlacementRequest, count: int, view: FleetView, rankings: Rankings | None = None
+) -> Allocation:
     """Places for up to ``count`` more pods, the best places first.
 
     ``rankings`` are kept from one call to the next; they make the answer cheaper and never another one.
@@ -91,14 +102,16 @@ def _judged(requirement: Requirement, view: FleetView) -> _Judged:
     return candidates, refused
 
 
-def deallocation(request: Request, assignments: Collection[Assignment], view: FleetView) -> Deallocation:
+def deallocation(
+    request: PlacementRequest, assignments: Collection[Assignment], view: FleetView
+) -> Deallocation:
     """Give places back, in order of node and instance."""
     del request  # only a remote scheduler needs it
     places = tuple(sorted(set(assignments)))
     return Deallocation(places, release(places, view))
 
 
-def explanation(request: Request, view: FleetView) -> Explanation:
+def explanation(request: PlacementRequest, view: FleetView) -> Explanation:
     """The verdict on every node for one more pod: all reasons against it, or the parts of its score.
 
     Raises:
@@ -111,14 +124,14 @@ def explanation(request: Request, view: FleetView) -> Explanation:
         reasons = standing_reasons(requirement, node) + room_reasons(requirement, node)
         reasons += domain_reasons(rules, node)
         parts = () if reasons else (*node_parts(requirement, node), *domain_parts(rules, node))
-        verdicts.append(Verdict(node.name, tuple(reasons), parts, node.owners.get(request.owner, 0)))
+        verdicts.append(NodeJudgement(node.name, tuple(reasons), parts, node.owners.get(request.owner, 0)))
     good = sorted((v for v in verdicts if v.eligible), key=lambda v: (-round(v.score, DIGITS), v.node))
     near = [v for v in verdicts if not v.eligible and not v.placed]
     nearest = min(near, key=lambda v: (len(v.reasons), v.node), default=None)
     return Explanation(tuple(verdicts), tuple(v.node for v in good), nearest)
 
 
-def _asked(request: Request, view: FleetView) -> Sequence[NodeView]:
+def _asked(request: PlacementRequest, view: FleetView) -> Sequence[NodeView]:
     """The nodes that a request asks about, by name."""
     names = view.keys() if request.among is None else request.among & view.keys()
     return [view[name] for name in sorted(names)]
@@ -176,7 +189,7 @@ def ranked(refusals: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _shortage(
-    request: Request,
+    request: PlacementRequest,
     count: int,
     missing: int,
     refused: Sequence[tuple[str, Sequence[Reason]]],

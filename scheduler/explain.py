@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler.model import Explanation, Verdict
+from scheduler.model import Explanation, NodeJudgement
 from store.words import share
 
 
@@ -31,7 +31,7 @@ def rows(explanation: Explanation) -> list[Row]:
     """One row a node: ranked nodes, then nodes with pods, then refused nodes by number of reasons."""
     ranks = {name: place for place, name in enumerate(explanation.ranking, start=1)}
 
-    def order(verdict: Verdict) -> tuple[int, int, str]:
+    def order(verdict: NodeJudgement) -> tuple[int, int, str]:
         if verdict.eligible:
             return 0, ranks[verdict.node], verdict.node
         return (1 if verdict.placed else 2), len(verdict.reasons), verdict.node
@@ -67,7 +67,7 @@ def text(explanation: Explanation) -> list[str]:
     return lines
 
 
-def _row(verdict: Verdict, rank: int) -> Row:
+def _row(verdict: NodeJudgement, rank: int) -> Row:
     parts: dict[str, float] = {}
     for part in verdict.parts:
         parts[part.name] = round(parts.get(part.name, 0.0) + part.points, 6)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from scheduler.model import FleetView, NodeView, Reason, Request
+from scheduler.model import FleetView, NodeView, PlacementRequest, Reason
 from scheduler.requirement import Requirement, selects, tolerates
 from store.features import lacking
 from store.manifests import PORT_RESOURCE, asked
@@ -135,7 +135,7 @@ def room(requirement: Requirement, node: NodeView) -> int:
 
 
 def cramped(
-    places: Collection[tuple[str, str]], request: Request, view: FleetView
+    places: Collection[tuple[str, str]], request: PlacementRequest, view: FleetView
 ) -> frozenset[tuple[str, str]]:
     """The places (node, instance) where the request does not fit instead of the present reservation.
 

@@ -70,7 +70,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 FleetView = Mapping[str, NodeView]
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The pods to place, and their owner.
 
     ``labels`` are those of the new pods, for anti-affinity. With ``numbered``, or more than one
@@ -112,7 +112,7 @@ class ScorePart(msgspec.Struct, frozen=True, gc=False):
         return self.value * self.weight
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class NodeJudgement(msgspec.Struct, frozen=True):
     """One node: every reason against it, or the parts of its score. ``placed`` counts the owner's pods."""
 
     node: str
@@ -142,9 +142,9 @@ class Explanation(msgspec.Struct, frozen=True):
     ``nearest`` is the refused node with the fewest reasons among those without pods of the owner.
     """
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[NodeJudgement, ...]
     ranking: tuple[str, ...]
-    nearest: Verdict | None
+    nearest: NodeJudgement | None
 
 
 class Assignment(msgspec.Struct, frozen=True, order=True, gc=False):

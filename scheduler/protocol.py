@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from scheduler.model import Assignment, FleetView, Reason, Request
+from scheduler.model import Assignment, FleetView, PlacementRequest, Reason
 from scheduler.reservations import Reservation
 
 
@@ -54,14 +54,14 @@ class Deallocation(msgspec.Struct, frozen=True):
 class Scheduler(Protocol):
     """Chooses nodes for pods. Equal requests and views give equal answers."""
 
-    async def eligible_nodes(self, request: Request, view: FleetView) -> Eligibility:
+    async def eligible_nodes(self, request: PlacementRequest, view: FleetView) -> Eligibility:
         """Judge every node of the view, or those of ``request.among``.
 
         Raises:
             SchedulerError: no trustworthy answer; its text becomes the worker's blocked reason.
         """
 
-    async def allocate_nodes(self, request: Request, count: int, view: FleetView) -> Allocation:
+    async def allocate_nodes(self, request: PlacementRequest, count: int, view: FleetView) -> Allocation:
         """Choose places for ``count`` more pods, or for fewer if there is no room.
 
         Raises:
@@ -69,7 +69,7 @@ class Scheduler(Protocol):
         """
 
     async def deallocate_nodes(
-        self, request: Request, assignments: Collection[Assignment], view: FleetView
+        self, request: PlacementRequest, assignments: Collection[Assignment], view: FleetView
     ) -> Deallocation:
         """Give places back. A place without a reservation is ignored, so the call may be repeated.
 

@@ -18,7 +18,7 @@ import structlog
 from scheduler import wire
 from scheduler.decide import eligibility
 from scheduler.errors import RemoteAnswerInvalid, RemoteUnavailable, SchedulerError
-from scheduler.model import Assignment, FleetView, Reason, Request
+from scheduler.model import Assignment, FleetView, PlacementRequest, Reason
 from scheduler.protocol import Allocation, Deallocation, Eligibility, Scheduler
 from scheduler.rank import replaced_owner
 from scheduler.requirement import compile_request
@@ -63,7 +63,7 @@ class RemoteScheduler:
         self._failure: RemoteUnavailable | RemoteAnswerInvalid | None = None
         self._failed_at = 0.0
 
-    async def eligible_nodes(self, request: Request, view: FleetView) -> Eligibility:
+    async def eligible_nodes(self, request: PlacementRequest, view: FleetView) -> Eligibility:
         """See ``Scheduler``; nodes that local rules refuse must not be in the answer."""
 
         async def remote() -> Eligibility:
@@ -72,7 +72,7 @@ class RemoteScheduler:
 
         return await self._either(remote, lambda local: local.eligible_nodes(request, view))
 
-    async def allocate_nodes(self, request: Request, count: int, view: FleetView) -> Allocation:
+    async def allocate_nodes(self, request: PlacementRequest, count: int, view: FleetView) -> Allocation:
         """See ``Scheduler``; every place is checked against the local hard rules."""
 
         async def remote() -> Allocation:
@@ -82,7 +82,7 @@ class RemoteScheduler:
         return await self._either(remote, lambda local: local.allocate_nodes(request, count, view))
 
     async def deallocate_nodes(
-        self, request: Request, assignments: Collection[Assignment], view: FleetView
+        self, request: PlacementRequest, assignments: Collection[Assignment], view: FleetView
     ) -> Deallocation:
         """See ``Scheduler``; the remote side must confirm exactly the places that were given back."""
         places = tuple(sorted(set(assignments)))
@@ -197,7 +197,9 @@ def _eligibility(said: wire.EligibleAnswer, local: Eligibility, view: FleetView)
     return Eligibility(tuple(sorted(good)), tuple(sorted({*said.retained, *unknown})), refused)
 
 
-def _allocation(said: wire.AllocateAnswer, request: Request, count: int, view: FleetView) -> Allocation:
+def _allocation(
+    said: wire.AllocateAnswer, request: PlacementRequest, count: int, view: FleetView
+) -> Allocation:
     requirement = compile_request(request)
     places = tuple(
         Assignment(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.constraints import LabelRule, check_weight, compile_constraints, label_rule
-from scheduler.model import NodeView, Request
+from scheduler.model import NodeView, PlacementRequest
 from store import features, selectors
 from store.manifests import PORT_RESOURCE, Toleration, asked
 from store.nodes import Taint
@@ -23,7 +23,7 @@ class Requirement:
     equalities, which most selectors consist of, and the rest.
     """
 
-    request: Request
+    request: PlacementRequest
     equalities: tuple[tuple[str, frozenset[str]], ...]
     other_requirements: tuple[selectors.Requirement, ...]
     constraints: tuple[LabelRule, ...]
@@ -39,7 +39,7 @@ class Requirement:
         return self.request.manifest.id
 
 
-def compile_request(request: Request) -> Requirement:
+def compile_request(request: PlacementRequest) -> Requirement:
     """Compile a request's rules.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from scheduler.model import Assignment, FleetView, NodeView, Request
+from scheduler.model import Assignment, FleetView, NodeView, PlacementRequest
 from store import codec, operations
 from store.keys import Keys
 from store.manifests import asked
@@ -38,7 +38,9 @@ class Reservation(msgspec.Struct, frozen=True):
         return codec.rewrite(self.record, self.raw) if self.raw else codec.encode(self.record)
 
 
-def reserve(assignments: Iterable[Assignment], request: Request, view: FleetView) -> tuple[Reservation, ...]:
+def reserve(
+    assignments: Iterable[Assignment], request: PlacementRequest, view: FleetView
+) -> tuple[Reservation, ...]:
     """Add what every assignment's pod asks for to its node; one change a node."""
     return change_reservations(view, add=assignments, request=request)
 
@@ -52,7 +54,7 @@ def change_reservations(
     view: FleetView,
     *,
     add: Iterable[Assignment] = (),
-    request: Request | None = None,
+    request: PlacementRequest | None = None,
     remove: Iterable[Assignment] = (),
 ) -> tuple[Reservation, ...]:
     """Removals and additions of one plan together, because a transaction writes a node's record once.

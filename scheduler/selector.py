@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from scheduler.decide import allocation, deallocation, eligibility
-from scheduler.model import Assignment, FleetView, Request
+from scheduler.model import Assignment, FleetView, PlacementRequest
 from scheduler.protocol import Allocation, Deallocation, Eligibility
 from scheduler.ranking import Rankings
 
@@ -20,16 +20,16 @@ class LabelSelectorScheduler:
     def __init__(self) -> None:
         self._rankings = Rankings()
 
-    async def eligible_nodes(self, request: Request, view: FleetView) -> Eligibility:
+    async def eligible_nodes(self, request: PlacementRequest, view: FleetView) -> Eligibility:
         """See ``scheduler.decide.eligibility``."""
         return eligibility(request, view)
 
-    async def allocate_nodes(self, request: Request, count: int, view: FleetView) -> Allocation:
+    async def allocate_nodes(self, request: PlacementRequest, count: int, view: FleetView) -> Allocation:
         """See ``scheduler.decide.allocation``."""
         return allocation(request, count, view, self._rankings)
 
     async def deallocate_nodes(
-        self, request: Request, assignments: Collection[Assignment], view: FleetView
+        self, request: PlacementRequest, assignments: Collection[Assignment], view: FleetView
     ) -> Deallocation:
         """See ``scheduler.decide.deallocation``."""
         return deallocation(request, assignments, view)

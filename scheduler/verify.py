@@ -13,14 +13,16 @@ import msgspec
 from scheduler.domains import domain_reasons
 from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.fleet import populated, used_amounts
-from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
+from scheduler.model import Assignment, FleetView, NodeView, PlacementRequest, PodView
 from scheduler.requirement import Requirement, compile_request
 from scheduler.rules import domain_rules
 from store.manifests import asked
 from store.words import count_of
 
 
-def violations(request: Request, assignments: Sequence[Assignment], count: int, view: FleetView) -> list[str]:
+def violations(
+    request: PlacementRequest, assignments: Sequence[Assignment], count: int, view: FleetView
+) -> list[str]:
     """The violations of an allocation, one line each; empty if it may be used.
 
     Raises:

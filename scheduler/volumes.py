@@ -15,7 +15,7 @@ import msgspec
 
 from scheduler.cluster import ClusterState
 from scheduler.errors import VolumeRefused
-from scheduler.model import Request
+from scheduler.model import PlacementRequest
 from scheduler.rulesets import Machines
 from store.nodes import NodeVolume
 
@@ -51,7 +51,7 @@ class VolumeUser(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     service: str
-    request: Request
+    request: PlacementRequest
     volumes: Sequence[Volume] = ()
     everywhere: bool = False
     together: str = ""

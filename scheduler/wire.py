@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from scheduler.errors import RemoteAnswerInvalid
-from scheduler.model import Assignment, FleetView, NodeView, Request
+from scheduler.model import Assignment, FleetView, NodeView, PlacementRequest
 from store import features
 from store.manifests import PORT_RESOURCE, Placement, asked
 from store.nodes import Taint
@@ -104,7 +104,7 @@ class DeallocateAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def question(
-    request: Request, view: FleetView, *, count: int = 0, assignments: Collection[Assignment] = ()
+    request: PlacementRequest, view: FleetView, *, count: int = 0, assignments: Collection[Assignment] = ()
 ) -> bytes:
     """Encode a question about the nodes of a view, or those of ``request.among``."""
     manifest = request.manifest

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from scheduler.fleet import node_view
-from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
+from scheduler.model import Assignment, FleetView, NodeView, PlacementRequest, PodView
 from store import manifests, selectors
 from store.entry import Stored
 from store.manifests import Affinity, AntiAffinity, Constraint, Manifest, Placement, Spread, Toleration
@@ -63,7 +63,7 @@ def request(
     spread: list[Spread] | None = None,
     tolerations: list[Toleration] | None = None,
     **rest: Any,
-) -> Request:
+) -> PlacementRequest:
     """A question about the pod ``web`` of ``OWNER``; ``rest`` are other fields of request or manifest."""
     fields = {name: rest.pop(name) for name in ("runtime", "ports") if name in rest}
     block = placement or Placement(
@@ -73,7 +73,7 @@ def request(
         spread=spread or [],
         tolerations=tolerations or [],
     )
-    return Request(
+    return PlacementRequest(
         manifest=Manifest(
             id="web",
             command=["x"],
@@ -90,7 +90,9 @@ def request(
     )
 
 
-def placed(view: FleetView, places: tuple[Assignment, ...], asked: Request, index: int = 0) -> FleetView:
+def placed(
+    view: FleetView, places: tuple[Assignment, ...], asked: PlacementRequest, index: int = 0
+) -> FleetView:
     """The fleet after an allocation was committed; ``index`` is the transaction's ModifyIndex."""
     after = dict(view)
     for place in places:
@@ -229,7 +231,7 @@ placements = st.builds(
 
 
 @st.composite
-def requests(draw: st.DrawFn, simple: bool = False) -> Request:
+def requests(draw: st.DrawFn, simple: bool = False) -> PlacementRequest:
     """A question; ``simple`` ones carry no rule across nodes."""
     block = draw(placements)
     if simple:

@@ -18,10 +18,10 @@ from farmd.kubernetes.progressive.bounds import written
 from farmd.kubernetes.progressive.model import (
     Bounds,
     Drop,
-    Knative,
     Plan,
     Reap,
     RevisionBounds,
+    Snapshot,
     StageBounds,
     Traffic,
     Turn,
@@ -34,13 +34,13 @@ from farmd.kubernetes.progressive.objects import (
     UNREACHABLE,
     AutoscalerSpec,
     AutoscalerStatus,
-    Condition,
     Conditions,
+    KnativeCondition,
     Meta,
     Orchestrator,
-    Pod,
     PodAutoscaler,
     Revision,
+    RevisionPod,
     StageAutoscaler,
     StageAutoscalerSpec,
     TrafficTarget,
@@ -104,10 +104,10 @@ class World:
             self.record = replace(self.record, metadata=replace(self.record.metadata, annotations=kept))
 
     # -- what a farm sees and does ----------------------------------------------------------------
-    def snapshot(self) -> Knative:
+    def snapshot(self) -> Snapshot:
         """Everything at this moment."""
         traffic = (owned(self.manager, "spec", "traffic", time=rfc3339(self.said)),)
-        return Knative(
+        return Snapshot(
             service=service(
                 bounds=self.template,
                 traffic=self.traffic,
@@ -296,10 +296,10 @@ class World:
 
 
 def _revision(name: str, scale: Scale) -> Revision:
-    conditions: tuple[Condition, ...] = (Condition(type="Ready", status=str(scale.ready)),)
+    conditions: tuple[KnativeCondition, ...] = (KnativeCondition(type="Ready", status=str(scale.ready)),)
     if scale.broken:
         conditions += (
-            Condition(type="ContainerHealthy", status="False", reason="ExitCode1", message="it ends"),
+            KnativeCondition(type="ContainerHealthy", status="False", reason="ExitCode1", message="it ends"),
         )
     meta = Meta(
         name=name,
@@ -312,9 +312,9 @@ def _revision(name: str, scale: Scale) -> Revision:
     return Revision(metadata=meta, status=Conditions(conditions=conditions))
 
 
-def _ending(name: str, count: int) -> tuple[Pod, ...]:
+def _ending(name: str, count: int) -> tuple[RevisionPod, ...]:
     return tuple(
-        Pod(
+        RevisionPod(
             metadata=Meta(
                 name=f"{name}-{number}", labels={"revision": name}, deletion_timestamp="2100-01-01T00:00:00Z"
             ),

@@ -13,19 +13,19 @@ from farmd.kubernetes.progressive.objects import (
     MAX_SCALE,
     MIN_SCALE,
     AutoscalerStatus,
-    Condition,
     Conditions,
     Configuration,
     ConfigurationStatus,
+    KnativeCondition,
+    KnativeRoute,
+    KnativeService,
     Meta,
     Orchestrator,
     OrchestratorSpec,
     OrchestratorStatus,
     PodAutoscaler,
     Revision,
-    Route,
     RouteStatus,
-    Service,
     ServiceSpec,
     StageAutoscaler,
     Template,
@@ -75,7 +75,7 @@ def revision(
     name: str, bounds: Bounds = FREE, *, ready: bool = True, at: float = 0.0, own: Iterable[str] = ()
 ) -> Revision:
     """A revision; ``own``: annotations that farmd wrote last."""
-    conditions = (Condition(type="Ready", status=str(ready)),)
+    conditions = (KnativeCondition(type="Ready", status=str(ready)),)
     meta = Meta(
         name=name,
         namespace="shop",
@@ -103,13 +103,13 @@ def autoscaler(name: str, actual: int | None) -> PodAutoscaler:
 
 def service(
     name: str = "web", bounds: Bounds = FREE, traffic: tuple[TrafficTarget, ...] = (), **more: Any
-) -> Service:
+) -> KnativeService:
     """A service that is opted in; ``more`` is of its metadata."""
     meta = Meta(
         **{"name": name, "namespace": "shop", "uid": f"uid-{name}", "labels": {ENABLED: "true"}} | more
     )
     template = Template(metadata=TemplateMeta(annotations=annotations(bounds)))
-    return Service(metadata=meta, spec=ServiceSpec(template=template, traffic=traffic))
+    return KnativeService(metadata=meta, spec=ServiceSpec(template=template, traffic=traffic))
 
 
 def configuration(newest: str, name: str = "web") -> Configuration:
@@ -118,12 +118,14 @@ def configuration(newest: str, name: str = "web") -> Configuration:
     return Configuration(metadata=Meta(name=name, namespace="shop", generation=1), status=status)
 
 
-def route(*shares: tuple[str, int | None], name: str = "web", tags: Mapping[str, str] | None = None) -> Route:
+def route(
+    *shares: tuple[str, int | None], name: str = "web", tags: Mapping[str, str] | None = None
+) -> KnativeRoute:
     """A route that shows these shares, and revisions by their tags."""
     traffic = tuple(entry(each, percent) for each, percent in shares)
     traffic += tuple(entry(each, None, tag=tag) for tag, each in (tags or {}).items())
     meta = Meta(name=name, namespace="shop", generation=1)
-    return Route(metadata=meta, status=RouteStatus(observed_generation=1, traffic=traffic))
+    return KnativeRoute(metadata=meta, status=RouteStatus(observed_generation=1, traffic=traffic))
 
 
 def orchestrator(
@@ -137,7 +139,9 @@ def orchestrator(
 ) -> Orchestrator:
     """A record whose generation is observed."""
     said = (conditions or {}).items()
-    found = tuple(Condition(type=kind, status=word, last_transition_time=rfc3339(0.0)) for kind, word in said)
+    found = tuple(
+        KnativeCondition(type=kind, status=word, last_transition_time=rfc3339(0.0)) for kind, word in said
+    )
     return Orchestrator(
         metadata=Meta(name="web", namespace="shop", generation=1),
         spec=OrchestratorSpec(

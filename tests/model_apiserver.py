@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farmd.kubernetes.errors import Forbidden, Gone, NotFound, TooManyRequests, Unavailable
-from farmd.kubernetes.transport import Request
+from farmd.kubernetes.transport import ApiRequest
 from tests.virtual import VirtualClock
 
 ERRORS = {"forbidden": Forbidden, "missing": NotFound, "away": Unavailable, "throttled": TooManyRequests}
@@ -106,7 +106,7 @@ class ModelApiServer:
         self._pages.clear()
         self.state = copy.deepcopy(self.saved)
 
-    async def send(self, request: Request, timeout: float) -> bytes:
+    async def send(self, request: ApiRequest, timeout: float) -> bytes:
         """A page of the list."""
         await self._clock.sleep(0.01)
         self._refuse()
@@ -126,7 +126,7 @@ class ModelApiServer:
         return json.dumps({"metadata": meta, "items": rest[:size]}).encode()
 
     @asynccontextmanager
-    async def watch(self, request: Request, timeout: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def watch(self, request: ApiRequest, timeout: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Events from the version that the request names."""
         await self._clock.sleep(0.01)
         self._refuse()

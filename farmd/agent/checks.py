@@ -29,7 +29,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CheckResult:
     """The result of one check; ``reason`` is one line for people."""
 
     result: Result
@@ -43,7 +43,7 @@ class Checker:
         self._host = host
         self._http: aiohttp.ClientSession | None = None
 
-    async def check(self, check: HealthCheck, target: Target) -> Answer:
+    async def check(self, check: HealthCheck, target: Target) -> CheckResult:
         """Run one check."""
         try:
             async with asyncio.timeout(check.timeout):
@@ -52,13 +52,13 @@ class Checker:
                 if check.type == "tcp":
                     return await self._connect(check, target)
                 code = await target.run(check.command)
-                return Answer("passing" if code == 0 else "failing", f"exit code {code}")
+                return CheckResult("passing" if code == 0 else "failing", f"exit code {code}")
         except Silent as error:
-            return Answer("timeout", error.message)
+            return CheckResult("timeout", error.message)
         except TimeoutError:
-            return Answer("timeout", f"no answer in {check.timeout:g} s")
+            return CheckResult("timeout", f"no answer in {check.timeout:g} s")
         except (OSError, aiohttp.ClientError, StartFailed) as error:
-            return Answer("failing", _reason(error))
+            return CheckResult("failing", _reason(error))
 
     async def close(self) -> None:
         """Drop connections."""
@@ -66,7 +66,7 @@ class Checker:
             await self._http.close()
             self._http = None
 
-    async def _ask(self, check: HealthCheck, target: Target) -> Answer:
+    async def _ask(self, check: HealthCheck, target: Target) -> CheckResult:
         if self._http is None:
             # A new connection for each check: a kept one would hide that the pod accepts no more.
             connector = aiohttp.TCPConnector(force_close=True, limit=0)
@@ -76,14 +76,14 @@ class Checker:
         url = f"http://{host}:{target.ports[check.port]}{check.path}"
         async with self._http.get(url, allow_redirects=False) as response:
             good = 200 <= response.status < 300
-            return Answer("passing" if good else "failing", f"HTTP {response.status}")
+            return CheckResult("passing" if good else "failing", f"HTTP {response.status}")
 
-    async def _connect(self, check: HealthCheck, target: Target) -> Answer:
+    async def _connect(self, check: HealthCheck, target: Target) -> CheckResult:
         _, writer = await asyncio.open_connection(self._address(check, target), target.ports[check.port])
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
-        return Answer("passing", "connected")
+        return CheckResult("passing", "connected")
 
     def _address(self, check: HealthCheck, target: Target) -> str:
         return target.addresses.get(check.port) or self._host

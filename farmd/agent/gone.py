@@ -82,7 +82,7 @@ class Gone:
             return []
 
 
-def _last(logs: Path) -> list[log_lines.Line]:
+def _last(logs: Path) -> list[log_lines.LogLine]:
     """The last lines of a log, as many as fit."""
     found = log_lines.chosen(logs, log_lines.Choice(MAX_LINES)) or []
     room, first = KEPT_BYTES, len(found)
@@ -93,7 +93,7 @@ def _last(logs: Path) -> list[log_lines.Line]:
     return found[first:]
 
 
-def _write(folder: Path, lines: Sequence[log_lines.Line]) -> None:
+def _write(folder: Path, lines: Sequence[log_lines.LogLine]) -> None:
     """Write lines as a shim does: the output, and where another time or another start begins."""
     folder.mkdir(mode=0o700)
     marks, offset, known = list[str](), 0, (-1.0, "")

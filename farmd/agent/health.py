@@ -23,7 +23,7 @@ QUICK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HealthRun:
     """Equal answers in a row, and the resulting state. ``counted``: when a bad answer last counted."""
 
     state: HealthState = "unknown"
@@ -33,7 +33,7 @@ class Verdict:
     counted: float = -math.inf
 
 
-def judge(check: HealthCheck, before: Verdict, good: bool, reason: str, *, age: float) -> Verdict:
+def judge(check: HealthCheck, before: HealthRun, good: bool, reason: str, *, age: float) -> HealthRun:
     """The verdict after one more answer; ``age`` is seconds since the start of the workload.
 
     Checks come faster than ``interval`` until the first verdict, so that a good start is seen at once;
@@ -42,17 +42,17 @@ def judge(check: HealthCheck, before: Verdict, good: bool, reason: str, *, age: 
     if good:
         passes = before.passes + 1
         if before.state == "passing" or passes >= check.passes:
-            return Verdict("passing", reason, passes)
+            return HealthRun("passing", reason, passes)
         return replace(before, passes=passes, failures=0)
     if age < check.start_period or age < before.counted + check.interval * 0.8:
         return replace(before, passes=0)
     failures = before.failures + 1
     if before.state == "critical" or failures >= check.failures:
-        return Verdict("critical", reason, 0, failures, age)
+        return HealthRun("critical", reason, 0, failures, age)
     return replace(before, passes=0, failures=failures, counted=age)
 
 
-def pause(check: HealthCheck, verdict: Verdict) -> float:
+def pause(check: HealthCheck, verdict: HealthRun) -> float:
     """Seconds until the next check, before jitter."""
     return min(check.interval, QUICK_SECONDS) if verdict.state == "unknown" else check.interval
 

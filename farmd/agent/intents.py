@@ -21,7 +21,7 @@ from farmd.agent import reality
 from farmd.agent.errors import ManifestUnusable, StartFailed
 from farmd.agent.link import Link
 from farmd.agent.manifests import Manifests
-from farmd.agent.model import AgentConfig, Record, Wanted
+from farmd.agent.model import AgentConfig, Record, WantedPod
 from farmd.agent.pods import Pods
 from farmd.observe.progress import Progress
 from farmd.runtime.tasks import until_one_fails
@@ -178,14 +178,14 @@ class Intents:
         self._tell_unsigned(wanted.values())
         self.wake()
 
-    def _must_read_again(self, wanted: Mapping[str, Wanted]) -> bool:
+    def _must_read_again(self, wanted: Mapping[str, WantedPod]) -> bool:
         """Whether an answer may be too old: never stop a pod, go back to an older intent, or start a pod
         whose lease was over since, because of a read that may be stale."""
         if self.pods.missing_from(wanted) or self.pods.older_than_known(wanted):
             return True
         return self.pods.unconfirmed(self._asked) and not self.link.lacks()
 
-    async def _with_ends(self, wanted: dict[str, Wanted]) -> dict[str, Wanted]:
+    async def _with_ends(self, wanted: dict[str, WantedPod]) -> dict[str, WantedPod]:
         """The intents, with the stored realities if this agent lacks the record of a pod: it may be lost."""
         if all(self.pods.get(name) is not None for name in wanted):
             return wanted
@@ -200,14 +200,14 @@ class Intents:
             log.warning("intent.unproven", node=self.config.node, keys=len(page.items))
         return not self._unproven
 
-    async def _resolve(self, page: Page[RawEntry]) -> dict[str, Wanted] | None:
+    async def _resolve(self, page: Page[RawEntry]) -> dict[str, WantedPod] | None:
         """The intents of an answer; None if the answer proves nothing."""
         if not self._proves(page):
             return None
         found = [await self._read(raw) for raw in page.items if raw.key != self._sentinel]
         return {intent.instance: intent for intent in found if intent is not None}
 
-    async def _read(self, raw: RawEntry) -> Wanted | None:
+    async def _read(self, raw: RawEntry) -> WantedPod | None:
         instance = raw.key[len(self._prefix) :]
         try:
             valid_instance(instance)
@@ -217,7 +217,7 @@ class Intents:
         try:
             intent = codec.decode(Intent, raw.decoded(), raw.key)
         except (RecordInvalid, ValueError) as error:
-            return Wanted(instance, raw.modify_index, problem=str(error))
+            return WantedPod(instance, raw.modify_index, problem=str(error))
         sha, owner = intent.manifest, intent.owner
         try:
             manifest = await self.manifests.get(sha)
@@ -225,10 +225,10 @@ class Intents:
             pod = self.pods.get(instance)
             self.preflight(manifest, kept=pod is not None and pod.record.keeps(sha))
         except (ManifestUnusable, StartFailed) as error:
-            return Wanted(instance, raw.modify_index, sha, owner, problem=error.message)
+            return WantedPod(instance, raw.modify_index, sha, owner, problem=error.message)
         if problem := variables.refused(intent.vars):
-            return Wanted(instance, raw.modify_index, sha, owner, problem=problem)
-        wanted = Wanted(
+            return WantedPod(instance, raw.modify_index, sha, owner, problem=problem)
+        wanted = WantedPod(
             instance,
             raw.modify_index,
             sha,
@@ -241,7 +241,7 @@ class Intents:
         )
         return wanted if self.admission is None else await self._admitted(wanted, manifest)
 
-    async def _admitted(self, wanted: Wanted, manifest: Manifest) -> Wanted:
+    async def _admitted(self, wanted: WantedPod, manifest: Manifest) -> WantedPod:
         """The intent with the verdict on its signatures; what this owner's pod started goes on (R32)."""
         from farmd.signing.judge import Allowed
 
@@ -264,7 +264,7 @@ class Intents:
             return replace(wanted, unsigned=reason)
         return replace(wanted, manifest=None, problem=reason, unsigned=reason, revoked=started)
 
-    def _tell_unsigned(self, wanted: Iterable[Wanted]) -> None:
+    def _tell_unsigned(self, wanted: Iterable[WantedPod]) -> None:
         """Count the pods that nobody signed, and name each of them once in the log."""
         found = [intent for intent in wanted if intent.unsigned]
         for intent in found:

@@ -28,7 +28,7 @@ class Mark(NamedTuple):
     start: str
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """One line with its end, if it has one; ``at`` is 0 and ``start`` empty where nobody knows."""
 
     at: float
@@ -47,7 +47,7 @@ class Choice(NamedTuple):
     previous: bool = False
 
 
-def chosen(directory: Path, choice: Choice, until: int | None = None) -> list[Line] | None:
+def chosen(directory: Path, choice: Choice, until: int | None = None) -> list[LogLine] | None:
     """The lines that are wanted, up to an offset in the current file; None: there is no previous start.
 
     However many lines a file has, no more of them are made than are wanted.
@@ -59,7 +59,7 @@ def chosen(directory: Path, choice: Choice, until: int | None = None) -> list[Li
         if len(starts) < 2:
             return None
         start = starts[-2]
-    lines: list[Line] = []
+    lines: list[LogLine] = []
     for part in parts:
         lines = _last(part, choice.last - len(lines), start) + lines
     return [line for line in lines if line.at >= choice.since]
@@ -106,20 +106,20 @@ def _parts(directory: Path, until: int | None) -> Iterator[_Part]:
             break
 
 
-def _last(part: _Part, count: int, start: str | None) -> list[Line]:
+def _last(part: _Part, count: int, start: str | None) -> list[LogLine]:
     """The last lines of a file, or of one start in it."""
     data, base, marks = part
     offsets = [mark.offset for mark in marks]
     # A start begins a line, even where the one before it left one unfinished.
     begins = [after.offset for before, after in pairwise(marks) if after.start != before.start]
     bounds = [base, *(offset for offset in begins if base < offset < base + len(data)), base + len(data)]
-    found: list[Line] = []
+    found: list[LogLine] = []
     for high, low in pairwise(reversed(bounds)):
         if start is not None and _mark_at(marks, offsets, low).start != start:
             continue
         for position, text in last_lines(data, high - base, low - base, count - len(found)):
             known = _mark_at(marks, offsets, base + position)
-            found.append(Line(known.at, known.start, text))
+            found.append(LogLine(known.at, known.start, text))
     return found[::-1]
 
 

@@ -188,7 +188,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedPod:
     """One intent of a proven answer. Without ``manifest``, ``problem`` says why it is unusable.
 
     ``told`` is what the store holds as this agent's word on a pod whose record it does not have (R29).

@@ -17,7 +17,7 @@ import structlog
 from farmd.agent.errors import StartFailed, StateUnsaved
 from farmd.agent.health import Damper
 from farmd.agent.manifests import Manifests
-from farmd.agent.model import Record, Wanted
+from farmd.agent.model import Record, WantedPod
 from farmd.agent.pod import Pod
 from farmd.agent.state import StateDirectory
 from store.ports import Clock, Recorder
@@ -123,7 +123,7 @@ class Pods:
         kept = set(wanted)
         return [name for name, pod in self._pods.items() if pod.record.wanted and name not in kept]
 
-    def older_than_known(self, wanted: Mapping[str, Wanted]) -> list[str]:
+    def older_than_known(self, wanted: Mapping[str, WantedPod]) -> list[str]:
         """The instances whose ModifyIndex in an answer is lower than one already trusted (R16)."""
         return [
             name
@@ -147,7 +147,7 @@ class Pods:
             if pod.cut_off_at <= asked:
                 pod.cut_off_at = -math.inf
 
-    def obey(self, wanted: Mapping[str, Wanted]) -> None:
+    def obey(self, wanted: Mapping[str, WantedPod]) -> None:
         """Adopt a proven answer: each intent in it, and the absence of all others."""
         for intent in wanted.values():
             self._want(intent)
@@ -166,7 +166,7 @@ class Pods:
             if sha
         )
 
-    def _want(self, intent: Wanted) -> None:
+    def _want(self, intent: WantedPod) -> None:
         pod = self._pods.get(intent.instance)
         if pod is None:
             pod = self.new(_record(intent))
@@ -220,7 +220,7 @@ class Pods:
             self._state.require_room()
             self._state.save_first(record)
 
-    def _refuse(self, pod: Pod, intent: Wanted) -> None:
+    def _refuse(self, pod: Pod, intent: WantedPod) -> None:
         if intent.revoked and self._revoke(pod, intent):
             return
         if (pod.problem, pod.refused) != (intent.problem, intent.index):
@@ -236,7 +236,7 @@ class Pods:
             pod.renew()
             pod.change(wanted=True, manifest=intent.sha, owner=intent.owner, fresh=True, start_by=0.0)
 
-    def _revoke(self, pod: Pod, intent: Wanted) -> bool:
+    def _revoke(self, pod: Pod, intent: WantedPod) -> bool:
         """Let nothing start of a pod again; whether it still runs as its intent asks, and so goes on."""
         pod.target = None
         if pod.record.revoked != intent.problem:
@@ -249,7 +249,7 @@ class Pods:
         return True
 
 
-def _record(intent: Wanted) -> Record:
+def _record(intent: WantedPod) -> Record:
     """The record of a pod that has none: that of one that is done, if this agent told so before (R29)."""
     record = Record(instance=intent.instance, manifest=intent.sha, owner=intent.owner)
     if (told := intent.ended) is None:

@@ -16,7 +16,7 @@ import structlog
 
 from farmd.agent.checks import Checker, Target
 from farmd.agent.disk import DiskSilent
-from farmd.agent.health import Spell, Verdict, judge, pause
+from farmd.agent.health import HealthRun, Spell, judge, pause
 from farmd.agent.manifests import Manifests
 from farmd.agent.model import SavedHealth
 from farmd.agent.pod import Pod
@@ -117,7 +117,7 @@ class HealthWatcher:
         runtime = self.runtimes.of(pod.identity.runtime)
         addresses = {name: port.host_ip for name, port in manifest.ports.items()}
         target = Target(pod.record.ports, partial(runtime.check, pod.identity, manifest), addresses)
-        verdict = Verdict(pod.health.state, pod.health.reason)
+        verdict = HealthRun(pod.health.state, pod.health.reason)
         # From here on the monotonic clock counts: setting the time must not change a verdict.
         began = self.clock.mono() - max(0.0, self.clock.now() - pod.record.started)
         while True:
@@ -132,7 +132,7 @@ class HealthWatcher:
             if (verdict.state, verdict.reason) != (pod.health.state, pod.health.reason):
                 self._changed(pod, verdict, manifest.restart.reset)
 
-    def _changed(self, pod: Pod, verdict: Verdict, settle: float) -> None:
+    def _changed(self, pod: Pod, verdict: HealthRun, settle: float) -> None:
         if verdict.state == "unknown":
             return
         since = pod.health.since

@@ -18,7 +18,7 @@ T = TypeVar("T", catalog.Service, catalog.Check)
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class CatalogPod:
     """A pod as it is to be in the catalogue."""
 
     node: str
@@ -41,7 +41,7 @@ class Snapshot:
 
     cluster: str
     service: Service
-    pods: tuple[Pod, ...]
+    pods: tuple[CatalogPod, ...]
     standing: Mapping[str, Standing]
     nodes: Mapping[str, Node]
     after: float | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from farmd.catalog.model import Change, Plan, Pod, Snapshot, alike, same
+from farmd.catalog.model import CatalogPod, Change, Plan, Snapshot, alike, same
 from farmd.runtime.wake import earliest
 from farmd.services import endpoints
 from farmd.services.endpoints import Endpoint, Sighting
@@ -23,7 +23,7 @@ PASSING, ABSENT, FAILING = "available", "the agent of its node is absent", "not 
 
 def pods(
     cluster: str, service: str, seen: Iterable[Sighting], standing: dict[str, Standing], new: Collection[str]
-) -> tuple[Pod, ...]:
+) -> tuple[CatalogPod, ...]:
     """The pods that the catalogue is to name: all endpoints, and the pods that it names and that are none.
 
     ``new`` are the owners whose version a rollout brings. The endpoints of before are those that the
@@ -41,7 +41,7 @@ def pods(
             continue  # it never served
         where = here or told
         found.append(
-            Pod(
+            CatalogPod(
                 told.node,
                 told.instance,
                 where.address or (there.service.address if there else ""),
@@ -90,7 +90,7 @@ def _urgency(change: Change) -> int:
     return int(change.after is not None and (change.after.check is None or _passes(change.after)))
 
 
-def _entry(seen: Snapshot, pod: Pod) -> Standing:
+def _entry(seen: Snapshot, pod: CatalogPod) -> Standing:
     asked = seen.service.catalog
     assert asked is not None
     ident = catalog.service_id(seen.cluster, seen.service.id, pod.node, pod.instance)

@@ -14,7 +14,7 @@ from farmd.cli.options import command
 from farmd.cli.output import document, emit, show, text_table
 from farmd.dispatch.model import Live, owner_of
 from farmd.dispatch.revision import found
-from farmd.dispatch.standing import Kept, Standing, kept, lives, naming, owned, standing, standings
+from farmd.dispatch.standing import AppState, Kept, kept, lives, naming, owned, standing, standings
 from farmd.dispatch.waiting import told
 from farmd.tables.apps import facts, plain_row
 from farmd.tables.apps import table as apps_table
@@ -73,7 +73,7 @@ async def describe(invocation: Invocation, name: str) -> None:
         click.echo(f"  {line}")
 
 
-async def _objects(invocation: Invocation, now: Standing, known: Kept) -> list[_Object]:
+async def _objects(invocation: Invocation, now: AppState, known: Kept) -> list[_Object]:
     """The objects of the wanted revision, then what is left, each as it stands."""
     entries = known.entries
     live, asked = await _seen(invocation, now, entries)
@@ -88,7 +88,7 @@ async def _objects(invocation: Invocation, now: Standing, known: Kept) -> list[_
 
 
 async def _seen(
-    invocation: Invocation, now: Standing, entries: Mapping[str, Entry]
+    invocation: Invocation, now: AppState, entries: Mapping[str, Entry]
 ) -> tuple[Mapping[str, Live], bool]:
     """How objects stand, and whether those in Kubernetes were asked for. While the API server is away, the
     other objects are still shown.
@@ -105,13 +105,13 @@ async def _seen(
         return live, False
 
 
-def _asking(invocation: Invocation, now: Standing) -> Any:
+def _asking(invocation: Invocation, now: AppState) -> Any:
     from dataclasses import replace
 
     return replace(invocation.call, part_of=owner_of(now.name))
 
 
-def _of(now: Standing, entry: Entry, live: Live | None, *, asked: bool) -> str:
+def _of(now: AppState, entry: Entry, live: Live | None, *, asked: bool) -> str:
     """One word for an object: what keeps it from being as its file says, else its verdict. ``asked``: its
     cluster was, if it lies in one.
     """

@@ -17,7 +17,7 @@ from store.registration import cluster_id
 
 if TYPE_CHECKING:
     from farmd.dispatch.ports import Outside
-    from farmd.dispatch.standing import Standing
+    from farmd.dispatch.standing import AppState
     from farmd.kubernetes.apps.discovery import Discovery
     from farmd.kubernetes.transport import KubernetesTransport
 
@@ -26,7 +26,7 @@ SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class ClusterLogin:
     """A person's login to a cluster, what it serves, and the id of farmd's own, which marks bear."""
 
     invocation: Invocation
@@ -77,7 +77,7 @@ class Login:
 
 
 @asynccontextmanager
-async def login(invocation: Invocation, place: Place) -> AsyncIterator[Login]:
+async def login(invocation: Invocation, place: Place) -> AsyncIterator[ClusterLogin]:
     """A login to the cluster that a person means.
 
     Raises:
@@ -87,12 +87,12 @@ async def login(invocation: Invocation, place: Place) -> AsyncIterator[Login]:
 
     own = await cluster_id(invocation.client, invocation.keys)
     async with connected(place) as cluster:
-        yield Login(invocation, cluster.transport, Discovery(cluster.transport), own)
+        yield ClusterLogin(invocation, cluster.transport, Discovery(cluster.transport), own)
 
 
 @asynccontextmanager
 async def looking(
-    invocation: Invocation, now: Standing, *, only: bool = False, needs: Sequence[str] = ()
+    invocation: Invocation, now: AppState, *, only: bool = False, needs: Sequence[str] = ()
 ) -> AsyncIterator[Outside | None]:
     """An app's objects in Kubernetes; None: it has none, or no kubeconfig says where they are. Whoever
     ``only`` looks is told of a login to another cluster, and sees none of its objects. ``needs``: what the

@@ -17,7 +17,7 @@ from farmd.cli.signing import settled
 from farmd.commands.mutation import commit
 from farmd.dispatch import waiting
 from farmd.dispatch.creation import Application
-from farmd.dispatch.standing import Standing
+from farmd.dispatch.standing import AppState
 from farmd.tables.model import clean
 
 
@@ -88,7 +88,7 @@ async def _follow(invocation: Invocation, found: Application) -> None:
     _result(invocation, found, _reached(now, clock.mono() - began))
 
 
-def _reached(now: Standing, seconds: float) -> str:
+def _reached(now: AppState, seconds: float) -> str:
     status = now.status
     newest = status is not None and status.reached == now.state.reached  # it may be of a moment before
     count = f": {status.ready} of {status.objects} objects ready" if status is not None and newest else ""

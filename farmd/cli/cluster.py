@@ -51,7 +51,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ConnectedCluster:
     """A cluster that answers to a person; ``namespace`` is that of names which have none."""
 
     transport: KubernetesTransport
@@ -153,7 +153,7 @@ def complete_too(made: click.Command, argument: str, names: str) -> None:
 
 
 @asynccontextmanager
-async def connected(place: Place) -> AsyncIterator[Cluster]:
+async def connected(place: Place) -> AsyncIterator[ConnectedCluster]:
     """The cluster that a person means; what it refuses becomes an error of the command line.
 
     Raises:
@@ -172,7 +172,7 @@ async def connected(place: Place) -> AsyncIterator[Cluster]:
     found = access(os.environ, clock, kubeconfig=kubeconfig, context=place.context)
     async with KubernetesTransport(found, clock=clock, rng=system_rng()) as transport:
         with refusals():
-            yield Cluster(transport, place.namespace or found.namespace)
+            yield ConnectedCluster(transport, place.namespace or found.namespace)
 
 
 def _home() -> str:

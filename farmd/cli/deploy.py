@@ -15,7 +15,7 @@ from store.errors import InputInvalid
 if TYPE_CHECKING:
     from farmd.compose.project import Project
     from farmd.deploy.deployment import Deployment
-    from farmd.deploy.project import Wanted
+    from farmd.deploy.project import ResolvedServices
 
 
 @command("deploy", mutates=True, waits=True, signs=True)
@@ -93,12 +93,12 @@ async def deploy(
         await carry_out(invocation, make, title, detailed=detailed_exitcode)
 
 
-def _wanted(project: Project) -> Wanted:
-    from farmd.deploy.project import Wanted
+def _wanted(project: Project) -> ResolvedServices:
+    from farmd.deploy.project import ResolvedServices
     from farmd.deploy.resolver import ServiceSpecResolver
 
     resolver = ServiceSpecResolver(secrets.SystemRandom())
-    return Wanted(
+    return ResolvedServices(
         services={name: resolver.resolve(spec) for name, spec in project.services.items()},
         after=project.after,
         external=project.external,

@@ -11,7 +11,7 @@ import click
 from farmd.cli.asking import ask
 from farmd.cli.changes import CHANGES_DUE, replanned
 from farmd.cli.invocation import Invocation
-from farmd.cli.log_stream import Wanted, stream
+from farmd.cli.log_stream import LogChoice, stream
 from farmd.cli.noun_edit import going_on
 from farmd.cli.output import document, emit, width_of
 from farmd.cli.progress import progress
@@ -115,7 +115,7 @@ async def _last_lines(invocation: Invocation, failed: Sequence[tuple[str, str]])
         return
     for node, instance in failed:
         stands = await invocation.client.read(invocation.keys.intent(node, instance)) is not None
-        wanted = Wanted(follow=False, lines=LINES, previous=stands, since=None, timestamps=False)
+        wanted = LogChoice(follow=False, lines=LINES, previous=stands, since=None, timestamps=False)
         try:
             await stream(invocation, node, instance, wanted, prefix=f"{node}/{instance}: ", write=_to_stderr)
         except (FarmdError, StoreError) as error:

@@ -10,7 +10,7 @@ import click
 
 from farmd.cli import described, noun_show
 from farmd.cli.changes import apply
-from farmd.cli.cluster import Cluster, Place, connected
+from farmd.cli.cluster import ConnectedCluster, Place, connected
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import going_on
 from farmd.cli.output import document, emit, show
@@ -20,7 +20,7 @@ from farmd.commands.specs import unlike
 from farmd.jobs.commands import JOB
 from farmd.kubernetes.kind import KIND
 from farmd.kubernetes.people import changes, files, running, view, waiting
-from farmd.kubernetes.people.found import Found, Jobs, told
+from farmd.kubernetes.people.found import FoundJob, Jobs, told
 from farmd.kubernetes.people.refusals import refusals
 from farmd.kubernetes.people.view import JobRow
 from farmd.tables import nouns as noun_tables
@@ -194,7 +194,7 @@ async def delete(invocation: Invocation, place: Place, names: Sequence[str]) -> 
                     click.echo(f"job/{mutation.change.name} deleted ({mutation.change.id})")
 
 
-async def _row(invocation: Invocation, cluster: Cluster, name: str) -> tuple[Found, JobRow]:
+async def _row(invocation: Invocation, cluster: ConnectedCluster, name: str) -> tuple[FoundJob, JobRow]:
     found = await Jobs(cluster.transport).find(*cluster.split(name))
     return found, view.row(found, await told(invocation.call))
 

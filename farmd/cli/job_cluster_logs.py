@@ -6,17 +6,17 @@ import math
 from typing import Any
 
 from farmd.cli import log_stream
-from farmd.cli.cluster import Cluster, Place, connected
+from farmd.cli.cluster import ConnectedCluster, Place, connected
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_logs import read_each
 from farmd.jobs.model import Member
-from farmd.jobs.objects import Pod
+from farmd.jobs.objects import KubePod
 from farmd.jobs.resources.kindfile import titles
 from farmd.kubernetes.people import view
-from farmd.kubernetes.people.found import Found, Jobs
+from farmd.kubernetes.people.found import FoundJob, Jobs
 from farmd.kubernetes.people.refusals import refusals
 from farmd.kubernetes.resources import PODS
-from farmd.kubernetes.transport import Request
+from farmd.kubernetes.transport import ApiRequest
 from store.errors import InputInvalid, NotFound, StoreUnavailable
 from store.mistakes import shown
 from store.words import share
@@ -26,7 +26,7 @@ READ_SECONDS = 60.0
 
 async def logs(invocation: Invocation, place: Place, slot: str, attempt: int | None, **options: Any) -> None:
     """What a member of a job wrote; without a slot, what all its pods wrote."""
-    wanted = log_stream.Wanted(**options)
+    wanted = log_stream.LogChoice(**options)
     job, named = _split(slot)
     async with connected(place) as cluster:
         jobs = Jobs(cluster.transport)
@@ -60,8 +60,8 @@ def _split(text: str) -> tuple[str, list[str]]:
 
 
 def _chosen(
-    found: Found, members: list[tuple[Pod, Member]], slot: list[str], attempt: int | None
-) -> tuple[Pod, Member]:
+    found: FoundJob, members: list[tuple[KubePod, Member]], slot: list[str], attempt: int | None
+) -> tuple[KubePod, Member]:
     """The pod of a slot that a person means."""
     kind, index = slot
     spelled = {each.slot.type.lower(): each.slot.type for _, each in members} | view.types(found)
@@ -83,16 +83,16 @@ def _chosen(
 
 async def _all(
     invocation: Invocation,
-    cluster: Cluster,
-    found: Found,
-    members: list[tuple[Pod, Member]],
-    wanted: log_stream.Wanted,
+    cluster: ConnectedCluster,
+    found: FoundJob,
+    members: list[tuple[KubePod, Member]],
+    wanted: log_stream.LogChoice,
 ) -> None:
     """What all pods wrote, one after the other; if it is to be followed, all at once."""
     if not members:
         invocation.say(f"job/{found.name} has no pods")
 
-    async def read(each: tuple[Pod, Member], prefix: str) -> None:
+    async def read(each: tuple[KubePod, Member], prefix: str) -> None:
         with refusals():
             await _stream(cluster, found, *each, wanted, prefix.encode())
 
@@ -103,7 +103,12 @@ async def _all(
 
 
 async def _stream(
-    cluster: Cluster, found: Found, pod: Pod, member: Member, wanted: log_stream.Wanted, prefix: bytes
+    cluster: ConnectedCluster,
+    found: FoundJob,
+    pod: KubePod,
+    member: Member,
+    wanted: log_stream.LogChoice,
+    prefix: bytes,
 ) -> None:
     """Write the log of the container that does the job's work.
 
@@ -116,7 +121,7 @@ async def _stream(
     params += [] if wanted.since is None else [("sinceSeconds", str(math.ceil(wanted.since)))]
     params += [("container", found.kind.container)] if found.kind.container else []
     path = PODS.path(pod.metadata.namespace, pod.metadata.name, "log")
-    request = Request("GET", path, params, resource="pods")
+    request = ApiRequest("GET", path, params, resource="pods")
     timeout = None if wanted.follow else READ_SECONDS
     async with cluster.transport.stream(request, timeout) as chunks:
         wrote = await log_stream.copy(chunks, prefix, log_stream.to_stdout)

@@ -46,7 +46,7 @@ async def logs(invocation: Invocation, slot: str, attempt: int | None, **options
 
     The end of what a removed member wrote is kept by its node for an hour.
     """
-    wanted = log_stream.Wanted(**options)
+    wanted = log_stream.LogChoice(**options)
     client, keys = invocation.client, invocation.keys
     name, _, rest = slot.removeprefix("job/").partition("/")
     job: Job = (await JOB.look(invocation.call, name)).record

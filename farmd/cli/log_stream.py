@@ -46,7 +46,7 @@ def options(run: Callable[..., Any]) -> Callable[..., Any]:
     return _FOLLOW(_LINES(_PREVIOUS(_SINCE(_TIMESTAMPS(run)))))
 
 
-class Wanted(NamedTuple):
+class LogChoice(NamedTuple):
     """Which output is wanted, as the options say."""
 
     follow: bool
@@ -90,7 +90,7 @@ async def stream(
     invocation: Invocation,
     node: str,
     instance: str,
-    wanted: Wanted,
+    wanted: LogChoice,
     *,
     prefix: str = "",
     write: Callable[[bytes], None] = to_stdout,

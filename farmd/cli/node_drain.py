@@ -9,7 +9,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes, targets
 from farmd.cli.noun_edit import going_on
 from farmd.cli.options import Duration, command
-from farmd.cli.progress import Step, shown
+from farmd.cli.progress import ProgressLine, shown
 from farmd.nodes import commands, waiting
 from farmd.nodes.waiting import Look, describe
 
@@ -47,6 +47,6 @@ async def undrain(invocation: Invocation, names: tuple[str, ...]) -> None:
     await apply(invocation, [await commands.undrain(invocation.call, name) for name in names])
 
 
-def _step(look: Look) -> Step:
+def _step(look: Look) -> ProgressLine:
     left = 0 if look.stage == "done" else look.left
-    return Step(f"node/{look.name}", describe(look), left, max(left, 1))
+    return ProgressLine(f"node/{look.name}", describe(look), left, max(left, 1))

@@ -28,7 +28,7 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
     """``logs``."""
 
     async def run(invocation: Invocation, name: str, **options: Any) -> None:
-        wanted = log_stream.Wanted(**options)
+        wanted = log_stream.LogChoice(**options)
         record = (await noun.look(invocation.call, name)).record
         pods = (await versions.pods(invocation.call, noun, record)).placed
         await stream_all(invocation, f"{noun.words.noun}/{record.name}", pods, wanted)
@@ -42,7 +42,7 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
 
 
 async def stream_all(
-    invocation: Invocation, title: str, pods: Sequence[overview.PodRow], wanted: log_stream.Wanted
+    invocation: Invocation, title: str, pods: Sequence[overview.PodRow], wanted: log_stream.LogChoice
 ) -> None:
     """What these pods wrote, merged by time; if it is to be followed, as it comes.
 
@@ -72,7 +72,7 @@ async def stream_all(
 
 
 async def _timed(
-    invocation: Invocation, pod: overview.PodRow, wanted: log_stream.Wanted, prefix: bytes
+    invocation: Invocation, pod: overview.PodRow, wanted: log_stream.LogChoice, prefix: bytes
 ) -> list[tuple[bytes, bytes]]:
     """The lines of a pod's log, each with its time, which an agent of an earlier version does not know."""
     chunks: list[bytes] = []

@@ -24,7 +24,7 @@ async def logs(invocation: Invocation, pod: str, **options: Any) -> None:
     The end of a removed pod's output is kept for an hour: name its node, too.
     """
     node, instance = await locate(invocation, pod)
-    await log_stream.stream(invocation, node, instance, log_stream.Wanted(**options))
+    await log_stream.stream(invocation, node, instance, log_stream.LogChoice(**options))
 
 
 async def locate(invocation: Invocation, text: str) -> tuple[str, str]:

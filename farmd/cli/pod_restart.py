@@ -10,7 +10,7 @@ from farmd.cli.names import pods
 from farmd.cli.noun_edit import going_on
 from farmd.cli.options import command
 from farmd.cli.pod_logs import locate
-from farmd.cli.progress import Step, shown
+from farmd.cli.progress import ProgressLine, shown
 from farmd.commands import restarting
 from farmd.overview import PodRow
 
@@ -31,8 +31,8 @@ async def restart(invocation: Invocation, names: tuple[str, ...]) -> None:
         return
     for done, one in enumerate(asked):
 
-        def step(row: PodRow, pod: str = one.pod) -> Step:
-            return Step(f"pod/{pod}", restarting.described(row), 0 if row.healthy else 1, 1)
+        def step(row: PodRow, pod: str = one.pod) -> ProgressLine:
+            return ProgressLine(f"pod/{pod}", restarting.described(row), 0 if row.healthy else 1, 1)
 
         with (
             going_on(invocation, [each.mutation for each in asked[done:]]),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Step(NamedTuple):
+class ProgressLine(NamedTuple):
     """One look in displayed form. The bar has the first look's ``total`` and ends when none is ``left``.
 
     ``draw`` gives the lines for a terminal of some width, in place of a bar.
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 @contextmanager
-def shown(invocation: Invocation, step: Callable[[T], Step]) -> Iterator[Callable[[T], None]]:
+def shown(invocation: Invocation, step: Callable[[T], ProgressLine]) -> Iterator[Callable[[T], None]]:
     """A function that shows one look on stderr, in the form that ``step`` gives it."""
     if invocation.settings.quiet:
         yield lambda _: None
@@ -52,14 +52,14 @@ def progress(invocation: Invocation) -> Iterator[Report]:
         yield report
 
 
-def _owner(look: Look) -> Step:
+def _owner(look: Look) -> ProgressLine:
     # A deletion counts down from the present number, everything else up to the desired one.
     total = look.desired or look.placed
     left = total - look.available if look.desired else look.placed
-    return Step(f"{look.noun}/{look.name}", describe(look), left, total, look.draw)
+    return ProgressLine(f"{look.noun}/{look.name}", describe(look), left, total, look.draw)
 
 
-def _changes(step: Callable[[T], Step]) -> Callable[[T], None]:
+def _changes(step: Callable[[T], ProgressLine]) -> Callable[[T], None]:
     """A function that prints a look if it says something else than the last one."""
     last = ""
 
@@ -75,15 +75,15 @@ def _changes(step: Callable[[T], Step]) -> Callable[[T], None]:
 
 
 @contextmanager
-def _live(invocation: Invocation) -> Iterator[Callable[[Step], None]]:
+def _live(invocation: Invocation) -> Iterator[Callable[[ProgressLine], None]]:
     """Bars, or lines for looks that draw some; a terminal shows one of them at a time."""
     from rich.console import Console
 
     console = Console(stderr=True, no_color=invocation.settings.no_color, highlight=False)
     with ExitStack() as stack:
-        now: tuple[bool, Callable[[Step], None]] | None = None
+        now: tuple[bool, Callable[[ProgressLine], None]] | None = None
 
-        def report(step: Step) -> None:
+        def report(step: ProgressLine) -> None:
             nonlocal now
             if now is None or now[0] != (step.draw is not None):
                 stack.close()
@@ -94,13 +94,13 @@ def _live(invocation: Invocation) -> Iterator[Callable[[Step], None]]:
 
 
 @contextmanager
-def _lines(console: Console) -> Iterator[Callable[[Step], None]]:
+def _lines(console: Console) -> Iterator[Callable[[ProgressLine], None]]:
     from rich.live import Live
     from rich.text import Text
 
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as screen:
 
-        def report(step: Step) -> None:
+        def report(step: ProgressLine) -> None:
             assert step.draw is not None
             drawn = [drawable(clean(line), console.encoding) for line in step.draw(console.width)]
             text = Text("\n".join(drawn), no_wrap=True, overflow="ellipsis")
@@ -110,7 +110,7 @@ def _lines(console: Console) -> Iterator[Callable[[Step], None]]:
 
 
 @contextmanager
-def _bars(console: Console) -> Iterator[Callable[[Step], None]]:
+def _bars(console: Console) -> Iterator[Callable[[ProgressLine], None]]:
     from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
     columns = (
@@ -121,7 +121,7 @@ def _bars(console: Console) -> Iterator[Callable[[Step], None]]:
     with Progress(*columns, console=console) as bar:
         tasks: dict[str, tuple[TaskID, int]] = {}
 
-        def report(step: Step) -> None:
+        def report(step: ProgressLine) -> None:
             if step.title not in tasks:
                 tasks[step.title] = (bar.add_task(step.title, total=step.total, state=""), step.total)
             task, total = tasks[step.title]

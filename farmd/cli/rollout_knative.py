@@ -12,7 +12,7 @@ import click
 
 from farmd import overview
 from farmd.cli.changes import apply
-from farmd.cli.cluster import Cluster, Place, connected
+from farmd.cli.cluster import ConnectedCluster, Place, connected
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import going_on, texts_of
 from farmd.cli.output import as_json, as_yaml, document, emit, live, on_terminal, show, width_of
@@ -22,9 +22,9 @@ from farmd.cli.tables import drawable
 from farmd.commands import documents
 from farmd.kubernetes.people.farms import knative_namespace, workers
 from farmd.kubernetes.people.refusals import refusals
-from farmd.kubernetes.progressive.objects import ENABLED, Service
+from farmd.kubernetes.progressive.objects import ENABLED, KnativeService
 from farmd.kubernetes.progressive.people import planning, view, waiting, words
-from farmd.kubernetes.progressive.people.found import Seen, Services, told
+from farmd.kubernetes.progressive.people.found import FoundService, Services, told
 from farmd.kubernetes.progressive.people.view import RolloutRow
 from farmd.rollout.noun import ROLLOUT
 from farmd.runtime.clock import SystemClock
@@ -41,7 +41,7 @@ _NAME = re.compile(r"([a-z0-9][-a-z0-9]*/)?[a-z0-9][-.a-z0-9]*")
 
 class _There(NamedTuple):
     services: Services
-    cluster: Cluster
+    cluster: ConnectedCluster
 
     def split(self, name: str) -> tuple[str, str]:
         """Namespace and name of ``ksvc/shop/web``.
@@ -53,7 +53,7 @@ class _There(NamedTuple):
             raise InputInvalid(f"NAME: found {shown(name)}, expected ksvc/NAMESPACE/NAME", field="NAME")
         return self.cluster.split(own)
 
-    async def seen(self, invocation: Invocation, name: str) -> Seen:
+    async def seen(self, invocation: Invocation, name: str) -> FoundService:
         """A service, with the farm that owns its rollout."""
         return await waiting.owned(invocation.call, self.services, *self.split(name))
 
@@ -73,7 +73,7 @@ async def names(place: Place, incomplete: str) -> list[str]:
     async with connected(place) as cluster:
         namespace = begun.partition("/")[0] if "/" in begun else cluster.namespace
         reader = Services(cluster.transport, SystemClock(), "")
-        found = await reader.of(Service).list(namespace, f"{ENABLED}=true")
+        found = await reader.of(KnativeService).list(namespace, f"{ENABLED}=true")
     return [each.metadata.name if place.namespace else f"{NOUN}{each.name}" for each in found]
 
 
@@ -204,7 +204,7 @@ def _drawn(line: str) -> str:
     return drawable(clean(line), sys.stdout.encoding)
 
 
-async def _planned(there: _There, asked: planning.Asked) -> planning.Planned:
+async def _planned(there: _There, asked: planning.AskedService) -> planning.Planned:
     meta = asked.service.metadata
     place = (meta.namespace or there.cluster.namespace, meta.name)
     live = await there.services.template(*place)

@@ -57,7 +57,7 @@ def example(kind: str) -> None:
     click.echo(EXAMPLES[kind], nl=False)
 
 
-def _lines(page: fields.Page) -> Iterator[str]:
+def _lines(page: fields.FieldPage) -> Iterator[str]:
     width = min(100, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 100
     yield page.path
     yield from textwrap.wrap(page.about, width, initial_indent="  ", subsequent_indent="  ")

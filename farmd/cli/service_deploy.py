@@ -14,7 +14,7 @@ from farmd.cli.options import Whole, command
 from farmd.deploy import port_spec, services
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.model import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
-from farmd.deploy.project import Wanted
+from farmd.deploy.project import ResolvedServices
 from farmd.deploy.resolver import ServiceSpecResolver
 from store.errors import refuse
 from store.mistakes import shown
@@ -70,7 +70,7 @@ async def run(
         async def make() -> Deployment:
             made = Deployment(
                 call=invocation.call,
-                wanted=Wanted(services={spec.name: spec}),
+                wanted=ResolvedServices(services={spec.name: spec}),
                 project=project,
                 images=images,
             )

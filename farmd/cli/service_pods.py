@@ -46,7 +46,7 @@ async def logs(invocation: Invocation, name: str, **options: Any) -> None:
     service, owners = await _owners(invocation, name)
     found = [await overview.pods(invocation.client, invocation.keys, owner) for owner in owners.values()]
     placed = [pod for each in found for pod in each.placed]
-    await stream_all(invocation, f"{NOUN}/{service.name}", placed, log_stream.Wanted(**options))
+    await stream_all(invocation, f"{NOUN}/{service.name}", placed, log_stream.LogChoice(**options))
 
 
 @command("explain")

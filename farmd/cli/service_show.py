@@ -46,7 +46,7 @@ async def describe(invocation: Invocation, name: str) -> None:
     call = invocation.call
     row = await commands.row(call, name)
     record = row.record
-    _, sightings = await commands.Watch(call, record.id).look()
+    _, sightings = await commands.PodsWatch(call, record.id).look()
     found = serving(sightings, ())
     published = await StatusStore(call.client, call.keys, "catalog", Status).get(record.id)
     changes = await AuditReader(call.client, call.keys).read(Filter(kind=KIND, item=record.id), HISTORY)
@@ -73,7 +73,7 @@ async def endpoints(invocation: Invocation, name: str) -> None:
 
     With --watch a farm reports each change; without a farm, the store is read repeatedly.
     """
-    watch, farms = commands.Watch(invocation.call, name), _farms(invocation)
+    watch, farms = commands.PodsWatch(invocation.call, name), _farms(invocation)
     last, service, empty = tuple[Endpoint, ...](), "", ""
 
     async def read() -> Table:

@@ -14,7 +14,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
 from farmd.cli.output import cropped_table, document, emit, on_terminal, scrolled, text_table
 from farmd.commands.mutation import registered
-from farmd.dispatch.standing import Standing, standings
+from farmd.dispatch.standing import AppState, standings
 from farmd.kinds import KINDS, load
 from farmd.overview import FarmRow, NodeRow, Row
 from farmd.tables import apps, farms, nodes, nouns
@@ -31,7 +31,7 @@ _MANY = 20
 _WELL = frozenset({"converged", "disabled", "ready", "succeeded"})
 
 
-class Fleet(NamedTuple):
+class FleetView(NamedTuple):
     """One look at everything."""
 
     now: float
@@ -41,7 +41,7 @@ class Fleet(NamedTuple):
     frozen: dict[str, Failsafe]
     recent: tuple[Audit, ...]
     broken: list[str]
-    apps: Sequence[Standing] = ()
+    apps: Sequence[AppState] = ()
 
 
 @command("top")
@@ -70,14 +70,14 @@ async def _lines(
     return lines(await _look(invocation), partial(draw, invocation), order)
 
 
-async def _look(invocation: Invocation) -> Fleet:
+async def _look(invocation: Invocation) -> FleetView:
     client, keys, now = invocation.client, invocation.keys, invocation.call.clock.now()
     found = await overview.nodes(client, keys)
     owners = await overview.owners(client, keys)
     standing, broken = await standings(invocation.call)
     if not (found.rows or any(each.rows for each in owners.values())):
         await registered(invocation.call)
-    return Fleet(
+    return FleetView(
         now=now,
         farms=await overview.farm_rows(client, keys),
         nodes=found.rows,
@@ -89,7 +89,7 @@ async def _look(invocation: Invocation) -> Fleet:
     )
 
 
-def lines(fleet: Fleet, draw: Callable[[Table], list[str]], order: str = "") -> list[str]:
+def lines(fleet: FleetView, draw: Callable[[Table], list[str]], order: str = "") -> list[str]:
     """The look in lines; owners of pods that are not the main ones are shown if there are any.
 
     ``order``: all rows, by ``trouble`` or by ``name``; empty: the first rows, those in trouble before others.
@@ -126,7 +126,7 @@ def _label(family: str) -> str:
 
 
 def _tables(
-    fleet: Fleet, owners: dict[str, list[Row[Any]]], well: frozenset[str]
+    fleet: FleetView, owners: dict[str, list[Row[Any]]], well: frozenset[str]
 ) -> Iterator[tuple[str, Table]]:
     """What ``list`` shows of farms, owners, apps and nodes; those whose state is ``well`` come last."""
     processes = sorted(fleet.farms, key=lambda row: (farms.state(row.member) in well, row.member.id))
@@ -154,7 +154,7 @@ def _more(count: int, what: str) -> list[str]:
     return [f"... and {count - _MANY} more {what}"] if count > _MANY else []
 
 
-def _pods(fleet: Fleet) -> str:
+def _pods(fleet: FleetView) -> str:
     """All pods in numbers. Of an item that ends by itself, whose slots may be over or wait, those are desired
     that stand.
     """
@@ -173,7 +173,7 @@ def _states(what: str, states: Sequence[str]) -> list[str]:
     return ["  ".join([what, *(f"{state} {count}" for state, count in counts)])] if states else []
 
 
-def _plain(fleet: Fleet) -> dict[str, Any]:
+def _plain(fleet: FleetView) -> dict[str, Any]:
     return {
         "at": moment(fleet.now),
         "farms": [{**plain(row.member), "items": row.items} for row in fleet.farms],

@@ -26,7 +26,7 @@ from store.several import several
 State = Literal["ready", "progressing", "failed", "unknown"]
 
 
-class Verdict(NamedTuple):
+class Readiness(NamedTuple):
     """How far an object is on its way to what was asked of it, and why, in one line."""
 
     state: State
@@ -41,7 +41,7 @@ class Wish(NamedTuple):
     stated: frozenset[str]
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """A record as it stands: what it is part of, and what holds it so that it cannot be changed now."""
 
     stored: Stored[Any]
@@ -91,17 +91,17 @@ class Bundled(Exported, Protocol):
     def wish(self, document: Mapping[str, Any], ignore: Collection[str] = ()) -> Wish:
         """What a document that was checked asks for, save fields that count for the creation alone."""
 
-    async def find(self, call: Call, name: str) -> Found | None:
+    async def find(self, call: Call, name: str) -> FoundRecord | None:
         """The record of a name; None: there is none."""
 
-    def seen(self, call: Call, stored: Stored[Any]) -> Found:
+    def seen(self, call: Call, stored: Stored[Any]) -> FoundRecord:
         """What ``find`` says of a record, as far as the record alone tells it."""
 
-    def held(self, call: Call, found: Found, wish: Wish) -> Found:
+    def held(self, call: Call, found: FoundRecord, wish: Wish) -> FoundRecord:
         """The record with what those fields of it are part of that a wish states."""
 
     async def differs(
-        self, call: Call, found: Found, wish: Wish
+        self, call: Call, found: FoundRecord, wish: Wish
     ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
         """The stated fields that differ, before and after."""
 
@@ -119,7 +119,9 @@ class Bundled(Exported, Protocol):
         empty: of nothing. Nothing else changes.
         """
 
-    async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
+    async def verdict(
+        self, call: Call, found: FoundRecord, spells: Spells, wish: Wish | None = None
+    ) -> Readiness:
         """How far it is, by the world and not by a status. It failed only if what failed is what the ``wish``
         asks for; without one, if anything did.
         """
@@ -130,7 +132,7 @@ def marked(change: Change, before: str, after: str) -> Change:
     return replace(change, before={"part_of": before}, after={"part_of": after})
 
 
-async def by_name(call: Call, found: Found, known: dict[str, str] | None = None) -> Found:
+async def by_name(call: Call, found: FoundRecord, known: dict[str, str] | None = None) -> FoundRecord:
     """A record with what manages it by name; ``known`` keeps the names that were read.
 
     Raises:
@@ -150,7 +152,7 @@ class BundledNoun(Generic[S, T]):
 
     of: Noun[S, T]
     order: int
-    judge: Callable[[Call, Found, Spells], Awaitable[Verdict]] | None = None
+    judge: Callable[[Call, FoundRecord, Spells], Awaitable[Readiness]] | None = None
     replaces: bool = False
     document: Callable[[Call, T], Awaitable[dict[str, Any] | str]] | None = None
     """A record as its file says it, where ``as_file`` cannot; or why it is not written."""
@@ -166,26 +168,26 @@ class BundledNoun(Generic[S, T]):
         spec = self.parse(document, "document")
         return Wish(spec.name, spec, frozenset(document.keys() - {"name", *ignore}))
 
-    async def find(self, call: Call, name: str) -> Found | None:
+    async def find(self, call: Call, name: str) -> FoundRecord | None:
         stored, _ = await self.of.records(call.client, call.keys).named(name)
         if stored is None:
             return None
         found = await by_name(call, self.seen(call, stored))
         return found._replace(busy=found.busy or await lock_told(call, self.of.kind, stored.record.id))
 
-    def seen(self, call: Call, stored: Stored[T]) -> Found:  # noqa: ARG002
+    def seen(self, call: Call, stored: Stored[T]) -> FoundRecord:  # noqa: ARG002
         record = stored.record
         manager = getattr(record, "managed_by", "")
         busy = f"managed by {manager}" if manager else ""
         if record.deleting:
             busy = "is being deleted"
-        return Found(stored, getattr(record, "part_of", ""), busy)
+        return FoundRecord(stored, getattr(record, "part_of", ""), busy)
 
-    def held(self, call: Call, found: Found, wish: Wish) -> Found:  # noqa: ARG002
+    def held(self, call: Call, found: FoundRecord, wish: Wish) -> FoundRecord:  # noqa: ARG002
         return found
 
     async def differs(
-        self, call: Call, found: Found, wish: Wish
+        self, call: Call, found: FoundRecord, wish: Wish
     ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
         file, existing = self.of.file, found.stored.record
         built = await self.of.built(call, wish.spec, existing.id, existing)
@@ -231,19 +233,21 @@ class BundledNoun(Generic[S, T]):
         except (NotFound, RecordInvalid) as error:
             return error.message
 
-    async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
+    async def verdict(
+        self, call: Call, found: FoundRecord, spells: Spells, wish: Wish | None = None
+    ) -> Readiness:
         if self.judge is not None:
             return await self.judge(call, found, spells)
         if failed := await self.failed(call, found.stored.record, wish):
-            return Verdict("failed", failed)
+            return Readiness("failed", failed)
         try:
             now = await waiting.look(call, self.of, found.stored.record.id, spells)
         except NotFound:
-            return Verdict("unknown", "it is gone")
+            return Readiness("unknown", "it is gone")
         if now.state == "disabled":
-            return Verdict("unknown", now.reason)
+            return Readiness("unknown", now.reason)
         ready = now.converged and not found.busy
-        return Verdict("ready" if ready else "progressing", waiting.describe(now))
+        return Readiness("ready" if ready else "progressing", waiting.describe(now))
 
     async def failed(self, call: Call, record: T, wish: Wish | None) -> str:
         """Why the version that is asked for failed on a record; empty: it did not."""

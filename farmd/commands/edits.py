@@ -18,11 +18,11 @@ from farmd.commands.endings import Ending, audited
 from farmd.commands.finding import look
 from farmd.commands.fleet import Fleet
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, guard
-from farmd.commands.outlook import Outlook, Standing
+from farmd.commands.outlook import Outlook, OutlookFacts
 from farmd.commands.parts import opens, refuse_managed, refuse_part, refuse_stated
 from farmd.commands.placing import Placing, T
 from farmd.commands.remains import move_room, served
-from farmd.commands.specs import Document, File, changed
+from farmd.commands.specs import Document, SpecFile, changed
 from farmd.kinds import KINDS, KindOfWork
 from scheduler.errors import PlacementInvalid
 from store import manifests, operations
@@ -64,7 +64,7 @@ class Edits(Generic[S, T]):
 
     kind: str
     document: str
-    file: File[S, T]
+    file: SpecFile[S, T]
     pods: Placing[T] | None = None
     told: Callable[[T], Mapping[str, Scalar]] = lambda _: {}
     facts: Callable[[T, Any], Sequence[tuple[str, str]]] = lambda *_: ()
@@ -283,6 +283,6 @@ async def _forecast(
         manifest = pod or await manifests.read(call.client, call.keys, bodies.manifest_of(wanted))
         request = placing.request(wanted, manifest)
         own = {(row.node, row.instance): row for row in fleet.pods if row.owner == request.owner}
-        return placing.outlook(wanted, Standing(own, fleet.view({request.owner}), request))
+        return placing.outlook(wanted, OutlookFacts(own, fleet.view({request.owner}), request))
     except (NotFound, RecordInvalid, PlacementInvalid) as error:
         return Outlook(unplaced=(error.message,))

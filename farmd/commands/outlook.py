@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from farmd.overview import PodRow
-from scheduler.model import FleetView, Request
+from scheduler.model import FleetView, PlacementRequest
 from store.named import Owner
 from store.pods import Place
 
@@ -54,12 +54,12 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OutlookFacts:
     """What an outlook is made from: an owner's pods, the fleet, and what the scheduler is asked."""
 
     pods: Mapping[Place, PodRow]
     view: FleetView
-    request: Request
+    request: PlacementRequest
 
     def outdated(self, places: Collection[Place], owner: Owner) -> tuple[Place, ...]:
         """The places of the owner's pods that are replaced or restarted where they are."""

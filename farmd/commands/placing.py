@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from farmd.commands.outlook import Outlook, Standing
-from scheduler.model import Request
+from farmd.commands.outlook import Outlook, OutlookFacts
+from scheduler.model import PlacementRequest
 from store.manifests import Manifest
 from store.named import Record
 from store.status import Status
@@ -31,11 +31,11 @@ class Placing(Generic[T]):
         standstill: why a record keeps so many pods from being replaced in place; empty: it does not.
     """
 
-    request: Callable[[T, Manifest], Request]
+    request: Callable[[T, Manifest], PlacementRequest]
     wanted: Callable[[T], bool]
     remains: Callable[[T, int], str]
     shrinks: Callable[[T, T], bool]
-    outlook: Callable[[T, Standing], Outlook]
+    outlook: Callable[[T, OutlookFacts], Outlook]
     in_place: str
     pace: str
     standstill: Callable[[T, int], str] = lambda _record, _pods: ""

@@ -34,7 +34,7 @@ class Line(NamedTuple):
     words: str
 
 
-class Page(NamedTuple):
+class FieldPage(NamedTuple):
     """A mapping of a document: where it stands, what its type says of itself, and its fields."""
 
     path: str
@@ -62,7 +62,7 @@ def nouns() -> list[str]:
     return list(dict.fromkeys([*kinds.bundled(), *_OTHERS]))
 
 
-def page(path: str) -> Page:
+def page(path: str) -> FieldPage:
     """The fields of a document or of a mapping in it: ``rc``, ``rc.pod.health``.
 
     Raises:
@@ -81,10 +81,10 @@ def page(path: str) -> Page:
     struct = _struct(info)
     if struct is None:
         words = WORDS.get(names[-1], "") if names else ""
-        return Page(path, f"{_type(info)}{_limits(info)}. {words}".rstrip(), [])
+        return FieldPage(path, f"{_type(info)}{_limits(info)}. {words}".rstrip(), [])
     about = (python.getdoc(struct.cls) or "").partition("\n\n")[0]
     lines = [_line(struct.cls.__name__, each) for each in struct.fields]
-    return Page(path, " ".join(about.split()).replace("``", ""), lines)
+    return FieldPage(path, " ".join(about.split()).replace("``", ""), lines)
 
 
 def json_schema(path: str) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def unlike(parsed: Iterable[tuple[str, S]]) -> list[S]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File(Generic[S, T]):
+class SpecFile(Generic[S, T]):
     """The mapping between the documents of a file and the records of one kind.
 
     A field of the document is the field of that name in the record, ``pod`` its ``manifest`` and ``pod_id``.

@@ -162,12 +162,12 @@ EXTENSIONS = ("x-machines", "x-ports", "x-pre_deploy", "x-farmd")
 
 
 @dataclass(slots=True)
-class Verdict:
+class KeyRule:
     """A key: what becomes of it, and the keys within it. ``text``: why, and what to do."""
 
     kind: Kind = "supported"
     text: str = ""
-    within: dict[str, Verdict] = field(default_factory=dict)
+    within: dict[str, KeyRule] = field(default_factory=dict)
 
     @property
     def ends(self) -> bool:
@@ -175,8 +175,8 @@ class Verdict:
         return not self.within or self.kind in ("warned", "refused")
 
 
-def _table() -> Verdict:
-    root = Verdict()
+def _table() -> KeyRule:
+    root = KeyRule()
     words = _SUPPORTED.split()
     top = words.index("image")
     for at, word in enumerate(words):
@@ -194,17 +194,17 @@ def _table() -> Verdict:
     return root
 
 
-def _place(root: Verdict, path: str, kind: Kind, text: str) -> None:
+def _place(root: KeyRule, path: str, kind: Kind, text: str) -> None:
     node = root
     for part in path.split("."):
-        node = node.within.setdefault(part, Verdict())
+        node = node.within.setdefault(part, KeyRule())
     node.kind, node.text = kind, text
 
 
 TABLE = _table()
 
 
-def verdict(path: str) -> Verdict | None:
+def verdict(path: str) -> KeyRule | None:
     """The verdict of a key such as ``services.*.image``; None: there is no such key."""
     node = TABLE
     for part in path.split("."):
@@ -238,7 +238,7 @@ def judge(document: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
     return warnings, judged
 
 
-def _judged(value: Any, node: Verdict, path: str, warnings: list[str]) -> Any:
+def _judged(value: Any, node: KeyRule, path: str, warnings: list[str]) -> Any:
     if isinstance(value, list) and "[]" in node.within:
         inner = node.within["[]"]
         return [_judged(each, inner, f"{path}[{at}]", warnings) for at, each in enumerate(value)]

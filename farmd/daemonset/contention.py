@@ -12,7 +12,7 @@ import msgspec
 
 from farmd.work.context import Context
 from scheduler.errors import PlacementInvalid
-from scheduler.model import FleetView, Request
+from scheduler.model import FleetView, PlacementRequest
 from scheduler.protocol import Scheduler
 from store.daemonsets import DaemonSet
 from store.entry import Stored
@@ -20,7 +20,7 @@ from store.errors import NotFound, RecordInvalid
 from store.families import DAEMONSETS
 from store.words import count_of
 
-Ask = Callable[[DaemonSet], Awaitable[Request]]
+Ask = Callable[[DaemonSet], Awaitable[PlacementRequest]]
 
 
 class Rivals:
@@ -70,7 +70,7 @@ class Contention:
         self._key: Any = None
 
     async def with_elders(
-        self, stored: Stored[DaemonSet], request: Request, view: FleetView, ask: Ask, *, again: bool
+        self, stored: Stored[DaemonSet], request: PlacementRequest, view: FleetView, ask: Ask, *, again: bool
     ) -> str:
         """The contention as one line for people; empty: there is none. ``again``: the scheduler's verdicts
         are new.
@@ -100,7 +100,7 @@ class Contention:
         self._key = key
         return self._text
 
-    async def _shared(self, request: Request, other: Request, view: FleetView) -> list[str]:
+    async def _shared(self, request: PlacementRequest, other: PlacementRequest, view: FleetView) -> list[str]:
         """The nodes that both would get if the other did not exist."""
         asked = []
         for one, rival in ((request, other), (other, request)):
@@ -109,7 +109,7 @@ class Contention:
         return sorted(set(asked[0]) & set(asked[1]))
 
 
-def _alike(request: Request, other: Request) -> bool:
+def _alike(request: PlacementRequest, other: PlacementRequest) -> bool:
     """Whether both must claim the same nodes, even while no node exists: p2 asked for equal selectors."""
     if request.manifest.placement.constraints or other.manifest.placement.constraints:
         return False

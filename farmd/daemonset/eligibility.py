@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from farmd.pods.state import PodState
-from scheduler.model import EVICTING, FleetView, Request
+from scheduler.model import EVICTING, FleetView, PlacementRequest
 from scheduler.protocol import Scheduler
 from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
 from store.labels import POD_ID_LABEL
@@ -25,10 +25,10 @@ from store.selectors import parse
 STAYING = frozenset({"agent_lost"})
 
 
-def request(daemonset: DaemonSet, manifest: Manifest) -> Request:
+def request(daemonset: DaemonSet, manifest: Manifest) -> PlacementRequest:
     """The request to the scheduler for a daemon set."""
     labels = {**daemonset.pod_labels, POD_ID_LABEL: manifest.id, DAEMON_SET_ID_LABEL: daemonset.id}
-    return Request(
+    return PlacementRequest(
         manifest=manifest,
         selector=parse(daemonset.node_selector),
         owner=daemonset.id,
@@ -49,7 +49,12 @@ class Verdicts:
         self._key: Any = None
 
     async def refresh(
-        self, scheduler: Scheduler, request: Request, view: FleetView, changed: Collection[str], key: Any
+        self,
+        scheduler: Scheduler,
+        request: PlacementRequest,
+        view: FleetView,
+        changed: Collection[str],
+        key: Any,
     ) -> bool:
         """Ask about the changed nodes; about all nodes at first, when ``key`` changed, and where rules across
         nodes apply. Returns whether anything was asked.
@@ -113,7 +118,7 @@ def one_a_node(daemonset: DaemonSet, pods: Mapping[Place, PodState]) -> dict[Pla
     return found
 
 
-def across_nodes(request: Request) -> bool:
+def across_nodes(request: PlacementRequest) -> bool:
     """Whether pods on other nodes affect a node's verdict."""
     placement = request.manifest.placement
     return bool(placement.spread or placement.anti_affinity or placement.pod_affinity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from farmd.commands.outlook import Outlook, Standing
+from farmd.commands.outlook import Outlook, OutlookFacts
 from farmd.daemonset.eligibility import STAYING
 from farmd.daemonset.plan import NOWHERE
 from scheduler.decide import eligibility, ranked
@@ -13,7 +13,7 @@ from store.daemonsets import DaemonSet
 from store.words import count_of
 
 
-def outlook(daemonset: DaemonSet, standing: Standing) -> Outlook:
+def outlook(daemonset: DaemonSet, standing: OutlookFacts) -> Outlook:
     """The outlook for a daemon set as it will be."""
     pods = standing.pods
     if daemonset.deleting:

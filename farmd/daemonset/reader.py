@@ -17,14 +17,14 @@ from farmd.pods.state import PodState
 from farmd.work.owner import ReplicaKind
 from farmd.work.reader import ReplicaReader
 from scheduler.feasibility import cramped
-from scheduler.model import FleetView, Request
+from scheduler.model import FleetView, PlacementRequest
 from store.daemonsets import DaemonSet
 from store.entry import Stored
 from store.manifests import asked as amounts
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Facts:
     """A snapshot, and what its plan is carried out with; ``view`` is what the places were chosen from.
 
     ``request`` is the request to the scheduler; None: the daemon set wants no pods.
@@ -33,10 +33,10 @@ class Reading:
     stored: Stored[DaemonSet]
     snapshot: Snapshot
     view: FleetView
-    request: Request | None = None
+    request: PlacementRequest | None = None
 
 
-class Reader(ReplicaReader[Reading]):
+class Reader(ReplicaReader[Facts]):
     """Reads for one daemon set under one claim."""
 
     __slots__ = ("_contention", "_verdicts", "settled")
@@ -50,7 +50,7 @@ class Reader(ReplicaReader[Reading]):
         # counts as taken in: nobody edited it just now.
         self.settled = stored.index if stored is not None else 0
 
-    async def read(self, stored: Stored[DaemonSet]) -> Reading:
+    async def read(self, stored: Stored[DaemonSet]) -> Facts:
         """The daemon set and its fleet; facts that are needed only sometimes are left to ``answer``.
 
         Raises:
@@ -79,17 +79,17 @@ class Reader(ReplicaReader[Reading]):
             pods = one_a_node(daemonset, pods)
         vacant = self._verdicts.eligible() - {node for node, _ in pods}
         snapshot = dataclasses.replace(snapshot, pods=pods, vacant=tuple(sorted(vacant)))
-        return Reading(stored, snapshot, view, request)
+        return Facts(stored, snapshot, view, request)
 
-    def _unwanted(self, stored: Stored[DaemonSet], snapshot: Snapshot, view: FleetView) -> Reading:
+    def _unwanted(self, stored: Stored[DaemonSet], snapshot: Snapshot, view: FleetView) -> Facts:
         """The reading of a daemon set that is disabled or being deleted, for which no verdict matters."""
         # When it wants pods again its record has changed, and all nodes are asked about.
         self.context.fleet.interests.forget(self.item)
         found, running = self.pods(stored.record), self.running(stored.record)
         pods = {place: msgspec.structs.replace(state, draining="") for place, state in found.items()}
-        return Reading(stored, dataclasses.replace(snapshot, pods=pods, running=running), view)
+        return Facts(stored, dataclasses.replace(snapshot, pods=pods, running=running), view)
 
-    async def answer(self, reading: Reading, need: Need) -> Reading:
+    async def answer(self, reading: Facts, need: Need) -> Facts:
         """Ask the scheduler for places for so many pods, or which outdated pods have room (R17)."""
         snapshot, request = reading.snapshot, reading.request
         assert request is not None
@@ -102,7 +102,7 @@ class Reader(ReplicaReader[Reading]):
         return dataclasses.replace(reading, snapshot=dataclasses.replace(snapshot, offer=found.assignments))
 
     async def _judged(
-        self, stored: Stored[DaemonSet], snapshot: Snapshot, request: Request, view: FleetView
+        self, stored: Stored[DaemonSet], snapshot: Snapshot, request: PlacementRequest, view: FleetView
     ) -> Snapshot:
         context, manifest = self.context, request.manifest
         changed = context.fleet.interests.changed(

@@ -38,4 +38,4 @@ def _check(spec: DaemonSetSpec, source: str) -> None:
         )
 
 
-FILE = specs.File(spec=DaemonSetSpec, record=DaemonSet, check=_check)
+FILE = specs.SpecFile(spec=DaemonSetSpec, record=DaemonSet, check=_check)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from alerting.alert import PREEMPTIVE_DS_CONTENTION
 from farmd.daemonset import plan as planning
 from farmd.daemonset.model import Need, Plan
-from farmd.daemonset.reader import Reader, Reading
+from farmd.daemonset.reader import Facts, Reader
 from farmd.pods.changes import grouped, planned, reservations
 from farmd.work.model import Ask
 from farmd.work.owned import Units
@@ -19,28 +19,28 @@ from store.pods import Pod
 from store.status import Status
 
 
-class DaemonSetWorker(ReplicaWorker[Reading, Plan]):
+class DaemonSetWorker(ReplicaWorker[Facts, Plan]):
     """Keeps one daemon set converged while its claim lasts (seed ``DaemonSet``)."""
 
     __slots__ = ()
 
     reader: Reader
 
-    def decide(self, snapshot: Reading) -> Plan | Ask[Need]:
+    def decide(self, snapshot: Facts) -> Plan | Ask[Need]:
         return planning.decide(snapshot.snapshot)
 
-    def decided(self, snapshot: Reading, plan: Plan) -> None:
+    def decided(self, snapshot: Facts, plan: Plan) -> None:
         """Note that the record is taken in, once a plan changes nothing."""
         super().decided(snapshot, plan)
         if plan.empty or plan.contended:
             self.reader.settled = self.index
 
-    def describe(self, snapshot: Reading, plan: Plan) -> Status:
+    def describe(self, snapshot: Facts, plan: Plan) -> Status:
         """How many nodes have a pod, of those that should."""
         return planning.status(snapshot.snapshot, plan, self.context.farm, self.context.clock.now())
 
     # -- alerts ----------------------------------------------------------------------------------
-    async def alert(self, snapshot: Reading, plan: Plan) -> None:
+    async def alert(self, snapshot: Facts, plan: Plan) -> None:
         """Alert of contention, and of no eligible node."""
         daemonset, contention = snapshot.stored.record, snapshot.snapshot.contention
         nowhere = plan.blocked.text if plan.blocked is not None and plan.blocked.code == "nowhere" else ""
@@ -50,7 +50,7 @@ class DaemonSetWorker(ReplicaWorker[Reading, Plan]):
         await self.tell(self.claim.item, nowhere and f"{name}: {nowhere}", **about)
 
     # -- execute ---------------------------------------------------------------------------------
-    async def units(self, reading: Reading, plan: Plan) -> Units:
+    async def units(self, reading: Facts, plan: Plan) -> Units:
         """One change for each pod. A replaced pod gets a new age, because the pace counts by it."""
         request = reading.request or await self.reader.request(reading.stored.record)
         new = Pod(reading.stored.record.manifest, dict(request.labels), self.context.clock.now())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from alerting.alert import Urgency
 from farmd.deploy.cycle import BY_HAND, Cycle
 from farmd.deploy.report import progress
-from farmd.deploy.sights import Reading, Sight
+from farmd.deploy.sights import Facts, ServiceFacts
 from farmd.farm.incidents import Incidents
 from farmd.work.context import Context
 from store.services import ServiceStore
@@ -23,14 +23,14 @@ def alert_key(service: str) -> str:
     return f"deployment_{service}"
 
 
-class Alarms:
+class DeploymentAlerts:
     """The alerts of one deployment under one claim."""
 
     def __init__(self, incidents: Incidents, context: Context) -> None:
         self._incidents, self._context = incidents, context
         self._seen: tuple[object, float] | None = None
 
-    async def tell(self, reading: Reading, plan: Cycle) -> float | None:
+    async def tell(self, reading: Facts, plan: Cycle) -> float | None:
         """Fire and end what is due; the seconds until another alert is."""
         still = self._still(reading, plan)
         halted = reading.state.halted if reading.paused and reading.stored.record.ask != "pause" else ""
@@ -46,7 +46,7 @@ class Alarms:
                 await self._incidents.end(alert_key(name), "high")
         return None if reading.paused or not reading.sights else max(1.0, STILL_SECONDS - still)
 
-    def _still(self, reading: Reading, plan: Cycle) -> float:
+    def _still(self, reading: Facts, plan: Cycle) -> float:
         """For how long nothing has come nearer, as this claim saw it."""
         now = self._context.clock.mono()
         known = tuple(progress(sight, "") for sight in reading.sights.values()), reading.paused
@@ -54,7 +54,7 @@ class Alarms:
             self._seen = known, now
         return now - self._seen[1]
 
-    async def released(self, reading: Reading, sight: Sight) -> None:
+    async def released(self, reading: Facts, sight: ServiceFacts) -> None:
         """Called before the transaction that releases a service, after which nobody could tell."""
         assert sight.state is not None
         key = alert_key(sight.said.name)
@@ -69,7 +69,7 @@ class Alarms:
             self._incidents.inherit(key)
         await self._incidents.end(key)
 
-    async def _tell(self, reading: Reading, service: str, text: str, urgency: Urgency) -> None:
+    async def _tell(self, reading: Facts, service: str, text: str, urgency: Urgency) -> None:
         summary = f"deployment of service {service}: {text}"
         details = {"deployment_id": reading.stored.record.id, "service": service, "farm": self._context.farm}
         await self._incidents.say(alert_key(service), summary, details, urgency)

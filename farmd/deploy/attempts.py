@@ -65,7 +65,7 @@ class Judgement:
     age: float = 0.0
 
 
-class Watches:
+class Attempts:
     """The new pods of one deployment under one claim."""
 
     def __init__(self, context: Context) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from farmd.commands import difference, waiting
-from farmd.commands.bundled import Found, Verdict, Wish, Written, marked
+from farmd.commands.bundled import FoundRecord, Readiness, Wish, Written, marked
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, lock_told
 from farmd.commands.waiting import Spells
 from farmd.deploy import resolver, spec_files
@@ -17,7 +17,7 @@ from farmd.deploy.goals import version_of
 from farmd.deploy.manifest import spec_of
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.noun import owner_noun
-from farmd.deploy.project import Wanted
+from farmd.deploy.project import ResolvedServices
 from farmd.deploy.reader import holding
 from farmd.kinds import title
 from farmd.services.commands import published
@@ -45,7 +45,7 @@ class BundledService:
         spec = resolver.resolved(self.parse(document, "document"))
         return Wish(spec.name, spec, frozenset(document.keys() - {"name", *ignore}))
 
-    async def find(self, call: Call, name: str) -> Found | None:
+    async def find(self, call: Call, name: str) -> FoundRecord | None:
         stored, _ = await ServiceStore(call.client, call.keys).named(name)
         if stored is None:
             return None
@@ -54,18 +54,20 @@ class BundledService:
             return self.seen(call, stored)
         held = await holding(call, {service.deployment})
         if held:
-            return Found(stored, service.part_of, f"changed by deployment/{service.deployment[:8]}")
-        return Found(stored, service.part_of, await lock_told(call, KIND, service.id))
+            return FoundRecord(stored, service.part_of, f"changed by deployment/{service.deployment[:8]}")
+        return FoundRecord(stored, service.part_of, await lock_told(call, KIND, service.id))
 
-    def seen(self, call: Call, stored: Stored[Any]) -> Found:  # noqa: ARG002
+    def seen(self, call: Call, stored: Stored[Any]) -> FoundRecord:  # noqa: ARG002
         service: Service = stored.record
-        return Found(stored, service.part_of if service.mode else "services of owners that people named")
+        return FoundRecord(
+            stored, service.part_of if service.mode else "services of owners that people named"
+        )
 
-    def held(self, call: Call, found: Found, wish: Wish) -> Found:  # noqa: ARG002
+    def held(self, call: Call, found: FoundRecord, wish: Wish) -> FoundRecord:  # noqa: ARG002
         return found
 
     async def differs(
-        self, call: Call, found: Found, wish: Wish
+        self, call: Call, found: FoundRecord, wish: Wish
     ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
         service: Service = found.stored.record
         before = service.version
@@ -77,7 +79,7 @@ class BundledService:
         return difference.fields(_flat(before), _flat(after), {"container": "manifest"})
 
     async def create(self, call: Call, wish: Wish) -> Mutation:
-        return await _deployed(call, Wanted(services={wish.name: wish.spec}))
+        return await _deployed(call, ResolvedServices(services={wish.name: wish.spec}))
 
     async def update(self, call: Call, wish: Wish) -> Mutation:
         found = await self.find(call, wish.name)
@@ -86,10 +88,10 @@ class BundledService:
         version = found.stored.record.version
         released = None if version is None else await _released(call, version)
         spec = wish.spec if released is None else _stated(wish, released)
-        return await _deployed(call, Wanted(services={wish.name: spec}))
+        return await _deployed(call, ResolvedServices(services={wish.name: spec}))
 
     async def delete(self, call: Call, name: str) -> Mutation:
-        return await _deployed(call, Wanted(services={}, removed=[name]))
+        return await _deployed(call, ResolvedServices(services={}, removed=[name]))
 
     async def mark(self, call: Call, name: str, to: str, wish: Wish | None = None) -> Mutation:  # noqa: ARG002
         store = ServiceStore(call.client, call.keys)
@@ -134,24 +136,26 @@ class BundledService:
             if service.catalog is not None:
                 to.commands.append(published(service.name, service.catalog))
 
-    async def verdict(self, call: Call, found: Found, spells: Spells, wish: Wish | None = None) -> Verdict:
+    async def verdict(
+        self, call: Call, found: FoundRecord, spells: Spells, wish: Wish | None = None
+    ) -> Readiness:
         service: Service = found.stored.record
         for held in (await holding(call, {service.deployment})).values():
             if why := halted(held.stored.record, held.state):
-                return Verdict("failed", why)
+                return Readiness("failed", why)
             told = held.status.progress if held.status is not None else "no farm has looked at it yet"
-            return Verdict("progressing", f"deployment/{held.stored.record.name}: {told}")
+            return Readiness("progressing", f"deployment/{held.stored.record.name}: {told}")
         last = service.history[0] if service.history else None
         if last is not None and last.result == "reverted":
             before = service.version
             asked = await _asked(call, before, wish) if before is not None and wish is not None else None
             if asked is None or _flat(asked) == _flat(last.version):
-                return Verdict("failed", last.reason or "rolled back")
+                return Readiness("failed", last.reason or "rolled back")
         if not service.active:
-            return Verdict("progressing", "no pods yet")
+            return Readiness("progressing", "no pods yet")
         family, _, owner = service.active[0].partition("/")
         now = await waiting.look(call, owner_noun(family), owner, spells)
-        return Verdict("ready" if now.converged else "progressing", waiting.describe(now))
+        return Readiness("ready" if now.converged else "progressing", waiting.describe(now))
 
 
 async def _title(call: Call, reference: str) -> str:
@@ -185,7 +189,7 @@ async def _released(call: Call, version: Version) -> ServiceSpec | None:
         return None
 
 
-async def _deployed(call: Call, wanted: Wanted) -> Mutation:
+async def _deployed(call: Call, wanted: ResolvedServices) -> Mutation:
     made = Deployment(call=call, wanted=wanted)
     await made.plan()
     return await made.mutation()

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from farmd.deploy.decide import Step
+from farmd.deploy.decide import ServiceStep
 from farmd.deploy.hook_pods import of_hook
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.noun import owner_noun
 from farmd.deploy.ports import Client
-from farmd.deploy.sights import Sight, mark
+from farmd.deploy.sights import ServiceFacts, mark
 from farmd.pods.changes import NodeChanges, PodChange, grouped, removal, repair, reservations, wanted
 from farmd.work.context import Context
-from scheduler.model import FleetView, Request
+from scheduler.model import FleetView, PlacementRequest
 from scheduler.requirement import compile_request, next_instance
 from store import manifests
 from store.deployments import DEPLOYMENT_LABEL, SERVICE_LABEL
@@ -33,7 +33,9 @@ class Collector(Client):
     ``bodies`` are the writes of manifests that nothing refers to yet, ``hooked`` the place of the hook.
     """
 
-    def __init__(self, context: Context, sight: Sight, request: Request, deployment: str) -> None:
+    def __init__(
+        self, context: Context, sight: ServiceFacts, request: PlacementRequest, deployment: str
+    ) -> None:
         assert sight.owner is not None
         self.view: FleetView = context.fleet.view()
         self.changes: list[PodChange] = []
@@ -102,7 +104,7 @@ class Collector(Client):
                 self.changes.append(msgspec.structs.replace(made, owner=self._owner.id))
 
 
-def rerun_nothing(sight: Sight) -> bool:
+def rerun_nothing(sight: ServiceFacts) -> bool:
     """Whether the pods of this turn ended well before, so that they are restored as done: a command of an
     earlier version must not run over what came after it.
     """
@@ -112,7 +114,7 @@ def rerun_nothing(sight: Sight) -> bool:
     return state.completed if state.back else sight.said.restored
 
 
-def request_of(sight: Sight, manifest: Manifest) -> Request:
+def request_of(sight: ServiceFacts, manifest: Manifest) -> PlacementRequest:
     """What the scheduler is asked for pods of a service's owner."""
     assert sight.owner is not None
     noun = owner_noun(sight.family)
@@ -121,7 +123,7 @@ def request_of(sight: Sight, manifest: Manifest) -> Request:
 
 
 async def collected(
-    context: Context, sight: Sight, manifest: Manifest, deployment: str, step: Step
+    context: Context, sight: ServiceFacts, manifest: Manifest, deployment: str, step: ServiceStep
 ) -> tuple[list[NodeChanges], Collector]:
     """The changes of one step, each of which happens as a whole, and who collected them."""
     request = request_of(sight, manifest)

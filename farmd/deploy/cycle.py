@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from farmd.deploy.decide import Snapshot, Step, decide
+from farmd.deploy.decide import ServiceStep, Snapshot, decide
 from farmd.deploy.fingerprint import fingerprint
 from farmd.deploy.operations import CreateVolumeOperation, RemoveContainerOperation
-from farmd.deploy.sights import Reading, Sight
+from farmd.deploy.sights import Facts, ServiceFacts
 from farmd.runtime.wake import earliest
 from farmd.work.model import Blocked, frozen
 from store.deployments import Ending, reasons
@@ -30,8 +30,8 @@ class Cycle:
     """
 
     action: Action = ""
-    steps: tuple[Step, ...] = ()
-    told: tuple[Step, ...] = ()
+    steps: tuple[ServiceStep, ...] = ()
+    told: tuple[ServiceStep, ...] = ()
     volumes: tuple[CreateVolumeOperation, ...] = ()
     ending: Ending = "done"
     why: str = ""
@@ -46,7 +46,7 @@ class Cycle:
         return not self.action
 
 
-def next_cycle(reading: Reading) -> Cycle:
+def next_cycle(reading: Facts) -> Cycle:
     """What is to be done now."""
     record, state = reading.stored.record, reading.state
     if record.draft:
@@ -62,7 +62,7 @@ def next_cycle(reading: Reading) -> Cycle:
     return _steps(reading)
 
 
-def _beginning(reading: Reading) -> Cycle:
+def _beginning(reading: Facts) -> Cycle:
     record = reading.stored.record
     if record.ask == "rollback":
         return Cycle(action="end", ending="reverted", why="rolled back before it began")
@@ -81,7 +81,7 @@ def _beginning(reading: Reading) -> Cycle:
     return Cycle(action="begin")
 
 
-def _ending(reading: Reading) -> Cycle:
+def _ending(reading: Facts) -> Cycle:
     sights = reading.sights.items()
     back = {name: sight.state for name, sight in sights if sight.state is not None and sight.state.back}
     failed = [(name, state.failure) for name, state in back.items()]
@@ -98,7 +98,7 @@ def _ending(reading: Reading) -> Cycle:
     )
 
 
-def _steps(reading: Reading) -> Cycle:
+def _steps(reading: Facts) -> Cycle:
     assert reading.shot is not None
     steps = tuple(_asked(reading, step) for step in _decided(reading))
     due = tuple(step for step in steps if _does(reading.sights[step.service], step))
@@ -113,7 +113,7 @@ def _steps(reading: Reading) -> Cycle:
     )
 
 
-def _decided(reading: Reading) -> tuple[Step, ...]:
+def _decided(reading: Facts) -> tuple[ServiceStep, ...]:
     """The step of each service; what people ask for comes before what the pods say."""
     assert reading.shot is not None
     record = reading.stored.record
@@ -127,26 +127,28 @@ def _decided(reading: Reading) -> tuple[Step, ...]:
     return _together(reading.shot)
 
 
-def _turned(reading: Reading, why: str) -> Iterator[Step]:
+def _turned(reading: Facts, why: str) -> Iterator[ServiceStep]:
     """All services that go forward turn back."""
     for sight in reading.sights.values():
         if not (sight.over or sight.goal.back):
-            yield Step(service=sight.said.name, turn="skip" if sight.state is None else "back", reason=why)
+            yield ServiceStep(
+                service=sight.said.name, turn="skip" if sight.state is None else "back", reason=why
+            )
 
 
-def _returns(reading: Reading) -> Iterator[Step]:
+def _returns(reading: Facts) -> Iterator[ServiceStep]:
     """Services that were released already and are to become what they were, because a person said so."""
     if reading.stored.record.ask != "rollback":
         return
     for sight in reading.sights.values():
         released = sight.over and sight.owner is not None and not sight.said.superseded
         if released and not sight.goal.back:
-            yield Step(service=sight.said.name, turn="back", reason=BY_HAND)
+            yield ServiceStep(service=sight.said.name, turn="back", reason=BY_HAND)
 
 
-def _together(shot: Snapshot) -> tuple[Step, ...]:
+def _together(shot: Snapshot) -> tuple[ServiceStep, ...]:
     """The steps where services are released all at once: those that could be wait for the others."""
-    ready: list[Step] = []
+    ready: list[ServiceStep] = []
     while True:
         steps = decide(shot)
         found = {step.service for step in steps if step.turn == "release"}
@@ -161,24 +163,24 @@ def _together(shot: Snapshot) -> tuple[Step, ...]:
     return (*steps, *waiting)
 
 
-def _asked(reading: Reading, step: Step) -> Step:
+def _asked(reading: Facts, step: ServiceStep) -> ServiceStep:
     sight = reading.sights[step.service]
     if sight.leftover and sight.state is not None and not reading.paused:
         gone = tuple(RemoveContainerOperation(sight.said.service, place) for place in sight.leftover)
-        return Step(service=step.service, operations=gone, repairs=step.repairs)
+        return ServiceStep(service=step.service, operations=gone, repairs=step.repairs)
     if sight.busy and sight.state is not None:
         return replace(step, operations=(), turn="", reason=sight.busy)
     return step
 
 
-def _does(sight: Sight, step: Step) -> bool:
+def _does(sight: ServiceFacts, step: ServiceStep) -> bool:
     """Whether a step changes anything; before its service is taken only what leads to that does."""
     if sight.state is None:
         return bool(step.operations) or step.turn in ("skip", "release")
     return bool(step.operations or step.repairs or step.turn)
 
 
-def _blocked(reading: Reading) -> Blocked | None:
+def _blocked(reading: Facts) -> Blocked | None:
     if reading.state.halted and reading.paused and reading.stored.record.ask != "pause":
         return Blocked("halted", reading.state.halted)
     if reading.paused:

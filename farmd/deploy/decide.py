@@ -19,10 +19,10 @@ from farmd.deploy.operations import (
     ReplaceContainerOperation,
     RunContainerOperation,
     RunPreDeployOperation,
+    ServicePlan,
     StopContainerOperation,
 )
-from farmd.deploy.operations import Plan as ServicePlan
-from farmd.deploy.standing import Container, Service
+from farmd.deploy.standing import ServicePod, StandingService
 from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.errors import NoMachine
@@ -37,7 +37,7 @@ Condition = Literal["started", "healthy", "completed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class ServiceGoal:
     """One service of a deployment, and how far it is.
 
     ``spec``: what it should be; None: gone. ``previous``: what it was, None: it was not there. ``service``
@@ -48,7 +48,7 @@ class Goal:
     one is replaced. ``machines``: as for a plan.
     """
 
-    service: Service
+    service: StandingService
     spec: ServiceSpec | None
     previous: ServiceSpec | None = None
     back: bool = False
@@ -80,14 +80,14 @@ class Goal:
 class Snapshot:
     """A deployment at one moment. ``met``: conditions of services that are none of its goals."""
 
-    goals: Sequence[Goal]
+    goals: Sequence[ServiceGoal]
     state: ClusterState
     paused: bool = False
     met: frozenset[tuple[str, Condition]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ServiceStep:
     """What to do of one service now: changes of pods, or a turn; else what it waits for (``short``: room).
 
     ``failed``: the pod because of which it turns.
@@ -102,10 +102,10 @@ class Step:
     short: bool = False
 
 
-def decide(shot: Snapshot) -> tuple[Step, ...]:
+def decide(shot: Snapshot) -> tuple[ServiceStep, ...]:
     """One step for each service that is not over; at most eight of them go on, the others wait."""
     goals = {goal.service.name: goal for goal in shot.goals}
-    steps: list[Step] = []
+    steps: list[ServiceStep] = []
     active = 0
     for goal in shot.goals:
         if goal.released:
@@ -116,15 +116,17 @@ def decide(shot: Snapshot) -> tuple[Step, ...]:
         active += not waits
         name = goal.service.name
         if waits is None:
-            steps.append(Step(service=name, turn="skip", reason="what it depends on was rolled back"))
+            steps.append(ServiceStep(service=name, turn="skip", reason="what it depends on was rolled back"))
         elif shot.paused:
-            steps.append(Step(service=name, repairs=goal.altered, reason="paused"))
+            steps.append(ServiceStep(service=name, repairs=goal.altered, reason="paused"))
         else:
-            steps.append(Step(service=name, reason=waits) if waits else _step(goal, shot.state))
+            steps.append(ServiceStep(service=name, reason=waits) if waits else _step(goal, shot.state))
     return tuple(steps)
 
 
-def _waits(goal: Goal, goals: Mapping[str, Goal], met: frozenset[tuple[str, Condition]]) -> str | None:
+def _waits(
+    goal: ServiceGoal, goals: Mapping[str, ServiceGoal], met: frozenset[tuple[str, Condition]]
+) -> str | None:
     """What a goal that has not begun waits for; None: it will never come."""
     if goal.taken or any(pod.mine for pod in goal.service.containers):
         return ""
@@ -140,7 +142,7 @@ def _waits(goal: Goal, goals: Mapping[str, Goal], met: frozenset[tuple[str, Cond
     return ""
 
 
-def _is(goal: Goal, condition: Condition) -> bool:
+def _is(goal: ServiceGoal, condition: Condition) -> bool:
     pods = goal.service.containers
     if condition == "started":
         return goal.released or (
@@ -151,42 +153,42 @@ def _is(goal: Goal, condition: Condition) -> bool:
     return bool(pods) and all(pod.done and pod.proven for pod in pods)
 
 
-def _step(goal: Goal, state: ClusterState) -> Step:
+def _step(goal: ServiceGoal, state: ClusterState) -> ServiceStep:
     name = goal.service.name
     failure, place = _failure(goal)
     if failure:
         pauses = goal.back or (goal.spec is not None and goal.spec.update.on_failure == "pause")
         turn: Turn = "pause" if pauses else "back"
-        return Step(service=name, turn=turn, reason=failure, failed=place, repairs=goal.altered)
+        return ServiceStep(service=name, turn=turn, reason=failure, failed=place, repairs=goal.altered)
     try:
         plan = _plan(goal, state)
     except NoMachine as error:
-        return Step(service=name, repairs=goal.altered, reason=error.message, short=True)
+        return ServiceStep(service=name, repairs=goal.altered, reason=error.message, short=True)
     hooks = [each for each in plan if isinstance(each, RunPreDeployOperation)]
     if hooks and goal.hook != "done" and not goal.back:
         waiting = "its hook runs" if goal.hook == "running" else ""
-        return Step(
+        return ServiceStep(
             service=name, operations=() if waiting else tuple(hooks), repairs=goal.altered, reason=waiting
         )
     operations = _allowed(goal, [each for each in plan if each not in hooks])
     if operations or goal.altered:
-        return Step(service=name, operations=operations, repairs=goal.altered, short=bool(plan.short))
+        return ServiceStep(service=name, operations=operations, repairs=goal.altered, short=bool(plan.short))
     if len(plan) > len(hooks) or plan.short:
         reason = "; ".join(plan.short) or _unproven(goal)
-        return Step(service=name, reason=reason, short=bool(plan.short))
+        return ServiceStep(service=name, reason=reason, short=bool(plan.short))
     if goal.unproven:
-        return Step(service=name, reason=_unproven(goal))
-    return Step(service=name, turn="release")
+        return ServiceStep(service=name, reason=_unproven(goal))
+    return ServiceStep(service=name, turn="release")
 
 
-def _unproven(goal: Goal) -> str:
+def _unproven(goal: ServiceGoal) -> str:
     """What a service waits for, with the first pod that its agent does not start."""
     waits = "waits until its new pods have proven themselves"
     refused = next((pod for pod in goal.service.containers if pod.mine and pod.refused), None)
     return f"{waits}; {'/'.join(refused.place)}: {refused.refused}" if refused else waits
 
 
-def _failure(goal: Goal) -> tuple[str, Place | None]:
+def _failure(goal: ServiceGoal) -> tuple[str, Place | None]:
     """Why this turn fails, and because of which pod; empty if it does not."""
     if goal.hook == "failed" and not goal.back:
         return f"its hook failed: {goal.hook_failure}", goal.hook_place
@@ -194,7 +196,7 @@ def _failure(goal: Goal) -> tuple[str, Place | None]:
     return (f"{'/'.join(failed.place)}: {failed.failed}", failed.place) if failed else ("", None)
 
 
-def _plan(goal: Goal, state: ClusterState) -> ServicePlan:
+def _plan(goal: ServiceGoal, state: ClusterState) -> ServicePlan:
     """What is left to do of this turn, if all went well."""
     if goal.wanted is None:
         gone = sorted(goal.service.containers, key=lambda pod: pod.place)
@@ -204,7 +206,7 @@ def _plan(goal: Goal, state: ClusterState) -> ServicePlan:
     return strategy.plan(state, goal.service, goal.wanted, goal.machines)
 
 
-def _allowed(goal: Goal, operations: Sequence[Operation]) -> tuple[Operation, ...]:
+def _allowed(goal: ServiceGoal, operations: Sequence[Operation]) -> tuple[Operation, ...]:
     """The part of a plan that may be done now."""
     pods = {pod.place: pod for pod in goal.service.containers}
     found: list[Operation] = []
@@ -232,7 +234,7 @@ def _allowed(goal: Goal, operations: Sequence[Operation]) -> tuple[Operation, ..
 
 
 def _leaving(
-    goal: Goal, operations: Sequence[Operation], pods: Mapping[Place, Container], lost: int
+    goal: ServiceGoal, operations: Sequence[Operation], pods: Mapping[Place, ServicePod], lost: int
 ) -> list[Operation]:
     """The pods that may go without falling below the floor."""
     removals = [each for each in operations if isinstance(each, RemoveContainerOperation)]

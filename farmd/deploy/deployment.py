@@ -17,7 +17,7 @@ from farmd.deploy.goals import Aim, aims
 from farmd.deploy.holders import refuse_foreign, unless_held
 from farmd.deploy.images import pinned
 from farmd.deploy.ports import ImageResolverClient
-from farmd.deploy.project import ProjectPlan, Wanted, plan_project
+from farmd.deploy.project import ProjectPlan, ResolvedServices, plan_project
 from farmd.deploy.reader import Scene, read
 from farmd.deploy.strategy import RollingStrategy
 from farmd.overview.members import NOT_YET, farms, why_unowned
@@ -39,7 +39,7 @@ class Deployment:
     """
 
     call: Call
-    wanted: Wanted
+    wanted: ResolvedServices
     project: str = ""
     recreate: bool = False
     atomic: bool = False

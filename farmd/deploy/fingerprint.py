@@ -10,10 +10,10 @@ import hashlib
 from collections import Counter
 
 from farmd.deploy.operations import (
-    Plan,
     RemoveContainerOperation,
     ReplaceContainerOperation,
     RunContainerOperation,
+    ServicePlan,
     StopContainerOperation,
 )
 from farmd.deploy.project import ProjectPlan
@@ -29,7 +29,7 @@ def fingerprint(plan: ProjectPlan) -> str:
     return hashlib.blake2b(codec.encode(sorted(facts)), digest_size=16).hexdigest() if facts else ""
 
 
-def _facts(plan: Plan) -> list[Fact]:
+def _facts(plan: ServicePlan) -> list[Fact]:
     name, runs = plan.service_name, Counter[str]()
     found: list[Fact] = []
     for each in plan.operations:

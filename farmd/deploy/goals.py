@@ -11,7 +11,7 @@ from farmd.deploy.hook_pods import of_hook
 from farmd.deploy.manifest import compiled
 from farmd.deploy.model import ContainerSpecStatus, ServiceSpec
 from farmd.deploy.plan import eval_container_spec_change
-from farmd.deploy.project import ProjectPlan, Wanted
+from farmd.deploy.project import ProjectPlan, ResolvedServices
 from farmd.deploy.reader import Scene
 from farmd.kinds import KINDS
 from store.deployments import Deployment, Goal
@@ -30,7 +30,9 @@ class Aim:
     manifest: Manifest | None = None
 
 
-def aims(plan: ProjectPlan, wanted: Wanted, scene: Scene, ids: Ids, *, recreate: bool = False) -> list[Aim]:
+def aims(
+    plan: ProjectPlan, wanted: ResolvedServices, scene: Scene, ids: Ids, *, recreate: bool = False
+) -> list[Aim]:
     """A goal for each service that changes, those of its settings that no pod knows of included."""
     made = {each.volume.volume_name for each in plan.volumes}
     found = []

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from farmd.deploy.attempts import Watches, after
+from farmd.deploy.attempts import Attempts, after
 from farmd.deploy.gate import Gate, judge
 from farmd.pods.state import PodState
 from store.deployments import GoalState
@@ -37,7 +37,7 @@ def place_of(state: GoalState | None) -> Place | None:
 
 
 async def seen(
-    state: GoalState | None, pods: Mapping[Place, PodState], hook: Hook | None, watches: Watches
+    state: GoalState | None, pods: Mapping[Place, PodState], hook: Hook | None, watches: Attempts
 ) -> HookSight:
     """How far the hook of a service is."""
     place = place_of(state)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from farmd.deploy.model import PullPolicy, ServiceSpec
 from farmd.deploy.ports import ImageResolverClient, NoDigest
-from farmd.deploy.standing import Service
+from farmd.deploy.standing import StandingService
 from store.errors import InputInvalid
 from store.images import parse
 
@@ -54,7 +54,7 @@ class ImageDigestResolver:
 
 
 async def pinned(
-    specs: Mapping[str, ServiceSpec], client: ImageResolverClient, standing: Mapping[str, Service]
+    specs: Mapping[str, ServiceSpec], client: ImageResolverClient, standing: Mapping[str, StandingService]
 ) -> tuple[dict[str, ServiceSpec], list[str]]:
     """The services with pinned images, and warnings for those that are not, or not anew.
 
@@ -78,7 +78,7 @@ async def pinned(
 
 
 async def _pinned(
-    resolver: ImageDigestResolver, name: str, spec: ServiceSpec, standing: Service | None
+    resolver: ImageDigestResolver, name: str, spec: ServiceSpec, standing: StandingService | None
 ) -> tuple[ServiceSpec, str]:
     """A service with its image pinned; why it is not, or not anew."""
     image, policy, why = spec.container.image, spec.container.pull, ""
@@ -96,7 +96,7 @@ async def _pinned(
     return replace(spec, container=replace(spec.container, image=image, pull=policy)), why
 
 
-def _runs(image: str, standing: Service | None) -> str:
+def _runs(image: str, standing: StandingService | None) -> str:
     """The pinned image that most pods of a service run under this tag; empty if none does."""
     pods = standing.containers if standing is not None else ()
     images = Counter(pod.spec.container.image for pod in pods if pod.spec is not None)

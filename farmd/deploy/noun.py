@@ -8,7 +8,7 @@ import msgspec
 
 from farmd import kinds
 from farmd.commands.noun import Noun
-from farmd.commands.specs import File
+from farmd.commands.specs import SpecFile
 from farmd.kinds import KINDS
 from store.deployments import KIND, Deployment, DeploymentStatus
 from store.words import count_of
@@ -38,7 +38,7 @@ def _facts(deployment: Deployment, status: DeploymentStatus | None) -> list[tupl
 DEPLOYMENT: Noun[DeploymentSpec, Deployment] = Noun(
     kind=KIND,
     document="Deployment",
-    file=File(spec=DeploymentSpec, record=Deployment, kept={}),
+    file=SpecFile(spec=DeploymentSpec, record=Deployment, kept={}),
     told=lambda deployment: {"services": count_of(len(deployment.goals), "service")},
     facts=_facts,
 )

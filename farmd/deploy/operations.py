@@ -185,7 +185,7 @@ class SequenceOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(SequenceOperation):
+class ServicePlan(SequenceOperation):
     """What makes one service as its spec says. ``short`` are the reasons why pods found no place."""
 
     service_id: str = ""

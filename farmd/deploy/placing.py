@@ -6,20 +6,20 @@ from msgspec.structs import replace
 
 from farmd.deploy.manifest import manifest_of, placement_of
 from farmd.deploy.model import ServiceSpec
-from scheduler.model import Request
+from scheduler.model import PlacementRequest
 from scheduler.volumes import Volume
 from store import selectors
 
 ALL = selectors.parse("")
 
 
-def request_of(spec: ServiceSpec, owner: str, *, near: bool = True) -> Request:
+def request_of(spec: ServiceSpec, owner: str, *, near: bool = True) -> PlacementRequest:
     """The request for one more pod of a service. It leaves out volumes, which the plan itself places, and
     without ``near`` also the pods with which it stays.
     """
     most = spec.placement.max_per_node or spec.replicas
     placement = placement_of(spec)
-    return Request(
+    return PlacementRequest(
         manifest=manifest_of(spec, placement if near else replace(placement, pod_affinity=[])),
         selector=ALL,
         owner=owner,

@@ -14,15 +14,15 @@ from farmd.deploy.manifest import manifest_of
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.operations import (
     Operation,
-    Plan,
     RemoveContainerOperation,
     ReplaceContainerOperation,
     RunContainerOperation,
     RunPreDeployOperation,
+    ServicePlan,
     StopContainerOperation,
 )
-from farmd.deploy.project import ProjectPlan, Wanted
-from farmd.deploy.standing import Service
+from farmd.deploy.project import ProjectPlan, ResolvedServices
+from farmd.deploy.standing import StandingService
 from store.images import parse
 from store.words import count_of, lasting
 
@@ -33,7 +33,9 @@ Settings = Mapping[str, Sequence[str]]
 """For each service the settings that change, other than those of its pods."""
 
 
-def lines(title: str, plan: ProjectPlan, wanted: Wanted, machines: int, settings: Settings) -> list[str]:
+def lines(
+    title: str, plan: ProjectPlan, wanted: ResolvedServices, machines: int, settings: Settings
+) -> list[str]:
     """The whole plan, line by line."""
     services = count_of(len(plan.specs) + len(wanted.removed), "service")
     told = [f"{title}: {services} on {count_of(machines, 'machine')}"]
@@ -88,7 +90,7 @@ def _spec(spec: ServiceSpec | None) -> dict[str, Any]:
 
 
 def _service(
-    plan: Plan, spec: ServiceSpec | None, standing: Service | None, settings: Sequence[str]
+    plan: ServicePlan, spec: ServiceSpec | None, standing: StandingService | None, settings: Sequence[str]
 ) -> Iterator[str]:
     if spec is None:
         yield f"- remove service {plan.service_name}"
@@ -106,7 +108,7 @@ def _service(
         yield f"    no place     {text}"
 
 
-def _change(spec: ServiceSpec, standing: Service | None) -> str:
+def _change(spec: ServiceSpec, standing: StandingService | None) -> str:
     """What is other about a service: its image, and which parts of its pods."""
     pods = standing.containers if standing is not None else ()
     before = next((pod.spec for pod in pods if pod.spec is not None), None)
@@ -140,7 +142,7 @@ def _beginning(digest: str) -> str:
     return digest.removeprefix("sha256:")[:8]
 
 
-def _grouped(plan: Plan) -> list[tuple[str, str, list[str]]]:
+def _grouped(plan: ServicePlan) -> list[tuple[str, str, list[str]]]:
     """(sign and verb, note, places): one line for all operations that are alike, in the plan's order."""
     groups: dict[tuple[str, str], list[str]] = {}
     for each in plan.operations:
@@ -163,7 +165,7 @@ def _counted(places: list[str]) -> list[str]:
     return [f"{place}{f' ({number})' if number > 1 else ''}" for place, number in Counter(places).items()]
 
 
-def _crossing(plan: ProjectPlan, wanted: Wanted) -> Iterator[str]:
+def _crossing(plan: ProjectPlan, wanted: ResolvedServices) -> Iterator[str]:
     """Services that name one another, and stand on different machines: names work on one machine alone."""
     machines = {
         each.service_name: _machines(each, plan.standing.get(each.service_name)) for each in plan.services
@@ -174,7 +176,7 @@ def _crossing(plan: ProjectPlan, wanted: Wanted) -> Iterator[str]:
                 yield f"! {name} needs {other}, which is not on all of its machines: names work on one alone"
 
 
-def _machines(plan: Plan, standing: Service | None) -> set[str]:
+def _machines(plan: ServicePlan, standing: StandingService | None) -> set[str]:
     """Where a service will stand."""
     found = {pod.place[0] for pod in standing.containers} if standing is not None else set()
     found -= {each.place[0] for each in plan.operations if isinstance(each, RemoveContainerOperation)}

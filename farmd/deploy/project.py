@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from farmd.deploy.model import ServiceSpec
-from farmd.deploy.operations import CreateVolumeOperation, Plan, RemoveContainerOperation
+from farmd.deploy.operations import CreateVolumeOperation, RemoveContainerOperation, ServicePlan
 from farmd.deploy.placing import request_of, volumes_of
-from farmd.deploy.standing import Service
+from farmd.deploy.standing import StandingService
 from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.volumes import Schedule, VolumeScheduler, VolumeUser
@@ -24,7 +24,7 @@ from store.manifests import PodAffinity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ResolvedServices:
     """Services to deploy, resolved, by name.
 
     ``after``: for each those that it needs first, and how far these must be. ``external``: volumes that must
@@ -50,9 +50,9 @@ class ProjectPlan:
     """
 
     volumes: tuple[CreateVolumeOperation, ...] = ()
-    services: tuple[Plan, ...] = ()
+    services: tuple[ServicePlan, ...] = ()
     specs: Mapping[str, ServiceSpec] = field(default_factory=dict)
-    standing: Mapping[str, Service] = field(default_factory=dict)
+    standing: Mapping[str, StandingService] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -61,7 +61,10 @@ class ProjectPlan:
 
 
 def plan_project(
-    state: ClusterState, wanted: Wanted, standing: Mapping[str, Service], strategy: RollingStrategy
+    state: ClusterState,
+    wanted: ResolvedServices,
+    standing: Mapping[str, StandingService],
+    strategy: RollingStrategy,
 ) -> ProjectPlan:
     """Plan the services of a project; ``standing`` may have others of it, beside which they stand together.
 
@@ -94,7 +97,9 @@ def plan_project(
     return ProjectPlan(tuple(volumes), tuple(plans), specs, there)
 
 
-def scheduled(state: ClusterState, wanted: Wanted, standing: Mapping[str, Service]) -> Schedule:
+def scheduled(
+    state: ClusterState, wanted: ResolvedServices, standing: Mapping[str, StandingService]
+) -> Schedule:
     """The machines of the services that mount volumes or stay together, and the volumes to make.
 
     Raises:
@@ -105,11 +110,11 @@ def scheduled(state: ClusterState, wanted: Wanted, standing: Mapping[str, Servic
     return VolumeScheduler(state, [_user(wanted, name, standing) for name in pinned]).schedule()
 
 
-def removal(service: Service) -> Plan:
+def removal(service: StandingService) -> ServicePlan:
     """The plan that takes a service away."""
     places = sorted(pod.place for pod in service.containers)
     operations = tuple(RemoveContainerOperation(service.id, place) for place in places)
-    return Plan(operations, service.id, service.name)
+    return ServicePlan(operations, service.id, service.name)
 
 
 def ordered(services: Mapping[str, object], after: Mapping[str, Collection[str]]) -> list[str]:
@@ -126,7 +131,7 @@ def ordered(services: Mapping[str, object], after: Mapping[str, Collection[str]]
     return list(found)
 
 
-def _user(wanted: Wanted, name: str, standing: Mapping[str, Service]) -> VolumeUser:
+def _user(wanted: ResolvedServices, name: str, standing: Mapping[str, StandingService]) -> VolumeUser:
     spec, service = wanted.services[name], standing.get(name)
     together = "" if spec.mode == "global" else wanted.together
     near = {name, *(standing.keys() - wanted.services.keys() - {*wanted.removed} if together else ())}
@@ -142,7 +147,7 @@ def _user(wanted: Wanted, name: str, standing: Mapping[str, Service]) -> VolumeU
     )
 
 
-def _fixed(wanted: Wanted, name: str) -> ServiceSpec:
+def _fixed(wanted: ResolvedServices, name: str) -> ServiceSpec:
     """A spec whose pods stay with those of its project, where that stands together.
 
     A volume binds pods to its machine, and with them the project that stays together: unless its files say

@@ -11,8 +11,8 @@ from farmd.commands.mutation import Call
 from farmd.deploy import lost
 from farmd.deploy.manifest import spec_of
 from farmd.deploy.model import ServiceSpec
-from farmd.deploy.standing import Container
-from farmd.deploy.standing import Service as Standing
+from farmd.deploy.standing import ServicePod
+from farmd.deploy.standing import StandingService as Standing
 from farmd.overview import PodRow
 from scheduler.model import FleetView
 from store import codec, manifests
@@ -172,7 +172,7 @@ def _standing(record: Service, rows: list[PodRow], known: Mapping[str, Manifest]
         kept = version if version is not None and version.manifest == sha else plain
         specs[sha] = spec_of(known[sha], kept) if sha in known else None
     containers = tuple(
-        Container(
+        ServicePod(
             place=(row.node, row.instance),
             spec=specs[row.manifest],
             running=row.phase not in ENDED or row.healthy,

@@ -6,7 +6,7 @@ from typing import Any
 
 from farmd.commands.specs import changed
 from farmd.deploy.noun import owner_noun
-from farmd.deploy.sights import Sight
+from farmd.deploy.sights import ServiceFacts
 from farmd.farm.writer import Write
 from farmd.work.context import Context
 from store.entry import Stored
@@ -16,12 +16,12 @@ from store.named import NamedRecords, decode_named
 from store.services import Service, ServiceStore
 
 
-def of_owner(context: Context, sight: Sight) -> NamedRecords[Any]:
+def of_owner(context: Context, sight: ServiceFacts) -> NamedRecords[Any]:
     """The records of the family that its owner is of."""
     return owner_noun(sight.family).records(context.client, context.keys)
 
 
-async def owner(context: Context, sight: Sight) -> Stored[Any] | None:
+async def owner(context: Context, sight: ServiceFacts) -> Stored[Any] | None:
     """The owner as it is now, with the fields that this version does not know."""
     return await standing(context, sight.family, sight.owner_id)
 
@@ -33,7 +33,7 @@ async def standing(context: Context, family: str, ident: str) -> Stored[Any] | N
     return None if entry is None or record is None else decode_named(record, context.keys, entry)
 
 
-def rewritten(context: Context, sight: Sight, standing: Stored[Any], **fields: Any) -> Write:
+def rewritten(context: Context, sight: ServiceFacts, standing: Stored[Any], **fields: Any) -> Write:
     """An owner with other fields, in place of the very version that was read."""
     tree = context.caches.tree(FAMILIES[sight.family])
     return Write.over(standing.key, changed(standing.record, **fields), standing, tree)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from farmd.deploy.cycle import Cycle
-from farmd.deploy.sights import Reading, Sight
+from farmd.deploy.sights import Facts, ServiceFacts
 from store.deployments import DeploymentStatus, ServiceProgress, reasons
 
 
-def status(reading: Reading, plan: Cycle, farm: str, since: float) -> DeploymentStatus:
+def status(reading: Facts, plan: Cycle, farm: str, since: float) -> DeploymentStatus:
     """Where it is, and each service in numbers. ``since``: when a new status begins."""
     blocked = plan.blocked
     kind = "progressing" if blocked is None else "frozen" if blocked.frozen else "blocked"
@@ -24,7 +24,7 @@ def status(reading: Reading, plan: Cycle, farm: str, since: float) -> Deployment
     )
 
 
-def phase(reading: Reading) -> str:
+def phase(reading: Facts) -> str:
     """One word for where it is."""
     if reading.stored.record.draft:
         return "draft"
@@ -35,7 +35,7 @@ def phase(reading: Reading) -> str:
     return "back" if any(sight.goal.back for sight in reading.sights.values()) else "rolling"
 
 
-def progress(sight: Sight, waits: str) -> ServiceProgress:
+def progress(sight: ServiceFacts, waits: str) -> ServiceProgress:
     """One service in numbers; ``waits``: for what."""
     state, pods = sight.state, sight.goal.service.containers
     if sight.said.superseded:
@@ -57,11 +57,11 @@ def progress(sight: Sight, waits: str) -> ServiceProgress:
     )
 
 
-def _fits(sight: Sight, place: tuple[str, str]) -> bool:
+def _fits(sight: ServiceFacts, place: tuple[str, str]) -> bool:
     return sight.version is not None and sight.pods[place].pod.record.manifest == sight.version.manifest
 
 
-def _wanted(sight: Sight) -> int:
+def _wanted(sight: ServiceFacts) -> int:
     if sight.version is None:
         return 0
     return len(sight.pods) if sight.version.mode == "global" else sight.version.replicas

@@ -11,7 +11,7 @@ from farmd.commands.specs import check_count
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.manifest import spec_of
 from farmd.deploy.model import ServiceSpec
-from farmd.deploy.project import Wanted
+from farmd.deploy.project import ResolvedServices
 from farmd.overview import titled_or_not
 from store import manifests
 from store.entry import Stored
@@ -49,7 +49,9 @@ async def rolled_back(call: Call, target: str, revision: int | None = None) -> D
 async def removed(call: Call, services: Sequence[Service]) -> Deployment:
     """Services of one project that go, with their pods."""
     names = [each.name for each in services]
-    made = Deployment(call=call, wanted=Wanted(services={}, removed=names), project=services[0].project)
+    made = Deployment(
+        call=call, wanted=ResolvedServices(services={}, removed=names), project=services[0].project
+    )
     await made.plan()
     return made
 
@@ -123,7 +125,7 @@ async def _changed(
     assert kept is not None
     spec = spec_of(await manifests.read(call.client, call.keys, kept.manifest), kept)
     restored = frozenset({service.name} if version is not None else ())
-    wanted = Wanted(services={service.name: change(spec) or spec}, restored=restored)
+    wanted = ResolvedServices(services={service.name: change(spec) or spec}, restored=restored)
     made = Deployment(call=call, wanted=wanted, project=service.project, fields=fields)
     await made.plan()
     return made

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from farmd.deploy.decide import Goal, Snapshot
+from farmd.deploy.decide import ServiceGoal, Snapshot
 from farmd.deploy.project import ProjectPlan
 from farmd.pods.state import PodState
 from store import deployments
@@ -20,7 +20,7 @@ BACK = ".back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class ServiceFacts:
     """One service of a deployment. ``version`` is what it should be on this turn, None: gone; ``manifest`` is
     that of its pods then.
 
@@ -36,7 +36,7 @@ class Sight:
     owner: Stored[Any] | None
     pods: Mapping[Place, PodState]
     hooks: Mapping[Place, PodState]
-    goal: Goal
+    goal: ServiceGoal
     leftover: tuple[Place, ...] = ()
     busy: str = ""
 
@@ -55,7 +55,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Facts:
     """A deployment and its world. ``sights`` by the service's name.
 
     ``planned`` is the plan of all of it while nothing is taken yet, ``unplanned`` why there is none.
@@ -65,7 +65,7 @@ class Reading:
 
     stored: Stored[Deployment]
     state: DeploymentState
-    sights: Mapping[str, Sight] = field(default_factory=dict)
+    sights: Mapping[str, ServiceFacts] = field(default_factory=dict)
     shot: Snapshot | None = None
     planned: ProjectPlan | None = None
     unplanned: str = ""

@@ -9,13 +9,13 @@ from typing import Any
 
 from farmd.cache.manifests import ManifestCache
 from farmd.deploy import conditions, hooks
-from farmd.deploy.attempts import Judgement, Watches, gate_of, min_healthy_time
-from farmd.deploy.decide import Goal, Snapshot
+from farmd.deploy.attempts import Attempts, Judgement, gate_of, min_healthy_time
+from farmd.deploy.decide import ServiceGoal, Snapshot
 from farmd.deploy.manifest import spec_of
 from farmd.deploy.model import ServiceSpec
-from farmd.deploy.project import ProjectPlan, Wanted, plan_project, scheduled
-from farmd.deploy.sights import Reading, Sight, mark, paused, turned
-from farmd.deploy.standing import Container, Service
+from farmd.deploy.project import ProjectPlan, ResolvedServices, plan_project, scheduled
+from farmd.deploy.sights import Facts, ServiceFacts, mark, paused, turned
+from farmd.deploy.standing import ServicePod, StandingService
 from farmd.deploy.strategy import RollingStrategy
 from farmd.failsafe.guard import holding
 from farmd.pods.state import PodState, altered, foreign, observed
@@ -77,11 +77,11 @@ class Reader:
         self._item = item
         self._context = context
         self._specs = Specs(context.manifests)
-        self._watches = Watches(context)
+        self._watches = Attempts(context)
         self._steady: set[str] = set()
         self._idle: tuple[int, float] = (0, 0.0)
 
-    async def read(self, stored: Stored[Deployment]) -> Reading:
+    async def read(self, stored: Stored[Deployment]) -> Facts:
         """The deployment and everything that its next step rests on."""
         context, record = self._context, stored.record
         work = context.caches.work.get(context.keys.work(KIND, self._item))
@@ -90,9 +90,9 @@ class Reader:
             self._idle = (stored.index, context.clock.mono())
         idle = context.clock.mono() - self._idle[1]
         if record.draft:
-            return Reading(stored=stored, state=state, idle=idle)
+            return Facts(stored=stored, state=state, idle=idle)
         busy = await self._busy(record, state)
-        sights, after, held = dict[str, Sight](), list[float | None](), set[str]()
+        sights, after, held = dict[str, ServiceFacts](), list[float | None](), set[str]()
         for said in record.goals:
             frozen = self._frozen(stored, said, state.goals.get(said.service))
             held |= {frozen} if frozen is not None else set()
@@ -105,7 +105,7 @@ class Reader:
         planned, unplanned = None, ""
         if not state.goals:
             planned, unplanned = self._planned(record, sights)
-        return Reading(
+        return Facts(
             stored=stored,
             state=state,
             sights=sights,
@@ -127,11 +127,13 @@ class Reader:
         volumes = {keys.last_part(key): node.record.volumes for key, node in nodes.items()}
         return ClusterState(self._context.fleet.view(), volumes, record.project)
 
-    def _planned(self, record: Deployment, sights: Mapping[str, Sight]) -> tuple[ProjectPlan | None, str]:
+    def _planned(
+        self, record: Deployment, sights: Mapping[str, ServiceFacts]
+    ) -> tuple[ProjectPlan | None, str]:
         """The plan of all services, as the person saw it, or why there is none."""
         goals = {name: sight.goal for name, sight in sights.items()}
         services = {name: goal.spec for name, goal in goals.items() if goal.spec is not None}
-        wanted = Wanted(
+        wanted = ResolvedServices(
             services=services,
             after={name: goals[name].after for name in services},
             external=frozenset(record.external),
@@ -178,7 +180,7 @@ class Reader:
     async def _sight(
         self, stored: Stored[Deployment], work: DeploymentState, said: deployments.Goal, busy: str,
         frozen: str | None,
-    ) -> tuple[Sight, float | None]:  # fmt: skip
+    ) -> tuple[ServiceFacts, float | None]:  # fmt: skip
         context, state = self._context, work.goals.get(said.service)
         family, _, owner = said.owner.partition("/")
         version = turned(said, state)
@@ -195,7 +197,7 @@ class Reader:
         rests = version.update.delay - min(proven) if version is not None and proven else 0.0
         goal = await self._goal(said, state, pods, judged, hook, rests=rests > 0, held=frozen is not None)
         record = context.caches.tree(FAMILIES[family]).get(context.keys.record(family, owner))
-        sight = Sight(
+        sight = ServiceFacts(
             said=said,
             state=state,
             version=version,
@@ -228,17 +230,17 @@ class Reader:
     async def _goal(
         self, said: deployments.Goal, state: GoalState | None, pods: Mapping[Place, PodState],
         judged: Mapping[Place, Judgement], hook: hooks.HookSight, *, rests: bool, held: bool,
-    ) -> Goal:  # fmt: skip
+    ) -> ServiceGoal:  # fmt: skip
         """What the next steps of a service are decided by."""
         owner = said.owner.partition("/")[2]
         mode = (said.wanted or said.previous or Version(manifest="-")).mode
-        containers = list[Container]()
+        containers = list[ServicePod]()
         for place, pod in sorted(pods.items()):
             likely = (said.wanted, said.previous)
             spec = await self._specs.standing(pod.pod.record.manifest, mode, likely)
             containers.append(container(place, pod, spec, judged.get(place)))
-        return Goal(
-            service=Service(id=owner, name=said.name, mode=mode, containers=tuple(containers)),
+        return ServiceGoal(
+            service=StandingService(id=owner, name=said.name, mode=mode, containers=tuple(containers)),
             spec=None if said.wanted is None else await self._specs.of(said.wanted),
             previous=None if said.previous is None else await self._specs.of(said.previous),
             back=state is not None and state.back,
@@ -262,12 +264,12 @@ def _together(record: Deployment, specs: Iterable[ServiceSpec]) -> str:
     return record.project if record.together and near else ""
 
 
-def _placed(cluster: ClusterState, record: Deployment, goals: Sequence[Goal]) -> list[Goal]:
+def _placed(cluster: ClusterState, record: Deployment, goals: Sequence[ServiceGoal]) -> list[ServiceGoal]:
     """The goals with the machine of their project, where it stays together and some machine suits it."""
     specs = {each.service.name: each.wanted for each in goals if each.wanted is not None}
     if not (together := _together(record, specs.values())):
         return list(goals)
-    wanted = Wanted(services=specs, external=frozenset(record.external), together=together)
+    wanted = ResolvedServices(services=specs, external=frozenset(record.external), together=together)
     try:
         machines = scheduled(cluster, wanted, {each.service.name: each.service for each in goals}).machines
     except (NoMachine, VolumeRefused):
@@ -281,7 +283,7 @@ def _missing(said: deployments.Goal, state: GoalState | None, owner: Stored[Any]
     return f"{said.owner} is gone" if kept and owner is None else ""
 
 
-def container(place: Place, pod: PodState, spec: ServiceSpec | None, mine: Judgement | None) -> Container:
+def container(place: Place, pod: PodState, spec: ServiceSpec | None, mine: Judgement | None) -> ServicePod:
     """One pod as plans see it; ``mine`` is the gate's judgement of one that this turn placed.
 
     A pod from before serves once it is healthy: a farm that just began has not seen it for long, nor for as
@@ -290,7 +292,7 @@ def container(place: Place, pod: PodState, spec: ServiceSpec | None, mine: Judge
     seen = pod.reality if isinstance(pod.reality, Glance) else None
     acted = pod.intent is not None and seen is not None and seen.intent >= pod.intent.index
     own = seen if acted and seen is not None and seen.manifest == pod.pod.record.manifest else None
-    return Container(
+    return ServicePod(
         place=place,
         spec=spec,
         running=own is None or own.phase not in ENDED or pod.healthy,

@@ -10,7 +10,7 @@ from store.services import Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class ServicePod:
     """One pod of a service. ``spec``: what it was placed for; None if nobody can read that.
 
     ``running``: nobody says that it ended, or it is ``done`` for good and well. ``failing``: it runs and does
@@ -32,10 +32,10 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class StandingService:
     """A service that stands, and all of its pods."""
 
     id: str
     name: str
     mode: Mode = "replicated"
-    containers: tuple[Container, ...] = ()
+    containers: tuple[ServicePod, ...] = ()

@@ -18,20 +18,20 @@ from farmd.deploy import port_spec
 from farmd.deploy.model import ContainerSpecStatus, ServiceSpec
 from farmd.deploy.operations import (
     Operation,
-    Plan,
     RemoveContainerOperation,
     ReplaceContainerOperation,
     RunContainerOperation,
     RunPreDeployOperation,
+    ServicePlan,
     StopContainerOperation,
     Way,
 )
 from farmd.deploy.placing import request_of
 from farmd.deploy.plan import eval_container_spec_change
-from farmd.deploy.standing import Container, Service
+from farmd.deploy.standing import ServicePod, StandingService
 from scheduler.cluster import ClusterState
 from scheduler.feasibility import port_text
-from scheduler.model import Request
+from scheduler.model import PlacementRequest
 from scheduler.rulesets import Machines
 from store.manifests import PORT_RESOURCE, asked
 
@@ -45,10 +45,10 @@ class Strategy(Protocol):
     def plan(
         self,
         state: ClusterState,
-        service: Service | None,
+        service: StandingService | None,
         spec: ServiceSpec,
         machines: Machines | None = None,
-    ) -> Plan:
+    ) -> ServicePlan:
         """The operations that make a service as its spec says; ``service`` None: it is new.
 
         ``machines`` are those that its volumes leave; None: all that have them.
@@ -69,24 +69,24 @@ class RollingStrategy:
     def plan(
         self,
         state: ClusterState,
-        service: Service | None,
+        service: StandingService | None,
         spec: ServiceSpec,
         machines: Machines | None = None,
-    ) -> Plan:
+    ) -> ServicePlan:
         """As ``Strategy``."""
-        standing = service or Service(id=self.new_id, name=spec.name, mode=spec.mode)
+        standing = service or StandingService(id=self.new_id, name=spec.name, mode=spec.mode)
         request = request_of(spec, standing.id, near=machines is None)
         planner = _Planner(state, standing, spec, self._status(spec), machines, request)
         planner.choose()
         (planner.everywhere if spec.mode == "global" else planner.replicated)()
         first = [*planner.changes, *planner.removals]
         operations = (*planner.hook(first), *first)
-        return Plan(operations, standing.id, spec.name, tuple(planner.short))
+        return ServicePlan(operations, standing.id, spec.name, tuple(planner.short))
 
-    def _status(self, spec: ServiceSpec) -> Callable[[Container], ContainerSpecStatus]:
+    def _status(self, spec: ServiceSpec) -> Callable[[ServicePod], ContainerSpecStatus]:
         known: dict[int, ContainerSpecStatus] = {}  # the pods of a service mostly share one spec
 
-        def status(pod: Container) -> ContainerSpecStatus:
+        def status(pod: ServicePod) -> ContainerSpecStatus:
             if pod.mine and pod.running:
                 return ContainerSpecStatus.UP_TO_DATE
             if pod.spec is None or pod.failing or not pod.running or self.force_recreate:
@@ -103,14 +103,14 @@ class _Planner:
     """One service's plan while it is made; ``left`` are the pods of each machine that are not planned yet."""
 
     state: ClusterState
-    service: Service
+    service: StandingService
     spec: ServiceSpec
-    status: Callable[[Container], ContainerSpecStatus]
+    status: Callable[[ServicePod], ContainerSpecStatus]
     machines: Machines | None
-    request: Request
+    request: PlacementRequest
     eligible: Machines = 0
-    left: dict[str, list[Container]] = field(default_factory=dict)
-    gone: list[Container] = field(default_factory=list)
+    left: dict[str, list[ServicePod]] = field(default_factory=dict)
+    gone: list[ServicePod] = field(default_factory=list)
     changes: list[Operation] = field(default_factory=list)
     removals: list[Operation] = field(default_factory=list)
     short: list[str] = field(default_factory=list)
@@ -140,7 +140,7 @@ class _Planner:
         if not self.eligible and not self.left and self._wants_pods():
             raise self.state.no_machine(request, self.spec.name, allowed)
 
-    def fits(self, pod: Container) -> bool:
+    def fits(self, pod: ServicePod) -> bool:
         """Whether a pod is as the spec says."""
         return self.status(pod) is ContainerSpecStatus.UP_TO_DATE
 
@@ -226,12 +226,12 @@ class _Planner:
         self.changes.append(RunContainerOperation(self.service.id, self.spec, machine))
         return True
 
-    def _keep(self, pod: Container) -> None:
+    def _keep(self, pod: ServicePod) -> None:
         if not self.fits(pod):
             order, why = self._way(pod)
             self.changes.append(ReplaceContainerOperation(self.service.id, self.spec, pod.place, order, why))
 
-    def _way(self, pod: Container) -> tuple[Way, str]:
+    def _way(self, pod: ServicePod) -> tuple[Way, str]:
         """In which order a pod is replaced, and why if the machine decides it."""
         spec, machine = self.spec, pod.place[0]
         if pod.spec is None:
@@ -261,7 +261,7 @@ class _Planner:
                     return f": {machine}: {what}"
         return ""
 
-    def _remove(self, pods: list[Container]) -> None:
+    def _remove(self, pods: list[ServicePod]) -> None:
         leaving = sorted([*pods, *self.gone], key=lambda pod: (not pod.failing, pod.place))
         self.gone = []
         self.removals += [RemoveContainerOperation(self.service.id, pod.place) for pod in leaving]

@@ -14,7 +14,7 @@ from farmd.commands.mutation import Call, Guard, Scalar, holder_told
 from farmd.commands.remains import pods_left
 from farmd.deploy import goals, owners, records
 from farmd.deploy.noun import owner_noun
-from farmd.deploy.sights import Reading, Sight, turned
+from farmd.deploy.sights import Facts, ServiceFacts, turned
 from farmd.farm.writer import Write
 from farmd.kinds import title
 from farmd.runtime.errors import FarmdError
@@ -64,7 +64,7 @@ def noted_goal(context: Context, item: str, service: str, state: GoalState, **fi
 
 
 # -- taking -------------------------------------------------------------------------------------
-async def take(context: Context, reading: Reading, sight: Sight) -> Writes:
+async def take(context: Context, reading: Facts, sight: ServiceFacts) -> Writes:
     """Take the owner of a service, or make it.
 
     Raises:
@@ -111,7 +111,7 @@ async def _joining(context: Context, ident: str, service: Service) -> list[Opera
 
 
 async def _taken(
-    context: Context, reading: Reading, sight: Sight, standing: Stored[Any], fields: dict[str, Any],
+    context: Context, reading: Facts, sight: ServiceFacts, standing: Stored[Any], fields: dict[str, Any],
     writes: Writes,
 ) -> Writes:  # fmt: skip
     record, found = reading.stored.record, standing.record
@@ -126,7 +126,7 @@ async def _taken(
     return [*writes, operations.check_not_exists(lock), records.rewritten(context, sight, standing, **fields)]
 
 
-async def _made(context: Context, sight: Sight, record: Any) -> Writes:
+async def _made(context: Context, sight: ServiceFacts, record: Any) -> Writes:
     """A new owner with its name; that of an owner that is gone is taken over."""
     named, index = await records.of_owner(context, sight).named(record.name)
     if named is not None:
@@ -138,14 +138,14 @@ async def _made(context: Context, sight: Sight, record: Any) -> Writes:
     return [Write.over(key, record, None, tree), name]
 
 
-def skip(context: Context, reading: Reading, sight: Sight, why: str) -> Writes:
+def skip(context: Context, reading: Facts, sight: ServiceFacts, why: str) -> Writes:
     """Leave a service that was never taken as it is."""
     state = GoalState(phase="released", back=True, failure=why, since=context.clock.now())
     return [noted_goal(context, reading.stored.record.id, sight.said.service, state)]
 
 
 # -- turning back -------------------------------------------------------------------------------
-async def back(context: Context, reading: Reading, sight: Sight, why: str, failed: str = "") -> Writes:
+async def back(context: Context, reading: Facts, sight: ServiceFacts, why: str, failed: str = "") -> Writes:
     """Let a service go back to what it was, for good, because of the pod at ``failed`` if one did; a halt on
     the way forward is over.
     """
@@ -160,7 +160,7 @@ async def back(context: Context, reading: Reading, sight: Sight, why: str, faile
     return [*writes, records.rewritten(context, sight, standing, **fields)]
 
 
-async def take_back(context: Context, reading: Reading, sight: Sight, why: str) -> Writes:
+async def take_back(context: Context, reading: Facts, sight: ServiceFacts, why: str) -> Writes:
     """Take a service again that was released already, for its way back; one that others changed since stays
     as it is.
 
@@ -186,7 +186,7 @@ async def take_back(context: Context, reading: Reading, sight: Sight, why: str) 
     return await _taken(context, reading, sight, standing, fields, writes)
 
 
-async def _wishes(context: Context, reading: Reading, goal: Goal, version: Version | None) -> dict[str, Any]:
+async def _wishes(context: Context, reading: Facts, goal: Goal, version: Version | None) -> dict[str, Any]:
     """What the owner of a service's pods becomes for a version; for none it stays as it is."""
     if version is None:
         return {}
@@ -195,7 +195,7 @@ async def _wishes(context: Context, reading: Reading, goal: Goal, version: Versi
 
 
 # -- release ------------------------------------------------------------------------------------
-async def release(context: Context, reading: Reading, sight: Sight) -> Released:
+async def release(context: Context, reading: Facts, sight: ServiceFacts) -> Released:
     """Hand the owner back, and let the service be what it has become; or take all of it away.
 
     Raises:
@@ -216,7 +216,7 @@ async def release(context: Context, reading: Reading, sight: Sight) -> Released:
 
 
 def revised(
-    service: Service, record: Deployment, wanted: Version | None, sight: Sight, now: float
+    service: Service, record: Deployment, wanted: Version | None, sight: ServiceFacts, now: float
 ) -> Service:
     """The service after its release; a version that failed is kept in its history alone."""
     assert sight.state is not None
@@ -246,8 +246,12 @@ def revised(
 
 
 async def _removed(
-    context: Context, sight: Sight, service: Stored[Service], standing: Stored[Any] | None, writes: Writes
-) -> Released:  # fmt: skip
+    context: Context,
+    sight: ServiceFacts,
+    service: Stored[Service],
+    standing: Stored[Any] | None,
+    writes: Writes,
+) -> Released:
     """Take the service and its owner away, once no node runs anything of it (R15)."""
     call = Call(context.client, context.keys, context.clock, context.ids, context.actor, "its service goes")
     writes += records.services(context).delete(service)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from farmd.deploy.model import VolumeDriver, VolumeOptions, VolumeSpec
 from farmd.deploy.ports import VolumeClient
-from farmd.deploy.sights import Reading
+from farmd.deploy.sights import Facts
 from farmd.farm.writer import Write
 from farmd.work.context import Context
 from store.nodes import Node, NodeRecords, NodeStore, NodeVolume
@@ -20,7 +20,7 @@ class VolumeNotes(VolumeClient):
     them (R12).
     """
 
-    def __init__(self, context: Context, reading: Reading) -> None:
+    def __init__(self, context: Context, reading: Facts) -> None:
         self._context, self._reading = context, reading
         self._standing: dict[str, NodeRecords] = {}
         self._nodes: dict[str, Node] = {}
@@ -50,7 +50,7 @@ class VolumeNotes(VolumeClient):
         ]
 
 
-async def _known(context: Context, reading: Reading, name: str) -> int:
+async def _known(context: Context, reading: Facts, name: str) -> int:
     """The index of a volume's name where the plan saw the volume on some node; 0: it saw it on none.
 
     A node that got it since the plan must make the claim fail (``store.volumes``).
@@ -61,7 +61,7 @@ async def _known(context: Context, reading: Reading, name: str) -> int:
     return entry.modify_index if entry is not None else 0
 
 
-def _mounting(reading: Reading, name: str) -> str:
+def _mounting(reading: Facts, name: str) -> str:
     """The id of the first service that mounts a volume."""
     specs = ((sight.said.service, sight.goal.spec) for sight in reading.sights.values())
     mounted = (ident for ident, spec in specs if spec and name in {v.volume_name for v in spec.mounted()})

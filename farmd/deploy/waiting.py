@@ -25,7 +25,7 @@ HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class DeploymentView:
     """One look: what is told of each service, and of the whole; ``over`` once it is gone, ``halted``: why it
     waits for a person's word, ``failed``: because of the pod at which place.
     """
@@ -47,23 +47,23 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
         EndedOtherwise: it ended in another way, or waits for a person after a failure.
         WaitTimeout: it is not over; it goes on.
     """
-    began, last, pulls = call.clock.now(), Sight({}), Pulls(call)
+    began, last, pulls = call.clock.now(), DeploymentView({}), Pulls(call)
 
-    def show(now: Sight) -> None:
+    def show(now: DeploymentView) -> None:
         nonlocal last
         for name, text in {**now.services, "": now.reason}.items():
             if text and text != (last.services.get(name) if name else last.reason):
                 report(_look(change, name, text, now))
         last = last if now.over else now
 
-    async def late(now: Sight) -> WaitTimeout:
+    async def late(now: DeploymentView) -> WaitTimeout:
         told = "; ".join(f"{name} {text}" for name, text in now.services.items())
         return WaitTimeout(
             f"deployment {change.name!r} is not over after {timeout:g} s: {told or now.reason}",
             hint=f"it goes on; farmctl deployment status {change.name}",
         )
 
-    def settled(now: Sight, _: float) -> bool:
+    def settled(now: DeploymentView, _: float) -> bool:
         return now.over or bool(now.halted)
 
     found = await waiting.until(call, lambda: _sight(call, change, pulls), settled, late, timeout, show)
@@ -104,12 +104,12 @@ async def ended(call: Call, ident: str, since: float = 0.0) -> Audit:
     raise NotFound(f"deployment {ident!r} is gone, and the audit log does not know its end", id=ident)
 
 
-async def _sight(call: Call, change: Change, pulls: Pulls) -> Sight:
+async def _sight(call: Call, change: Change, pulls: Pulls) -> DeploymentView:
     try:
         records = DEPLOYMENT.records(call.client, call.keys)
         row: overview.Row[Deployment] = await overview.row(call.client, call.keys, records, change.id)
     except NotFound:
-        return Sight({}, over=True)
+        return DeploymentView({}, over=True)
     doing = await pulls.of(row.record, row.status)
     told = view.lines(row.record, row.status, row.state, row.reason, doing)
     state = await state_of(call, change.id)
@@ -118,10 +118,10 @@ async def _sight(call: Call, change: Change, pulls: Pulls) -> Sight:
     reason = view.besides(row.status, row.news)
     # In a pipe each other text is a line of its own, so amounts are shown on a terminal alone.
     services = view.services(row.record, row.status, await pulls.of(row.record, row.status, exact=False))
-    return Sight(services, row.record, reason, halted=why, failed=failed, lines=tuple(told))
+    return DeploymentView(services, row.record, reason, halted=why, failed=failed, lines=tuple(told))
 
 
-def _look(change: Change, name: str, text: str, now: Sight) -> Look:
+def _look(change: Change, name: str, text: str, now: DeploymentView) -> Look:
     """A look for the progress: of a service, or of the whole where it has no name."""
     noun, title = ("service", name) if name else ("deployment", change.name)
     draw = (lambda width: fitting(now.lines, width)) if now.lines else None

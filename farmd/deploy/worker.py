@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from farmd.commands.mutation import Scalar
 from farmd.deploy import changes, report, turns
-from farmd.deploy.alarms import Alarms
+from farmd.deploy.alarms import DeploymentAlerts
 from farmd.deploy.cycle import LOOK_AGAIN_SECONDS, Cycle, next_cycle
-from farmd.deploy.decide import Step
-from farmd.deploy.sights import Reading, Sight
+from farmd.deploy.decide import ServiceStep
+from farmd.deploy.sights import Facts, ServiceFacts
 from farmd.deploy.snapshot import Reader
 from farmd.deploy.volumes import VolumeNotes
 from farmd.pods.changes import NodeChanges, Note, together
@@ -30,14 +30,14 @@ FREED_AT_ONCE = 10
 GO_ON = Outcome("after", 0.0)
 
 
-class DeploymentWorker(ManagingWorker[Reading, Cycle]):
+class DeploymentWorker(ManagingWorker[Facts, Cycle]):
     """Brings the services of one deployment to their goals, or back, while its claim lasts."""
 
     __slots__ = ("_alarms", "_reader")
 
     def __init__(self, kind: ManagingKind, claim: Claim, session: Session, wake: Wake) -> None:
         super().__init__(kind, claim, session, wake)
-        self._alarms = Alarms(self.status.incidents, self.context)
+        self._alarms = DeploymentAlerts(self.status.incidents, self.context)
         self._reader = Reader(claim.item, self.context)
 
     # -- the frame's hooks -----------------------------------------------------------------------
@@ -47,26 +47,26 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
         await self.kind.barrier([self.claim.item])
         await self.context.caches.intent.barrier()
 
-    async def look(self, stored: Stored[Deployment]) -> Reading | Outcome:
+    async def look(self, stored: Stored[Deployment]) -> Facts | Outcome:
         """The deployment, the owners of its services and their pods."""
         self.follow(stored.record)
         if (broken := self.illegible()) is not None:
             return await self.unreadable(*broken)
         return await self._reader.read(stored)
 
-    def decide(self, snapshot: Reading) -> Cycle:
+    def decide(self, snapshot: Facts) -> Cycle:
         """Pure (``cycle.py``)."""
         return next_cycle(snapshot)
 
-    def decided(self, snapshot: Reading, plan: Cycle) -> None:
+    def decided(self, snapshot: Facts, plan: Cycle) -> None:
         """Whatever makes room wakes it while places are missing."""
         self.context.fleet.unschedulable(self.claim.item, any(step.short for step in plan.told))
 
-    async def alert(self, snapshot: Reading, plan: Cycle) -> float | None:
+    async def alert(self, snapshot: Facts, plan: Cycle) -> float | None:
         """A service that waits for a person, or makes no progress."""
         return await self._alarms.tell(snapshot, plan)
 
-    def describe(self, snapshot: Reading, plan: Cycle) -> DeploymentStatus:
+    def describe(self, snapshot: Facts, plan: Cycle) -> DeploymentStatus:
         """The phase, and each service in numbers."""
         self.kind.phases.see(self.claim.item, report.phase(snapshot))
         return report.status(snapshot, plan, self.context.farm, self.context.clock.now())
@@ -78,7 +78,7 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
         return replace(told, state="blocked", reason=reason)
 
     # -- writing ---------------------------------------------------------------------------------
-    async def act(self, snapshot: Reading, plan: Cycle) -> Outcome:
+    async def act(self, snapshot: Facts, plan: Cycle) -> Outcome:
         """The transactions of one cycle; what was read is planned anew afterwards."""
         if plan.action == "begin":
             return await self._begin(snapshot)
@@ -100,14 +100,14 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
                 outcome = found
         return outcome
 
-    async def _begin(self, reading: Reading) -> Outcome:
+    async def _begin(self, reading: Facts) -> Outcome:
         audit = self.audit("deployment.begin", reading.stored.record.reason, name=reading.stored.record.name)
         await self.writer.commit(
             *self.stands(), turns.noted(self.context, self.claim.item, begun=True), audit
         )
         return GO_ON
 
-    async def _volumes(self, reading: Reading, plan: Cycle) -> Outcome:
+    async def _volumes(self, reading: Facts, plan: Cycle) -> Outcome:
         notes = VolumeNotes(self.context, reading)
         for each in plan.volumes:
             await each.execute(notes)
@@ -117,7 +117,7 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
         self._count("volume", "done", len(plan.volumes))
         return GO_ON
 
-    async def _step(self, reading: Reading, sight: Sight, step: Step) -> Outcome:
+    async def _step(self, reading: Facts, sight: ServiceFacts, step: ServiceStep) -> Outcome:
         """What is to be done of one service now.
 
         Raises:
@@ -143,7 +143,7 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
             return await self._turned(reading, sight, "release", sight.state.failure, *released)
         return await self._pods(reading, sight, step)
 
-    async def _pause(self, reading: Reading, step: Step) -> Outcome:
+    async def _pause(self, reading: Facts, step: ServiceStep) -> Outcome:
         record, why = reading.stored.record, f"{step.service}: {step.reason}"
         audit = self.audit("deployment.halt", why, name=record.name)
         said = {"halted": why, "failed": _place(step), "resumed": record.resumed}
@@ -153,8 +153,8 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
 
     async def _turned(
         self,
-        reading: Reading,
-        sight: Sight,
+        reading: Facts,
+        sight: ServiceFacts,
         verb: str,
         why: str,
         writes: turns.Writes,
@@ -172,7 +172,7 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
         await self.writer.commit(*self.stands(), *writes, audit)
         return GO_ON
 
-    async def _pods(self, reading: Reading, sight: Sight, step: Step) -> Outcome:
+    async def _pods(self, reading: Facts, sight: ServiceFacts, step: ServiceStep) -> Outcome:
         """Pods come, go, or get their intents back."""
         context, record = self.context, reading.stored.record
         assert sight.owner is not None
@@ -196,7 +196,7 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
     def _count(self, op: str, result: str, many: int) -> None:
         self.context.recorder.count("farmd_deployment_operations_total", many, op=op, result=result)
 
-    def _hooked(self, sight: Sight, placed: str) -> Note | None:
+    def _hooked(self, sight: ServiceFacts, placed: str) -> Note | None:
         """The state that says where the hook runs, or that it ended well, with the change of its pod."""
         state, over = sight.state, sight.goal.hook == "done"
         if state is None or not (placed or (over and not state.hooked)):
@@ -207,7 +207,7 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
             (write,), "deployment.hook", f"the hook of {sight.said.name}{'' if placed else ' is done'}"
         )
 
-    def _guards(self, sight: Sight, units: list[NodeChanges]) -> list[Operation]:
+    def _guards(self, sight: ServiceFacts, units: list[NodeChanges]) -> list[Operation]:
         """The owner is as it was read, and nodes whose pods are given up are still given up (R21)."""
         assert sight.owner is not None
         places = [(c.node, c.instance) for unit in units for c in unit.changes if c.action == "remove"]
@@ -216,7 +216,7 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
         own = operations.check_index(sight.owner.key, sight.owner.index)
         return [own, *self.context.placement.verdicts(lost)]
 
-    async def _end(self, reading: Reading, plan: Cycle) -> Outcome:
+    async def _end(self, reading: Facts, plan: Cycle) -> Outcome:
         """Let go of the services that were not taken or were taken over, then delete the record, which is
         gone from then on.
         """
@@ -251,6 +251,6 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
             await self.writer.commit(*self.stands(), *writes, audit)
 
 
-def _place(step: Step) -> str:
+def _place(step: ServiceStep) -> str:
     """The place of the pod because of which a service turns; empty: none failed."""
     return "/".join(step.failed or ())

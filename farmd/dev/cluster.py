@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from farmd.dev import tree
-from farmd.dev.plan import Plan, environment
+from farmd.dev.plan import ClusterLayout, environment
 from farmd.runtime.clock import SystemClock
 
 STOP_SECONDS = 25.0
@@ -32,7 +32,7 @@ class ClusterFailed(Exception):
     """The cluster did not start or did not end; one line with the reason."""
 
 
-class Cluster:
+class LocalCluster:
     """A running cluster as a context manager; at its end no process and no folder is left."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Cluster:
         if not sys.platform.startswith("linux"):
             raise ClusterFailed("farmd dev needs Linux: the agent works with /proc")
         folder = data_dir.resolve() if data_dir is not None else Path(tempfile.mkdtemp(prefix="farmd-dev-"))
-        self.plan = Plan(
+        self.plan = ClusterLayout(
             str(folder), farms, agents, data_dir is not None, http_addr, log_level, config, engine
         )
         self.store = ""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from farmd.dev import tree
-from farmd.dev.cluster import Cluster, ClusterFailed
+from farmd.dev.cluster import ClusterFailed, LocalCluster
 from farmd.dev.plan import ignored
 from farmd.process.start import collect_rarely
 from store.words import count_of
@@ -55,7 +55,7 @@ def run_dev(
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     try:
-        with Cluster(
+        with LocalCluster(
             farms=farms,
             agents=agents,
             data_dir=data_dir,
@@ -90,7 +90,7 @@ def _stop(_number: int, _frame: object) -> None:
     raise _Stopped
 
 
-def greeting(cluster: Cluster) -> list[str]:
+def greeting(cluster: LocalCluster) -> list[str]:
     """The address of a farm's page, and three lines for the user's shell."""
     plan = cluster.plan
     return [

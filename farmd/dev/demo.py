@@ -21,7 +21,7 @@ import yaml
 from rich.console import Console
 
 from farmd.dev import tree
-from farmd.dev.cluster import Cluster, ClusterFailed
+from farmd.dev.cluster import ClusterFailed, LocalCluster
 from farmd.dev.plan import environment
 from farmd.dev.scene import ANSWER_SECONDS, Scene, greets, has, look, runs
 from farmd.dev.visits import Visits
@@ -50,7 +50,7 @@ class StepFailed(Exception):
 class Demo:
     """The steps, over a running cluster."""
 
-    def __init__(self, cluster: Cluster, client: ConsulClient, http: aiohttp.ClientSession) -> None:
+    def __init__(self, cluster: LocalCluster, client: ConsulClient, http: aiohttp.ClientSession) -> None:
         self._cluster = cluster
         self._client = client
         self._http = http
@@ -245,7 +245,7 @@ def _short(argument: str) -> str:
     return os.path.relpath(argument) if argument.startswith("/") else argument
 
 
-async def _run(cluster: Cluster) -> None:
+async def _run(cluster: LocalCluster) -> None:
     timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
     client = connect({}, SystemClock(), address=cluster.store)
     try:
@@ -275,7 +275,7 @@ def main() -> int:
     clock = SystemClock()
     began = clock.mono()
     with _signals():
-        cluster = Cluster()
+        cluster = LocalCluster()
         try:
             with cluster:
                 print("a store, two farms and five agents, as processes of their own", flush=True)

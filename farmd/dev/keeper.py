@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from farmd.dev import ports, tree
-from farmd.dev.plan import Plan, environment
+from farmd.dev.plan import ClusterLayout, environment
 from farmd.runtime.clock import SystemClock
 
 STORE_SECONDS = 15.0
@@ -36,7 +36,7 @@ class CannotStart(Exception):
 class Keeper:
     """Starts, watches and ends the processes of a plan."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ClusterLayout) -> None:
         self._plan = plan
         self._clock = SystemClock()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -175,7 +175,7 @@ def tell(**fields: Any) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run the keeper of the plan that is given as the only argument."""
-    code = Keeper(Plan.parse(arguments[0])).run()
+    code = Keeper(ClusterLayout.parse(arguments[0])).run()
     # The interpreter's last flush must not fail because the parent has ended.
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

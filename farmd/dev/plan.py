@@ -15,7 +15,7 @@ from farmd.dev import ports
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterLayout:
     """A cluster in ``folder``; with ``keep`` the folder and the store's data are kept at the end.
 
     ``config`` is a file of farmd's whose values the processes have, too; ``engine`` is the address of the
@@ -36,7 +36,7 @@ class Plan:
         return json.dumps(asdict(self))
 
     @classmethod
-    def parse(cls, text: str) -> Plan:
+    def parse(cls, text: str) -> ClusterLayout:
         """The plan of a keeper's argument."""
         return cls(**json.loads(text))
 

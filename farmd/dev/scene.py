@@ -22,7 +22,7 @@ ANSWER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenController:
     """One controller: its owner, its desired count, its pods, and each pod's answer."""
 
     name: str
@@ -59,7 +59,7 @@ class Seen:
 class Scene:
     """The fleet at one moment."""
 
-    controllers: dict[str, Seen]
+    controllers: dict[str, SeenController]
     farms: tuple[str, ...]
     nodes: int
 
@@ -84,7 +84,7 @@ async def look(client: ConsulClient, keys: Keys, http: aiohttp.ClientSession) ->
     told = await asyncio.gather(*(answer(http, pod) for pod in pods))
     answers = dict(zip(map(place, pods), told, strict=True))
     seen = {
-        row.record.name: Seen(
+        row.record.name: SeenController(
             name=row.record.name,
             owner=row.owner,
             desired=row.desired,

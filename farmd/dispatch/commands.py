@@ -11,7 +11,7 @@ from farmd.dispatch.plan import decide
 from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview, play
 from farmd.dispatch.revision import existing, recorded, said, wanted
-from farmd.dispatch.standing import Standing, former, kept, snapshot
+from farmd.dispatch.standing import AppState, former, kept, snapshot
 from store.apps import AppStore
 from store.errors import Conflict, InputInvalid, refuse
 from store.words import listed
@@ -43,7 +43,7 @@ async def resume(call: Call, name: str, outside: Outside | None = None) -> Mutat
     return await said(call, now, "resume", paused=False, resumed=max(wanted(now).resumed, later))
 
 
-async def _mark(call: Call, now: Standing, outside: Outside | None) -> int:
+async def _mark(call: Call, now: AppState, outside: Outside | None) -> int:
     """The highest mark of an app's objects, where it is above all that are recorded; 0: none is.
 
     Raises:

@@ -19,7 +19,7 @@ from farmd.dispatch.plan import carried
 from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview, play
 from farmd.dispatch.revision import existing, recorded, refuse_deleting, wanted
-from farmd.dispatch.standing import Standing, former, snapshot, standing
+from farmd.dispatch.standing import AppState, former, snapshot, standing
 from farmd.overview.members import farms
 from store.apps import ALL, MAX_ADOPTED, App, AppStore, Entry
 from store.clusters import CLUSTERS, of_clusters
@@ -33,7 +33,7 @@ from store.words import listed
 class Application:
     """A revision that is ready to be written. ``changes`` are those of single records, by reference."""
 
-    now: Standing
+    now: AppState
     app: App
     entries: tuple[Entry, ...]
     preview: Preview
@@ -118,7 +118,7 @@ async def rollback(
 
 async def _prepared(
     call: Call,
-    now: Standing,
+    now: AppState,
     app: App,
     entries: tuple[Entry, ...],
     known: Mapping[Ref, Entry],
@@ -158,7 +158,7 @@ async def _tell_owners(call: Call, shot: Snapshot, preview: Preview) -> None:
         preview.refused[ref] = f"{why} ({known[name]})" if known[name] else why
 
 
-def _settings(spec: AppSpec, now: Standing) -> App:
+def _settings(spec: AppSpec, now: AppState) -> App:
     """What the files and the command line say of the app; what people said by other words stays."""
     told = {name: value for name, value in asdict(spec).items() if name != "name" and value is not None}
     if (history := told.get("history")) is not None and not 1 <= history <= 100:
@@ -173,7 +173,7 @@ def _settings(spec: AppSpec, now: Standing) -> App:
 
 async def _needs(
     call: Call,
-    now: Standing,
+    now: AppState,
     app: App,
     cluster: str,
     documents: Sequence[Entry],
@@ -240,7 +240,7 @@ def _check_atomic(call: Call, preview: Preview, made: Mapping[Ref, Mutation]) ->
         refuse("--atomic", over, f"at most {changes.ONE_TRANSACTION}")
 
 
-async def _before(store: AppStore, now: Standing) -> int:
+async def _before(store: AppStore, now: AppState) -> int:
     """The revision that a rollback without a number means: the last reached one before the wanted."""
     revision = wanted(now).revision
     if now.state.reached and now.state.reached != revision:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from farmd.commands.bundled import Bundled, Found, Verdict, Wish
+from farmd.commands.bundled import Bundled, FoundRecord, Readiness, Wish
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Spells
 from farmd.dispatch.model import Live
@@ -25,7 +25,7 @@ def speaking(call: Call, app: str, wish: Wish | None) -> Call:
 
 
 async def differing(
-    part: Bundled, call: Call, found: Found, wish: Wish, *, steady: bool = False
+    part: Bundled, call: Call, found: FoundRecord, wish: Wish, *, steady: bool = False
 ) -> tuple[str, ...]:
     """The stated fields of a record that are otherwise; ``call`` is its app, speaking of its file.
 
@@ -56,16 +56,16 @@ async def look(call: Call, entry: Entry, spells: Spells, *, judged: bool = True)
     if wish is not None:
         found = part.held(call, found, wish)
         differs = await differing(part, speaking(call, call.part_of, wish), found, wish)
-    verdict = await part.verdict(call, found, spells, wish) if judged else Verdict("unknown")
+    verdict = await part.verdict(call, found, spells, wish) if judged else Readiness("unknown")
     return live(part, entry, found, differs, verdict)
 
 
 def live(
     part: Bundled,
     entry: Entry,
-    found: Found,
+    found: FoundRecord,
     differs: tuple[str, ...],
-    verdict: Verdict,
+    verdict: Readiness,
     settles: float | None = None,
 ) -> Live:
     """A record as its app plans with it, after it was compared and judged."""

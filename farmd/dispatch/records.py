@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeGuard
 
 from farmd import kinds
-from farmd.commands.bundled import Bundled, BundledNoun, Found, Verdict, Wish, by_name
+from farmd.commands.bundled import Bundled, BundledNoun, FoundRecord, Readiness, Wish, by_name
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
 from farmd.dispatch import changes, copies, looking
@@ -142,7 +142,7 @@ class Records:
             raise InputInvalid(f"{entry.ref}: kind: this version of farmd knows no {entry.ref.kind!r}")
         return part
 
-    async def _find(self, part: Bundled, call: Call, name: str) -> Found | None:
+    async def _find(self, part: Bundled, call: Call, name: str) -> FoundRecord | None:
         if not self.index.cached(part.noun):
             return await part.find(call, name)
         stored = self.index.find(part.noun, name)
@@ -153,13 +153,13 @@ class Records:
         async with self.index.reading:
             return await by_name(call, part.seen(call, stored), self._managers)
 
-    async def _live(self, part: Bundled, call: Call, there: Found, entry: Entry, steady: bool) -> Live:
+    async def _live(self, part: Bundled, call: Call, there: FoundRecord, entry: Entry, steady: bool) -> Live:
         wish, differs = None, tuple[str, ...]()
         if entry.document is not None:
             wish = self._wish(entry)
             there = part.held(call, there, wish)
             differs = await looking.differing(part, call, there, wish, steady=steady)
-        own, verdict, settles = there.part_of == call.part_of, Verdict("unknown"), None
+        own, verdict, settles = there.part_of == call.part_of, Readiness("unknown"), None
         if own and not steady and wish is not None:
             verdict, settles = await self._verdict(part, call, there, wish)
         return looking.live(part, entry, there, differs, verdict, settles)
@@ -174,14 +174,14 @@ class Records:
 
     # -- verdicts ------------------------------------------------------------------------------
     async def _verdict(
-        self, part: Bundled, call: Call, there: Found, wish: Wish
-    ) -> tuple[Verdict, float | None]:
+        self, part: Bundled, call: Call, there: FoundRecord, wish: Wish
+    ) -> tuple[Readiness, float | None]:
         """How far a record is, and the seconds until time alone changes that."""
         if not _judged_by_pods(part):
             found = await part.verdict(call, there, self._spells, wish)
             return found, self._asked_again(part, there.stored.record)
         if failed := await part.failed(call, there.stored.record, wish):
-            return Verdict("failed", failed), None
+            return Readiness("failed", failed), None
         return await self._serving(part, there.stored.record)
 
     def _asked_again(self, part: Bundled, record: Any) -> float | None:
@@ -195,18 +195,18 @@ class Records:
         runs = any(each.reality is not None and each.reality.phase == "running" for each in states)
         return RUNNING_SECONDS if runs else POLL_SECONDS
 
-    async def _serving(self, part: BundledNoun[Any, Any], record: Any) -> tuple[Verdict, float | None]:
+    async def _serving(self, part: BundledNoun[Any, Any], record: Any) -> tuple[Readiness, float | None]:
         """Whether all pods that an owner should have are available on the manifest that it names."""
         if record.disabled:
-            return Verdict("ready", "disabled"), None
+            return Readiness("ready", "disabled"), None
         context = self.context
         states = observed(context.fleet, record.id, record.min_healthy_time, context.clock.mono()).values()
         current = [state for state in states if not state.outdated(record.manifest, record.restart)]
         available = sum(state.available for state in current)
         desired = record.count if record.count is not None else await self._eligible(part, record)
         if available >= desired and len(current) == len(states):
-            return Verdict("ready"), None
-        return Verdict("progressing", f"{available} of {desired} available"), settling(states)
+            return Readiness("ready"), None
+        return Readiness("progressing", f"{available} of {desired} available"), settling(states)
 
     async def _eligible(self, part: BundledNoun[Any, Any], record: Any) -> int:
         """How many nodes should have a pod of an owner that has one on each."""

@@ -88,7 +88,7 @@ def noted(before: DispatchState, after: DispatchState) -> dict[str, int | str | 
     return {name: getattr(after, name) for name in names if getattr(before, name) != getattr(after, name)}
 
 
-class Alarms:
+class AppAlerts:
     """The alerts of one app: it failed or is blocked for long, and somebody else writes its fields."""
 
     __slots__ = ("_blocked_since", "_clock", "_farm", "_incidents")

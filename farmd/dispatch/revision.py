@@ -12,12 +12,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, registered
-from farmd.dispatch.standing import Standing, standing
+from farmd.dispatch.standing import AppState, standing
 from store.apps import KIND, App, AppStore, Entry, ResourceTracker, tracker
 from store.errors import Conflict, NotFound
 
 
-async def found(call: Call, name: str) -> Standing:
+async def found(call: Call, name: str) -> AppState:
     """An app that there is.
 
     Raises:
@@ -29,7 +29,7 @@ async def found(call: Call, name: str) -> Standing:
     return now
 
 
-async def existing(call: Call, name: str) -> Standing:
+async def existing(call: Call, name: str) -> AppState:
     """An app that there is, and is not being deleted.
 
     Raises:
@@ -40,7 +40,7 @@ async def existing(call: Call, name: str) -> Standing:
     return now
 
 
-def refuse_deleting(now: Standing) -> None:
+def refuse_deleting(now: AppState) -> None:
     """Refuse a change of an app that ends.
 
     Raises:
@@ -51,14 +51,14 @@ def refuse_deleting(now: Standing) -> None:
         raise Conflict(f"app {now.name!r} is being deleted", id=now.name, hint=hint)
 
 
-def wanted(now: Standing) -> App:
+def wanted(now: AppState) -> App:
     """What people want of an app that there is."""
     assert now.stored is not None
     return now.stored.record
 
 
 async def recorded(
-    call: Call, now: Standing, app: App, entries: Sequence[Entry], of: int = 0, action: str = "apply"
+    call: Call, now: AppState, app: App, entries: Sequence[Entry], of: int = 0, action: str = "apply"
 ) -> Mutation:
     """A revision and the wish for it in one transaction; nothing, where the app has it already.
 
@@ -75,7 +75,7 @@ async def recorded(
 
 
 async def said(
-    call: Call, now: Standing, action: str, *, destructive: bool = False, **fields: Any
+    call: Call, now: AppState, action: str, *, destructive: bool = False, **fields: Any
 ) -> Mutation:
     """A change of single fields of an app's record.
 
@@ -111,13 +111,13 @@ def change(
     )
 
 
-async def _written(call: Call, now: Standing, app: App, told: Change, *more: Any) -> Mutation:
+async def _written(call: Call, now: AppState, app: App, told: Change, *more: Any) -> Mutation:
     held = await guard(call, KIND, now.name, f"app {now.name!r}")
     write = AppStore(call.client, call.keys).want(now.name, now.stored, app)
     return Mutation(told, (await registered(call), *held.operations, *more, write))
 
 
-async def _same(store: AppStore, now: Standing, app: App, made: ResourceTracker) -> bool:
+async def _same(store: AppStore, now: AppState, app: App, made: ResourceTracker) -> bool:
     """Whether the wanted revision has these very entries and settings, and did not fail.
 
     What a person allows for one revision is something new until that one is reached.

@@ -31,7 +31,7 @@ AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class AppState:
     """An app's record, how far it is, and its last status. ``stored`` is None where there is no such app.
 
     ``unowned`` says why no farm works on it, and ``lost`` that somebody removed its wanted revision, where
@@ -56,7 +56,7 @@ class Standing:
         return self.status is not None and self.stored is not None and self.status.record == self.stored.index
 
 
-async def standing(call: Call, name: str) -> Standing:
+async def standing(call: Call, name: str) -> AppState:
     """One app as it stands.
 
     Raises:
@@ -65,10 +65,10 @@ async def standing(call: Call, name: str) -> Standing:
     stored = await AppStore(call.client, call.keys).find(name)
     statuses = StatusStore(call.client, call.keys, KIND, AppStatus)
     state = await state_of(call, name)
-    return Standing(name=name, stored=stored, state=state, status=await statuses.get(name))
+    return AppState(name=name, stored=stored, state=state, status=await statuses.get(name))
 
 
-async def standings(call: Call) -> tuple[list[Standing], list[str]]:
+async def standings(call: Call) -> tuple[list[AppState], list[str]]:
     """All apps as they stand, by name, and one line for each record that does not decode."""
     client, keys = call.client, call.keys
     apps, broken = await AppStore(client, keys).list()
@@ -77,7 +77,7 @@ async def standings(call: Call) -> tuple[list[Standing], list[str]]:
     members = await overview.farms(client, keys)
     lost = await _lost(call, {name: stored.record for name, stored in apps.items()})
     found = [
-        Standing(
+        AppState(
             name=name,
             stored=stored,
             state=states.get(name, DispatchState()),
@@ -90,7 +90,7 @@ async def standings(call: Call) -> tuple[list[Standing], list[str]]:
     return found, [error.message for error in broken]
 
 
-async def owned(call: Call, now: Standing) -> Standing:
+async def owned(call: Call, now: AppState) -> AppState:
     """An app that there is, with why no farm works on it, if none does, and what it lacks."""
     assert now.stored is not None
     record = now.stored.record
@@ -148,7 +148,7 @@ class Kept:
     broken: Mapping[int, str]
 
 
-async def kept(call: Call, now: Standing) -> Kept:
+async def kept(call: Call, now: AppState) -> Kept:
     """The revisions of an app that there is, each entry as the newest one has it; for people alone, because
     what a broken one names is missing.
     """
@@ -170,7 +170,7 @@ async def kept(call: Call, now: Standing) -> Kept:
     return Kept(found, entries, broken)
 
 
-async def former(call: Call, now: Standing) -> dict[Ref, Entry]:
+async def former(call: Call, now: AppState) -> dict[Ref, Entry]:
     """The entries of all revisions that may have left something, each as the newest one has it."""
     if now.stored is None:
         return {}
@@ -218,7 +218,7 @@ async def has_outside(call: Call, name: str) -> bool:
 
 async def snapshot(
     call: Call,
-    now: Standing,
+    now: AppState,
     app: App,
     entries: Sequence[Entry],
     known: Mapping[Ref, Entry],

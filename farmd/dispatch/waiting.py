@@ -7,14 +7,14 @@ from farmd.commands import waiting
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Look, Report
 from farmd.dispatch.plan import falls_back
-from farmd.dispatch.standing import Standing, standing
+from farmd.dispatch.standing import AppState, standing
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.apps import KIND, AppStore, ObjectStatus
 from store.errors import AccessDenied, NotFound, RecordInvalid
 from store.words import listed
 
 
-async def reached(call: Call, name: str, revision: int, timeout: float, report: Report) -> Standing:
+async def reached(call: Call, name: str, revision: int, timeout: float, report: Report) -> AppState:
     """Wait until an app has reached a revision and collected what that left.
 
     Raises:
@@ -22,7 +22,7 @@ async def reached(call: Call, name: str, revision: int, timeout: float, report: 
         WaitTimeout: it is not there yet; it goes on.
     """
 
-    def done(now: Standing, _: bool) -> bool:
+    def done(now: AppState, _: bool) -> bool:
         if now.stored is None or now.stored.record.deleting or now.stored.record.revision != revision:
             return True
         if falls_back(now.stored.record, now.state):
@@ -31,7 +31,7 @@ async def reached(call: Call, name: str, revision: int, timeout: float, report: 
         failed = now.state.refused == revision
         return failed or (now.state.reached == revision and now.state.swept >= revision)
 
-    async def late(now: Standing) -> WaitTimeout:
+    async def late(now: AppState) -> WaitTimeout:
         text = f"app {name!r} has not reached revision {revision} after {timeout:g} s: {told(now)}"
         return WaitTimeout(text, hint=await _why(call, now))
 
@@ -48,7 +48,7 @@ async def reached(call: Call, name: str, revision: int, timeout: float, report: 
     return found
 
 
-async def _refuse_otherwise(call: Call, found: Standing, revision: int) -> None:
+async def _refuse_otherwise(call: Call, found: AppState, revision: int) -> None:
     name, record = found.name, found.stored.record if found.stored is not None else None
     if record is None or record.deleting:
         raise EndedOtherwise(f"app {name!r} was deleted before it reached revision {revision}")
@@ -65,7 +65,7 @@ async def _refuse_otherwise(call: Call, found: Standing, revision: int) -> None:
         )
 
 
-def _stuck(now: Standing) -> str:
+def _stuck(now: AppState) -> str:
     """Why the way back from the wanted revision failed, too; empty: it did not."""
     told, record = now.status, now.stored.record if now.stored is not None else None
     if told is None or record is None or not (now.reported and falls_back(record, now.state)):
@@ -88,7 +88,7 @@ async def gone(call: Call, name: str, timeout: float, report: Report) -> None:
         WaitTimeout: it is still there; it goes on.
     """
 
-    async def late(now: Standing) -> WaitTimeout:
+    async def late(now: AppState) -> WaitTimeout:
         text = f"app {name!r} is still there after {timeout:g} s: {told(now)}"
         return WaitTimeout(text, hint=await _why(call, now))
 
@@ -103,12 +103,12 @@ async def gone(call: Call, name: str, timeout: float, report: Report) -> None:
     )
 
 
-def look(now: Standing) -> Look:
+def look(now: AppState) -> Look:
     """How far an app is, for the progress."""
     return Look(noun="app", name=now.name, state=told(now), desired=0, counts=False)
 
 
-def told(now: Standing) -> str:
+def told(now: AppState) -> str:
     """How far an app is, in one line: ``applying, wave 1 of 2, 3 of 5 ready: waits for rc/web (2 of 3)``."""
     if now.stored is None:
         return "gone"
@@ -125,7 +125,7 @@ def _waits(each: ObjectStatus) -> str:
     return f"{each.ref} ({each.why})" if each.why else each.ref
 
 
-async def _why(call: Call, now: Standing) -> str:
+async def _why(call: Call, now: AppState) -> str:
     members = await overview.farms(call.client, call.keys)
     if not any(KIND in member.kinds for member in members):
         return "no farm that is alive applies apps: start one with farmd run; it goes on then"

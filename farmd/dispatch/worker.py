@@ -67,7 +67,7 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         if elsewhere is not None:
             self._places[False] = elsewhere(context, name, wake, partial(_validity, session))
         self._reader = Reader(context, index, name, self._places)
-        self._alarms = report.Alarms(self.status.incidents, context.clock, context.farm)
+        self._alarms = report.AppAlerts(self.status.incidents, context.clock, context.farm)
         self._writing: Writing | None = None
         self._sure = False
         self._tried: Mapping[Ref, str] = {}

@@ -42,20 +42,20 @@ Raises:
 
 
 @dataclass(slots=True)
-class Parts:
+class BundleParts:
     """The parts that were read, by file name, and why others were not."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
 
-async def gathered(call: Call, fetch: Fetch, config: Callable[[], str]) -> Parts:
+async def gathered(call: Call, fetch: Fetch, config: Callable[[], str]) -> BundleParts:
     """All parts. ``config`` is the configuration of this machine, without secrets.
 
     Raises:
         StoreError: Consul cannot be reached at all.
     """
-    seen, parts = await survey(call.client, call.keys, call.clock), Parts()
+    seen, parts = await survey(call.client, call.keys, call.clock), BundleParts()
     for name in TREES:
         parts.files[f"{name}.json"] = _json(_tree(seen, name))
     for name, read in _asked(call, config, parts).items():
@@ -76,7 +76,7 @@ async def gathered(call: Call, fetch: Fetch, config: Callable[[], str]) -> Parts
 
 
 def _asked(
-    call: Call, config: Callable[[], str], parts: Parts
+    call: Call, config: Callable[[], str], parts: BundleParts
 ) -> Mapping[str, Callable[[], Awaitable[bytes]]]:
     """What is asked for one after the other, by the names of the files."""
 
@@ -111,7 +111,7 @@ def _of_farm(fetch: Fetch, farm: Member, route: str) -> Callable[[], Awaitable[b
     return read
 
 
-async def _add(parts: Parts, name: str, read: Callable[[], Awaitable[bytes]]) -> None:
+async def _add(parts: BundleParts, name: str, read: Callable[[], Awaitable[bytes]]) -> None:
     """Add a part, or the reason why it is missing."""
     try:
         async with asyncio.timeout(PART_SECONDS):

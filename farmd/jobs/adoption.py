@@ -76,7 +76,7 @@ def outcome(job: Owned, each: Owned, labels: Mapping[str, str]) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim(Generic[O]):
+class Adoption(Generic[O]):
     """Claims objects of one resource for a job. ``patch`` writes a strategic merge patch to an object."""
 
     job: Owned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farmd.commands.bundled import BundledNoun, Found, Verdict
+from farmd.commands.bundled import BundledNoun, FoundRecord, Readiness
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Spells
 from farmd.jobs.commands import JOB, as_file, run_of
@@ -12,11 +12,11 @@ from farmd.jobs.spec import JobSpec
 from store.jobs import Job
 
 
-async def _verdict(call: Call, found: Found, spells: Spells) -> Verdict:  # noqa: ARG001 - a job has no spell
+async def _verdict(call: Call, found: FoundRecord, spells: Spells) -> Readiness:  # noqa: ARG001 - a job has no spell
     run = await run_of(call, found.stored.record)
     if run.outcome == "succeeded":
-        return Verdict("ready")
-    return Verdict("failed" if run.outcome else "progressing", run.reason)
+        return Readiness("ready")
+    return Readiness("failed" if run.outcome else "progressing", run.reason)
 
 
 async def _document(call: Call, job: Job) -> dict[str, Any] | str:

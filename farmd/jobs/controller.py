@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farmd.jobs import adoption, gang, names, slices
-from farmd.jobs.adoption import Claim, recheck_deletion_timestamp
+from farmd.jobs.adoption import Adoption, recheck_deletion_timestamp
 from farmd.jobs.expectations import (
     ControllerExpectations,
     gen_expectation_pods_key,
@@ -20,7 +20,7 @@ from farmd.jobs.expectations import (
 )
 from farmd.jobs.handlers import Handlers
 from farmd.jobs.model import Slot
-from farmd.jobs.objects import Budget, Owned, OwnerReference, Pod, Service
+from farmd.jobs.objects import Budget, KubePod, KubeService, Owned, OwnerReference
 from farmd.jobs.ports import (
     ApiFailed,
     BudgetControl,
@@ -50,8 +50,8 @@ class Controls:
 
     pods: PodControl
     services: ServiceControl
-    pod_lister: Lister[Pod]
-    service_lister: Lister[Service]
+    pod_lister: Lister[KubePod]
+    service_lister: Lister[KubeService]
     recorder: EventRecorder
     budgets: BudgetControl | None = None
 
@@ -86,47 +86,47 @@ class JobController:
         """The owner reference of a job's objects."""
         return names.gen_owner_reference(self.controller, job)
 
-    async def get_pods_for_job(self, job: Owned) -> list[Pod]:
+    async def get_pods_for_job(self, job: Owned) -> list[KubePod]:
         """The pods that are a job's; orphans that match are adopted, pods that match no more are released.
 
         Raises:
             ClaimFailed: some could be neither adopted nor released.
         """
 
-        async def patch(each: Pod, change: Mapping[str, Any]) -> None:
+        async def patch(each: KubePod, change: Mapping[str, Any]) -> None:
             await self.controls.pods.patch_pod(each.metadata.namespace, each.metadata.name, change)
 
         return await self._claim(job, "pod", patch).all(self._candidates(self.controls.pod_lister, job))
 
-    async def get_services_for_job(self, job: Owned) -> list[Service]:
+    async def get_services_for_job(self, job: Owned) -> list[KubeService]:
         """The services that are a job's, as ``get_pods_for_job``.
 
         Raises:
             ClaimFailed: some could be neither adopted nor released.
         """
 
-        async def patch(each: Service, change: Mapping[str, Any]) -> None:
+        async def patch(each: KubeService, change: Mapping[str, Any]) -> None:
             await self.controls.services.patch_service(each.metadata.namespace, each.metadata.name, change)
 
         return await self._claim(job, "service", patch).all(
             self._candidates(self.controls.service_lister, job)
         )
 
-    def filter_pods_for_replica_type(self, pods: Iterable[Pod], replica_type: str) -> list[Pod]:
+    def filter_pods_for_replica_type(self, pods: Iterable[KubePod], replica_type: str) -> list[KubePod]:
         """The pods of one type."""
         return slices.filter_for_replica_type(self.controller, pods, replica_type)
 
     def filter_services_for_replica_type(
-        self, services: Iterable[Service], replica_type: str
-    ) -> list[Service]:
+        self, services: Iterable[KubeService], replica_type: str
+    ) -> list[KubeService]:
         """The services of one type."""
         return slices.filter_for_replica_type(self.controller, services, replica_type)
 
-    def get_pod_slices(self, pods: Sequence[Pod], replicas: int) -> list[list[Pod]]:
+    def get_pod_slices(self, pods: Sequence[KubePod], replicas: int) -> list[list[KubePod]]:
         """The pods of one type by index."""
         return slices.get_slices(self.controller, pods, replicas)
 
-    def get_service_slices(self, services: Sequence[Service], replicas: int) -> list[list[Service]]:
+    def get_service_slices(self, services: Sequence[KubeService], replicas: int) -> list[list[KubeService]]:
         """The services of one type by index."""
         return slices.get_slices(self.controller, services, replicas)
 
@@ -137,7 +137,7 @@ class JobController:
         keys = (make(key, kind) for kind in (SHARED, *types) for make in makers)
         return all(map(self.expectations.satisfied, keys))
 
-    async def create_pod(self, job: Owned, slot: Slot, body: Mapping[str, Any]) -> Pod:
+    async def create_pod(self, job: Owned, slot: Slot, body: Mapping[str, Any]) -> KubePod:
         """Create the pod of a slot.
 
         Raises:
@@ -153,7 +153,7 @@ class JobController:
             self.controls.recorder.event(job, "Warning", "FailedCreatePod", f"{slot}: {error}")
             raise
 
-    async def create_service(self, job: Owned, replica_type: str, body: Mapping[str, Any]) -> Service:
+    async def create_service(self, job: Owned, replica_type: str, body: Mapping[str, Any]) -> KubeService:
         """Create a service of a type's slot, or of ``SHARED``.
 
         Raises:
@@ -169,7 +169,7 @@ class JobController:
             self.controls.recorder.event(job, "Warning", "FailedCreateService", str(error))
             raise
 
-    async def remove_pod(self, job: Owned, slot: Slot, pod: Pod) -> None:
+    async def remove_pod(self, job: Owned, slot: Slot, pod: KubePod) -> None:
         """Delete a pod in the version that was seen; one that leaves already is left alone.
 
         Raises:
@@ -215,13 +215,13 @@ class JobController:
         if self.controls.budgets is not None:
             await gang.delete_pdb(self.controls.budgets, job)
 
-    def _claim(self, job: Owned, noun: str, patch: adoption.Patch[Any]) -> Claim[Any]:
+    def _claim(self, job: Owned, noun: str, patch: adoption.Patch[Any]) -> Adoption[Any]:
         meta = job.metadata
 
         async def fresh() -> Owned | None:
             return await self.controller.get_job_from_api_client(meta.namespace, meta.name)
 
-        return Claim(
+        return Adoption(
             job=job,
             owner=self.gen_owner_reference(job),
             labels=self.gen_labels(meta.name),

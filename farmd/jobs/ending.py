@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from farmd.jobs.members import Board, ends, identity, sort
 from farmd.jobs.model import Member, Plan, Snapshot
-from farmd.jobs.progress import Progress
+from farmd.jobs.progress import RunProgress
 from farmd.jobs.services import ordered
 from farmd.jobs.standing import standing
 from farmd.work.model import frozen
@@ -18,14 +18,14 @@ from farmd.work.model import frozen
 
 def deleting(shot: Snapshot) -> Plan:
     """Remove all that is the job's, then its record; in Kubernetes the API server does so by itself."""
-    progress = Progress(shot.job, shot.run)
+    progress = RunProgress(shot.job, shot.run)
     plan = Plan(status=standing(shot, progress, sort(shot, shot.run, progress.closed)))
     return plan if shot.traits.cascade else _held(shot, _taken_down(shot, plan), asked=True)
 
 
 def finished(shot: Snapshot) -> Plan:
     """Remove what the job's cleaning says, and once its time to live is over the job itself."""
-    progress = Progress(shot.job, shot.run)
+    progress = RunProgress(shot.job, shot.run)
     status = standing(shot, progress, sort(shot, shot.run, progress.closed))
     if (left := _to_live(shot)) is not None and left <= 0:
         plan = Plan(status=status)
@@ -48,7 +48,7 @@ def finished(shot: Snapshot) -> Plan:
     return _held(shot, plan, asked=False)
 
 
-def suspended(shot: Snapshot, progress: Progress, board: Board) -> Plan:
+def suspended(shot: Snapshot, progress: RunProgress, board: Board) -> Plan:
     """Note what ended well; remove all other members. Those that ended stay, for people to read."""
     found = [member for member, fate in ends(shot.job, board) if fate == "done"]
     for member in found[: shot.traits.batch]:

@@ -158,7 +158,7 @@ ANYWHERE = Room()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Need:
     """The fact that a decision lacks: which of these slots, in the order of creation, have a place now."""
 
     slots: tuple[Slot, ...]
@@ -232,7 +232,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobSummary:
     """What people are told of a job: ``reason`` is a word (CamelCase), ``message`` one line."""
 
     state: State = "waiting"
@@ -264,7 +264,7 @@ class Plan:
     release: tuple[Member, ...] = ()
     give_back: bool = False
     delete_job: bool = False
-    status: Standing = Standing()
+    status: JobSummary = JobSummary()
     after: float | None = None
     blocked: Blocked | None = None
 

@@ -62,7 +62,7 @@ class Terminated(_Lean, frozen=True):
     finished_at: str | None = None
 
 
-class Waiting(_Lean, frozen=True):
+class ContainerWaiting(_Lean, frozen=True):
     """Why a container does not run yet."""
 
     reason: str = ""
@@ -73,7 +73,7 @@ class ContainerState(_Lean, frozen=True):
     """One of both, or neither: it runs."""
 
     terminated: Terminated | None = None
-    waiting: Waiting | None = None
+    waiting: ContainerWaiting | None = None
 
 
 class ContainerStatus(_Lean, frozen=True):
@@ -105,14 +105,14 @@ class PodStatus(_Lean, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(_Lean, frozen=True):
+class KubePod(_Lean, frozen=True):
     """A pod without its spec."""
 
     metadata: ObjectMeta = ObjectMeta()
     status: PodStatus = PodStatus()
 
 
-class Service(_Lean, frozen=True):
+class KubeService(_Lean, frozen=True):
     """A service without its spec."""
 
     metadata: ObjectMeta = ObjectMeta()

@@ -16,8 +16,8 @@ from farmd.jobs import services
 from farmd.jobs.admission import admitted
 from farmd.jobs.ending import deleting, finished, suspended
 from farmd.jobs.members import Board, ends, exists, retries, sort
-from farmd.jobs.model import ANYWHERE, Member, Plan, ReplicaType, Slot, Snapshot, Wanted, attempt_of
-from farmd.jobs.progress import LONGEST_RETRY_SECONDS, Progress
+from farmd.jobs.model import ANYWHERE, Member, Need, Plan, ReplicaType, Slot, Snapshot, attempt_of
+from farmd.jobs.progress import LONGEST_RETRY_SECONDS, RunProgress
 from farmd.jobs.standing import standing, stuck, template_changed
 from farmd.jobs.verdict import remaining, spared, verdict
 from farmd.runtime.wake import earliest
@@ -29,13 +29,13 @@ from store.indexes import Indexes
 PACED_SLOTS = 1_250
 
 
-def decide(shot: Snapshot) -> Plan | Ask[Wanted]:
+def decide(shot: Snapshot) -> Plan | Ask[Need]:
     """The plan for a job, or the fact that it lacks."""
     if shot.job.deleting:
         return deleting(shot)
     if shot.run.outcome:
         return finished(shot)
-    progress = Progress(shot.job, shot.run)
+    progress = RunProgress(shot.job, shot.run)
     progress.take_attempts(shot.members)
     if shot.traits.tells_removed:
         progress.take_left(shot.members)
@@ -51,7 +51,7 @@ def decide(shot: Snapshot) -> Plan | Ask[Wanted]:
     return _fill(shot, progress, board, after)
 
 
-def _take_ends(shot: Snapshot, progress: Progress, board: Board) -> float | None:
+def _take_ends(shot: Snapshot, progress: RunProgress, board: Board) -> float | None:
     """Take ends of members in, as many as one change of the run may; 0 if there are more.
 
     A member that may run still is not tried again while a freeze keeps it.
@@ -74,7 +74,7 @@ def _take_ends(shot: Snapshot, progress: Progress, board: Board) -> float | None
     return 0.0 if len(found) > shot.traits.batch else None
 
 
-def _fill(shot: Snapshot, progress: Progress, board: Board, after: float | None) -> Plan | Ask[Wanted]:
+def _fill(shot: Snapshot, progress: RunProgress, board: Board, after: float | None) -> Plan | Ask[Need]:
     """Members for the slots that lack one, and the end of those that have none to fill."""
     missing, due = _missing(shot, progress, board)
     former = shot.run.attempt and any(
@@ -84,7 +84,7 @@ def _fill(shot: Snapshot, progress: Progress, board: Board, after: float | None)
         missing = []  # a restart of the job, and a gang, begin when all of them can
     missing = [slot for slot in missing if slot.type not in shot.altered]
     if missing and shot.room is None and shot.gang in ("none", "ready"):
-        return Ask(Wanted(tuple(missing)))
+        return Ask(Need(tuple(missing)))
     room = shot.room or ANYWHERE
     fitting = [slot for slot in missing if room.slots is None or slot in room.slots]
     plan = Plan(
@@ -101,7 +101,7 @@ def _fill(shot: Snapshot, progress: Progress, board: Board, after: float | None)
     return _finished_off(shot, progress, board, plan, room.why if len(fitting) < len(missing) else "")
 
 
-def _finished_off(shot: Snapshot, progress: Progress, board: Board, plan: Plan, why: str) -> Plan:
+def _finished_off(shot: Snapshot, progress: RunProgress, board: Board, plan: Plan, why: str) -> Plan:
     """The plan with its run, what a freeze takes from it, and what people are told."""
     running = any(not member.hold for member in board.live.values())
     queued = shot.job.gang and shot.gang in ("absent", "waiting") and not board.live
@@ -151,7 +151,7 @@ def _holds(shot: Snapshot) -> bool:
     return shot.job.gang and shot.traits.holds
 
 
-def _missing(shot: Snapshot, progress: Progress, board: Board) -> tuple[list[Slot], float | None]:
+def _missing(shot: Snapshot, progress: RunProgress, board: Board) -> tuple[list[Slot], float | None]:
     """The slots that may get a member now, and seconds until the next one may after a failure."""
     missing: list[Slot] = []
     waits: list[float] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from farmd.jobs.objects import Budget, Owned, Pod, Service
+from farmd.jobs.objects import Budget, KubePod, KubeService, Owned
 
 O_co = TypeVar("O_co", covariant=True)
 
@@ -91,7 +91,7 @@ class ApiFailed(Exception):
 class PodControl(Protocol):
     """Writes pods. Each call raises ``ApiFailed`` where it did not surely succeed."""
 
-    async def create_pod(self, namespace: str, body: Mapping[str, Any]) -> Pod:
+    async def create_pod(self, namespace: str, body: Mapping[str, Any]) -> KubePod:
         """Create a pod of this body."""
 
     async def delete_pod(self, namespace: str, name: str, *, uid: str, version: str) -> None:
@@ -104,7 +104,7 @@ class PodControl(Protocol):
 class ServiceControl(Protocol):
     """Writes services, as ``PodControl`` writes pods."""
 
-    async def create_service(self, namespace: str, body: Mapping[str, Any]) -> Service:
+    async def create_service(self, namespace: str, body: Mapping[str, Any]) -> KubeService:
         """Create a service of this body."""
 
     async def delete_service(self, namespace: str, name: str, *, uid: str, version: str) -> None:

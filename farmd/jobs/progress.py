@@ -23,7 +23,7 @@ _MAX_BYTES = 320 * 1024
 _SLOT_BYTES = 40
 
 
-class Progress:
+class RunProgress:
     """A run that takes in ends of members; ``closed`` are the slots that get no member any more, by type."""
 
     def __init__(self, job: JobSpec, run: Run) -> None:

@@ -83,7 +83,7 @@ def _compiled(spec: JobSpec, each: TypeSpec) -> Manifest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobFile(specs.File[JobSpec, Job]):
+class JobFile(specs.SpecFile[JobSpec, Job]):
     """Job files. ``given`` are the values of parameters that a person named."""
 
     given: Mapping[str, str] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class JobFile(specs.File[JobSpec, Job]):
         """One parsed document, with its parameters filled in."""
         from farmd.jobs import parameters  # as in ``parse_all``: farms need no YAML
 
-        spec: JobSpec = specs.File.parse(self, parameters.filled(data, self.given, source), source)
+        spec: JobSpec = specs.SpecFile.parse(self, parameters.filled(data, self.given, source), source)
         return spec
 
     def renamed(self, spec: JobSpec, name: str) -> JobSpec:

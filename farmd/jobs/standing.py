@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farmd.jobs.members import Board, retries
-from farmd.jobs.model import Count, Member, ReplicaType, Slot, Snapshot, Standing, State, attempt_of
-from farmd.jobs.progress import Progress
+from farmd.jobs.model import Count, JobSummary, Member, ReplicaType, Slot, Snapshot, State, attempt_of
+from farmd.jobs.progress import RunProgress
 from store.jobs import Run
 from store.words import count_of
 
 
-def standing(shot: Snapshot, progress: Progress, board: Board, why: str = "") -> Standing:
+def standing(shot: Snapshot, progress: RunProgress, board: Board, why: str = "") -> JobSummary:
     """A job for people; ``why``: why not all members have a place."""
     run = progress.run
     counts = {kind.name: _count(progress, board, kind) for kind in shot.job.types}
     state = _state(shot, progress, board)
     if run.outcome:
-        return Standing(state, run.reason, run.message, counts, run.restarts)
+        return JobSummary(state, run.reason, run.message, counts, run.restarts)
     waits = why or stuck(board) or (_retried(run, board) if state == "restarting" else "")
-    return Standing(state, run.reason, waits, counts, retries(shot.job, run, board))
+    return JobSummary(state, run.reason, waits, counts, retries(shot.job, run, board))
 
 
 def template_changed(types: Sequence[str]) -> str:
@@ -49,7 +49,7 @@ def _retried(run: Run, board: Board) -> str:
     return f"{first}{more} tried again{after}, attempt {attempt_of(run, first)}"
 
 
-def _state(shot: Snapshot, progress: Progress, board: Board) -> State:
+def _state(shot: Snapshot, progress: RunProgress, board: Board) -> State:
     run = progress.run
     if shot.job.deleting:
         return "deleting"
@@ -84,7 +84,7 @@ def _works(run: Run, board: Board, slot: Slot) -> bool:
     return current and member is not None and member.phase in ("running", "succeeded")
 
 
-def _count(progress: Progress, board: Board, kind: ReplicaType) -> Count:
+def _count(progress: RunProgress, board: Board, kind: ReplicaType) -> Count:
     live = [member for slot, member in board.live.items() if slot.type == kind.name]
     given_up = len(progress.ended("given_up", kind.name))
     return Count(
@@ -95,6 +95,6 @@ def _count(progress: Progress, board: Board, kind: ReplicaType) -> Count:
     )
 
 
-def _failed(progress: Progress, member: Member) -> bool:
+def _failed(progress: RunProgress, member: Member) -> bool:
     slot = member.slot
     return member.phase == "failed" and slot.index not in progress.closed.get(slot.type, ())

@@ -11,14 +11,14 @@ from typing import Literal
 
 from farmd.jobs.members import Board, fate, retries
 from farmd.jobs.model import JobSpec, Member, ReplicaType, Slot, Snapshot
-from farmd.jobs.progress import Progress
+from farmd.jobs.progress import RunProgress
 from store.indexes import Indexes
 from store.jobs import MASTERS, SERVERS
 from store.words import count_of
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class JobEnd:
     """How a job ended; ``reason`` is a word, ``message`` one line for people."""
 
     outcome: Literal["succeeded", "failed"]
@@ -26,32 +26,32 @@ class Verdict:
     message: str = ""
 
 
-def verdict(shot: Snapshot, progress: Progress, board: Board) -> Verdict | None:
+def verdict(shot: Snapshot, progress: RunProgress, board: Board) -> JobEnd | None:
     """The end of a job that is neither finished nor suspended; None: it goes on."""
     job = shot.job
     if job.invalid:
-        return Verdict("failed", "FailedValidation", job.invalid)
+        return JobEnd("failed", "FailedValidation", job.invalid)
     if succeeded(job, progress):
-        return Verdict("succeeded")
+        return JobEnd("succeeded")
     if (left := remaining(shot, progress)) is not None and left <= 0:
-        return Verdict("failed", "DeadlineExceeded", f"active for {_seconds(job.active_deadline)}")
+        return JobEnd("failed", "DeadlineExceeded", f"active for {_seconds(job.active_deadline)}")
     if job.success.operator == "all" and (
         lost := board.first(lambda member: fate(job, member) == "fail" and not spared(job, member.slot))
     ):
-        return Verdict("failed", "MemberFailed", f"{lost.slot} {told_end(lost)}")
+        return JobEnd("failed", "MemberFailed", f"{lost.slot} {told_end(lost)}")
     if job.success.operator == "any" and _hopeless(job, progress):
-        return Verdict("failed", "MemberFailed", "no slot is left that could complete")
+        return JobEnd("failed", "MemberFailed", "no slot is left that could complete")
     counted = retries(job, progress.run, board)
     if over_limit(job, counted):
         told = f"{count_of(counted, 'restart')}, limit {job.backoff_limit}"
-        return Verdict("failed", "BackoffLimitExceeded", told)
+        return JobEnd("failed", "BackoffLimitExceeded", told)
     if progress.too_large:
         told = f"{count_of(progress.tried, 'slot')} of it would be tried again at a time"
-        return Verdict("failed", "TooManyRetries", told)
+        return JobEnd("failed", "TooManyRetries", told)
     return None
 
 
-def succeeded(job: JobSpec, progress: Progress) -> bool:
+def succeeded(job: JobSpec, progress: RunProgress) -> bool:
     """Whether the slots that count ended well: all of them, or one, as the job says."""
     wanted = [(kind, _counting(job, kind)) for kind in judged(job)]
     if job.success.operator == "any" and any(indexes for _, indexes in wanted):
@@ -77,7 +77,7 @@ def _counting(job: JobSpec, kind: ReplicaType) -> range:
     return range(job.success_index, min(job.success_index + 1, kind.replicas))
 
 
-def _hopeless(job: JobSpec, progress: Progress) -> bool:
+def _hopeless(job: JobSpec, progress: RunProgress) -> bool:
     """Whether every slot that could bring success was given up."""
     closed, wanted = progress.closed, [(kind.name, _counting(job, kind)) for kind in judged(job)]
     return all(closed.get(name, Indexes()).count(indexes) == len(indexes) for name, indexes in wanted)
@@ -102,7 +102,7 @@ def over_limit(job: JobSpec, retries: int) -> bool:
     return retries > 0 if job.backoff_limit == 0 else retries >= job.backoff_limit
 
 
-def remaining(shot: Snapshot, progress: Progress) -> float | None:
+def remaining(shot: Snapshot, progress: RunProgress) -> float | None:
     """Seconds until the deadline; None: there is none, or the job has not started."""
     started = progress.started
     if shot.job.active_deadline is None or not started:

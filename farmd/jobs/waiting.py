@@ -21,7 +21,7 @@ REPORT_LAG = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class JobView:
     """One look: the job's row, and how far it is."""
 
     row: overview.Row[Any]
@@ -31,15 +31,15 @@ class Sight:
 async def end(call: Call, change: Change, timeout: float, report: Report) -> None:
     """Wait until a job in Consul is over (``over``)."""
 
-    async def look() -> Sight:
+    async def look() -> JobView:
         row = await overview.row(call.client, call.keys, JOB.records(call.client, call.keys), change.name)
-        return Sight(row, await run_of(call, row.record))
+        return JobView(row, await run_of(call, row.record))
 
     await over(call, change, look, timeout, report)
 
 
 async def over(
-    call: Call, change: Change, look: Callable[[], Awaitable[Sight]], timeout: float, report: Report
+    call: Call, change: Change, look: Callable[[], Awaitable[JobView]], timeout: float, report: Report
 ) -> None:
     """Wait until a job succeeded and its status says so; after a stop, until its members are gone.
 
@@ -49,7 +49,7 @@ async def over(
     """
     seen: list[float] = []
 
-    def settled(now: Sight, late: bool) -> bool:
+    def settled(now: JobView, late: bool) -> bool:
         status = now.row.status
         stopped = now.row.record.suspend and status is not None and now.row.reported and not status.placed
         if not now.run.outcome:
@@ -59,14 +59,14 @@ async def over(
         agrees = status is not None and status.state == now.run.outcome
         return agrees or late or seen[-1] - seen[0] >= REPORT_LAG
 
-    async def late(now: Sight) -> WaitTimeout:
+    async def late(now: JobView) -> WaitTimeout:
         verb = "stopped" if change.action == STOP else "over"
         return WaitTimeout(
             f"job {change.name!r} is not {verb} after {timeout:g} s: {told(now)}",
             hint=f"it goes on; farmctl job describe {change.name}",
         )
 
-    def show(now: Sight) -> None:
+    def show(now: JobView) -> None:
         report(Look(noun="job", name=change.name, state=told(now), desired=0, counts=False))
 
     try:
@@ -90,7 +90,7 @@ def why(run: Run) -> str:
     return ": ".join(part for part in (run.reason, run.message) if part) or "no reason is known"
 
 
-def told(now: Sight) -> str:
+def told(now: JobView) -> str:
     """One line: ``running, 3 of 8 done, 5 active, 1 restart``."""
     status: JobStatus | None = now.row.status
     if now.run.outcome:

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from farmd.kubernetes.credentials import Credentials
-from farmd.kubernetes.kubeconfig import Chosen, Cluster, User, choose
+from farmd.kubernetes.kubeconfig import Chosen, KubeconfigCluster, User, choose
 from store.addresses import told
 from store.errors import refuse
 from store.ports import Clock
@@ -81,7 +81,7 @@ def _in_cluster(environ: Mapping[str, str], folder: Path) -> Chosen:
     return Chosen(
         context="",
         namespace=namespace.read_text().strip() if namespace.exists() else "",
-        cluster=Cluster(
+        cluster=KubeconfigCluster(
             server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
             certificate_authority=str(folder / "ca.crt"),
         ),
@@ -92,7 +92,7 @@ def _in_cluster(environ: Mapping[str, str], folder: Path) -> Chosen:
     )
 
 
-def _checked(cluster: Cluster, field: str) -> str:
+def _checked(cluster: KubeconfigCluster, field: str) -> str:
     """The address without a slash at its end."""
     form = "https://, a host, and perhaps a port and a path"
     for name, url, forms in (

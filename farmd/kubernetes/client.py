@@ -17,7 +17,7 @@ from farmd.kubernetes.errors import Conflict, Invalid, Misfit, NotFound, decoded
 from farmd.kubernetes.pace import Priority
 from farmd.kubernetes.resources import Resource
 from farmd.kubernetes.store import Object, ObjectStore
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -62,7 +62,7 @@ class Objects(Generic[ObjectT]):
         """One object as the server has it now; None: there is none of that name."""
         path = self._resource.path(namespace, name)
         payer = key or self._user
-        request = Request(
+        request = ApiRequest(
             "GET", path, resource=self._label, priority=Priority.STATUS, key=payer, user=self._user
         )
         try:
@@ -79,7 +79,7 @@ class Objects(Generic[ObjectT]):
         following = ""
         while True:
             params = pages.params(selector, following)
-            request = Request(
+            request = ApiRequest(
                 "GET", self._resource.path(namespace), params, resource=self._label, user=self._user
             )
             page = decoded(await self._transport.send(request), pages.Page, str(request))
@@ -97,7 +97,7 @@ class Objects(Generic[ObjectT]):
         now; None: there are more than ``most``.
         """
         path, params = self._resource.path(namespace), pages.params("", "", most)
-        request = Request(
+        request = ApiRequest(
             "GET", path, params, resource=self._label, user=self._user, accept=pages.LISTED_METADATA
         )
         page = decoded(await self._transport.send(request), pages.Page, str(request))
@@ -219,7 +219,7 @@ class Objects(Generic[ObjectT]):
         content_type: str = "application/json",
         params: Sequence[tuple[str, str]] = (),
     ) -> bytes:
-        request = Request(
+        request = ApiRequest(
             method,
             path,
             params,

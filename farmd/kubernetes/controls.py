@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from farmd.jobs.objects import Budget, Pod, Service
+from farmd.jobs.objects import Budget, KubePod, KubeService
 from farmd.jobs.ports import ApiFailed
 from farmd.kubernetes.client import STRATEGIC_PATCH, Objects
 from farmd.kubernetes.errors import KubernetesError, UnknownOutcome
@@ -22,13 +22,13 @@ async def told() -> AsyncIterator[None]:
         raise ApiFailed(error.message, status=error.status, reason=error.reason, unknown=unknown) from error
 
 
-class Pods:
+class PodRequests:
     """``farmd.jobs.ports.PodControl``."""
 
-    def __init__(self, objects: Objects[Pod]) -> None:
+    def __init__(self, objects: Objects[KubePod]) -> None:
         self._objects = objects
 
-    async def create_pod(self, namespace: str, body: Mapping[str, Any]) -> Pod:
+    async def create_pod(self, namespace: str, body: Mapping[str, Any]) -> KubePod:
         """Create a pod of this body."""
         async with told():
             return await self._objects.create(namespace, body, _job(body))
@@ -47,10 +47,10 @@ class Pods:
 class Services:
     """``farmd.jobs.ports.ServiceControl``."""
 
-    def __init__(self, objects: Objects[Service]) -> None:
+    def __init__(self, objects: Objects[KubeService]) -> None:
         self._objects = objects
 
-    async def create_service(self, namespace: str, body: Mapping[str, Any]) -> Service:
+    async def create_service(self, namespace: str, body: Mapping[str, Any]) -> KubeService:
         """Create a service of this body."""
         async with told():
             return await self._objects.create(namespace, body, _job(body))

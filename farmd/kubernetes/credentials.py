@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from farmd.kubernetes.kubeconfig import Cluster, Exec, User
+from farmd.kubernetes.kubeconfig import Exec, KubeconfigCluster, User
 from store.credentials import CredentialFiles, content, invalid, is_token, token
 from store.ports import Clock
 
@@ -31,7 +31,7 @@ Pair = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class RequestIdentity:
     """What one request uses: headers, and a TLS context (True: none, because the address is http://)."""
 
     headers: Mapping[str, str]
@@ -56,7 +56,7 @@ class Credentials:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KubeconfigCluster,
         user: User,
         *,
         cluster_field: str,
@@ -69,7 +69,7 @@ class Credentials:
         self._environ, self._clock = environ, clock
         self._printed: _Status | None = None
         self._program = asyncio.Lock()
-        self._held: tuple[float, Login] | None = None
+        self._held: tuple[float, RequestIdentity] | None = None
         files = (cluster.certificate_authority, user.client_certificate, user.client_key)
         self._files = CredentialFiles(files, lambda: self._context(self._own_pair()))
         self._context_of_printed: tuple[_Status, ssl.SSLContext] | None = None
@@ -77,7 +77,7 @@ class Credentials:
             [user.token_file], lambda: token(f"{user_field}.tokenFile", user.token_file)
         )
 
-    async def login(self) -> Login:
+    async def login(self) -> RequestIdentity:
         """What the next request uses; a file that changes counts within ``LOOK_SECONDS``.
 
         Raises:
@@ -88,12 +88,12 @@ class Credentials:
             self._held = now + LOOK_SECONDS, await self._read()
         return self._held[1]
 
-    async def _read(self) -> Login:
+    async def _read(self) -> RequestIdentity:
         printed = await self._of_program(self._user.exec) if self._user.exec is not None else None
         headers = self._headers(printed)
         if not self._cluster.server.startswith("https:"):
-            return Login(headers, True)
-        return Login(headers, self._tls(printed))
+            return RequestIdentity(headers, True)
+        return RequestIdentity(headers, self._tls(printed))
 
     def certificate(self) -> bytes:
         """The user's own client certificate, PEM; empty if there is none, or if a program prints it.

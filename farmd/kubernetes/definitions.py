@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from farmd.kubernetes.errors import NotFound, UnexpectedAnswer
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 
 KIND = "x-kubernetes-group-version-kind"
 
@@ -27,7 +27,7 @@ async def lacking(transport: KubernetesTransport, definition: Mapping[str, Any])
     for version in spec["versions"]:
         path = f"/openapi/v3/apis/{spec['group']}/{version['name']}"
         try:
-            answer = await transport.send(Request("GET", path))
+            answer = await transport.send(ApiRequest("GET", path))
         except NotFound:
             continue
         served = _schema(answer, spec["names"]["kind"], path)

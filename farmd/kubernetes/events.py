@@ -16,7 +16,7 @@ from farmd.jobs.objects import Owned
 from farmd.kubernetes.errors import KubernetesError
 from farmd.kubernetes.pace import Priority
 from farmd.kubernetes.resources import EVENTS, Resource
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from store.errors import CredentialInvalid
 from store.ports import Clock
 from store.times import rfc3339
@@ -34,7 +34,7 @@ class Events:
 
     def __init__(self, transport: KubernetesTransport, resource: Resource, clock: Clock) -> None:
         self._transport, self._resource, self._clock = transport, resource, clock
-        self._waiting: asyncio.Queue[Request] = asyncio.Queue(MOST_WAITING)
+        self._waiting: asyncio.Queue[ApiRequest] = asyncio.Queue(MOST_WAITING)
         self._told: dict[tuple[str, str], float] = {}
 
     def event(
@@ -70,7 +70,7 @@ class Events:
         body = msgspec.json.encode(self._body(of, kind, reason, message))
         path = EVENTS.path(meta.namespace)
         self._waiting.put_nowait(
-            Request("POST", path, body=body, resource="events", priority=Priority.EVENT, key=meta.uid)
+            ApiRequest("POST", path, body=body, resource="events", priority=Priority.EVENT, key=meta.uid)
         )
 
     async def run(self) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from farmd.kubernetes.errors import KubernetesError, decoded
 from farmd.kubernetes.pace import Priority
 from farmd.kubernetes.resources import NAMESPACES
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 
 # Answers that do not tell it, and mean that the API server works.
 ANSWERED = frozenset({403, 404, 429})
@@ -27,7 +27,7 @@ async def uid_of(transport: KubernetesTransport, seconds: float, priority: Prior
     Raises:
         KubernetesError: no answer within so many seconds, or none of an API server.
     """
-    request = Request("GET", NAMESPACES.path(name="kube-system"), priority=priority)
+    request = ApiRequest("GET", NAMESPACES.path(name="kube-system"), priority=priority)
     try:
         answer = await transport.send(request, seconds)
     except KubernetesError as error:

@@ -32,7 +32,7 @@ from farmd.kubernetes.errors import (
 )
 from farmd.kubernetes.resources import Resource
 from farmd.kubernetes.store import Key, ObjectStore, ObjectT, key_of
-from farmd.kubernetes.transport import JSON, KubernetesTransport, Request, retry_after
+from farmd.kubernetes.transport import JSON, ApiRequest, KubernetesTransport, retry_after
 from store.errors import CredentialInvalid
 from store.ports import Clock, Rng
 
@@ -224,9 +224,9 @@ class Informer(Generic[ObjectT]):
         if self.store.version == before and self._clock.mono() - begun < SHORT_WATCH_SECONDS:
             await self._clock.sleep(self._rng.uniform(SHORT_WATCH_SECONDS / 2, SHORT_WATCH_SECONDS))
 
-    def _request(self, params: Sequence[tuple[str, str]], metadata: str) -> Request:
+    def _request(self, params: Sequence[tuple[str, str]], metadata: str) -> ApiRequest:
         accept = metadata if self.source.metadata else JSON
-        return Request("GET", self._path, params, resource=self.source.label, accept=accept)
+        return ApiRequest("GET", self._path, params, resource=self.source.label, accept=accept)
 
     async def _events(self, lines: AsyncIterator[bytes]) -> None:
         async for line in lines:

@@ -22,7 +22,7 @@ from farmd.kubernetes.errors import NotFound
 from farmd.kubernetes.resources import CRDS, Resource
 from farmd.kubernetes.rights import EVERYWHERE, Rights
 from farmd.kubernetes.rights import GROUP as RIGHTS_GROUP
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from store.errors import Conflict
 from store.ports import Clock
 from store.words import listed
@@ -91,7 +91,7 @@ async def install(
             continue
         params = applying(MANAGER, force=True)
         body = json.dumps(each).encode()
-        await transport.send(Request("PATCH", _path(each), params, body=body, content_type=APPLY_PATCH))
+        await transport.send(ApiRequest("PATCH", _path(each), params, body=body, content_type=APPLY_PATCH))
     for each in found:
         await _served(transport, each, clock)
     return await status(transport, jobs, progressive=progressive, rights=rights)
@@ -149,14 +149,14 @@ async def uninstall(
 
 async def _delete(transport: KubernetesTransport, path: str) -> None:
     with suppress(NotFound):
-        await transport.send(Request("DELETE", path))
+        await transport.send(ApiRequest("DELETE", path))
 
 
 async def _refuse_objects(transport: KubernetesTransport, definition: dict[str, Any]) -> None:
     spec = definition["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
     try:
-        listed = json.loads(await transport.send(Request("GET", path, (("limit", "1"),))))
+        listed = json.loads(await transport.send(ApiRequest("GET", path, (("limit", "1"),))))
     except NotFound:
         return
     if listed["items"]:
@@ -179,7 +179,7 @@ async def _served(transport: KubernetesTransport, each: dict[str, Any], clock: C
 
 async def _read(transport: KubernetesTransport, each: dict[str, Any]) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads(await transport.send(Request("GET", _path(each))))
+        found: dict[str, Any] = json.loads(await transport.send(ApiRequest("GET", _path(each))))
     except NotFound:
         return None
     return found

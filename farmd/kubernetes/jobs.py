@@ -18,7 +18,7 @@ import msgspec
 from farmd.jobs.controller import SHARED
 from farmd.jobs.model import ANYWHERE, KUBERNETES, Plan, ServiceKey, Slot, Snapshot, attempt_of
 from farmd.jobs.names import gen_general_name, gen_labels, job_key
-from farmd.jobs.objects import OwnerReference, Pod, Service
+from farmd.jobs.objects import KubePod, KubeService, OwnerReference
 from farmd.jobs.ports import ApiFailed
 from farmd.jobs.resources import altered, bodies, resource
 from farmd.jobs.resources.conditions import ResourceStatus, patch_of, run_of, status_of
@@ -35,7 +35,7 @@ MOST_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Facts:
     """A job of a ``unit`` at one moment, with its ``status`` as the API server has it; ``pods`` by uid."""
 
     unit: Unit
@@ -43,8 +43,8 @@ class Reading:
     status: ResourceStatus
     resource: Resource
     snapshot: Snapshot
-    pods: Mapping[str, Pod]
-    services: Mapping[ServiceKey, Service]
+    pods: Mapping[str, KubePod]
+    services: Mapping[ServiceKey, KubeService]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ async def read(
     now: float,
     invalid: str,
     freeze: Freeze,
-) -> Reading:
+) -> Facts:
     """The job with its members; ``spec`` and ``status`` are its own, decoded. ``invalid``: why the API server
     takes none of its members.
 
@@ -95,10 +95,10 @@ async def read(
         commanded=freeze.commanded,
     )
     by_uid = {pod.metadata.uid: pod for pod in pods}
-    return Reading(unit, job, status, found, snapshot, by_uid, services)
+    return Facts(unit, job, status, found, snapshot, by_uid, services)
 
 
-def status_after(reading: Reading, plan: Plan) -> ResourceStatus:
+def status_after(reading: Facts, plan: Plan) -> ResourceStatus:
     """What the job's status becomes by a plan."""
     run = plan.run if plan.run is not None else reading.snapshot.run
     name, now = reading.job.metadata.name, reading.snapshot.now
@@ -106,7 +106,7 @@ def status_after(reading: Reading, plan: Plan) -> ResourceStatus:
     return status_of(reading.status, name, run, plan.status, plan.blocked, now, selectors)
 
 
-def _selectors(reading: Reading) -> dict[str, str]:
+def _selectors(reading: Facts) -> dict[str, str]:
     """The labels of each type's pods, as the scale subresource of the kind tells them to an autoscaler."""
     controller, found = reading.unit.engine.controller, dict[str, str]()
     for each in reading.resource.job.types:
@@ -116,7 +116,7 @@ def _selectors(reading: Reading) -> dict[str, str]:
     return found
 
 
-def outside(reading: Reading, plan: Plan) -> object:
+def outside(reading: Facts, plan: Plan) -> object:
     """What a plan does at the API server, to compare it with what was refused before: also whose pods bear
     the names of those that it creates, because the end of one that does is no try like the one before.
     """
@@ -146,7 +146,7 @@ async def write_status(unit: Unit, job: JobObject, after: ResourceStatus) -> Job
     )
 
 
-async def sync_gang(reading: Reading, plan: Plan) -> None:
+async def sync_gang(reading: Facts, plan: Plan) -> None:
     """Create, keep or delete the object of the job's gang.
 
     Raises:
@@ -163,7 +163,7 @@ async def sync_gang(reading: Reading, plan: Plan) -> None:
         await unit.groups.delete(unit.engine, reading.job)
 
 
-async def remove(reading: Reading, plan: Plan) -> None:
+async def remove(reading: Facts, plan: Plan) -> None:
     """Delete the plan's services and members.
 
     Raises:
@@ -176,7 +176,7 @@ async def remove(reading: Reading, plan: Plan) -> None:
     _first(await asyncio.gather(*work, return_exceptions=True))
 
 
-async def create(reading: Reading, plan: Plan) -> None:
+async def create(reading: Facts, plan: Plan) -> None:
     """Create the plan's services, then its members: 1, 2, 4 … at once, none after one that was refused.
 
     Raises:
@@ -209,7 +209,7 @@ async def delete_job(unit: Unit, job: JobObject) -> None:
     )
 
 
-async def settle(reading: Reading, plan: Plan) -> None:
+async def settle(reading: Facts, plan: Plan) -> None:
     """Read what became of a plan's writes of which one was not answered, and expect nothing any more.
 
     An object that is there enters the store of its watch by this; what was not done is done again.
@@ -223,7 +223,7 @@ async def settle(reading: Reading, plan: Plan) -> None:
     unit.engine.expectations.forget_job(job_key(reading.job))
 
 
-def _untold(reading: Reading, plan: Plan) -> set[str]:
+def _untold(reading: Facts, plan: Plan) -> set[str]:
     """The pods of a plan of which only the server can tell; those whose creation was answered, or told by the
     watch, are known: a job may have thousands.
     """
@@ -235,7 +235,7 @@ def _untold(reading: Reading, plan: Plan) -> set[str]:
     return {name for slot, name in names.items() if slot not in made} | removed
 
 
-async def _create_pod(reading: Reading, slot: Slot, attempt: int) -> None:
+async def _create_pod(reading: Facts, slot: Slot, attempt: int) -> None:
     unit = reading.unit
     body = bodies.pod_body(unit.engine.controller, reading.resource, slot, attempt, unit.init_image)
     if unit.groups is not None and (other := mark(unit.groups.flavour, reading.resource, slot, body)):
@@ -271,7 +271,7 @@ async def _unless_there(
         raise ApiFailed(text, status=409, reason="NameTaken") from error
 
 
-async def _drop(unit: Unit, service: Service) -> None:
+async def _drop(unit: Unit, service: KubeService) -> None:
     meta = service.metadata
     control = unit.engine.controls.services
     await control.delete_service(meta.namespace, meta.name, uid=meta.uid, version=meta.resource_version)

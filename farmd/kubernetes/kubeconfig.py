@@ -22,7 +22,7 @@ EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.i
 _NO_VALUES = ("token", "password", "client-key-data")
 
 
-class Cluster(msgspec.Struct, rename="kebab", frozen=True):
+class KubeconfigCluster(msgspec.Struct, rename="kebab", frozen=True):
     """Where an API server is and how its certificate is checked."""
 
     server: str
@@ -81,7 +81,7 @@ class NamedCluster(msgspec.Struct, frozen=True):
     """An entry of ``clusters``."""
 
     name: str
-    cluster: Cluster
+    cluster: KubeconfigCluster
 
 
 class NamedUser(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class NamedContext(msgspec.Struct, frozen=True):
     context: Context
 
 
-class File(msgspec.Struct, rename="kebab", frozen=True):
+class KubeconfigFile(msgspec.Struct, rename="kebab", frozen=True):
     """One file; ``None`` is what tools write for an empty list."""
 
     kind: str = "Config"
@@ -117,7 +117,7 @@ class Chosen:
 
     context: str
     namespace: str
-    cluster: Cluster
+    cluster: KubeconfigCluster
     user: User
     cluster_field: str
     user_field: str
@@ -173,26 +173,26 @@ def _named(known: Sequence[tuple[str, Named]], name: str, where: str, entries: s
     raise InputInvalid(f"{where}: {found}{near}", field=where)
 
 
-def _read(path: str) -> File:
+def _read(path: str) -> KubeconfigFile:
     try:
         text = Path(path).read_text()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "bytes that are no UTF-8"
         raise InputInvalid(f"{path}: found {reason!r}, expected a readable kubeconfig file") from error
     source, data = documents.parse(text, path)[0]
-    wrong = mistakes.first(File, data, unknown=False)
+    wrong = mistakes.first(KubeconfigFile, data, unknown=False)
     if wrong is not None:
         field, what = wrong
         secret = field.rpartition(".")[2] in _NO_VALUES
         what = "found no text, expected text in quotes" if secret else what
         raise InputInvalid(f"{source}: {field}: {what}" if field else f"{source}: {what}", field=field)
-    file = msgspec.convert(data, File)
+    file = msgspec.convert(data, KubeconfigFile)
     if file.kind != "Config":
         refuse(f"{source}: kind", repr(file.kind), "Config")
     return file
 
 
-T = TypeVar("T", Cluster, User)
+T = TypeVar("T", KubeconfigCluster, User)
 
 
 def _placed(one: T, at: str, fields: Sequence[str]) -> T:

@@ -19,7 +19,7 @@ import aiohttp
 from yarl import URL
 
 from farmd.kubernetes.access import Access
-from farmd.kubernetes.credentials import Login
+from farmd.kubernetes.credentials import RequestIdentity
 from farmd.kubernetes.denials import Denials
 from farmd.kubernetes.errors import (
     KubernetesError,
@@ -49,7 +49,7 @@ def _unlimited() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApiRequest:
     """One request; ``resource`` is for the metrics, ``key`` names the job or the app that pays for it.
 
     ``user`` is who it is made as, if the caller may impersonate that user; empty: the caller. ``validity`` is
@@ -117,7 +117,7 @@ class KubernetesTransport:
         """Seconds since the epoch by the API server's clock; by our own before its first answer."""
         return self._clock.now() if self._ahead is None else self._clock.mono() + self._ahead
 
-    async def send(self, request: Request, timeout: float = REQUEST_SECONDS) -> bytes:
+    async def send(self, request: ApiRequest, timeout: float = REQUEST_SECONDS) -> bytes:
         """The body of a successful answer. ``timeout`` begins once there are a place and a credential for the
         request, and includes all repetitions.
 
@@ -157,7 +157,7 @@ class KubernetesTransport:
                     raise
 
     @asynccontextmanager
-    async def watch(self, request: Request, timeout: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def watch(self, request: ApiRequest, timeout: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """The lines of an answer that goes on; a watch is over by itself after ``timeout`` at the latest.
 
         Raises:
@@ -167,7 +167,7 @@ class KubernetesTransport:
             yield _lines(chunks)
 
     @asynccontextmanager
-    async def stream(self, request: Request, timeout: float | None) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, request: ApiRequest, timeout: float | None) -> AsyncIterator[AsyncIterator[bytes]]:
         """An answer as it comes, for at most ``timeout`` seconds (None: until the server ends it).
 
         Raises:
@@ -184,7 +184,7 @@ class KubernetesTransport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"{request}: {reason(error)}") from error
 
-    async def _once(self, request: Request, login: Login, timeout: float) -> bytes:
+    async def _once(self, request: ApiRequest, login: RequestIdentity, timeout: float) -> bytes:
         # The connection has the shorter limit: when the whole one is over, the request has left.
         limit = aiohttp.ClientTimeout(total=timeout, connect=min(timeout / 2, CONNECT_SECONDS))
         server_side = ("timeout", f"{max(1, int(timeout * 1000))}ms")
@@ -206,7 +206,7 @@ class KubernetesTransport:
         finally:
             self._count(request, code)
 
-    def _count(self, request: Request, code: str) -> None:
+    def _count(self, request: ApiRequest, code: str) -> None:
         if self._metrics is not None:
             self._metrics.count(
                 "farmd_kubernetes_requests_total",
@@ -216,7 +216,11 @@ class KubernetesTransport:
             )
 
     def _open(
-        self, request: Request, login: Login, limit: aiohttp.ClientTimeout, *extra: tuple[str, str]
+        self,
+        request: ApiRequest,
+        login: RequestIdentity,
+        limit: aiohttp.ClientTimeout,
+        *extra: tuple[str, str],
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         typed = {"Content-Type": request.content_type} if request.body else {}
         query = urlencode([*request.params, *extra])
@@ -238,13 +242,13 @@ class KubernetesTransport:
             proxy=self.access.proxy,
         )
 
-    async def _check(self, request: Request, answer: aiohttp.ClientResponse) -> None:
+    async def _check(self, request: ApiRequest, answer: aiohttp.ClientResponse) -> None:
         """Learn the time from an answer; raise the error of one that is no success."""
         self._learn_time(answer.headers)
         if not 200 <= answer.status < 300:
             raise await self._refusal(request, answer)  # not by a name: it would refer to itself
 
-    async def _refusal(self, request: Request, answer: aiohttp.ClientResponse) -> KubernetesError:
+    async def _refusal(self, request: ApiRequest, answer: aiohttp.ClientResponse) -> KubernetesError:
         error = error_of(answer.status, await answer.read(), str(request), write=request.write)
         if answer.status == 403:
             self.denials.note(error)

@@ -13,12 +13,12 @@ import msgspec
 
 from farmd.jobs.controller import Controls, JobController, JobControllerConfiguration
 from farmd.jobs.names import job_key
-from farmd.jobs.objects import Budget, ObjectMeta, Owned, Pod, Service, seconds_since_epoch
+from farmd.jobs.objects import Budget, KubePod, KubeService, ObjectMeta, Owned, seconds_since_epoch
 from farmd.jobs.resources.conditions import ResourceStatus
 from farmd.jobs.resources.kindfile import JobKind, KindFile
 from farmd.jobs.resources.podgroups import Flavour
 from farmd.kubernetes.client import Objects
-from farmd.kubernetes.controls import Budgets, Pods, Services, told
+from farmd.kubernetes.controls import Budgets, PodRequests, Services, told
 from farmd.kubernetes.events import Events
 from farmd.kubernetes.gangs import Groups
 from farmd.kubernetes.informer import Informer, Source
@@ -109,18 +109,18 @@ class Unit:
         self.data, self.namespace, self.init_image = data, namespace, init_image
         self.resource = Resource(data.group, data.version, data.plural, data.kind)
         self.jobs: ObjectStore[JobObject] = ObjectStore()
-        self.pods: ObjectStore[Pod] = ObjectStore()
-        self.services: ObjectStore[Service] = ObjectStore()
+        self.pods: ObjectStore[KubePod] = ObjectStore()
+        self.services: ObjectStore[KubeService] = ObjectStore()
         self.objects = Objects(transport, self.resource, JobObject, "jobs", validity, self.jobs)
-        self.pod_objects = Objects(transport, PODS, Pod, "pods", validity, self.pods)
-        self.service_objects = Objects(transport, SERVICES, Service, "services", validity, self.services)
+        self.pod_objects = Objects(transport, PODS, KubePod, "pods", validity, self.pods)
+        self.service_objects = Objects(transport, SERVICES, KubeService, "services", validity, self.services)
         budgets = Objects(transport, BUDGETS, Budget, "other", validity)
         self.events = Events(transport, self.resource, clock)
         self.engine = JobController(
             JobKind(data, self.jobs.get, self._fetch),
             JobControllerConfiguration(enable_gang_scheduling=gang is not None),
             Controls(
-                pods=Pods(self.pod_objects),
+                pods=PodRequests(self.pod_objects),
                 services=Services(self.service_objects),
                 pod_lister=self.pods,
                 service_lister=self.services,
@@ -141,8 +141,8 @@ class Unit:
 
         self.informers: Sequence[Informer[Any]] = (
             informer(Source(self.resource, namespace, label="jobs"), JobObject, self.jobs),
-            informer(Source(PODS, namespace, chosen, "pods"), Pod, self.pods),
-            informer(Source(SERVICES, namespace, chosen, "services"), Service, self.services),
+            informer(Source(PODS, namespace, chosen, "pods"), KubePod, self.pods),
+            informer(Source(SERVICES, namespace, chosen, "services"), KubeService, self.services),
             *([] if self.groups is None else [self.groups.informer]),
         )
 

@@ -18,7 +18,7 @@ from farmd.jobs import plan as planning
 from farmd.jobs import retries
 from farmd.jobs.adoption import CannotAdopt, ClaimFailed
 from farmd.jobs.alerts import tell_blocked
-from farmd.jobs.model import Plan, Wanted
+from farmd.jobs.model import Need, Plan
 from farmd.jobs.ports import ApiFailed
 from farmd.jobs.resources.conditions import REFUSED, ResourceStatus, counts_of, patch_of, refused, turns
 from farmd.jobs.run_copy import RunCopy
@@ -26,7 +26,7 @@ from farmd.kubernetes import fence, jobs
 from farmd.kubernetes.base import KubernetesKind
 from farmd.kubernetes.errors import DENIED, Claimed, Conflict, KubernetesError, speaks_of_objects
 from farmd.kubernetes.items import Shared
-from farmd.kubernetes.jobs import Freeze, Reading
+from farmd.kubernetes.jobs import Facts, Freeze
 from farmd.kubernetes.unit import JobObject, Unit
 from farmd.runtime.wake import Wake, earliest
 from farmd.work.model import Ask, Blocked, Outcome
@@ -49,7 +49,7 @@ INVALID = frozenset({400, 413, 422})
 FAILURES = (KubernetesError, ApiFailed, ClaimFailed, CannotAdopt, CredentialInvalid)
 
 
-class KubeJobWorker(Worker[Reading, Plan]):
+class KubeJobWorker(Worker[Facts, Plan]):
     """Runs one job while its claim lasts."""
 
     __slots__ = ("_differs", "_fenced", "_invalid", "_run", "_shared", "_trying", "_unanswered")
@@ -65,7 +65,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         self._invalid = ""
         self._run = run
         self._differs = math.inf
-        self._unanswered: tuple[Reading, Plan, float] | None = None
+        self._unanswered: tuple[Facts, Plan, float] | None = None
         self._trying: object = None
 
     # -- the frame's hooks -----------------------------------------------------------------------
@@ -112,7 +112,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         except FAILURES as error:
             return await self._refused(error)
 
-    async def read(self) -> Reading | Outcome:
+    async def read(self) -> Facts | Outcome:
         """The job, once every own write to it was seen."""
         if (found := self._job()) is None:
             return await self._missing()
@@ -130,11 +130,11 @@ class KubeJobWorker(Worker[Reading, Plan]):
         except InputInvalid as error:
             return Outcome("blocked", await self._tell(error.message, everywhere=True), error.code)
 
-    def decide(self, snapshot: Reading) -> Plan | Ask[Wanted]:
+    def decide(self, snapshot: Facts) -> Plan | Ask[Need]:
         """Pure (``farmd/jobs/plan.py``)."""
         return planning.decide(snapshot.snapshot)
 
-    async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
+    async def act(self, snapshot: Facts, plan: Plan) -> Outcome:
         """The run, the fence and the status, the audit record, then the objects: in this order.
 
         What was refused rests, but for the run and for the times of the status.
@@ -166,7 +166,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
             raise
         return Outcome("after", 0.0)
 
-    async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
+    async def alert(self, snapshot: Facts, plan: Plan) -> float | None:
         """A low alert once it is blocked for ten minutes."""
         blocked = plan.blocked
         return await tell_blocked(self, self._name, "" if blocked is None else blocked.text)
@@ -175,7 +175,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         """Report why it cannot be worked on, with the same alert; returns when to look again."""
         return earliest(await tell_blocked(self, self._name, reason), await super().block(reason))
 
-    def describe(self, snapshot: Reading, plan: Plan) -> JobStatus | None:
+    def describe(self, snapshot: Facts, plan: Plan) -> JobStatus | None:
         """None: the resource's own status speaks, unless the job is blocked, or an alert of that is open."""
         if plan.blocked is None and not self.status.incidents.open():
             return None
@@ -185,7 +185,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         reason = "" if plan.blocked is None else plan.blocked.text
         return JobStatus(state=state, reason=reason, farm=self.context.farm, since=self.context.clock.now())
 
-    async def report(self, snapshot: Reading, plan: Plan) -> float | None:
+    async def report(self, snapshot: Facts, plan: Plan) -> float | None:
         """Write the resource's status if it changed: conditions in a moment, in which the members that change
         together do so, counters after a second.
         """
@@ -201,7 +201,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         return earliest(wait, await super().report(snapshot, plan))
 
     # -- writing ---------------------------------------------------------------------------------
-    async def _create(self, snapshot: Reading, plan: Plan) -> None:
+    async def _create(self, snapshot: Facts, plan: Plan) -> None:
         """Create a plan's objects; one that the API server does not take ends the job in the next cycle."""
         try:
             await jobs.create(snapshot, plan)
@@ -234,7 +234,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         self._fenced = generation
         return written
 
-    async def _write_run(self, snapshot: Reading, run: Run) -> None:
+    async def _write_run(self, snapshot: Facts, run: Run) -> None:
         """The run's counts, in one transaction with their audit record, if they changed."""
         counts, standing = counts_of(run), self._run.stored
         before = standing.record if standing is not None else Run()
@@ -254,7 +254,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         counts = msgspec.structs.replace(counts, source=where)
         await self.writer.commit(Write.over(key, counts, standing, self._run), audit)
 
-    def _account(self, snapshot: Reading, plan: Plan) -> Operation:
+    def _account(self, snapshot: Facts, plan: Plan) -> Operation:
         """The audit record of a batch of changes outside Consul, which goes before them (R16)."""
         meta = snapshot.job.metadata
         return self.audit(

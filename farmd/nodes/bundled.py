@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from farmd.commands.bundled import Found, Verdict, Wish, Written
+from farmd.commands.bundled import FoundRecord, Readiness, Wish, Written
 from farmd.commands.mutation import Call, Mutation, Scalar
 from farmd.commands.waiting import Spells
 from farmd.nodes.commands import KIND, difference, edit
@@ -59,18 +59,18 @@ class BundledNode:
         spec = self.parse(document, "document")
         return Wish(spec.name, spec, frozenset(document.keys() - {"name", *ignore}))
 
-    async def find(self, call: Call, name: str) -> Found | None:
+    async def find(self, call: Call, name: str) -> FoundRecord | None:
         try:
             view = await NodeStore(call.client, call.keys).get(name)
         except NotFound:
             return None
         return self.seen(call, _stored(view, call))
 
-    def seen(self, call: Call, stored: Stored[Any]) -> Found:
+    def seen(self, call: Call, stored: Stored[Any]) -> FoundRecord:
         mine = stored.record.parts.values()
-        return Found(stored, call.part_of if call.part_of in mine else "")
+        return FoundRecord(stored, call.part_of if call.part_of in mine else "")
 
-    def held(self, call: Call, found: Found, wish: Wish) -> Found:
+    def held(self, call: Call, found: FoundRecord, wish: Wish) -> FoundRecord:
         parts = found.stored.record.parts
         owners = {parts.get(field, "") for field in _fields(wish)}
         if not owners:  # nothing is stated, so nothing is another one's
@@ -80,7 +80,7 @@ class BundledNode:
     async def differs(
         self,
         call: Call,
-        found: Found,
+        found: FoundRecord,
         wish: Wish,
     ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
         """The fields that differ from the wish.
@@ -145,11 +145,11 @@ class BundledNode:
     async def verdict(
         self,
         call: Call,  # noqa: ARG002
-        found: Found,  # noqa: ARG002
+        found: FoundRecord,  # noqa: ARG002
         spells: Spells,  # noqa: ARG002
         wish: Wish | None = None,  # noqa: ARG002
-    ) -> Verdict:
-        return Verdict("ready")
+    ) -> Readiness:
+        return Readiness("ready")
 
 
 async def _view(call: Call, name: str) -> NodeRecords:

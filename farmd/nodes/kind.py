@@ -10,7 +10,7 @@ from farmd.farm.model import Item
 from farmd.nodes import reader as reading
 from farmd.nodes.absence import Absences
 from farmd.nodes.leftovers import SystemPods
-from farmd.nodes.watch import Watch
+from farmd.nodes.watch import NodeWakers
 from farmd.nodes.worker import NodeWorker
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -31,7 +31,7 @@ class Nodes(Kind):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         caches = context.caches
-        self._watch = Watch(caches, context.keys)
+        self._watch = NodeWakers(caches, context.keys)
         self._system = SystemPods(context.client, context.keys)
         self._absences = Absences(
             caches,

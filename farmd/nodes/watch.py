@@ -9,7 +9,7 @@ from farmd.runtime.wake import Wake
 from store.keys import Keys
 
 
-class Watch:
+class NodeWakers:
     """The wakers of this farm's node workers."""
 
     def __init__(self, caches: Caches, keys: Keys) -> None:

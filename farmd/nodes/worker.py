@@ -16,7 +16,7 @@ from farmd.nodes import reasons
 from farmd.nodes.absence import Absences
 from farmd.nodes.leftovers import SystemPods
 from farmd.nodes.model import Plan, Snapshot
-from farmd.nodes.watch import Watch
+from farmd.nodes.watch import NodeWakers
 from farmd.runtime.wake import Wake
 from farmd.work.kind import Kind
 from farmd.work.model import Outcome
@@ -45,7 +45,7 @@ class NodeWorker(Worker[Snapshot, Plan]):
         claim: Claim,
         session: Session,
         wake: Wake,
-        watch: Watch,
+        watch: NodeWakers,
         absences: Absences,
         system: SystemPods,
     ) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from farmd.farm.writer import Write, deletion
 from farmd.pods.state import PodState
-from scheduler.model import Assignment, FleetView, Request
+from scheduler.model import Assignment, FleetView, PlacementRequest
 from scheduler.reservations import Reservation, change_reservations, confirmed
 from store import codec, operations
 from store.entry import Stored
@@ -145,7 +145,9 @@ def removal(place: Place, state: PodState, owner: str = "") -> PodChange:
     return PodChange("remove", *place, None, None, state.pod, state.intent, owner)
 
 
-def reservations(request: Request, changes: Sequence[PodChange], view: FleetView) -> dict[str, Reservation]:
+def reservations(
+    request: PlacementRequest, changes: Sequence[PodChange], view: FleetView
+) -> dict[str, Reservation]:
     """The new reservations of each node after all changes of one plan.
 
     They are computed together from the view that the places were chosen from, because a transaction writes a

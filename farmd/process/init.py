@@ -52,7 +52,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class HostFile:
     """A file below the root folder."""
 
     path: str
@@ -76,19 +76,19 @@ def init(wish: Wish, say: Callable[[str], None]) -> None:
         say(_put_token(wish.root / "etc/credstore" / TOKENS[wish.role], wish.token))
 
 
-def files(wish: Wish) -> Iterator[File]:
+def files(wish: Wish) -> Iterator[HostFile]:
     """What a host of this role needs, but for what a package has put in place."""
     unit = UNITS[wish.role]
-    yield File(CONFIG, report.template(wish.values))
-    yield File(f"etc/default/{unit}", shipped.text(f"systemd/{unit}.default"), 0o600)
+    yield HostFile(CONFIG, report.template(wish.values))
+    yield HostFile(f"etc/default/{unit}", shipped.text(f"systemd/{unit}.default"), 0o600)
     if not packaged(wish, service := f"systemd/system/{unit}.service"):
         text = shipped.text(f"systemd/{unit}.service").replace(_PROGRAM, wish.program)
-        yield File(f"etc/{service}", text)
+        yield HostFile(f"etc/{service}", text)
         if wish.systemd >= NOTIFY_RELOAD:
-            yield File(f"etc/{service}.d/notify-reload.conf", shipped.text("systemd/notify-reload.conf"))
+            yield HostFile(f"etc/{service}.d/notify-reload.conf", shipped.text("systemd/notify-reload.conf"))
     for kind in ("sysusers", "tmpfiles"):
         if not packaged(wish, name := f"{kind}.d/farmd.conf"):
-            yield File(f"etc/{name}", shipped.text(f"systemd/{kind}.conf"))
+            yield HostFile(f"etc/{name}", shipped.text(f"systemd/{kind}.conf"))
 
 
 def packaged(wish: Wish, name: str) -> bool:
@@ -137,7 +137,7 @@ def _asked(values: Values, found: Config, wanted: Config) -> Iterator[tuple[str,
             yield f"{section}.{name}", *both
 
 
-def _put(path: Path, file: File) -> str:
+def _put(path: Path, file: HostFile) -> str:
     if path.exists():
         # A configuration is a person's; that it has the values of the wish was seen before.
         same = file.path == CONFIG or path.read_text(encoding="utf-8", errors="replace") == file.text

@@ -35,7 +35,7 @@ ANNOUNCE_SECONDS = 0.5
 STARTING = "starting"
 
 
-class Service(Protocol):
+class ProcessService(Protocol):
     """The work of a process: a farm or an agent."""
 
     def lacks(self) -> str:
@@ -143,7 +143,7 @@ async def watch_over(life: Life) -> None:
             await life.clock.sleep(tick)
 
 
-async def run(service: Service, life: Life) -> bool:
+async def run(service: ProcessService, life: Life) -> bool:
     """Run the service until it ends; True if it was stopped cleanly, False if it was forced."""
     work = asyncio.create_task(service.run(life.stop), name="service")
     others = [
@@ -170,7 +170,7 @@ async def run(service: Service, life: Life) -> bool:
         await asyncio.wait([work, *others], timeout=1.0)
 
 
-async def _announce(service: Service, life: Life) -> None:
+async def _announce(service: ProcessService, life: Life) -> None:
     """Log whenever the service becomes ready or stops being so; notify whenever it lacks something else."""
     while True:
         before, lacks = life.waiting_for, service.lacks()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from farmd.process.lifecycle import Service
+from farmd.process.lifecycle import ProcessService
 from farmd.runtime import tasks
 from store import access, operations
 from store.consul.client import ConsulClient
@@ -75,7 +75,7 @@ class Permitted:
 
     def __init__(
         self,
-        service: Service,
+        service: ProcessService,
         client: ConsulClient,
         needed: Needed,
         policy: str,

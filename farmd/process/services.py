@@ -10,7 +10,7 @@ from aiohttp import web
 
 from farmd.config.sections import Config
 from farmd.observe.progress import Progress
-from farmd.process.lifecycle import Life, Service
+from farmd.process.lifecycle import Life, ProcessService
 from farmd.process.permissions import Rights
 from store.consul.client import ConsulClient
 from store.keys import Keys
@@ -39,7 +39,7 @@ class Dependencies:
 class Built:
     """A process's service, its own HTTP routes, and its answer to ``/v1/status``."""
 
-    service: Service
+    service: ProcessService
     mount: Callable[[web.Application], None] = lambda _: None
     status: Callable[[], Mapping[str, Any]] = field(default=dict)
     publish: Callable[[], None] = lambda: None

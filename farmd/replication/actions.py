@@ -20,11 +20,11 @@ from farmd.pods.changes import (
     wanted,
 )
 from farmd.replication import transfer
-from farmd.replication.model import Plan, Step
-from farmd.replication.reader import Reading
+from farmd.replication.model import MoveStep, Plan
+from farmd.replication.reader import Facts
 from farmd.work.context import Context
 from farmd.work.owned import Units
-from scheduler.model import Assignment, FleetView, Request
+from scheduler.model import Assignment, FleetView, PlacementRequest
 from scheduler.reservations import change_reservations
 from store import codec, operations
 from store.locks import RCNodeTransferLocker
@@ -37,7 +37,7 @@ from store.work import Transfer, Work
 CHANGES_A_NODE = 12
 
 
-async def units(reading: Reading, plan: Plan, request: Request, context: Context) -> Units:
+async def units(reading: Facts, plan: Plan, request: PlacementRequest, context: Context) -> Units:
     """The changes that must happen together, in order, and the checks besides the record."""
     view = reading.view if reading.view is not None else context.fleet.view()
     if plan.step is not None:
@@ -75,7 +75,7 @@ def _bounded(units: list[tuple[PodChange, ...]]) -> list[tuple[PodChange, ...]]:
     return chosen
 
 
-def _guards(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
+def _guards(reading: Facts, plan: Plan, context: Context) -> list[Operation]:
     """The checks besides the record. What manages an RC may hold its mutation lock."""
     guards = _verdicts(reading, plan, context)
     if plan.step is None:
@@ -87,7 +87,7 @@ def _guards(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
     return guards
 
 
-def _verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
+def _verdicts(reading: Facts, plan: Plan, context: Context) -> list[Operation]:
     """Checks that the nodes of pods that are given up are still given up at the commit (R21)."""
     leaving = [place for place, _ in plan.moves]
     if plan.step is not None and plan.step.action == "finish":
@@ -99,7 +99,7 @@ def _verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]
 
 # -- moves -------------------------------------------------------------------------------------
 async def _step(
-    reading: Reading, step: Step, request: Request, view: FleetView, context: Context
+    reading: Facts, step: MoveStep, request: PlacementRequest, view: FleetView, context: Context
 ) -> NodeChanges:
     """One step of a move: its changes, and the note on it."""
     coming: list[Assignment] = []
@@ -123,7 +123,7 @@ async def _step(
     return NodeChanges(tuple(changes), changed, _note(reading, step, context))
 
 
-def _unclaimed(reading: Reading, step: Step, context: Context) -> list[Operation]:
+def _unclaimed(reading: Facts, step: MoveStep, context: Context) -> list[Operation]:
     """Checks that no other owner has the place, or the room, that a move reserves or gives up (R17).
 
     Reservations of other owners are seen at once, their pods and intents a moment later. A pod that comes to
@@ -143,7 +143,7 @@ def _unclaimed(reading: Reading, step: Step, context: Context) -> list[Operation
     return [operations.check_index(key, standing.index)]
 
 
-async def _theirs(reading: Reading, step: Step, context: Context) -> bool:
+async def _theirs(reading: Facts, step: MoveStep, context: Context) -> bool:
     """Whether another owner has the reserved room by now; a pod that asks for no resources left it to the
     move.
     """
@@ -155,14 +155,14 @@ async def _theirs(reading: Reading, step: Step, context: Context) -> bool:
     return bool(asked(await context.manifests.get(pod.manifest)))
 
 
-def _arrival(reading: Reading, step: Step, request: Request, context: Context) -> PodChange:
+def _arrival(reading: Facts, step: MoveStep, request: PlacementRequest, context: Context) -> PodChange:
     rc, standing = reading.snapshot.rc, context.fleet.intent(step.new)
     pod = Pod(manifest=rc.manifest, labels=dict(request.labels), at=context.clock.now())
     ours = standing if standing is not None and standing.record.owner == rc.id else None
     return PodChange("place", *step.new, pod, wanted(rc, ours), None, ours)
 
 
-def _note(reading: Reading, step: Step, context: Context) -> Note:
+def _note(reading: Facts, step: MoveStep, context: Context) -> Note:
     """The new note on the move, and its audit fields."""
     known = reading.work.record if reading.work is not None else Work()
     move, failures, not_before, failed = known.transfer, 0, 0.0, ""
@@ -192,7 +192,7 @@ def _note(reading: Reading, step: Step, context: Context) -> Note:
     return Note((state,), f"transfer.{step.action}", step.reason or step.cause, fields)
 
 
-def _begun(reading: Reading, step: Step, context: Context) -> Transfer:
+def _begun(reading: Facts, step: MoveStep, context: Context) -> Transfer:
     now, rc = reading.snapshot.now, reading.snapshot.rc
     return Transfer(
         id=context.ids.new(),

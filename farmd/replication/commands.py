@@ -8,7 +8,7 @@ from farmd.commands.placing import Placing, availability, counted
 from farmd.commands.specs import changed, check_count
 from farmd.replication.outlook import outlook
 from farmd.replication.spec import FILE, ControllerSpec
-from scheduler.model import Request
+from scheduler.model import PlacementRequest
 from store import selectors
 from store.labels import pod_labels
 from store.manifests import Manifest
@@ -17,9 +17,9 @@ from store.status import Status
 from store.words import count_of
 
 
-def request(rc: ReplicationController, manifest: Manifest) -> Request:
+def request(rc: ReplicationController, manifest: Manifest) -> PlacementRequest:
     """The request to the scheduler for pods of a controller."""
-    return Request(
+    return PlacementRequest(
         manifest=manifest,
         selector=selectors.parse(rc.node_selector),
         owner=rc.id,

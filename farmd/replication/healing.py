@@ -22,7 +22,7 @@ MOVES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class Delay:
     """Why a due change is delayed, and when to look again (seconds; None: at an event)."""
 
     reason: str = ""
@@ -98,11 +98,11 @@ def cause_of(snapshot: Snapshot, state: PodState) -> Cause:
     return "ineligible" if _must_leave(snapshot, state) else "unhealthy"
 
 
-def waiting(snapshot: Snapshot) -> Waiting:
+def waiting(snapshot: Snapshot) -> Delay:
     """The delayed changes, with the reason for people."""
     rc, timers, reason = snapshot.rc, list[float](), ""
     if rc.disabled or rc.taken:
-        return Waiting()
+        return Delay()
     if rc.unhealthy_after > 0 and snapshot.transfer is None:
         due = [since + rc.unhealthy_after for since in snapshot.sick.values()]
         timers += [at for at in due if at > snapshot.now]
@@ -116,7 +116,7 @@ def waiting(snapshot: Snapshot) -> Waiting:
         timers += [snapshot.not_before]
         reason = _why_not(snapshot, min(leaving))
     left = [at - snapshot.now for at in timers if at > snapshot.now]
-    return Waiting(reason, min(left, default=None))
+    return Delay(reason, min(left, default=None))
 
 
 def _put_off(snapshot: Snapshot, place: Place) -> bool:

@@ -118,7 +118,7 @@ class Snapshot(ReplicaSnapshot):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MoveStep:
     """The next step of a move from ``old`` to ``new``; ``rollback`` is a failure, ``cancel`` is not."""
 
     action: Literal["start", "place", "finish", "rollback", "cancel"]
@@ -136,7 +136,7 @@ class Plan(ReplicaPlan):
     """
 
     moves: tuple[tuple[Place, Assignment], ...] = ()
-    step: Step | None = None
+    step: MoveStep | None = None
     completions: tuple[Place, ...] = ()
     marks: bool = False
 

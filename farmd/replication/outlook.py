@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from farmd.commands.outlook import Outlook, Standing
+from farmd.commands.outlook import Outlook, OutlookFacts
 from farmd.overview import PodRow
 from scheduler.decide import allocation, eligibility
 from store.pods import Place
 from store.rcs import ReplicationController
 
 
-def outlook(rc: ReplicationController, standing: Standing) -> Outlook:
+def outlook(rc: ReplicationController, standing: OutlookFacts) -> Outlook:
     """The outlook for a controller as it will be."""
     if rc.disabled:
         return Outlook()

@@ -14,7 +14,7 @@ import dataclasses
 
 from farmd.pods.state import PodState, altered, cramped, foreign
 from farmd.replication import healing, reasons, transfer
-from farmd.replication.model import Need, Plan, Snapshot, Step
+from farmd.replication.model import MoveStep, Need, Plan, Snapshot
 from farmd.work import owned
 from farmd.work.model import Ask, frozen
 from farmd.work.model import blocked as told
@@ -135,7 +135,7 @@ def _taken(snapshot: Snapshot) -> Plan:
     return Plan(blocked=frozen(evidence) if evidence is not None else None)
 
 
-def _start(snapshot: Snapshot) -> Step | None:
+def _start(snapshot: Snapshot) -> MoveStep | None:
     """The start of a move for which the scheduler offered a place."""
     offer = snapshot.offer
     if offer.purpose != "transfer" or not offer.assignments:
@@ -144,7 +144,7 @@ def _start(snapshot: Snapshot) -> Step | None:
     if place is None:
         return None
     new = (offer.assignments[0].node, offer.assignments[0].instance)
-    return Step("start", place, new, healing.cause_of(snapshot, snapshot.pods[place]))
+    return MoveStep("start", place, new, healing.cause_of(snapshot, snapshot.pods[place]))
 
 
 def _moves(snapshot: Snapshot) -> tuple[tuple[Place, Assignment], ...]:

@@ -20,7 +20,7 @@ from farmd.runtime.wake import Wake
 from farmd.work.owner import ReplicaKind
 from farmd.work.reader import ReplicaReader
 from scheduler.feasibility import cramped
-from scheduler.model import FleetView, NodeView, Request
+from scheduler.model import FleetView, NodeView, PlacementRequest
 from store.entry import Stored
 from store.locks import RCNodeTransferLocker
 from store.manifests import asked
@@ -32,7 +32,7 @@ UNREAD: frozenset[Fact] = frozenset({"retained", "lock", "room", "places"})
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Facts:
     """A snapshot, and what its plan is carried out with; ``view`` is what places were chosen from, if any."""
 
     stored: Stored[ReplicationController]
@@ -41,7 +41,7 @@ class Reading:
     view: FleetView | None = None
 
 
-class Reader(ReplicaReader[Reading]):
+class Reader(ReplicaReader[Facts]):
     """Reads for one RC under one claim. ``wake`` is set when its turn to move a pod may have come."""
 
     __slots__ = ("_judged", "_leaving", "_moves", "_wake")
@@ -53,7 +53,7 @@ class Reader(ReplicaReader[Reading]):
         self._judged: Any = None
         self._leaving: Collection[Place] = ()
 
-    async def read(self, stored: Stored[ReplicationController]) -> Reading:
+    async def read(self, stored: Stored[ReplicationController]) -> Facts:
         """The RC and its fleet; facts that are needed only sometimes are left to ``answer``."""
         context, rc = self.context, stored.record
         work = context.caches.work.get(context.keys.work("rcs", self.item))
@@ -73,7 +73,7 @@ class Reader(ReplicaReader[Reading]):
             running=self.running(rc),
             unread=UNREAD,
         )
-        return Reading(stored, self._recalled(stored, snapshot), work)
+        return Facts(stored, self._recalled(stored, snapshot), work)
 
     def _recalled(self, stored: Stored[ReplicationController], snapshot: Snapshot) -> Snapshot:
         """Apply a dynamic RC's last judgement while its record, pods and nodes are the same."""
@@ -96,7 +96,7 @@ class Reader(ReplicaReader[Reading]):
         }
         return dataclasses.replace(snapshot, pods=pods)
 
-    async def answer(self, reading: Reading, need: Need) -> Reading:
+    async def answer(self, reading: Facts, need: Need) -> Facts:
         """The reading with the fact that was asked for.
 
         Raises:
@@ -160,7 +160,7 @@ class Reader(ReplicaReader[Reading]):
         return self._retained(dataclasses.replace(snapshot, judged=True))
 
     async def _with_offer(
-        self, snapshot: Snapshot, need: Need, request: Request, view: FleetView
+        self, snapshot: Snapshot, need: Need, request: PlacementRequest, view: FleetView
     ) -> Snapshot:
         if need.purpose != "additions":
             # The evidence is checked right before a move, not only once a second (R19).
@@ -184,7 +184,9 @@ class Reader(ReplicaReader[Reading]):
             return snapshot
         return dataclasses.replace(snapshot, locked=f"{holder.kind}/{holder.id}")
 
-    async def _offer(self, rc: ReplicationController, need: Need, request: Request, view: FleetView) -> Offer:
+    async def _offer(
+        self, rc: ReplicationController, need: Need, request: PlacementRequest, view: FleetView
+    ) -> Offer:
         if need.places:
             left = {node for node, _ in need.places}
             elsewhere = frozenset(view.keys() - left) if rc.replicas_per_node > 1 else None

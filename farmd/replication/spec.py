@@ -44,7 +44,7 @@ def _check(spec: ControllerSpec, source: str) -> None:
         check_policy(spec.rollout, f"{source}: rollout")
 
 
-FILE = specs.File(
+FILE = specs.SpecFile(
     spec=ControllerSpec,
     record=ReplicationController,
     check=_check,

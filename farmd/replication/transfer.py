@@ -10,7 +10,7 @@ W16).
 from __future__ import annotations
 
 from farmd.pods.state import PodState
-from farmd.replication.model import Snapshot, Step
+from farmd.replication.model import MoveStep, Snapshot
 from store.pods import Place
 from store.work import Transfer
 
@@ -29,7 +29,7 @@ def moving(snapshot: Snapshot) -> frozenset[Place]:
     return frozenset() if transfer is None else frozenset({transfer.old, transfer.new})
 
 
-def advance(snapshot: Snapshot) -> Step | None:
+def advance(snapshot: Snapshot) -> MoveStep | None:
     """The next step of the move under way; None: there is no move, or it waits.
 
     A freeze stops moves, but a count that a person lowered since ends a move at once (R18). A move that a
@@ -66,7 +66,7 @@ def backoff(failures: int) -> float:
     return float(min(BACKOFF_LIMIT, BACKOFF_START * 2 ** min(failures - 1, 10)))
 
 
-def _due(snapshot: Snapshot, transfer: Transfer) -> Step | None:
+def _due(snapshot: Snapshot, transfer: Transfer) -> MoveStep | None:
     old, new = snapshot.pods.get(transfer.old), snapshot.pods.get(transfer.new)
     if new is None:
         return _before_placing(snapshot, transfer, old)
@@ -85,7 +85,7 @@ def _due(snapshot: Snapshot, transfer: Transfer) -> Step | None:
     return None
 
 
-def _before_placing(snapshot: Snapshot, transfer: Transfer, old: PodState | None) -> Step:
+def _before_placing(snapshot: Snapshot, transfer: Transfer, old: PodState | None) -> MoveStep:
     if old is None:
         return _step("cancel", transfer, "the old pod is gone")
     if why := _pointless(snapshot, transfer, old):
@@ -118,5 +118,5 @@ def _paired(snapshot: Snapshot) -> bool:
     return transfer is not None and transfer.old in snapshot.pods and transfer.new in snapshot.pods
 
 
-def _step(action: str, transfer: Transfer, reason: str = "") -> Step:
-    return Step(action, transfer.old, transfer.new, transfer.cause, reason)  # type: ignore[arg-type]
+def _step(action: str, transfer: Transfer, reason: str = "") -> MoveStep:
+    return MoveStep(action, transfer.old, transfer.new, transfer.cause, reason)  # type: ignore[arg-type]

@@ -13,9 +13,9 @@ from farmd.commands.specs import changed
 from farmd.farm.writer import Write
 from farmd.replication import actions, healing
 from farmd.replication import plan as planning
-from farmd.replication.model import Need, Plan, Snapshot, Step
+from farmd.replication.model import MoveStep, Need, Plan, Snapshot
 from farmd.replication.moves import Moves
-from farmd.replication.reader import Reader, Reading
+from farmd.replication.reader import Facts, Reader
 from farmd.runtime.wake import Wake
 from farmd.work.model import Ask, Outcome
 from farmd.work.owned import Units
@@ -32,7 +32,7 @@ from store.status import Status
 CONTENDED_SECONDS = 30.0
 
 
-class ReplicationController(ReplicaWorker[Reading, Plan]):
+class ReplicationController(ReplicaWorker[Facts, Plan]):
     """Keeps one RC converged while its claim lasts (seed ``ReplicationController``)."""
 
     __slots__ = ("_contended_since", "_left_open", "_moves")
@@ -69,10 +69,10 @@ class ReplicationController(ReplicaWorker[Reading, Plan]):
         """The RC's pods by place, as this farm last read them (p2 ``CurrentPods``)."""
         return self.context.fleet.pods(self.claim.item)
 
-    def decide(self, snapshot: Reading) -> Plan | Ask[Need]:
+    def decide(self, snapshot: Facts) -> Plan | Ask[Need]:
         return planning.decide(snapshot.snapshot)
 
-    async def answer(self, snapshot: Reading, ask: Ask[Need]) -> Reading:
+    async def answer(self, snapshot: Facts, ask: Ask[Need]) -> Facts:
         """The answer; contention with other workers of this process is waited for only a while (R17)."""
         reading = await super().answer(snapshot, ask)
         offer, now = reading.snapshot.offer, self.context.clock.mono()
@@ -85,12 +85,12 @@ class ReplicationController(ReplicaWorker[Reading, Plan]):
             return dataclasses.replace(reading, snapshot=dataclasses.replace(reading.snapshot, offer=patient))
         return reading
 
-    def describe(self, snapshot: Reading, plan: Plan) -> Status:
+    def describe(self, snapshot: Facts, plan: Plan) -> Status:
         """How many pods there are, of those that should be."""
         return planning.status(snapshot.snapshot, plan, self.context.farm, self.context.clock.now())
 
     # -- execute ---------------------------------------------------------------------------------
-    async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
+    async def act(self, snapshot: Facts, plan: Plan) -> Outcome:
         """Change pods, or delete the record; before that, keep older farms from it where they would run
         again what ended well (R11).
         """
@@ -104,19 +104,19 @@ class ReplicationController(ReplicaWorker[Reading, Plan]):
         await self.writer.commit(write, audit)
         return Outcome("after", 0.0, why)
 
-    async def units(self, reading: Reading, plan: Plan) -> Units:
+    async def units(self, reading: Facts, plan: Plan) -> Units:
         """The changes of pods, or one step of a move (``actions.py``)."""
         request = await self.reader.request(reading.stored.record)
         return await actions.units(reading, plan, request, self.context)
 
-    async def refused(self, reading: Reading, plan: Plan) -> None:
+    async def refused(self, reading: Facts, plan: Plan) -> None:
         """After a rejected step, read what is at the place that the move goes to."""
         if plan.step is not None:
             await self.context.placement.reread_intent(*plan.step.new)
 
-    async def done(self, reading: Reading, plan: Plan) -> None:
+    async def done(self, reading: Facts, plan: Plan) -> None:
         """Alert of a move that failed, with what people can do; resolve the alert when a move succeeds."""
-        step: Step | None = plan.step
+        step: MoveStep | None = plan.step
         if step is not None and step.action == "finish":
             await self.status.incidents.end(self._transfer)
         elif step is not None and step.action == "rollback":
@@ -129,7 +129,7 @@ class ReplicationController(ReplicaWorker[Reading, Plan]):
             )
 
     # -- alerts ----------------------------------------------------------------------------------
-    async def alert(self, snapshot: Reading, plan: Plan) -> None:
+    async def alert(self, snapshot: Facts, plan: Plan) -> None:
         """Alert of a pod that should move and has no place, of too few eligible nodes, and of the version
         that failed last.
         """

@@ -18,9 +18,9 @@ from farmd.pods.changes import NodeChanges, Note, PodChange, removal, repair, re
 from farmd.rollout import serving
 from farmd.rollout.model import Action, Moves, Plan, Turn
 from farmd.rollout.noun import ROLLOUT, controller
-from farmd.rollout.reader import Reading, of_rollout
+from farmd.rollout.reader import Facts, of_rollout
 from farmd.work.context import Context
-from scheduler.model import Request
+from scheduler.model import PlacementRequest
 from store import codec, operations
 from store.entry import Stored
 from store.families import RCS
@@ -36,7 +36,7 @@ Known = Sequence[Stored[Ended]]
 
 
 # -- pods ---------------------------------------------------------------------------------------
-def unit(reading: Reading, plan: Plan, request: Request, context: Context) -> NodeChanges:
+def unit(reading: Facts, plan: Plan, request: PlacementRequest, context: Context) -> NodeChanges:
     """All moves and repairs of a plan, with both counts: they happen together or not at all."""
     view = reading.view if reading.view is not None else context.fleet.view()
     changes = [*_moved(reading, plan.moves, request, context), *_repaired(reading, plan)]
@@ -44,7 +44,7 @@ def unit(reading: Reading, plan: Plan, request: Request, context: Context) -> No
     return NodeChanges(tuple(changes), tuple(changed.values()), _counted(reading, plan.moves, context))
 
 
-def _moved(reading: Reading, moves: Moves, request: Request, context: Context) -> list[PodChange]:
+def _moved(reading: Facts, moves: Moves, request: PlacementRequest, context: Context) -> list[PodChange]:
     source, target = reading.snapshot.sides
     comes = source if moves.restores else target
     pod = Pod(manifest=comes.rc.manifest, labels=dict(request.labels), at=context.clock.now())
@@ -71,7 +71,7 @@ def _moved(reading: Reading, moves: Moves, request: Request, context: Context) -
     return changes
 
 
-def _repaired(reading: Reading, plan: Plan) -> list[PodChange]:
+def _repaired(reading: Facts, plan: Plan) -> list[PodChange]:
     sides = {side.rc.id: side for side in reading.snapshot.sides}
     return [
         msgspec.structs.replace(repair(sides[owner].rc, place, sides[owner].pods[place]), owner=owner)
@@ -79,7 +79,7 @@ def _repaired(reading: Reading, plan: Plan) -> list[PodChange]:
     ]
 
 
-def _counted(reading: Reading, moves: Moves, context: Context) -> Note:
+def _counted(reading: Facts, moves: Moves, context: Context) -> Note:
     """Both counts as they are with the moves; a count that stays is compared all the same."""
     source, target = reading.snapshot.sides
     after = {
@@ -93,7 +93,7 @@ def _counted(reading: Reading, moves: Moves, context: Context) -> Note:
     return Note(tuple(writes), action, "", fields)
 
 
-def verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
+def verdicts(reading: Facts, plan: Plan, context: Context) -> list[Operation]:
     """Nodes whose pods are given up are still given up at that very moment (R21)."""
     source, target = reading.snapshot.sides
     lost = {
@@ -105,7 +105,7 @@ def verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
     return context.placement.verdicts(lost)
 
 
-def held(reading: Reading, claim: Claim) -> list[Operation]:
+def held(reading: Facts, claim: Claim) -> list[Operation]:
     """Checks that this claim holds the mutation locks of both controllers."""
     return [operations.check_session(lock.key, claim.session) for lock in reading.locks.values()]
 
@@ -121,7 +121,7 @@ LOCKS: frozenset[Action] = frozenset({"take", "lock", "back"})
 
 
 def turn(
-    reading: Reading, change: Turn, context: Context, claim: Claim, services: serving.Changes = ()
+    reading: Facts, change: Turn, context: Context, claim: Claim, services: serving.Changes = ()
 ) -> list[Write | Operation]:
     """A transition: the phase, and where it changes hands both controllers and their locks.
 
@@ -141,13 +141,13 @@ def turn(
     return writes
 
 
-def _noted(reading: Reading, change: Turn, context: Context) -> Write:
+def _noted(reading: Facts, change: Turn, context: Context) -> Write:
     work, rollout = reading.work, reading.stored.record
     record = msgspec.structs.replace(work.record if work is not None else Work(), rollout=change.state)
     return Write.over(context.keys.work(KIND, rollout.id), record, work, context.caches.work)
 
 
-def _locked(reading: Reading, context: Context, claim: Claim) -> list[Operation]:
+def _locked(reading: Facts, context: Context, claim: Claim) -> list[Operation]:
     """Take both mutation locks, which are free or an earlier claim's on this rollout (R13)."""
     rollout, found = reading.stored.record, list[Operation]()
     holder = Holder(KIND, rollout.id, f"{claim.nonce}@{context.clock.now():.0f}")
@@ -164,7 +164,7 @@ def _locked(reading: Reading, context: Context, claim: Claim) -> list[Operation]
     return found
 
 
-def _freed(reading: Reading) -> list[Operation]:
+def _freed(reading: Facts) -> list[Operation]:
     item = reading.stored.record.id
     found = [lock for lock in reading.locks.values() if of_rollout(lock, item)]
     return [operations.delete_cas(lock.key, lock.modify_index) for lock in found]
@@ -179,7 +179,7 @@ def goes(rollout: Rollout, outcome: Ending) -> str:
 
 
 def end(
-    reading: Reading,
+    reading: Facts,
     change: Turn,
     context: Context,
     known: Known,
@@ -222,7 +222,7 @@ def end(
     return [*writes, *History(context.client, context.keys).add(ended, known)]
 
 
-def old(reading: Reading) -> ReplicationController:
+def old(reading: Facts) -> ReplicationController:
     """The old controller; if it was deleted by hand, what is still known of it."""
     rollout, records = reading.stored.record, reading.records
     if rollout.old in records:
@@ -238,7 +238,7 @@ def old(reading: Reading) -> ReplicationController:
     return ReplicationController(**known, labels=rollout.labels)
 
 
-def _failed(reading: Reading, change: Turn, rc: ReplicationController, context: Context) -> Reverted | None:
+def _failed(reading: Facts, change: Turn, rc: ReplicationController, context: Context) -> Reverted | None:
     """The version that failed on a controller, which its own worker tells people of from then on."""
     rollout = reading.stored.record
     if change.outcome == "done":
@@ -253,7 +253,7 @@ def _failed(reading: Reading, change: Turn, rc: ReplicationController, context: 
     )
 
 
-def _ended(reading: Reading, change: Turn, old: ReplicationController, context: Context) -> Ended:
+def _ended(reading: Facts, change: Turn, old: ReplicationController, context: Context) -> Ended:
     rollout = reading.stored.record
     return Ended(
         id=rollout.id,

@@ -73,7 +73,7 @@ def _stuck_alert(rollout: Rollout) -> str:
     return f"rollout_stuck_{rollout.name}"
 
 
-class Alarms:
+class RolloutAlerts:
     """The alerts of one rollout under one claim."""
 
     def __init__(self, incidents: Incidents, clock: Clock, farm: str) -> None:

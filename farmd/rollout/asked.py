@@ -13,7 +13,7 @@ import msgspec
 
 from farmd.commands import bodies, documents
 from farmd.commands.mutation import Call, Mutation
-from farmd.commands.specs import File
+from farmd.commands.specs import SpecFile
 from farmd.rollout.creation import begin, toward
 from farmd.rollout.noun import controller
 from farmd.rollout.ru import from_p2, is_p2
@@ -38,7 +38,7 @@ class RolloutFile(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     rollout: Policy | None = None
 
 
-FILE = File(spec=RolloutFile, record=Rollout, kept={})
+FILE = SpecFile(spec=RolloutFile, record=Rollout, kept={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from farmd.commands.mutation import Call, Mutation
 from farmd.rollout import noun
 from farmd.rollout.creation import begin, toward
 from farmd.rollout.stages import goals, minimum, unrested
-from farmd.rollout.view import Sight
+from farmd.rollout.view import RolloutView
 from store import codec, manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, NotFound, RecordInvalid
@@ -119,11 +119,11 @@ async def difference_of(call: Call, target: str) -> Difference:
     )
 
 
-async def sight(call: Call, row: overview.Row[Rollout]) -> Sight:
+async def sight(call: Call, row: overview.Row[Rollout]) -> RolloutView:
     """What people see of a rollout."""
     rollout = row.record
     old, new = [await _name(call, rc) for rc in (rollout.old, rollout.new)]
-    return Sight(rollout, row.status, row.state, row.owner, row.reason, old, new)
+    return RolloutView(rollout, row.status, row.state, row.owner, row.reason, old, new)
 
 
 async def _name(call: Call, rc: str) -> str:

@@ -20,7 +20,7 @@ from store.rcs import ReplicationController
 MISSING = "missing"
 
 
-class PodRow(msgspec.Struct, frozen=True):
+class RolloutPodRow(msgspec.Struct, frozen=True):
     """One pod of a rollout, or one that is missing.
 
     ``fate``: whether it ``goes`` in this stage, in the order of the rows, or ``stays``; a pod that is missing
@@ -35,7 +35,7 @@ class PodRow(msgspec.Struct, frozen=True):
     reason: str
 
 
-async def explain(call: Call, target: str) -> list[PodRow]:
+async def explain(call: Call, target: str) -> list[RolloutPodRow]:
     """The pods that go, in their order, then those that stay, then those that are missing.
 
     Raises:
@@ -55,7 +55,7 @@ async def _side(call: Call, ident: str) -> Side:
     return Side(rc, await overview.states(call.client, call.keys, rc), stop_after)
 
 
-def _leaving(shot: Snapshot) -> tuple[list[PodRow], list[PodRow]]:
+def _leaving(shot: Snapshot) -> tuple[list[RolloutPodRow], list[RolloutPodRow]]:
     """The pods that go in this stage, and those that stay."""
     source, target = shot.sides
     goal, floor = position.goal(shot), position.floor(shot)
@@ -63,7 +63,7 @@ def _leaving(shot: Snapshot) -> tuple[list[PodRow], list[PodRow]]:
     short = source.serving + target.serving <= floor
     old, new = (target, source) if shot.back else (source, target)
     held = floored(floor, old.serving, new.serving, "/".join(target.ailing or ()))
-    going, staying, gone = list[PodRow](), list[PodRow](), set[tuple[str, Place]]()
+    going, staying, gone = list[RolloutPodRow](), list[RolloutPodRow](), set[tuple[str, Place]]()
     for side, surplus in ((source, source.desired - stay), (target, target.desired - there)):
         for each in membership.leaving(side, shot.now)[: max(0, surplus)]:
             if each.place is not None:
@@ -76,12 +76,12 @@ def _leaving(shot: Snapshot) -> tuple[list[PodRow], list[PodRow]]:
     return going, staying
 
 
-def _row(shot: Snapshot, side: Side, place: Place, fate: str) -> PodRow:
+def _row(shot: Snapshot, side: Side, place: Place, fate: str) -> RolloutPodRow:
     state = side.pods[place]
     row = overview.pod_row(side.rc.id, side.rc.name, place, state)
     phase_, reason = "healthy" if row.healthy else row.phase, _why(side, state) or row.reason
     kind = membership.named(side, state, shot.now)
-    return PodRow(_word(shot, side.rc), "/".join(place), fate, kind, phase_, reason)
+    return RolloutPodRow(_word(shot, side.rc), "/".join(place), fate, kind, phase_, reason)
 
 
 def _why(side: Side, state: PodState) -> str:
@@ -97,7 +97,7 @@ def _word(shot: Snapshot, rc: ReplicationController) -> str:
     return "old" if rc.id == shot.rollout.old else "new"
 
 
-async def _missing(call: Call, shot: Snapshot, going: list[PodRow]) -> list[PodRow]:
+async def _missing(call: Call, shot: Snapshot, going: list[RolloutPodRow]) -> list[RolloutPodRow]:
     """Pods that have no place: those that a side lacks, and those that cannot stand where the old ones do."""
     source, target = shot.sides
     pods = noun.controller().pods
@@ -117,5 +117,5 @@ async def _missing(call: Call, shot: Snapshot, going: list[PodRow]) -> list[PodR
     elsewhere = msgspec.structs.replace(request, leaving=frozenset(unfit))
     found = allocation(elsewhere, count, view)
     reason = found.why if found.missing else "a free node has room"
-    row = PodRow(_word(shot, target.rc), f"({count} elsewhere)", "comes", MISSING, "", reason)
+    row = RolloutPodRow(_word(shot, target.rc), f"({count} elsewhere)", "comes", MISSING, "", reason)
     return [row]

@@ -10,12 +10,12 @@ from collections.abc import Collection
 import msgspec
 
 from scheduler.feasibility import cramped
-from scheduler.model import FleetView, Request
+from scheduler.model import FleetView, PlacementRequest
 from scheduler.protocol import Eligibility
 from store.pods import Place
 
 
-def question(request: Request, old: str, leaving: Collection[Place]) -> Request:
+def question(request: PlacementRequest, old: str, leaving: Collection[Place]) -> PlacementRequest:
     """The request for a pod in place of each of these pods of the owner ``old``."""
     nodes = frozenset(node for node, _ in leaving)
     return msgspec.structs.replace(
@@ -23,7 +23,7 @@ def question(request: Request, old: str, leaving: Collection[Place]) -> Request:
     )
 
 
-def places(asked: Request, answer: Eligibility, view: FleetView) -> frozenset[Place]:
+def places(asked: PlacementRequest, answer: Eligibility, view: FleetView) -> frozenset[Place]:
     """Those places whose nodes may have the pod and have the room: a cordon drives no pod out."""
     kept = {*answer.eligible, *answer.retained}
     here = frozenset(place for place in asked.leaving if place[0] in kept)

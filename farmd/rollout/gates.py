@@ -20,7 +20,7 @@ import aiohttp
 
 from farmd.config.sections import RolloutsSection
 from farmd.rollout.prometheus import NoData, judged, value
-from farmd.rollout.verdict import Answer, Standing, Standings
+from farmd.rollout.verdict import GateAnswer, GateJudgement, Standings
 from farmd.runtime.wake import Wake
 from store import credentials
 from store.addresses import refusal
@@ -34,12 +34,12 @@ LONGEST_TEXT = 200
 # The status names each gate's last answer; while verdicts stay the same, it need not be the very last one.
 TOLD_SECONDS = 60.0
 
-Ask = Callable[[Gate], Awaitable[Answer]]
+Ask = Callable[[Gate], Awaitable[GateAnswer]]
 
 
-async def unasked(_: Gate) -> Answer:
+async def unasked(_: Gate) -> GateAnswer:
     """The answer where a farm has no means to ask."""
-    return Answer("none", "this farm asks no gates")
+    return GateAnswer("none", "this farm asks no gates")
 
 
 class Asker:
@@ -54,10 +54,10 @@ class Asker:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._hosts: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def __call__(self, gate: Gate) -> Answer:
+    async def __call__(self, gate: Gate) -> GateAnswer:
         """The answer, within the gate's timeout once it is this gate's turn."""
         if not gate.http and not self._prometheus:
-            return Answer("none", "this farm knows no Prometheus: rollouts.prometheus_url is not set")
+            return GateAnswer("none", "this farm knows no Prometheus: rollouts.prometheus_url is not set")
         host = urlsplit(gate.http or self._prometheus).netloc
         # A host that hangs keeps no gate of others waiting.
         most = OF_ONE_HOST if gate.http else OF_PROMETHEUS  # which all rollouts share
@@ -67,19 +67,19 @@ class Asker:
                 async with asyncio.timeout(gate.timeout):
                     found = await (self._address(gate) if gate.http else self._query(gate))
             except TimeoutError:
-                found = Answer("none", f"no answer within {gate.timeout:g} s")
+                found = GateAnswer("none", f"no answer within {gate.timeout:g} s")
             except (NoData, CredentialInvalid, aiohttp.ClientError, OSError, ValueError) as error:
-                found = Answer("none", _reason(error))
-        return Answer(found.result, " ".join(found.text.split())[:LONGEST_TEXT])
+                found = GateAnswer("none", _reason(error))
+        return GateAnswer(found.result, " ".join(found.text.split())[:LONGEST_TEXT])
 
-    async def _address(self, gate: Gate) -> Answer:
+    async def _address(self, gate: Gate) -> GateAnswer:
         async with self._http.get(gate.http, allow_redirects=False) as response:
             expected = gate.expect or 200
             if response.status == expected:
-                return Answer("pass", f"HTTP {expected}")
-            return Answer("fail", f"HTTP {response.status}, expected {expected}")
+                return GateAnswer("pass", f"HTTP {expected}")
+            return GateAnswer("fail", f"HTTP {response.status}, expected {expected}")
 
-    async def _query(self, gate: Gate) -> Answer:
+    async def _query(self, gate: Gate) -> GateAnswer:
         headers = {"Authorization": f"Bearer {self._token()}"} if self._token is not None else {}
         async with self._http.get(
             f"{self._prometheus}/api/v1/query",
@@ -125,7 +125,7 @@ def _reason(error: Exception) -> str:
     return getattr(inner, "strerror", None) or str(inner) or type(inner).__name__
 
 
-class Watch:
+class GateWatch:
     """The gates of one rollout, each asked by a task of its own as long as the rollout holds it.
 
     ``wake`` is set when an answer may change what is decided, and now and then for the status. Answers are
@@ -135,7 +135,7 @@ class Watch:
     def __init__(self, ask: Ask, clock: Clock, recorder: Recorder, wake: Wake) -> None:
         self._ask, self._clock, self._recorder, self._wake = ask, clock, recorder, wake
         self._tasks: dict[Gate, asyncio.Task[None]] = {}
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, GateJudgement] = {}
         self._reached: tuple[int, float] = (0, 0.0)
 
     def hold(self, gates: Sequence[Gate], reached: tuple[int, float]) -> Standings:
@@ -152,7 +152,7 @@ class Watch:
         for gate in gates:
             task = self._tasks.get(gate)
             if task is None:
-                self._standings[gate.name] = Standing(began=now, heard=now)
+                self._standings[gate.name] = GateJudgement(began=now, heard=now)
                 task = self._tasks[gate] = asyncio.create_task(self._run(gate), name=f"gate {gate.name}")
                 task.add_done_callback(lambda _: self._wake.set())
             elif task.done():
@@ -184,7 +184,7 @@ class Watch:
             await self._clock.sleep(max(0.0, begun + gate.every - now))
 
 
-def _told(standing: Standing) -> tuple[str, str, int, int]:
+def _told(standing: GateJudgement) -> tuple[str, str, int, int]:
     """What people are told of at once; the number of each good or bad answer is not."""
     answer = standing.answer
     silence = answer.text if answer.result == "none" else ""

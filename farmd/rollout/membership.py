@@ -14,7 +14,7 @@ from typing import Literal
 from farmd.pods.state import PodState
 from farmd.rollout.counts import counts, floored
 from farmd.rollout.model import Move, Moves, Need, Side, Snapshot
-from farmd.rollout.stages import Goal
+from farmd.rollout.stages import StageGoal
 from scheduler.model import Assignment
 from store.pods import Place
 from store.words import count_of
@@ -78,14 +78,14 @@ def costly(shot: Snapshot, moves: Moves) -> bool:
     return any(_class(shot.sides[0], state, shot.now)[1] for state in leave)
 
 
-def plan(shot: Snapshot, goal: Goal, floor: int) -> Moves | Need:
+def plan(shot: Snapshot, goal: StageGoal, floor: int) -> Moves | Need:
     """The moves of one transaction, or the fact that they rest on."""
     chosen = _chosen(shot, goal, floor)
     found = _offered(shot, chosen) if chosen else Moves(short=_short(shot))
     return restored(shot, found, goal, floor)
 
 
-def restored(shot: Snapshot, found: Moves | Need, goal: Goal, floor: int) -> Moves | Need:
+def restored(shot: Snapshot, found: Moves | Need, goal: StageGoal, floor: int) -> Moves | Need:
     """What was found, or if that moves nothing: pods of the source that the stage does not take, and that are
     missing or must leave their nodes, get other places. Says what is waited for where nothing moves."""
     if isinstance(found, Need) or found.moves:
@@ -173,7 +173,7 @@ def _short(shot: Snapshot) -> str:
     return shot.offer.why if shot.offer.missing else ""
 
 
-def _chosen(shot: Snapshot, goal: Goal, floor: int) -> list[Move]:
+def _chosen(shot: Snapshot, goal: StageGoal, floor: int) -> list[Move]:
     """What should move now of those that the stage is about, before anything is known of places."""
     source, target = shot.sides
     stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
@@ -305,7 +305,7 @@ def _told(shot: Snapshot) -> tuple[int, int]:
     return old.serving, new.serving
 
 
-def waits(shot: Snapshot, goal: Goal, floor: int) -> str:
+def waits(shot: Snapshot, goal: StageGoal, floor: int) -> str:
     """What the rollout waits for, where nothing can move now."""
     source, target = shot.sides
     stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)

@@ -10,7 +10,7 @@ from farmd import kinds
 from farmd.commands.endings import Ending
 from farmd.commands.mutation import Call
 from farmd.commands.noun import Noun
-from farmd.commands.specs import File
+from farmd.commands.specs import SpecFile
 from farmd.kinds import KINDS
 from store.families import RCS
 from store.history import History
@@ -56,7 +56,7 @@ async def _past(call: Call, name: str) -> Ending | None:
 ROLLOUT: Noun[RolloutSpec, Rollout] = Noun(
     kind=KIND,
     document="Rollout",
-    file=File(spec=RolloutSpec, record=Rollout, kept={}),
+    file=SpecFile(spec=RolloutSpec, record=Rollout, kept={}),
     told=lambda rollout: {"replicas": rollout.replicas},
     facts=_facts,
     past=_past,

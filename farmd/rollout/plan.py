@@ -14,7 +14,7 @@ from farmd.pods.state import altered, foreign
 from farmd.rollout import faults, membership, target, verdict
 from farmd.rollout.model import Moves, Need, Plan, Snapshot, Turn
 from farmd.rollout.position import complete, floor, goal, last, stage, stages
-from farmd.rollout.stages import Goal
+from farmd.rollout.stages import StageGoal
 from farmd.work.model import Ask, Blocked, frozen
 from store.rollouts import RolloutState
 
@@ -149,7 +149,7 @@ def _baking(shot: Snapshot, state: RolloutState) -> Plan:
     return Plan(turn=Turn("take", _moves_on(shot, state.stage + 1), f"stage {state.stage + 2} begins"))
 
 
-def _gated(shot: Snapshot, state: RolloutState, reached: Goal) -> Plan | None:
+def _gated(shot: Snapshot, state: RolloutState, reached: StageGoal) -> Plan | None:
     """Waiting for the rest of a stage and for its gates, but not for ever."""
     told = "the service is switched" if state.switched else f"stage {state.stage + 1} is reached"
     patience = shot.rollout.policy.progress_deadline

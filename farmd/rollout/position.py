@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from farmd.rollout.model import Snapshot
-from farmd.rollout.stages import Goal, goals, minimum, raised, turning_back
+from farmd.rollout.stages import StageGoal, goals, minimum, raised, turning_back
 from store.policies import at_most
 
 
@@ -17,7 +17,7 @@ def floor(shot: Snapshot) -> int:
     return least
 
 
-def goal(shot: Snapshot) -> Goal:
+def goal(shot: Snapshot) -> StageGoal:
     """Where it goes now.
 
     After the switch of a service the stage rests again, for as long as the old pods stay; on the way back the
@@ -34,7 +34,7 @@ def goal(shot: Snapshot) -> Goal:
     return raised(shot.rollout, wanted, shot.new.desired, floor(shot)) if shot.new is not None else wanted
 
 
-def stages(shot: Snapshot) -> tuple[Goal, ...]:
+def stages(shot: Snapshot) -> tuple[StageGoal, ...]:
     """The goals of all stages."""
     return goals(shot.rollout, floor(shot))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from farmd.rollout.verdict import Answer
+from farmd.rollout.verdict import GateAnswer
 from store.gates import Gate
 
 
@@ -62,12 +62,12 @@ def _number(result: Any) -> float:
     return found
 
 
-def judged(gate: Gate, found: float) -> Answer:
+def judged(gate: Gate, found: float) -> GateAnswer:
     """Whether a number is within a gate's limits."""
     if gate.max is not None and found > gate.max:
-        return Answer("fail", f"{found:.10g} > {gate.max:.10g}")
+        return GateAnswer("fail", f"{found:.10g} > {gate.max:.10g}")
     if gate.min is not None and found < gate.min:
-        return Answer("fail", f"{found:.10g} < {gate.min:.10g}")
+        return GateAnswer("fail", f"{found:.10g} < {gate.min:.10g}")
     least = f"{gate.min:.10g} <= " if gate.min is not None else ""
     most = f" <= {gate.max:.10g}" if gate.max is not None else ""
-    return Answer("pass", f"{least}{found:.10g}{most}")
+    return GateAnswer("pass", f"{least}{found:.10g}{most}")

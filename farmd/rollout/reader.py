@@ -19,7 +19,7 @@ from farmd.rollout.model import FACTS, Need, Offer, Side, Snapshot
 from farmd.rollout.noun import controller
 from farmd.work import taken
 from farmd.work.context import Context
-from scheduler.model import FleetView, Request
+from scheduler.model import FleetView, PlacementRequest
 from store.entry import Entry, Stored
 from store.families import RCS
 from store.locks import Holder
@@ -32,7 +32,7 @@ REALITY_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Facts:
     """A snapshot, and what its plan is carried out with.
 
     ``records`` are the controllers as they were read, by id; ``locks`` the mutation locks that stand, by the
@@ -67,7 +67,7 @@ class Reader:
         self._rests = False
         self._risen = context.clock.now()
 
-    async def read(self, stored: Stored[Rollout]) -> Reading:
+    async def read(self, stored: Stored[Rollout]) -> Facts:
         """The rollout and its world, without what only sometimes matters."""
         self._refreshed, self._refreshes = self._refreshes, False
         context, rollout = self._context, stored.record
@@ -99,7 +99,7 @@ class Reader:
             now=context.clock.now(),
             unread=FACTS,
         )
-        return Reading(stored=stored, work=work, snapshot=snapshot, records=records, locks=locks)
+        return Facts(stored=stored, work=work, snapshot=snapshot, records=records, locks=locks)
 
     async def _records(
         self, rollout: Rollout
@@ -198,7 +198,7 @@ class Reader:
         return self._risen
 
     # -- what the plan asks for -------------------------------------------------------------------
-    async def answer(self, reading: Reading, need: Need) -> Reading:
+    async def answer(self, reading: Facts, need: Need) -> Facts:
         """The reading with the fact that was asked for.
 
         Raises:
@@ -225,7 +225,7 @@ class Reader:
             shot = replace(shot, homes=offer) if need.fact == "homes" else replace(shot, offer=offer)
         return replace(reading, snapshot=shot, view=view)
 
-    async def request(self, rc: ReplicationController) -> Request:
+    async def request(self, rc: ReplicationController) -> PlacementRequest:
         """What the scheduler is asked for pods of a controller."""
         pods = controller().pods
         assert pods is not None

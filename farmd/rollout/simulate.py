@@ -18,7 +18,7 @@ from farmd.rollout import plan as planning
 from farmd.rollout import position
 from farmd.rollout.membership import ADDED, ELSEWHERE, IN_PLACE, REMOVED, ROOM
 from farmd.rollout.model import FACTS, Need, Offer, Plan, Side, Snapshot
-from farmd.rollout.stages import Goal, minimum
+from farmd.rollout.stages import StageGoal, minimum
 from farmd.rollout.verdict import passed
 from farmd.work.model import Ask
 from scheduler.model import Assignment
@@ -35,7 +35,7 @@ _LISTED = ROOM // min(IN_PLACE, ELSEWHERE, REMOVED, ADDED) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class SimulatedStage:
     """One stage: the counts (old, new) after each transaction, then its rest in seconds.
 
     ``after_switch``: seconds from the switch of the service, with which it begins, until its first change.
@@ -55,7 +55,7 @@ class Course:
     ``short`` says why there are not enough such places now, ``stopped`` why it would not come to its end."""
 
     minimum: int
-    stages: tuple[Step, ...]
+    stages: tuple[SimulatedStage, ...]
     elsewhere: int = 0
     most: int = 0
     places: str = ""
@@ -145,8 +145,8 @@ def simulate(
     )
 
 
-def _step(rollout: Rollout, goal: Goal, counts: Sequence[tuple[int, int]]) -> Step:
-    return Step(
+def _step(rollout: Rollout, goal: StageGoal, counts: Sequence[tuple[int, int]]) -> SimulatedStage:
+    return SimulatedStage(
         counts=tuple(counts),
         bake=goal.bake,
         approve=goal.approve,

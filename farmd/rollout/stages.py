@@ -18,7 +18,7 @@ from store.rollouts import Rollout
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class StageGoal:
     """The counts at a stage's end, its rest (seconds), and the gates that hold for it.
 
     ``approve``: it waits for a word to begin. ``switch``: it begins with the switch of the service, and the
@@ -92,7 +92,7 @@ class _Way:
     rollout: Rollout = field(compare=False)
 
 
-def goals(rollout: Rollout, floor: int) -> tuple[Goal, ...]:
+def goals(rollout: Rollout, floor: int) -> tuple[StageGoal, ...]:
     """The goals of all stages; the last one is the end. Stages with equal goals are one.
 
     No goal lies below the floor: the old side keeps what the new one cannot replace yet. A rollout that
@@ -103,19 +103,19 @@ def goals(rollout: Rollout, floor: int) -> tuple[Goal, ...]:
 
 
 @lru_cache(maxsize=256)
-def _goals(way: _Way, floor: int) -> tuple[Goal, ...]:
+def _goals(way: _Way, floor: int) -> tuple[StageGoal, ...]:
     """A decision asks for them some twenty times, and there may be a hundred."""
     rollout = way.rollout
     total, began, policy = rollout.replicas, rollout.started_from, rollout.policy
     kept = max(0, began - (total - rollout.started_to)) if policy.leave_old else 0
-    switch, found = policy.strategy == "blue-green", list[Goal]()
+    switch, found = policy.strategy == "blue-green", list[StageGoal]()
     for new, stage in steps(rollout).items():
         whole = new == total
         old = kept if whole and not switch else _beside(rollout, new, floor)
         approve, gates = stage.approve and not (whole and switch), _held(policy, stage)
-        found.append(Goal(new, old, stage.bake, approve, gates=gates))
+        found.append(StageGoal(new, old, stage.bake, approve, gates=gates))
     if switch:
-        found.append(Goal(total, kept, approve=stage.approve, switch=True))
+        found.append(StageGoal(total, kept, approve=stage.approve, switch=True))
     return tuple(found)
 
 
@@ -125,7 +125,7 @@ def _held(policy: Policy, stage: Stage) -> tuple[Gate, ...]:
     return tuple(gate for gate in policy.gates if gate.name in stage.gates or gate.name not in named)
 
 
-def ceiling(rollout: Rollout, wanted: Sequence[Goal]) -> int:
+def ceiling(rollout: Rollout, wanted: Sequence[StageGoal]) -> int:
     """The most pods of both sides together, by their counts."""
     most = max(rollout.replicas, rollout.started_from + rollout.started_to)
     if not rollout.policy.beside:
@@ -134,7 +134,7 @@ def ceiling(rollout: Rollout, wanted: Sequence[Goal]) -> int:
     return max(most, *(goal.new + old for goal, old in zip(wanted, before, strict=False)))
 
 
-def raised(rollout: Rollout, goal: Goal, new: int, floor: int) -> Goal:
+def raised(rollout: Rollout, goal: StageGoal, new: int, floor: int) -> StageGoal:
     """The goal of a stage that has this many new pods already: after a scale it may ask for fewer."""
     if goal.new >= min(new, rollout.replicas):
         return goal
@@ -150,6 +150,6 @@ def _beside(rollout: Rollout, new: int, floor: int) -> int:
     return min(began, max(math.ceil(began * (total - new) / total), floor - new))
 
 
-def turning_back(rollout: Rollout) -> Goal:
+def turning_back(rollout: Rollout) -> StageGoal:
     """The goal of the way back: everything as it began."""
-    return Goal(0 if rollout.created_new else rollout.started_to, rollout.started_from)
+    return StageGoal(0 if rollout.created_new else rollout.started_to, rollout.started_from)

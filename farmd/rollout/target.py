@@ -19,12 +19,12 @@ from farmd.rollout.revisions import (
     TargetRevision,
     retrieve_revs_up_down,
 )
-from farmd.rollout.stages import Goal, ceiling, goals, minimum
+from farmd.rollout.stages import StageGoal, ceiling, goals, minimum
 from farmd.rollout.steps import AVAILABILITY_STRATEGY, RESOURCE_UTIL_STRATEGY, concluded, new_rollout_strategy
 from store.policies import at_most
 
 
-def carried_out(shot: Snapshot, goal: Goal, floor: int, healthy: bool) -> tuple[bool, Moves | Need]:
+def carried_out(shot: Snapshot, goal: StageGoal, floor: int, healthy: bool) -> tuple[bool, Moves | Need]:
     """Whether the stage is done, and what to move now; ``healthy``: pods that come must be available."""
     rollout = orchestrator(shot, goal, floor)
     controllers = Controllers(shot, goal, floor, healthy)
@@ -35,7 +35,7 @@ def carried_out(shot: Snapshot, goal: Goal, floor: int, healthy: bool) -> tuple[
     return done, membership.restored(shot, controllers.planned, goal, floor)
 
 
-def orchestrator(shot: Snapshot, goal: Goal, floor: int) -> RolloutOrchestrator:
+def orchestrator(shot: Snapshot, goal: StageGoal, floor: int) -> RolloutOrchestrator:
     """The stage of a rollout as its steps see it: one controller grows, the other one shrinks.
 
     What grows has at most what the ceiling leaves it, until more of the others are gone. Where old pods go
@@ -81,7 +81,7 @@ class Controllers:
     """The controllers of a moment (``ScaleTarget``). ``planned``: the moves of the first step with any."""
 
     shot: Snapshot
-    goal: Goal
+    goal: StageGoal
     floor: int
     healthy: bool
     planned: Moves | Need = field(default_factory=Moves)

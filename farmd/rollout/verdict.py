@@ -16,7 +16,7 @@ Result = Literal["pass", "fail", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GateAnswer:
     """What a gate says when it is asked; ``none``: it has no data. ``text`` is one line for people."""
 
     result: Result
@@ -24,7 +24,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class GateJudgement:
     """What a gate said since one claim began to ask it: its last answer, at ``at``, and how many passes or
     failures are the last in a row. ``heard`` is when it last had data, or was begun to be asked. Passes count
     from when the stage was reached. Times are seconds since the epoch.
@@ -33,11 +33,11 @@ class Standing:
     began: float
     heard: float
     at: float = 0.0
-    answer: Answer = Answer("none", "no answer yet")
+    answer: GateAnswer = GateAnswer("none", "no answer yet")
     passes: int = 0
     failures: int = 0
 
-    def after(self, gate: Gate, answer: Answer, now: float) -> Standing:
+    def after(self, gate: Gate, answer: GateAnswer, now: float) -> GateJudgement:
         """The standing with one more answer; counts end at what a verdict needs."""
         told = replace(self, at=now, answer=answer)
         if answer.result == "none":
@@ -47,12 +47,12 @@ class Standing:
         return replace(told, heard=now, passes=0, failures=min(self.failures + 1, gate.failures))
 
 
-Standings = Mapping[str, Standing]
+Standings = Mapping[str, GateJudgement]
 
 
 def passed(gates: Sequence[Gate]) -> Standings:
     """The standings of gates that have passed: what a dry run supposes."""
-    return {gate.name: Standing(began=0.0, heard=0.0, passes=gate.passes) for gate in gates}
+    return {gate.name: GateJudgement(began=0.0, heard=0.0, passes=gate.passes) for gate in gates}
 
 
 def failed(gates: Sequence[Gate], standings: Standings) -> str:

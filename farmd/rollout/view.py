@@ -18,7 +18,7 @@ BAR = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class RolloutView:
     """What is known of a rollout.
 
     ``owner`` is the farm, ``reason`` what it waits for, ``old`` and ``new`` the names of both controllers.
@@ -33,7 +33,7 @@ class Sight:
     new: str
 
 
-def lines(sight: Sight, now: float, width: int = 0) -> list[str]:
+def lines(sight: RolloutView, now: float, width: int = 0) -> list[str]:
     """One line for itself, one a version, the floor, each gate's last answer, and what it waits for.
 
     ``width``: of the terminal; 0 for none.
@@ -56,7 +56,7 @@ def lines(sight: Sight, now: float, width: int = 0) -> list[str]:
     return fitting([_head(sight, status, now), *sides, f"  {floor}", *gates, *reason], width)
 
 
-def _head(sight: Sight, status: RolloutStatus, now: float) -> str:
+def _head(sight: RolloutView, status: RolloutStatus, now: float) -> str:
     rollout = sight.rollout
     stage = f"stage {status.stage} of {status.stages} ({status.goal} of {rollout.replicas})"
     times = [lasting(now - rollout.at)]
@@ -87,7 +87,7 @@ def _gate(gate: GateStatus, now: float) -> str:
     return f"{gate.name}  {gate.text}, {word} {count} of {gate.wanted}{when}"
 
 
-def _sides(sight: Sight, status: RolloutStatus, width: int) -> list[str]:
+def _sides(sight: RolloutView, status: RolloutStatus, width: int) -> list[str]:
     """One line a version. Where a bar has no room, none has one."""
     rollout, size = sight.rollout, max(len(sight.old), len(sight.new))
     counts = (_count(status.old, "serve"), _count(status.new, "settled"))

@@ -9,10 +9,10 @@ import structlog
 from farmd.pods.placement import Subject
 from farmd.rollout import actions, membership, position, report, serving
 from farmd.rollout import plan as planning
-from farmd.rollout.alarms import Alarms
-from farmd.rollout.gates import Ask, Watch
+from farmd.rollout.alarms import RolloutAlerts
+from farmd.rollout.gates import Ask, GateWatch
 from farmd.rollout.model import Need, Plan, Snapshot, Turn
-from farmd.rollout.reader import Reader, Reading
+from farmd.rollout.reader import Facts, Reader
 from farmd.runtime.wake import Wake
 from farmd.work import model
 from farmd.work.managing import ManagingKind, ManagingWorker
@@ -27,7 +27,7 @@ from store.sessions import Session
 log = structlog.get_logger()
 
 
-class RolloutWorker(ManagingWorker[Reading, Plan]):
+class RolloutWorker(ManagingWorker[Facts, Plan]):
     """Brings one rollout to its end while its claim lasts (seed ``Rollout``)."""
 
     __slots__ = ("_alarms", "_gates", "_reader")
@@ -43,8 +43,8 @@ class RolloutWorker(ManagingWorker[Reading, Plan]):
         super().__init__(kind, claim, session, wake)
         guards = [self.context.guards[name] for name in (KIND, RCS.name)]
         self._reader = Reader(claim.item, claim.session, self.context, guards)
-        self._alarms = Alarms(self.status.incidents, self.context.clock, self.context.farm)
-        self._gates = Watch(ask, self.context.clock, self.context.recorder, wake)
+        self._alarms = RolloutAlerts(self.status.incidents, self.context.clock, self.context.farm)
+        self._gates = GateWatch(ask, self.context.clock, self.context.recorder, wake)
 
     # -- the frame's hooks -----------------------------------------------------------------------
     def detach(self) -> None:
@@ -61,14 +61,14 @@ class RolloutWorker(ManagingWorker[Reading, Plan]):
         await caches.intent.barrier()
         await caches.reserved.barrier()
 
-    async def look(self, stored: Stored[Rollout]) -> Reading | Outcome:
+    async def look(self, stored: Stored[Rollout]) -> Facts | Outcome:
         """The rollout, both controllers and their pods."""
         self.follow(stored.record)
         if (broken := self.illegible()) is not None:
             return await self.unreadable(*broken)
         return self._gated(await self._reader.read(stored))
 
-    def _gated(self, reading: Reading) -> Reading:
+    def _gated(self, reading: Facts) -> Facts:
         """The reading with what gates say; those of the present stage are asked from now on."""
         shot = reading.snapshot
         gates = position.goal(shot).gates if self._asks(shot) else ()
@@ -82,32 +82,32 @@ class RolloutWorker(ManagingWorker[Reading, Plan]):
             return False
         return self._gates.asking or shot.state.phase == "baking" or shot.new.available > 0
 
-    def decide(self, snapshot: Reading) -> Plan | model.Ask[Need]:
+    def decide(self, snapshot: Facts) -> Plan | model.Ask[Need]:
         """Pure (``plan.py``)."""
         return planning.decide(snapshot.snapshot)
 
-    async def answer(self, snapshot: Reading, ask: model.Ask[Need]) -> Reading:
+    async def answer(self, snapshot: Facts, ask: model.Ask[Need]) -> Facts:
         """Whether pods fit where they stand, and places for the others."""
         return await self._reader.answer(snapshot, ask.need)
 
-    def decided(self, snapshot: Reading, plan: Plan) -> None:
+    def decided(self, snapshot: Facts, plan: Plan) -> None:
         """Whatever makes room wakes it while places are missing."""
         self.context.fleet.unschedulable(self.claim.item, bool(plan.moves.short))
 
-    async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
+    async def alert(self, snapshot: Facts, plan: Plan) -> float | None:
         """A version that failed, too few pods, and a wait that only people end."""
         if snapshot.snapshot.old is None or snapshot.snapshot.new is None:
             return None
         return await self._alarms.tell(snapshot.snapshot, plan)
 
-    def describe(self, snapshot: Reading, plan: Plan) -> RolloutStatus:
+    def describe(self, snapshot: Facts, plan: Plan) -> RolloutStatus:
         """The phase, and both sides in numbers."""
         found = report.status(snapshot.snapshot, plan, self.context.farm, self.context.clock.now())
         self.kind.phases.see(self.claim.item, "paused" if snapshot.stored.record.paused else found.phase)
         return found
 
     # -- writing ---------------------------------------------------------------------------------
-    async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
+    async def act(self, snapshot: Facts, plan: Plan) -> Outcome:
         """One transaction: a turn, or moves of pods."""
         if plan.turn is not None:
             return await self._change(snapshot, plan.turn, plan)
@@ -134,13 +134,13 @@ class RolloutWorker(ManagingWorker[Reading, Plan]):
             context.recorder.count("farmd_rollout_moves_total", way=move.way)
         return Outcome("after", 0.0)
 
-    def _why(self, reading: Reading) -> str:
+    def _why(self, reading: Facts) -> str:
         shot, rollout = reading.snapshot, reading.stored.record
         if shot.back:
             return f"back to {rollout.from_manifest[:12]}: {shot.state.cause if shot.state else ''}"
         return f"from {rollout.from_manifest[:12]} to {rollout.to_manifest[:12]}"
 
-    async def _change(self, reading: Reading, turn: Turn, plan: Plan) -> Outcome:
+    async def _change(self, reading: Facts, turn: Turn, plan: Plan) -> Outcome:
         context, rollout = self.context, reading.stored.record
         if turn.action == "end":
             return await self._end(reading, turn, plan)
@@ -178,7 +178,7 @@ class RolloutWorker(ManagingWorker[Reading, Plan]):
             taken = shot.now - shot.state.since
             self.context.recorder.observe("farmd_rollout_step_duration_seconds", taken, result=result)
 
-    async def _end(self, reading: Reading, turn: Turn, plan: Plan) -> Outcome:
+    async def _end(self, reading: Facts, turn: Turn, plan: Plan) -> Outcome:
         """The last transaction; before it the old side's pods are read, so that none is forgotten."""
         rollout = reading.stored.record
         await self.context.caches.pods.barrier([self.context.keys.pods(rc) for rc in self.followed])

@@ -8,7 +8,7 @@ import msgspec
 
 from farmd.commands.mutation import Call, Change, Mutation
 from farmd.commands.noun import Noun
-from farmd.commands.specs import File, check_count, check_seconds
+from farmd.commands.specs import SpecFile, check_count, check_seconds
 from farmd.kinds import KINDS, load
 from farmd.schedules import times
 from store.errors import Conflict, InputInvalid, refuse
@@ -80,7 +80,7 @@ def _check(spec: ScheduleSpec, source: str) -> None:
     job_spec(spec.name, spec.job, 0.0, f"{source}: job")
 
 
-FILE: File[ScheduleSpec, Schedule] = File(spec=ScheduleSpec, record=Schedule, check=_check)
+FILE: SpecFile[ScheduleSpec, Schedule] = SpecFile(spec=ScheduleSpec, record=Schedule, check=_check)
 
 
 def _facts(schedule: Schedule, _: ScheduleStatus | None) -> list[tuple[str, str]]:

@@ -54,7 +54,7 @@ class NotKnown(FarmdError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EndpointsAnswer:
     """The endpoints of a service; ``index`` is equal for equal endpoints."""
 
     service: Service
@@ -83,7 +83,7 @@ class Board:
         caches.reality.subscribe(self._realities_changed)
         caches.agents.subscribe(self._agents_changed)
 
-    async def answer(self, name: str, index: int, seconds: float) -> Answer:
+    async def answer(self, name: str, index: int, seconds: float) -> EndpointsAnswer:
         """The endpoints of a service, once their index is another one, or after so many seconds.
 
         Raises:
@@ -158,7 +158,7 @@ class _Asked:
         self.sightings = sightings
         self._clock = clock
         self._forget = forget
-        self._answer: Answer | None = None
+        self._answer: EndpointsAnswer | None = None
         self._why = NOT_READ
         self._missing = False
         self._over = False
@@ -168,7 +168,7 @@ class _Asked:
         self.wake = Wake()
         self.task = asyncio.create_task(self._run(), name=f"service-{name}")
 
-    async def answer(self, index: int, seconds: float) -> Answer:
+    async def answer(self, index: int, seconds: float) -> EndpointsAnswer:
         """See ``Board.answer``."""
         began = self._clock.mono()
         self._waiting += 1
@@ -223,7 +223,7 @@ class _Asked:
         before = self._answer.endpoints if self._answer is not None else ()
         found = endpoints.serving(seen, before)
         if self._answer is None or (service, found) != (self._answer.service, self._answer.endpoints):
-            self._answer = Answer(service, found, endpoints.index(found))
+            self._answer = EndpointsAnswer(service, found, endpoints.index(found))
             self._tell()
         return after
 

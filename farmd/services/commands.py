@@ -217,7 +217,7 @@ async def row(call: Call, target: str) -> ServiceRow:
     return row_of(record, owners, names)
 
 
-class Watch:
+class PodsWatch:
     """The pods of one service, read from the store again and again.
 
     A pod is available once it was healthy for its owner's ``min_healthy_time``, as this process saw it (R22).

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from farmd.dispatch.plan import falls_back
-from farmd.dispatch.standing import Kept, Standing
+from farmd.dispatch.standing import AppState, Kept
 from farmd.dispatch.waiting import told
 from farmd.tables.model import Column, Table
 from farmd.tables.words import ago
 from store.times import plain
 
 
-def table(rows: Sequence[Standing], broken: Sequence[str]) -> Table:
+def table(rows: Sequence[AppState], broken: Sequence[str]) -> Table:
     """One line for each app."""
     return Table(
         kind="App",
@@ -34,7 +34,7 @@ def table(rows: Sequence[Standing], broken: Sequence[str]) -> Table:
     )
 
 
-def state(now: Standing) -> str:
+def state(now: AppState) -> str:
     """One word for what is happening."""
     assert now.stored is not None
     if now.stored.record.deleting:
@@ -46,7 +46,7 @@ def state(now: Standing) -> str:
     return now.status.state if now.status is not None and now.reported else "pending"
 
 
-def ready(now: Standing) -> str:
+def ready(now: AppState) -> str:
     """How many objects are as the revision that is applied says, of how many; ``-``: nobody could look."""
     if now.stored is None or now.status is None or not (now.reported and now.status.objects):
         return "-"
@@ -54,12 +54,12 @@ def ready(now: Standing) -> str:
     return f"{now.status.ready}/{now.status.objects}{f' of revision {now.state.reached}' if back else ''}"
 
 
-def reason(now: Standing) -> str:
+def reason(now: AppState) -> str:
     """Why no farm works on it, what it lacks, or what its farm says of it as it is now."""
     return now.unowned or now.lost or (now.status.reason if now.status is not None and now.reported else "")
 
 
-def plain_row(now: Standing) -> dict[str, Any]:
+def plain_row(now: AppState) -> dict[str, Any]:
     """For JSON: the record, how far it is, and its status."""
     assert now.stored is not None
     return {
@@ -72,7 +72,7 @@ def plain_row(now: Standing) -> dict[str, Any]:
     }
 
 
-def facts(now: Standing, kept: Kept, at: float) -> list[tuple[str, str]]:
+def facts(now: AppState, kept: Kept, at: float) -> list[tuple[str, str]]:
     """The lines of ``describe`` for an app, with what is wrong with its revisions."""
     assert now.stored is not None
     record, progress, tracker = now.stored.record, now.state, kept.tracker

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from farmd.rollout.explaining import PodRow
+from farmd.rollout.explaining import RolloutPodRow
 from farmd.tables.model import Column, Table
 from store.times import plain
 
 
-def explanation(rows: list[PodRow]) -> Table:
+def explanation(rows: list[RolloutPodRow]) -> Table:
     """One line a pod, those that go in this stage first."""
     return Table(
         kind="RolloutExplanation",

@@ -18,7 +18,7 @@ from farmd.config.sections import WebSection
 from farmd.web.hosts import loopback, named
 from farmd.web.refusals import Refusals
 from farmd.web.sessions import SECONDS, Sessions
-from farmd.web.tokens import Line, Person, Tokens, fits, read
+from farmd.web.tokens import Person, TokenLine, Tokens, fits, read
 from store.credentials import CredentialFiles
 from store.errors import CredentialInvalid
 from store.ports import Clock
@@ -79,7 +79,7 @@ class Access:
             return None
         return self.verified(token.strip(), request).person
 
-    def verified(self, token: str, request: web.Request) -> Line:
+    def verified(self, token: str, request: web.Request) -> TokenLine:
         """The line of a token that a request brings.
 
         Raises:
@@ -94,7 +94,9 @@ class Access:
         return line
 
     # -- sessions -------------------------------------------------------------------------------
-    def open_session(self, request: web.Request, answer: web.Response, line: Line, *, secure: bool) -> None:
+    def open_session(
+        self, request: web.Request, answer: web.Response, line: TokenLine, *, secure: bool
+    ) -> None:
         """Give a browser a session of a token's line, and end the one that it has; ``secure``: over HTTPS."""
         self.sessions.end(cookie(request))
         answer.set_cookie(

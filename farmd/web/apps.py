@@ -7,12 +7,12 @@ from typing import Any
 
 from farmd.commands.mutation import Call
 from farmd.dispatch.revision import found
-from farmd.dispatch.standing import Standing, kept, owned
+from farmd.dispatch.standing import AppState, kept, owned
 from farmd.farm.farm import Farm
 from farmd.kinds import KindOfWork
 from farmd.tables import apps
 from farmd.tables.model import Column, Table
-from farmd.web.lists import Described, ItemList, Line, Shape, text_of
+from farmd.web.lists import Described, ItemList, ListLine, Shape, text_of
 from store.apps import App, AppStatus, DispatchState
 from store.families import APPS
 from store.times import plain
@@ -27,15 +27,15 @@ class AppList(ItemList):
         self._said = self.statuses()
         self.subscribe(kind.family)
 
-    def made(self) -> Sequence[Line]:
-        keys, rows = self.farm.keys, list[Standing]()
+    def made(self) -> Sequence[ListLine]:
+        keys, rows = self.farm.keys, list[AppState]()
         for key, stored in self._tree.entries.items():
             name = keys.last_part(key)
             work = self.farm.caches.work.get(keys.work(self.family, name))
             state = work.record.dispatch if work is not None else None
             status = self._said.values.get(keys.status(self.family, name))
-            rows.append(Standing(name=name, stored=stored, state=state or DispatchState(), status=status))
-        return [Line(row.name, apps.state(row), _text(row), row) for row in rows]
+            rows.append(AppState(name=name, stored=stored, state=state or DispatchState(), status=status))
+        return [ListLine(row.name, apps.state(row), _text(row), row) for row in rows]
 
     def table(self, rows: Sequence[Any]) -> Table:
         return apps.table(rows, [error.message for error in self._tree.broken.values()])
@@ -62,6 +62,6 @@ class AppList(ItemList):
         return Described(name, name, state, apps.reason(now), facts, {"Waited for": table}, now, self.family)
 
 
-def _text(row: Standing) -> str:
+def _text(row: AppState) -> str:
     assert row.stored is not None
     return text_of(row.stored.record, row.name, apps.state(row), apps.reason(row))

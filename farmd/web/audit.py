@@ -23,7 +23,7 @@ MOST_READING = 2
 """Searches at once: each holds the records of an hour."""
 
 
-class Found(NamedTuple):
+class FoundChanges(NamedTuple):
     """Records, newest first; ``until`` says how far was looked, ``next`` is the cursor of what is older."""
 
     records: Sequence[Audit]
@@ -32,7 +32,7 @@ class Found(NamedTuple):
     next: str
 
 
-async def read(farm: Farm, reading: asyncio.Semaphore, query: Mapping[str, str]) -> Found:
+async def read(farm: Farm, reading: asyncio.Semaphore, query: Mapping[str, str]) -> FoundChanges:
     """The records that a query asks for.
 
     A search looks through a day of records at most, so that a rare word does not read the whole log; the
@@ -61,9 +61,9 @@ async def read(farm: Farm, reading: asyncio.Semaphore, query: Mapping[str, str])
     if len(found) > limit:
         last = shown[-1].at
         same = sum(record.at == last for record in shown) + (skip if last == before else 0)
-        return Found(shown, broken, "", f"{last!r}~{same}")
+        return FoundChanges(shown, broken, "", f"{last!r}~{same}")
     older = narrow and await _older(farm, since)
-    return Found(shown, broken, rfc3339(since) if older else "", f"{since!r}~0" if older else "")
+    return FoundChanges(shown, broken, rfc3339(since) if older else "", f"{since!r}~0" if older else "")
 
 
 async def _older(farm: Farm, since: float) -> bool:

@@ -13,7 +13,7 @@ from farmd.web.lists import ItemList
 from farmd.web.site import Site
 from scheduler import explain as words
 from scheduler.decide import explanation
-from scheduler.model import Request
+from scheduler.model import PlacementRequest
 from store import jobs, manifests, rollouts
 from store.times import plain
 
@@ -31,7 +31,7 @@ async def explained(site: Site, found: ItemList, row: Any) -> list[tuple[str, Ta
     farm, record = site.farm, row.record
     if found.family == rollouts.KIND:
         return [("Pods", rollout_tables.explanation(await explaining.explain(site.call(), record.id)))]
-    wanted: list[tuple[str, Request]] = []
+    wanted: list[tuple[str, PlacementRequest]] = []
     if found.family == jobs.KIND:
         for kind in record.types:
             manifest = await manifests.read(farm.client, farm.keys, kind.manifest)

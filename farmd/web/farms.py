@@ -12,7 +12,7 @@ from farmd.overview import FarmRow
 from farmd.tables import farms
 from farmd.tables.model import Table
 from farmd.tables.words import ago, pairs
-from farmd.web.lists import Described, ItemList, Line, Shape
+from farmd.web.lists import Described, ItemList, ListLine, Shape
 from store.entry import RawEntry
 from store.errors import NotFound
 from store.families import FARMS
@@ -44,9 +44,9 @@ class FarmList(ItemList):
             for stored in self._tree.entries.values()
         ]
 
-    def made(self) -> Sequence[Line]:
+    def made(self) -> Sequence[ListLine]:
         return [
-            Line(
+            ListLine(
                 row.member.id,
                 farms.state(row.member),
                 f"{row.member.id} {row.member.host} {row.member.version}",

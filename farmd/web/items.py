@@ -18,7 +18,7 @@ from farmd.overview.owners import unmanaged
 from farmd.tables import manifests, nouns
 from farmd.tables.model import Table
 from farmd.tables.pods import pod_table
-from farmd.web.lists import MOST_NOTED, Described, ItemList, Line, Shape, text_of
+from farmd.web.lists import MOST_NOTED, Described, ItemList, ListLine, Shape, text_of
 from store.families import FAMILIES
 
 AT_ONCE = 500
@@ -35,7 +35,7 @@ class NamedList(ItemList):
         self._lists = lists
         self._said = self.statuses()
         self._held = self.holders()
-        self._known: dict[str, Line] = {}
+        self._known: dict[str, ListLine] = {}
         self._dirty: set[str] | None = None  # None: all
         self.subscribe(kind.family)
 
@@ -52,7 +52,7 @@ class NamedList(ItemList):
             self._make(AT_ONCE)
             await self.farm.clock.sleep(0)
 
-    def made(self) -> Sequence[Line]:
+    def made(self) -> Sequence[ListLine]:
         self._make(len(self._changed_items()))
         return list(self._known.values())
 
@@ -73,7 +73,7 @@ class NamedList(ItemList):
                 self._known.pop(item, None)
             else:
                 text = text_of(row.record, row.state, row.owner, row.reason)
-                self._known[item] = Line(row.record.name, row.state, text, row)
+                self._known[item] = ListLine(row.record.name, row.state, text, row)
 
     def row(self, item: str) -> Row[Any] | None:
         """One record by its id, as far as it is known."""

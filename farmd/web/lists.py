@@ -28,7 +28,7 @@ FIRST_SECONDS = 10.0
 MOST_NOTED = 100_000
 
 
-class Line(NamedTuple):
+class ListLine(NamedTuple):
     """One item of a list; ``text`` is what a search looks through, in lower case."""
 
     name: str
@@ -132,14 +132,14 @@ class ItemList(Source):
         self.one, self.many, self.path = one, many, many.replace(" ", "")
         self.first = kinds.first(family)
         self._changed_at: dict[str, int] = {}
-        self._lines: tuple[Line, ...] = ()
+        self._lines: tuple[ListLine, ...] = ()
         self._made_at = 0
         self._followed: list[Followed[Any]] = []
         self._needs: list[ItemList] = []
 
     # -- what a list of its own says ------------------------------------------------------------
     @abstractmethod
-    def made(self) -> Sequence[Line]:
+    def made(self) -> Sequence[ListLine]:
         """All lines as they are now, in any order."""
 
     @abstractmethod
@@ -159,7 +159,7 @@ class ItemList(Source):
         """
 
     # -- for requests ---------------------------------------------------------------------------
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[ListLine, ...]:
         """All lines by name."""
         if self._made_at != self.bell.version:
             self._lines = tuple(sorted(self.made(), key=lambda line: line.name))

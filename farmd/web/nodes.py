@@ -15,7 +15,7 @@ from farmd.overview import NodeRow
 from farmd.tables import nodes
 from farmd.tables.model import Table
 from farmd.tables.pods import pod_table
-from farmd.web.lists import Described, ItemList, Line, Shape
+from farmd.web.lists import Described, ItemList, ListLine, Shape
 from store import codec, families
 from store.entry import RawEntry, Stored
 from store.errors import NotFound, RecordInvalid
@@ -38,11 +38,11 @@ class NodeList(ItemList):
         verdicts = self.farm.keys.work(self.family, "")
         self.changed({key for key in keys if key.startswith(verdicts)})
 
-    def made(self) -> Sequence[Line]:
+    def made(self) -> Sequence[ListLine]:
         view = self.farm.fleet.view()
         names = [*self._names(), *view]
         rows = [self._row(name, len(view[name].pods) if name in view else 0) for name in dict.fromkeys(names)]
-        return [Line(row.name, row.state.partition(",")[0], _text(row), row) for row in rows]
+        return [ListLine(row.name, row.state.partition(",")[0], _text(row), row) for row in rows]
 
     def _names(self) -> list[str]:
         caches, keys = self.farm.caches, self.farm.keys

@@ -15,7 +15,7 @@ from farmd.commands.mutation import Call
 from farmd.tables import changes
 from farmd.tables.model import Table, clean, colour_of
 from farmd.web import addresses, audit, explaining, paging, planned, rollouts
-from farmd.web.lists import ItemList, Line
+from farmd.web.lists import ItemList, ListLine
 from farmd.web.visit import Visit, list_of
 from store.audit import AuditReader, Filter
 from store.errors import StoreUnavailable
@@ -211,7 +211,7 @@ async def _read_now(call: Call) -> tuple[dict[str, Any], Sequence[Any] | None]:
         return {}, None
 
 
-def _reason(found: ItemList, line: Line) -> str:
+def _reason(found: ItemList, line: ListLine) -> str:
     table = found.table([line.row])
     column = next((each for each in table.columns if each.title == "REASON"), None)
     return clean(column.text(table.rows[0])) if column is not None else ""

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from farmd.tables.model import Column
-from farmd.web.lists import Line
+from farmd.web.lists import ListLine
 from store.errors import InputInvalid
 
 PAGE, LARGEST_PAGE = 100, 1000
@@ -40,7 +40,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 class Selected(msgspec.Struct, frozen=True, kw_only=True):
     """One page: its lines, how many match of how many, the states of all, and the cursor of the next page."""
 
-    lines: list[Line]
+    lines: list[ListLine]
     matching: int
     total: int
     states: dict[str, int]
@@ -78,14 +78,14 @@ def limit(said: Mapping[str, str]) -> int:
     return int(found)
 
 
-async def found(lines: Sequence[Line], asked: Query, columns: Sequence[Column]) -> Selected:
+async def found(lines: Sequence[ListLine], asked: Query, columns: Sequence[Column]) -> Selected:
     """As ``selected``; of a long list in a thread, because searching and sorting it takes a while."""
     if len(lines) <= FEW:
         return selected(lines, asked, columns)
     return await asyncio.to_thread(selected, lines, asked, columns)
 
 
-def selected(lines: Sequence[Line], asked: Query, columns: Sequence[Column]) -> Selected:
+def selected(lines: Sequence[ListLine], asked: Query, columns: Sequence[Column]) -> Selected:
     """The page that a query asks for; ``lines`` are sorted by name.
 
     Raises:
@@ -111,7 +111,7 @@ def selected(lines: Sequence[Line], asked: Query, columns: Sequence[Column]) -> 
     )
 
 
-def _order(sort: str, columns: Sequence[Column]) -> tuple[Callable[[Line], Key], bool]:
+def _order(sort: str, columns: Sequence[Column]) -> tuple[Callable[[ListLine], Key], bool]:
     """The sort key of a line, and whether the largest comes first."""
     turned, name = sort.startswith("-"), sort.removeprefix("-")
     if not name:
@@ -132,7 +132,7 @@ def _natural(value: Any) -> tuple[int, float, str]:
     return (0, float(head), "") if head.isascii() and head.isdigit() else (1, 0.0, str(value))
 
 
-def _start(found: Sequence[Line], key: Callable[[Line], Key], cursor: str, *, turned: bool) -> int:
+def _start(found: Sequence[ListLine], key: Callable[[ListLine], Key], cursor: str, *, turned: bool) -> int:
     if not cursor:
         return 0
     after = _after(cursor)

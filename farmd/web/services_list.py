@@ -15,7 +15,7 @@ from farmd.services.endpoints import serving
 from farmd.tables import services
 from farmd.tables.model import Table
 from farmd.web.items import NamedList
-from farmd.web.lists import Described, ItemList, Line, Shape, text_of
+from farmd.web.lists import Described, ItemList, ListLine, Shape, text_of
 from store import families
 from store.entry import Entry
 from store.families import DEPLOYMENTS, SERVICES
@@ -44,14 +44,16 @@ class ServiceList(ItemList):
                 found.bell.tell(self.bell.ring)
         self.need(*self._owners.values())
 
-    def made(self) -> Sequence[Line]:
+    def made(self) -> Sequence[ListLine]:
         tree = self.farm.caches.tree(DEPLOYMENTS)
         deployments = {stored.record.id: stored.record.name for stored in tree.entries.values()}
         found = []
         for record in self._records.values.values():
             owners = {ref: owner for ref in record.active if (owner := self._owner(ref)) is not None}
             row = commands.row_of(record, owners, deployments)
-            found.append(Line(record.name, "", text_of(record, record.project, services.active(row)), row))
+            found.append(
+                ListLine(record.name, "", text_of(record, record.project, services.active(row)), row)
+            )
         return found
 
     def _owner(self, ref: str) -> tuple[str, Row[Any]] | None:
@@ -69,7 +71,7 @@ class ServiceList(ItemList):
     async def described(self, call: Call, name: str) -> Described:
         row: ServiceRow = await commands.row(call, name)
         record = row.record
-        _, sightings = await commands.Watch(call, record.id).look()
+        _, sightings = await commands.PodsWatch(call, record.id).look()
         found = serving(sightings, ())
         facts = services.facts(row, call.clock.now())
         shown = services.endpoints(found, f"no pod of {record.name} is available", owners=True)

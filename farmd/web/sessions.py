@@ -10,7 +10,7 @@ import hashlib
 import os
 from typing import NamedTuple
 
-from farmd.web.tokens import Line, Person, Tokens
+from farmd.web.tokens import Person, TokenLine, Tokens
 from store.ports import Clock
 
 SECONDS = 12 * 3600
@@ -19,7 +19,7 @@ MOST_EACH = 20
 
 
 class _Session(NamedTuple):
-    line: Line
+    line: TokenLine
     until: float
 
 
@@ -30,7 +30,7 @@ class Sessions:
         self._clock = clock
         self._open: dict[bytes, _Session] = {}
 
-    def opened(self, line: Line) -> str:
+    def opened(self, line: TokenLine) -> str:
         """The id of a new session of a token's line."""
         now = self._clock.now()
         self._open = {key: each for key, each in self._open.items() if each.until > now}

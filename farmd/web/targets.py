@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from farmd.kinds import title
-from farmd.services.board import Answer, Board, NotKnown, TooManyWaiting
+from farmd.services.board import Board, EndpointsAnswer, NotKnown, TooManyWaiting
 from farmd.web.site import Site
 from farmd.web.visit import Visit
 from store import presence
@@ -83,7 +83,7 @@ async def services(site: Site) -> list[Group]:
     return [group for found in answers if found is not None for group in _serving(found)]
 
 
-async def _endpoints(board: Board, name: str, limit: asyncio.Semaphore) -> Answer | None:
+async def _endpoints(board: Board, name: str, limit: asyncio.Semaphore) -> EndpointsAnswer | None:
     """The endpoints of a service; None: it is gone."""
     try:
         async with limit:
@@ -94,7 +94,7 @@ async def _endpoints(board: Board, name: str, limit: asyncio.Semaphore) -> Answe
         raise web.HTTPServiceUnavailable(text=f"{name}: {error.message}") from error
 
 
-def _serving(found: Answer) -> Iterable[Group]:
+def _serving(found: EndpointsAnswer) -> Iterable[Group]:
     service = found.service
     labels = {"service": service.name, "__meta_farmd_port": service.port, **_meta("service", service.labels)}
     for each in found.endpoints:

@@ -33,14 +33,14 @@ class Person(NamedTuple):
     role: Role
 
 
-class Line(NamedTuple):
+class TokenLine(NamedTuple):
     """One line of the file."""
 
     person: Person
     digest: bytes
 
 
-Tokens = Mapping[str, Line]
+Tokens = Mapping[str, TokenLine]
 """The lines by name."""
 
 
@@ -69,7 +69,7 @@ def read(path: str) -> Tokens:
         if isinstance(error.__cause__, FileNotFoundError):
             return {}
         raise
-    found: dict[str, Line] = {}
+    found: dict[str, TokenLine] = {}
     for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             one = _line(f"{FIELD}: {path}: line {number}", line.split())
@@ -81,13 +81,13 @@ def read(path: str) -> Tokens:
     return found
 
 
-def fits(tokens: Tokens, token: str) -> Line | None:
+def fits(tokens: Tokens, token: str) -> TokenLine | None:
     """The line of a token; None: it is nobody's."""
     line = tokens.get(token.partition(".")[0])
     return line if line is not None and hmac.compare_digest(_digest(token), line.digest) else None
 
 
-def _line(where: str, words: list[str]) -> Line:
+def _line(where: str, words: list[str]) -> TokenLine:
     if len(words) != 3:
         raise invalid(where, f"{len(words)} words", "name, role and hash (farmctl token create)")
     name, role, text = words
@@ -104,7 +104,7 @@ def _line(where: str, words: list[str]) -> Line:
         digest = b""
     if kind != "sha256" or len(digest) != SECRET_BYTES:
         raise invalid(where, "no such hash", "one that farmctl token create made")
-    return Line(Person(name, "operator" if role == "operator" else "viewer"), digest)
+    return TokenLine(Person(name, "operator" if role == "operator" else "viewer"), digest)
 
 
 def _digest(token: str) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from farmd.pods.state import PodState, observed
 from farmd.work.named import NamedKind
-from scheduler.model import Request
+from scheduler.model import PlacementRequest
 from store.entry import Stored
 from store.pods import Place
 
@@ -33,7 +33,7 @@ class ReplicaReader(ABC, Generic[R]):
     async def answer(self, reading: R, need: Any) -> R:
         """The reading with the fact that was asked for."""
 
-    async def request(self, record: Any) -> Request:
+    async def request(self, record: Any) -> PlacementRequest:
         """The request to the scheduler for pods of a record of this kind.
 
         Raises:

@@ -34,7 +34,7 @@ class HttpError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class QueryResult:
     """The result of a query: its index, and a function that builds the response."""
 
     index: int
@@ -50,7 +50,7 @@ class Query:
         watch: registers a wake-up for when the result may have changed; returns its cancellation.
     """
 
-    read: Callable[[], Reading]
+    read: Callable[[], QueryResult]
     watch: Callable[[Wake], Wake]
 
 

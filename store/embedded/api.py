@@ -21,7 +21,7 @@ Handler = Callable[[Call], Response | Query]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ApiRoute:
     """A path; one that ends in a slash includes all paths under it."""
 
     path: str
@@ -30,32 +30,32 @@ class Route:
 
 
 ROUTES = (
-    Route("/v1/kv/", kv_api.METHODS, kv_api.handle),
-    Route("/v1/txn", transaction_api.METHODS, transaction_api.handle),
-    Route("/v1/session/create", ("PUT",), session_api.create),
-    Route("/v1/session/renew/", ("PUT",), session_api.renew),
-    Route("/v1/session/destroy/", ("PUT",), session_api.destroy),
-    Route("/v1/session/info/", ("GET",), session_api.info),
-    Route("/v1/session/node/", ("GET",), session_api.of_node),
-    Route("/v1/session/list", ("GET",), session_api.every),
-    Route("/v1/status/leader", ("GET",), agent_api.leader),
-    Route("/v1/status/peers", ("GET",), agent_api.peers),
-    Route("/v1/operator/autopilot/health", ("GET",), agent_api.servers),
-    Route("/v1/agent/self", ("GET",), agent_api.this),
-    Route("/v1/catalog/datacenters", ("GET",), agent_api.datacenters),
-    Route("/v1/catalog/nodes", ("GET",), catalog_api.nodes),
-    Route("/v1/catalog/node/", ("GET",), catalog_api.node),
-    Route("/v1/catalog/services", ("GET",), catalog_api.services),
-    Route("/v1/catalog/service/", ("GET",), catalog_api.service),
-    Route("/v1/health/service/", ("GET",), catalog_api.health),
-    Route("/v1/health/node/", ("GET",), catalog_api.checks_on),
-    Route("/v1/health/state/", ("GET",), catalog_api.checks_in),
+    ApiRoute("/v1/kv/", kv_api.METHODS, kv_api.handle),
+    ApiRoute("/v1/txn", transaction_api.METHODS, transaction_api.handle),
+    ApiRoute("/v1/session/create", ("PUT",), session_api.create),
+    ApiRoute("/v1/session/renew/", ("PUT",), session_api.renew),
+    ApiRoute("/v1/session/destroy/", ("PUT",), session_api.destroy),
+    ApiRoute("/v1/session/info/", ("GET",), session_api.info),
+    ApiRoute("/v1/session/node/", ("GET",), session_api.of_node),
+    ApiRoute("/v1/session/list", ("GET",), session_api.every),
+    ApiRoute("/v1/status/leader", ("GET",), agent_api.leader),
+    ApiRoute("/v1/status/peers", ("GET",), agent_api.peers),
+    ApiRoute("/v1/operator/autopilot/health", ("GET",), agent_api.servers),
+    ApiRoute("/v1/agent/self", ("GET",), agent_api.this),
+    ApiRoute("/v1/catalog/datacenters", ("GET",), agent_api.datacenters),
+    ApiRoute("/v1/catalog/nodes", ("GET",), catalog_api.nodes),
+    ApiRoute("/v1/catalog/node/", ("GET",), catalog_api.node),
+    ApiRoute("/v1/catalog/services", ("GET",), catalog_api.services),
+    ApiRoute("/v1/catalog/service/", ("GET",), catalog_api.service),
+    ApiRoute("/v1/health/service/", ("GET",), catalog_api.health),
+    ApiRoute("/v1/health/node/", ("GET",), catalog_api.checks_on),
+    ApiRoute("/v1/health/state/", ("GET",), catalog_api.checks_in),
 )
 _EXACT = {route.path: route for route in ROUTES if not route.path.endswith("/")}
 _TREES = tuple(route for route in ROUTES if route.path.endswith("/"))
 
 
-def find(request: Request) -> tuple[Route, str] | Response:
+def find(request: Request) -> tuple[ApiRoute, str] | Response:
     """The route of a request and the rest of the path; without a route, the answer."""
     path = request.path
     if not path.isprintable():
@@ -78,7 +78,7 @@ def find(request: Request) -> tuple[Route, str] | Response:
     return route, path.removeprefix(route.path)
 
 
-def answer(route: Route, call: Call) -> Response | Query:
+def answer(route: ApiRoute, call: Call) -> Response | Query:
     """The handler's answer; its errors become answers."""
     try:
         return route.handler(call)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from store.embedded import acl, answers
-from store.embedded.answers import HttpError, Query, Reading
+from store.embedded.answers import HttpError, Query, QueryResult
 from store.embedded.calls import Call
 from store.embedded.catalog import ANYTHING, Catalog, CatalogOperation, Check, Entry, Node, Service
 from store.embedded.dialects import Dialect
@@ -205,9 +205,9 @@ def _query(call: Call, read: Callable[[Catalog], tuple[int, Any]]) -> Query:
     if "filter" in call.params:
         raise HttpError(400, "the embedded server knows no ?filter")
 
-    def reading() -> Reading:
+    def reading() -> QueryResult:
         index, found = read(call.state.catalog)
-        return Reading(index, lambda: answers.json(found, headers=answers.meta(index)))
+        return QueryResult(index, lambda: answers.json(found, headers=answers.meta(index)))
 
     return Query(reading, lambda wake: call.state.catalog_watches.key(ANYTHING, wake))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from store.embedded import acl, answers
-from store.embedded.answers import HttpError, Query, Reading
+from store.embedded.answers import HttpError, Query, QueryResult
 from store.embedded.calls import Call, uint
 from store.embedded.kv import Pair
 from store.embedded.state import Transaction
@@ -62,9 +62,9 @@ def _one(call: Call) -> Query:
     call.need_key_read(key)
     kv, watches = call.state.kv, call.state.kv_watches
 
-    def read() -> Reading:
+    def read() -> QueryResult:
         pair, index = kv.get(key), kv.index_of(key)
-        return Reading(index, lambda: _pairs(call, [] if pair is None else [pair], index))
+        return QueryResult(index, lambda: _pairs(call, [] if pair is None else [pair], index))
 
     return Query(
         read,
@@ -78,11 +78,11 @@ def _tree(call: Call, render: _Render) -> Query:
     prefix = call.rest
     kv, watches = call.state.kv, call.state.kv_watches
 
-    def read() -> Reading:
+    def read() -> QueryResult:
         pairs = kv.under(prefix)
         index = kv.index_under(prefix, pairs)
         seen = pairs if call.policy is acl.EVERYTHING else [p for p in pairs if call.policy.may_read(p.key)]
-        return Reading(index, lambda: render(seen, index))
+        return QueryResult(index, lambda: render(seen, index))
 
     return Query(
         read,

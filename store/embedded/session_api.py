@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from store.embedded import answers, gojson
-from store.embedded.answers import HttpError, Query, Reading
+from store.embedded.answers import HttpError, Query, QueryResult
 from store.embedded.calls import Call
 from store.embedded.durations import InvalidDuration, parse
 from store.embedded.gojson import Field, Malformed
@@ -102,9 +102,9 @@ def _list(call: Call, wanted: Callable[[Session], bool]) -> Query:
     )
 
 
-def _reading(call: Call, found: list[Session]) -> Reading:
+def _reading(call: Call, found: list[Session]) -> QueryResult:
     index = call.state.sessions.table_index()
-    return Reading(index, lambda: answers.json(found, headers=answers.meta(index)))
+    return QueryResult(index, lambda: answers.json(found, headers=answers.meta(index)))
 
 
 def _session_id(call: Call) -> str:

@@ -21,7 +21,7 @@ from store.embedded.durations import parse
 from store.embedded.kv import KeyValues, Pair
 from store.embedded.sessions import NANOSECONDS, Session, Sessions
 from store.embedded.verbs import KvOperation, Refused, Tables
-from store.embedded.watches import Watches
+from store.embedded.watches import TableWatches
 
 TOMBSTONE_SECONDS = 900.0
 TOMBSTONE_GRANULARITY = 30.0
@@ -102,9 +102,9 @@ class State:
         self.kv = KeyValues()
         self.sessions = Sessions()
         self.catalog = Catalog()
-        self.kv_watches = Watches()
-        self.session_watches = Watches()
-        self.catalog_watches = Watches()
+        self.kv_watches = TableWatches()
+        self.session_watches = TableWatches()
+        self.catalog_watches = TableWatches()
         self.committed: Callable[[int, Command], None] | None = None
         self._tables = Tables(self.kv, self.sessions)
         self._delays: dict[str, float] = {}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 Wake = Callable[[], None]
 
 
-class Watches:
+class TableWatches:
     """One registry for each table."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farmd.dev.cluster import Cluster
+from farmd.dev.cluster import LocalCluster
 from monitoring.ask import Prometheus
 from tests.farmctl import Farmctl
 from tests.fleet import eventually
@@ -45,7 +45,7 @@ def up(prometheus: Prometheus) -> dict[str, float]:
 
 
 async def test_a_farm_tells_prometheus_of_farms_agents_and_pods_also_of_those_that_died() -> None:
-    with Cluster(farms=2, agents=3) as cluster:
+    with LocalCluster(farms=2, agents=3) as cluster:
         await asyncio.to_thread(cluster.wait_ready)
         farmctl = Farmctl(cluster.store)
         await asyncio.to_thread(farmctl.ok, "rc", "create", "-f", str(EXAMPLE), "--wait")

@@ -21,7 +21,7 @@ from farmd.commands.mutation import Call
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.manifest import compiled
 from farmd.deploy.model import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
-from farmd.deploy.project import Wanted
+from farmd.deploy.project import ResolvedServices
 from farmd.deploy.resolver import ServiceSpecResolver
 from farmd.doctor.examine import examine
 from farmd.runtime.clock import SystemIds, system_rng
@@ -115,13 +115,15 @@ class Case:
     async def begin(self) -> None:
         """The services stand in their first version, then the deployment is submitted."""
         await self.world.cluster.add_nodes({f"n{number}": {} for number in range(4)}, "runtime.container")
-        await self.over(await self.submit(Wanted(services=FIRST)), "done")
+        await self.over(await self.submit(ResolvedServices(services=FIRST)), "done")
 
     async def go(self) -> None:
         after = {"api": {"web": "healthy", "db": "healthy", "log": "healthy"}}
-        self.ident = await self.submit(Wanted(services=SECOND, after=after, removed=["old"]), atomic=True)
+        self.ident = await self.submit(
+            ResolvedServices(services=SECOND, after=after, removed=["old"]), atomic=True
+        )
 
-    async def submit(self, wanted: Wanted, **fields: Any) -> str:
+    async def submit(self, wanted: ResolvedServices, **fields: Any) -> str:
         cluster = self.world.cluster
         call = Call(cluster.client, cluster.keys, CLOCK, SystemIds(), "user/ada@test")
         deployment = Deployment(call=call, wanted=wanted, project="shop", **fields)

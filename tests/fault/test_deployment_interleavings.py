@@ -13,7 +13,7 @@ from farmd.deploy.deployment import Deployment
 from farmd.deploy.manifest import compiled
 from farmd.deploy.model import ContainerSpec, Resources, ServiceSpec
 from farmd.deploy.operations import RunContainerOperation
-from farmd.deploy.project import Wanted
+from farmd.deploy.project import ResolvedServices
 from farmd.nodes import commands as nodes
 from farmd.runtime.clock import SystemIds
 from store import codec
@@ -52,7 +52,7 @@ class Town:
         self.call = Call(self.cluster.client, self.cluster.keys, CLOCK, SystemIds(), "user/ada@test")
 
     async def planned(self, wanted: ServiceSpec) -> Deployment:
-        deployment = Deployment(call=self.call, wanted=Wanted(services={"web": wanted}))
+        deployment = Deployment(call=self.call, wanted=ResolvedServices(services={"web": wanted}))
         await deployment.plan()
         return deployment
 

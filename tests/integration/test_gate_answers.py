@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from farmd.rollout.gates import OF_ONE_HOST, Asker, asking
-from farmd.rollout.verdict import Answer
+from farmd.rollout.verdict import GateAnswer
 from store.gates import Gate
 from tests.fleet import in_time
 from tests.ports import free_ports
@@ -31,7 +31,7 @@ def at(url: str, **fields: Any) -> Gate:
     return Gate(**({"name": "smoke", "http": url, "timeout": 5.0} | fields))
 
 
-async def answer(asker: Asker, handler: Handler, **fields: Any) -> Answer:
+async def answer(asker: Asker, handler: Handler, **fields: Any) -> GateAnswer:
     async with serving(handler) as url:
         return await in_time(asker(at(url, **fields)))
 
@@ -44,10 +44,10 @@ def status(number: int, **fields: Any) -> Handler:
 
 
 async def test_the_status_decides(asker: Asker) -> None:
-    assert await answer(asker, status(200)) == Answer("pass", "HTTP 200")
-    assert await answer(asker, status(503)) == Answer("fail", "HTTP 503, expected 200")
-    assert await answer(asker, status(204), expect=204) == Answer("pass", "HTTP 204")
-    assert await answer(asker, status(200), expect=204) == Answer("fail", "HTTP 200, expected 204")
+    assert await answer(asker, status(200)) == GateAnswer("pass", "HTTP 200")
+    assert await answer(asker, status(503)) == GateAnswer("fail", "HTTP 503, expected 200")
+    assert await answer(asker, status(204), expect=204) == GateAnswer("pass", "HTTP 204")
+    assert await answer(asker, status(200), expect=204) == GateAnswer("fail", "HTTP 200, expected 204")
 
 
 async def test_no_redirect_is_followed(asker: Asker) -> None:
@@ -57,9 +57,9 @@ async def test_no_redirect_is_followed(asker: Asker) -> None:
         asked.append(request.path)
         return web.Response(status=302, headers={"Location": "/elsewhere"})
 
-    assert await answer(asker, handle) == Answer("fail", "HTTP 302, expected 200")
+    assert await answer(asker, handle) == GateAnswer("fail", "HTTP 302, expected 200")
     metadata = status(302, headers={"Location": METADATA})
-    assert await answer(asker, metadata) == Answer("fail", "HTTP 302, expected 200")
+    assert await answer(asker, metadata) == GateAnswer("fail", "HTTP 302, expected 200")
     assert asked == ["/"]
 
 
@@ -75,7 +75,7 @@ async def test_a_long_answer_is_not_read(asker: Asker) -> None:
             sent += 65536
         return response
 
-    assert await answer(asker, handle) == Answer("pass", "HTTP 200")
+    assert await answer(asker, handle) == GateAnswer("pass", "HTTP 200")
     assert sent < 10 * 1024 * 1024  # the rest of it found no reader
 
 
@@ -85,7 +85,7 @@ async def test_what_hangs_is_no_data_after_the_timeout(asker: Asker) -> None:
         raise AssertionError
 
     found = await answer(asker, handle, timeout=0.2)
-    assert found == Answer("none", "no answer within 0.2 s")
+    assert found == GateAnswer("none", "no answer within 0.2 s")
 
 
 async def test_what_is_not_reached_or_speaks_no_http_is_no_data(asker: Asker) -> None:
@@ -132,7 +132,7 @@ async def test_a_name_that_resolves_to_such_an_address_does_not_reach_it(
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     found = await in_time(asker(at("http://metadata.example/")))
-    assert found == Answer("none", "refused: 169.254.169.254 is a link-local address")
+    assert found == GateAnswer("none", "refused: 169.254.169.254 is a link-local address")
 
 
 async def test_a_host_that_hangs_keeps_few_connections_and_no_gate_of_another_waiting(asker: Asker) -> None:
@@ -157,7 +157,7 @@ async def test_a_host_that_hangs_keeps_few_connections_and_no_gate_of_another_wa
 QUERY = Gate(name="errors", prometheus='sum(rate(errs{job="web"}[1m]))', max=0.5)
 
 
-async def queried(handler: Handler, token: Callable[[], str] | None = None) -> Answer:
+async def queried(handler: Handler, token: Callable[[], str] | None = None) -> GateAnswer:
     async with asking() as http, serving(handler) as url:
         return await in_time(Asker(http, f"{url}/prom/", token)(QUERY))
 
@@ -170,16 +170,16 @@ async def test_a_query_goes_to_the_instant_api_with_the_token() -> None:
         body = {"status": "success", "data": {"resultType": "scalar", "result": [1, "0.12"]}}
         return web.Response(text=json.dumps(body))
 
-    assert await queried(handle, lambda: "s3cret") == Answer("pass", "0.12 <= 0.5")
+    assert await queried(handle, lambda: "s3cret") == GateAnswer("pass", "0.12 <= 0.5")
     wanted = {"query": QUERY.prometheus, "timeout": "5s"}
     assert asked == [("/prom/api/v1/query", wanted, "Bearer s3cret")]
 
 
 async def test_a_long_or_strange_answer_of_prometheus_is_no_data() -> None:
     long = await queried(status(200, body=b" " * 10 * 1024 * 1024))
-    assert long == Answer("none", "Prometheus: an answer of more than 64 KB")
+    assert long == GateAnswer("none", "Prometheus: an answer of more than 64 KB")
     moved = await queried(status(302, headers={"Location": METADATA}))
-    assert moved == Answer("none", "Prometheus: HTTP 302, not its JSON")
+    assert moved == GateAnswer("none", "Prometheus: HTTP 302, not its JSON")
     many = b'{"status":"error","error":"' + b"a line\\n" * 100 + b'"}'
     found = await queried(status(400, body=many))
     assert (found.result, len(found.text), "\n" in found.text) == ("none", 200, False)
@@ -187,4 +187,4 @@ async def test_a_long_or_strange_answer_of_prometheus_is_no_data() -> None:
 
 async def test_without_a_prometheus_a_query_has_no_data(asker: Asker) -> None:
     told = "this farm knows no Prometheus: rollouts.prometheus_url is not set"
-    assert await asker(QUERY) == Answer("none", told)
+    assert await asker(QUERY) == GateAnswer("none", told)

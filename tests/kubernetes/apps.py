@@ -12,7 +12,7 @@ from farmd import overview
 from farmd.commands.mutation import Call, commit
 from farmd.dispatch import creation
 from farmd.dispatch.bundle import AppSpec, parse
-from farmd.dispatch.standing import Standing, standing
+from farmd.dispatch.standing import AppState, standing
 from farmd.kubernetes.apps import elsewhere
 from farmd.kubernetes.settings import KubernetesSettings
 from farmd.kubernetes.transport import KubernetesTransport
@@ -85,7 +85,7 @@ class Apps:
         await commit(self.call, found.mutation)
         return found.app.revision
 
-    async def until(self, app: str, what: str, check: Callable[[Standing], bool]) -> Standing:
+    async def until(self, app: str, what: str, check: Callable[[AppState], bool]) -> AppState:
         last = [await standing(self.call, app)]
 
         async def seen() -> bool:
@@ -95,14 +95,14 @@ class Apps:
         await eventually(seen, what=f"app {app}: {what}")
         return last[0]
 
-    async def reached(self, app: str, revision: int) -> Standing:
+    async def reached(self, app: str, revision: int) -> AppState:
         return await self.until(
             app,
             f"revision {revision}",
             lambda now: now.state.reached == revision and now.state.swept >= revision,
         )
 
-    async def blocked(self, app: str, text: str) -> Standing:
+    async def blocked(self, app: str, text: str) -> AppState:
         return await self.until(app, text, lambda now: now.status is not None and text in now.status.reason)
 
     def config(self, name: str) -> Any:

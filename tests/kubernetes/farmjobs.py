@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from farmd.kubernetes.resources import PODS, Resource
 from farmd.kubernetes.settings import KubernetesSettings
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from store import codec
 from store.consul.client import ConsulClient
 from store.entry import Entry
@@ -38,13 +38,13 @@ def template(container: str = "main") -> dict[str, Any]:
     return {"spec": {"containers": [{"name": container, "image": "none"}], **scheduler}}
 
 
-def noting(seen: list[Request]) -> Callable[[KubernetesTransport], None]:
+def noting(seen: list[ApiRequest]) -> Callable[[KubernetesTransport], None]:
     """A change of a farm's transport that notes every write, in the order in which they begin."""
 
     def change(transport: KubernetesTransport) -> None:
         send = transport.send
 
-        async def noted(request: Request, timeout: float = 10.0) -> bytes:
+        async def noted(request: ApiRequest, timeout: float = 10.0) -> bytes:
             if request.write:
                 seen.append(request)
             return await send(request, timeout)

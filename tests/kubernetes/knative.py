@@ -32,7 +32,7 @@ from farmd.kubernetes.progressive.objects import (
     STAGE_AUTOSCALERS,
 )
 from farmd.kubernetes.resources import CRDS, PODS, Resource
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.rollout.revisions import REVISION_LABEL, SERVICE_LABEL
 from tests.fleet import LIMIT
 from tests.kubernetes import knative_rules as rules
@@ -235,7 +235,7 @@ class Knative(World):
                 used += 1
                 target = {"target": {"name": NODE}, "metadata": {"name": pod.name}}
                 path, body = PODS.path(self.namespace, pod.name, "binding"), msgspec.json.encode(target)
-                await self.transport.send(Request("POST", path, body=body))
+                await self.transport.send(ApiRequest("POST", path, body=body))
             elif not pod.metadata.terminating:
                 if self._early(pod):
                     continue
@@ -293,7 +293,7 @@ async def define(transport: KubernetesTransport, version: str) -> None:
         params = (("fieldManager", "knative"), ("force", "true"))
         body = msgspec.json.encode(each)
         await transport.send(
-            Request("PATCH", path, params, body=body, content_type="application/apply-patch+yaml")
+            ApiRequest("PATCH", path, params, body=body, content_type="application/apply-patch+yaml")
         )
     for kind in (*rules.KINDS, ORCHESTRATORS, STAGE_AUTOSCALERS):
         async with asyncio.timeout(LIMIT):
@@ -303,7 +303,7 @@ async def define(transport: KubernetesTransport, version: str) -> None:
 
 async def _serving(transport: KubernetesTransport, kind: Resource) -> bool:
     try:
-        await transport.send(Request("GET", kind.path(), (("limit", "1"),)))
+        await transport.send(ApiRequest("GET", kind.path(), (("limit", "1"),)))
     except KubernetesError:
         return False
     return True

@@ -26,7 +26,7 @@ from farmd.kubernetes.progressive.objects import (
 )
 from farmd.kubernetes.resources import CRDS, PODS, Resource
 from farmd.kubernetes.store import ObjectStore
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.rollout.revisions import REVISION_LABEL
 from farmd.runtime.clock import SystemClock
 from tests.fleet import eventually
@@ -138,7 +138,7 @@ class World:
         path, body = kind.path(self.namespace, name), msgspec.json.encode(ops)
         params = (("fieldManager", manager),)
         await self.transport.send(
-            Request("PATCH", path, params, body=body, content_type="application/json-patch+json")
+            ApiRequest("PATCH", path, params, body=body, content_type="application/json-patch+json")
         )
 
     async def upgrade(self, version: str) -> None:
@@ -147,7 +147,7 @@ class World:
         for kind in rules.KINDS:
             path, body = CRDS.path(name=str(kind)), msgspec.json.encode(label)
             await self.transport.send(
-                Request("PATCH", path, body=body, content_type="application/merge-patch+json")
+                ApiRequest("PATCH", path, body=body, content_type="application/merge-patch+json")
             )
         self.version = version
         self.templates.clear()  # whatever that changes is Knative's own doing
@@ -225,7 +225,7 @@ class World:
     async def _delete(self, kind: Resource, each: Thing, grace: int, **conditions: str) -> None:
         options = {"preconditions": {"uid": each.metadata.uid} | conditions, "gracePeriodSeconds": grace}
         path, body = kind.path(self.namespace, each.name), msgspec.json.encode(options)
-        await self.transport.send(Request("DELETE", path, body=body))
+        await self.transport.send(ApiRequest("DELETE", path, body=body))
 
 
 def says(thing: Thing, name: str) -> str:

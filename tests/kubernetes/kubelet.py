@@ -14,7 +14,7 @@ import msgspec
 from farmd.kubernetes.client import MERGE_PATCH
 from farmd.kubernetes.errors import NotFound, Unavailable, UnknownOutcome
 from farmd.kubernetes.resources import PODS, SERVICES
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from tests.fleet import LIMIT
 from tests.kubernetes.farmjobs import JOBS
 
@@ -68,7 +68,7 @@ class Kubelet:
             raise AssertionError(f"it did not come to that; last: {told()}") from None
 
     async def _list(self, path: str, params: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
-        body = await self.transport.send(Request("GET", path, params), LIMIT)
+        body = await self.transport.send(ApiRequest("GET", path, params), LIMIT)
         items: list[dict[str, Any]] = msgspec.json.decode(body)["items"]
         return items
 
@@ -81,7 +81,7 @@ class Kubelet:
         body = msgspec.json.encode({"status": self.tell(name, attempt)})
         path = PODS.path(meta["namespace"], name, "status")
         with contextlib.suppress(NotFound):  # it may be gone again
-            await self.transport.send(Request("PATCH", path, body=body, content_type=MERGE_PATCH), LIMIT)
+            await self.transport.send(ApiRequest("PATCH", path, body=body, content_type=MERGE_PATCH), LIMIT)
         self._told.add(meta["uid"])
 
 

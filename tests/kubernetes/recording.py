@@ -28,7 +28,7 @@ from farmd.kubernetes.progressive.objects import (
     ROUTES,
 )
 from farmd.kubernetes.resources import PODS, Resource
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.rollout.revisions import REVISION_LABEL
 from tests.kubernetes.knative_rules import bounds
 from tests.kubernetes.knative_world import WATCHED, Thing
@@ -177,7 +177,7 @@ async def recording(
 
 
 async def _start(transport: KubernetesTransport, kind: Resource, namespace: str) -> str:
-    page = await transport.send(Request("GET", kind.path(namespace), (("limit", "1"),)))
+    page = await transport.send(ApiRequest("GET", kind.path(namespace), (("limit", "1"),)))
     return msgspec.json.decode(page, type=_Page).metadata.resource_version
 
 
@@ -189,7 +189,9 @@ async def _watch(
     while True:
         params = (("watch", "1"), ("resourceVersion", last))
         with suppress(Unavailable):
-            async with transport.watch(Request("GET", kind.path(namespace), params), WATCH_SECONDS) as lines:
+            async with transport.watch(
+                ApiRequest("GET", kind.path(namespace), params), WATCH_SECONDS
+            ) as lines:
                 async for line in lines:
                     event = msgspec.json.decode(line, type=_Line)
                     assert event.type in ("ADDED", "MODIFIED", "DELETED"), line

@@ -10,7 +10,7 @@ import pytest
 
 from farmd.kubernetes import errors
 from farmd.kubernetes.resources import PODS
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from tests.kubernetes_server import TOKENS, ApiServer, pod
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
@@ -20,14 +20,14 @@ READ = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watc
 async def created(transport: KubernetesTransport, namespace: str, name: str) -> dict[str, Any]:
     """A new pod."""
     body = json.dumps(pod(name)).encode()
-    return json.loads(await transport.send(Request("POST", PODS.path(namespace), body=body)))
+    return json.loads(await transport.send(ApiRequest("POST", PODS.path(namespace), body=body)))
 
 
 async def test_a_client_certificate_and_a_token_are_logins(api, namespace, connect):
     api.grant("reader", READ)
     async with connect(api) as admin, connect(api, "reader") as reader:
         await created(admin, namespace, "p")
-        listed = json.loads(await reader.send(Request("GET", PODS.path(namespace))))
+        listed = json.loads(await reader.send(ApiRequest("GET", PODS.path(namespace))))
         assert [each["metadata"]["name"] for each in listed["items"]] == ["p"]
         with pytest.raises(errors.Forbidden, match='cannot create resource "pods"') as refused:
             await created(reader, namespace, "q")
@@ -38,7 +38,7 @@ async def test_a_bad_token_is_unauthorized(api, connect, monkeypatch):
     monkeypatch.setitem(TOKENS, "nobody", "another-token")
     async with connect(api, "nobody") as nobody:
         with pytest.raises(errors.Unauthorized):
-            await nobody.send(Request("GET", PODS.path("default")))
+            await nobody.send(ApiRequest("GET", PODS.path("default")))
 
 
 async def test_refusals_have_the_server_s_reason(api, namespace, connect):
@@ -49,10 +49,10 @@ async def test_refusals_have_the_server_s_reason(api, namespace, connect):
         with pytest.raises(errors.Invalid, match=r"metadata\.name"):
             await created(admin, namespace, "No Name")
         with pytest.raises(errors.NotFound) as missing:
-            await admin.send(Request("GET", PODS.path(namespace, "q")))
+            await admin.send(ApiRequest("GET", PODS.path(namespace, "q")))
         assert missing.value.reason == "NotFound"
         with pytest.raises(errors.NotFound):
-            await admin.send(Request("GET", "/apis/no.such.group/v1/things"))
+            await admin.send(ApiRequest("GET", "/apis/no.such.group/v1/things"))
 
 
 async def test_a_deletion_with_another_uid_or_version_deletes_nothing(api, namespace, connect):
@@ -61,13 +61,13 @@ async def test_a_deletion_with_another_uid_or_version_deletes_nothing(api, names
         for wrong in ({"uid": "other"}, {"uid": uid, "resourceVersion": "1"}):
             body = json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wrong})
             with pytest.raises(errors.Conflict):
-                await admin.send(Request("DELETE", PODS.path(namespace, "p"), body=body.encode()))
+                await admin.send(ApiRequest("DELETE", PODS.path(namespace, "p"), body=body.encode()))
         assert api.ask("GET", PODS.path(namespace, "p"))["metadata"]["uid"] == uid
 
 
 async def test_the_server_s_time_is_known_from_its_answers(api, connect):
     async with connect(api) as admin:
-        await admin.send(Request("GET", PODS.path("default")))
+        await admin.send(ApiRequest("GET", PODS.path("default")))
         assert admin._ahead is not None
 
 
@@ -80,7 +80,7 @@ async def test_a_throttled_farm_obeys_and_gets_everything_done(etcd, api, namesp
             halve = farm.pace.congested
             farm.pace.congested = lambda *told: (refused.append(farm.pace.limit), halve(*told))
             body = [
-                Request("POST", PODS.path(namespace), body=json.dumps(pod(f"p{i}")).encode())
+                ApiRequest("POST", PODS.path(namespace), body=json.dumps(pod(f"p{i}")).encode())
                 for i in range(60)
             ]
             await asyncio.gather(*(farm.send(each, 60) for each in body))

@@ -19,7 +19,7 @@ from farmd.kubernetes.apps.sight import LOOK_AGAIN_SECONDS
 from farmd.kubernetes.apps.watching import Watching
 from farmd.kubernetes.errors import Gone, KubernetesError, Unavailable, UnexpectedAnswer, UnknownOutcome
 from farmd.kubernetes.pace import MOST_IN_FLIGHT
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.runtime.clock import SystemClock, system_rng
 from store.apps import Entry, TypedReference
 from store.errors import OutcomeUnknown, StoreUnavailable
@@ -622,7 +622,7 @@ async def test_as_many_objects_are_written_at_once_as_may_be_in_flight_and_no_mo
     entries = world.entries(*(config(f"c{number:02}", a="1") for number in range(MOST_IN_FLIGHT + 8)))
     await app.read(entries, False)
 
-    async def counted(request: Request, timeout: float = 10.0) -> bytes:
+    async def counted(request: ApiRequest, timeout: float = 10.0) -> bytes:
         """Let no write go before so many are on their way."""
         nonlocal flying, most
         if not request.write:
@@ -680,7 +680,7 @@ async def test_r16_no_write_of_a_plan_goes_on_after_one_whose_outcome_is_unknown
     entries = world.entries(*(config(f"c{number}", a="1") for number in range(4)))
     await app.read(entries, False)
 
-    async def lost(request: Request, timeout: float = 10.0) -> bytes:
+    async def lost(request: ApiRequest, timeout: float = 10.0) -> bytes:
         if not request.write:
             return await send(request, timeout)
         if request.path.endswith("c0"):
@@ -707,7 +707,7 @@ async def test_an_answer_that_nobody_expects_is_told_and_ends_no_worker(
     app, entry, send = world.app(), await one(world, config(a="1")), world.transport.send
     await world.look(app, entry)
 
-    async def odd(request: Request, timeout: float = 10.0) -> bytes:
+    async def odd(request: ApiRequest, timeout: float = 10.0) -> bytes:
         if request.write:
             raise kind("405: the server does not allow this method", status=405)
         return await send(request, timeout)
@@ -725,7 +725,7 @@ async def test_a_server_that_is_lost_right_after_it_made_a_namespace_ends_no_wor
     app = world.app()
     await world.look(app, entry)
 
-    async def lost(request: Request, timeout: float = 10.0) -> bytes:
+    async def lost(request: ApiRequest, timeout: float = 10.0) -> bytes:
         if not request.write and request.path.endswith(name):
             raise Unavailable("no answer")
         return await send(request, timeout)
@@ -827,7 +827,7 @@ async def test_what_an_app_wrote_itself_is_read_again_only_when_somebody_else_ch
     resource, read, send = await api.resource(entry.ref), list[str](), world.transport.send
     assert resource is not None
 
-    async def counted(request: Request, *rest: Any, **more: Any) -> Any:
+    async def counted(request: ApiRequest, *rest: Any, **more: Any) -> Any:
         read.extend([request.path] * (request.method == "GET" and request.path == path))
         return await send(request, *rest, **more)
 

@@ -16,7 +16,7 @@ from farmd.kubernetes.apps.applicator import Applicator
 from farmd.kubernetes.apps.discovery import Discovery
 from farmd.kubernetes.apps.watching import Watching
 from farmd.kubernetes.resources import Resource
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.runtime.clock import SystemClock, system_rng
 from store.apps import Entry
 from tests.fleet import eventually
@@ -40,13 +40,13 @@ class Reading(World):
         asks = Api(transport, Discovery(transport), "shop", lambda: 10.0, impersonate=False)
         self.shop = Applicator(asks, "shop", CLUSTER, SystemClock(), self.watching)
 
-    async def _counted(self, request: Request, *rest: Any, **more: Any) -> bytes:
+    async def _counted(self, request: ApiRequest, *rest: Any, **more: Any) -> bytes:
         if request.path.startswith(f"/api/v1/namespaces/{self.namespace}") and not request.write:
             self.read.append(request.path.rpartition("/")[2])
         return await self._send(request, *rest, **more)
 
     @asynccontextmanager
-    async def _held(self, request: Request, timeout: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def _held(self, request: ApiRequest, timeout: float) -> AsyncIterator[AsyncIterator[bytes]]:
         async with self._watch(request, timeout) as lines:
 
             async def later() -> AsyncIterator[bytes]:

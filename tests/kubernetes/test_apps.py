@@ -16,7 +16,7 @@ from farmd.dispatch.revision import wanted
 from farmd.dispatch.standing import standing
 from farmd.kubernetes.apps.marks import APPLIED, LABEL
 from farmd.kubernetes.errors import UnknownOutcome
-from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Request
+from farmd.kubernetes.transport import REQUEST_SECONDS, ApiRequest, KubernetesTransport
 from farmd.replication.commands import set_replicas
 from store import codec
 from store.apps import KIND, AppStore, DispatchState
@@ -475,7 +475,7 @@ class Cut:
     def __call__(self, transport: KubernetesTransport) -> None:
         send = transport.send
 
-        async def cut(request: Request, timeout: float = REQUEST_SECONDS) -> bytes:
+        async def cut(request: ApiRequest, timeout: float = REQUEST_SECONDS) -> bytes:
             if not request.user or not request.write or ("dryRun", "All") in request.params:
                 return await send(request, timeout)
             self.sent += 1

@@ -15,7 +15,7 @@ from farmd.kubernetes import worker
 from farmd.kubernetes.errors import UnknownOutcome
 from farmd.kubernetes.kind import KubeJobs
 from farmd.kubernetes.resources import PODS
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.runtime.clock import SystemClock
 from store.times import seconds_of
 from tests.fleet import eventually
@@ -30,12 +30,12 @@ async def test_a_farm_with_an_old_copy_of_a_finished_job_makes_no_pod(jobs: Jobs
     status = {
         "conditions": [{"type": "Succeeded", "status": "True", "reason": "JobSucceeded", "message": ""}]
     }
-    seen: list[Request] = []
+    seen: list[ApiRequest] = []
 
     def watch(transport: KubernetesTransport) -> None:
         send = transport.send
 
-        async def meddling(request: Request, timeout: float = 10.0) -> bytes:
+        async def meddling(request: ApiRequest, timeout: float = 10.0) -> bytes:
             if request.method == "PATCH" and not seen:  # between the farm's reading and its first write
                 jobs.server.patch(JOBS.path(jobs.namespace, "stale", "status"), {"status": status})
             if request.write:
@@ -58,7 +58,7 @@ def _deaf(watch: Any) -> Any:
     """A watch that tells nothing of jobs."""
 
     @asynccontextmanager
-    async def watched(request: Request, timeout: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def watched(request: ApiRequest, timeout: float) -> AsyncIterator[AsyncIterator[bytes]]:
         async with watch(request, timeout) as lines:
             yield _nothing() if "farmjobs" in request.path else lines
 
@@ -74,7 +74,7 @@ async def test_r16_after_a_restore_of_etcd_a_job_s_next_write_is_its_claim(
     unclaimed: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "FIRST_RETRY_SECONDS", 0.1)
-    jobs, seen = unclaimed, list[Request]()
+    jobs, seen = unclaimed, list[ApiRequest]()
     await jobs.falling("first", noting(seen))
     jobs.create("bert", {"Worker": {"replicas": 1, "restartPolicy": "ExitCode"}})
     await jobs.until("its pod", lambda: "bert-worker-0" in jobs.pods())
@@ -88,7 +88,7 @@ async def test_r16_after_a_restore_of_etcd_a_job_s_next_write_is_its_claim(
     seen.clear()
     jobs.play("bert-worker-0", failed(137))
 
-    def writes() -> list[Request]:
+    def writes() -> list[ApiRequest]:
         return [each for each in seen if "/events" not in each.path]
 
     await jobs.until("its retry", lambda: [each.method for each in writes()].count("POST") == 1)
@@ -117,7 +117,7 @@ async def test_r16_an_audit_record_goes_before_the_first_creation(unclaimed: Job
     def watch(transport: KubernetesTransport) -> None:
         send = transport.send
 
-        async def looking(request: Request, timeout: float = 10.0) -> bytes:
+        async def looking(request: ApiRequest, timeout: float = 10.0) -> bytes:
             if request.method == "POST" and request.path.endswith(("/pods", "/services")):
                 page = await unclaimed.client.list(unclaimed.keys.tree("audit"))
                 told.append(any(b"job.members" in raw.decoded() for raw in page.items))
@@ -154,12 +154,12 @@ async def test_a_write_whose_answer_was_lost_is_settled_by_reading_what_it_named
 ) -> None:
     monkeypatch.setattr(worker, "SETTLE_SECONDS", 0.3)
     monkeypatch.setattr(progress, "FIRST_RETRY_SECONDS", 0.1)
-    jobs, lost = unclaimed, list[Request]()
+    jobs, lost = unclaimed, list[ApiRequest]()
 
     def losing(transport: KubernetesTransport) -> None:
         send = transport.send
 
-        async def once(request: Request, timeout: float = 10.0) -> bytes:
+        async def once(request: ApiRequest, timeout: float = 10.0) -> bytes:
             if not lost and request.method == method and request.path.endswith(end):
                 lost.append(request)
                 if done:
@@ -197,7 +197,7 @@ async def test_a_server_that_goes_away_amid_creations_is_asked_of_those_alone_th
     def leaving(transport: KubernetesTransport) -> None:
         send = transport.send
 
-        async def until_it_is_away(request: Request, timeout: float = 10.0) -> bytes:
+        async def until_it_is_away(request: ApiRequest, timeout: float = 10.0) -> bytes:
             if request.method == "GET" and "/pods/" in request.path:
                 read.append(request.path.rpartition("/")[2])
             if not request.path.endswith("/pods") or request.method != "POST" or read:

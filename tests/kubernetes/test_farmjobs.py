@@ -6,7 +6,7 @@ import pytest
 
 from farmd.kubernetes import worker
 from farmd.kubernetes.resources import EVENTS, PODS, SERVICES
-from farmd.kubernetes.transport import Request
+from farmd.kubernetes.transport import ApiRequest
 from farmd.kubernetes.worker import KubeJobWorker
 from store.jobs import Run
 from tests.fleet import eventually
@@ -93,7 +93,7 @@ async def test_the_end_of_a_member_is_told_with_the_other_counters_and_not_at_on
     unclaimed: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "STATUS_PAUSE", 3600.0)
-    jobs, writes = unclaimed, list[Request]()
+    jobs, writes = unclaimed, list[ApiRequest]()
     await jobs.falling("first", noting(writes))
     uid = jobs.create("many", {"Worker": {"replicas": 3}})["metadata"]["uid"]
     await jobs.until("all pods", lambda: len(jobs.pods()) == 3)

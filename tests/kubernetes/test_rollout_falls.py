@@ -17,7 +17,7 @@ import pytest
 
 from farmd.kubernetes.errors import Unavailable, UnknownOutcome
 from farmd.kubernetes.progressive.objects import SERVICES
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from tests.fault.farm_process import FarmProcess, Nursery
 from tests.fleet import in_time
 from tests.kubeconfigs import kubeconfig
@@ -40,7 +40,7 @@ class Cut:
         self._send, self._left, self._done = transport.send, k, done
         transport.send = self.send  # type: ignore[method-assign]
 
-    async def send(self, request: Request, timeout: float = 10.0) -> bytes:
+    async def send(self, request: ApiRequest, timeout: float = 10.0) -> bytes:
         """In place of the transport's."""
         if self.happened.is_set():
             raise Unavailable("fallen")

@@ -14,7 +14,7 @@ import pytest
 from farmd.kubernetes.errors import Conflict
 from farmd.kubernetes.install import documents
 from farmd.kubernetes.progressive.objects import AUTOSCALERS, REVISIONS, ROUTES, SERVICES, UNREACHABLE
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.runtime.clock import SystemClock
 from store import codec
 from store.failsafe import Failsafe
@@ -88,11 +88,11 @@ class Counted:
     """Counts what a farm's transport writes."""
 
     def __init__(self, transport: KubernetesTransport) -> None:
-        self.writes: list[Request] = []
+        self.writes: list[ApiRequest] = []
         self._send = transport.send
         transport.send = self.send  # type: ignore[method-assign]
 
-    async def send(self, request: Request, timeout: float = 10.0) -> bytes:
+    async def send(self, request: ApiRequest, timeout: float = 10.0) -> bytes:
         """In place of the transport's."""
         if request.write:
             self.writes.append(request)

@@ -22,7 +22,7 @@ from farmd.kubernetes.progressive.objects import (
     ROUTES,
     SERVICES,
 )
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.runtime.clock import SystemClock
 from store import codec
 from store.entry import Entry
@@ -212,7 +212,7 @@ class Late:
     def __init__(self, transport: KubernetesTransport) -> None:
         self.held = asyncio.Event()
         self._send, self._waits, self._part = transport.send, False, (b"", "")
-        self._request: Request | None = None
+        self._request: ApiRequest | None = None
         self._access = transport.access
         transport.send = self.send  # type: ignore[method-assign]
 
@@ -220,7 +220,7 @@ class Late:
         """Hold the next one, or the next write with another word in it to another path."""
         self._waits, self._part = True, (word, path)
 
-    async def send(self, request: Request, timeout: float = 10.0) -> bytes:
+    async def send(self, request: ApiRequest, timeout: float = 10.0) -> bytes:
         """In place of the transport's."""
         word, path = self._part
         if self._waits and word in request.body and path in request.path:
@@ -332,7 +332,7 @@ class Meddled:
         self._send = transport.send
         transport.send = self.send  # type: ignore[method-assign]
 
-    async def send(self, request: Request, timeout: float = 10.0) -> bytes:
+    async def send(self, request: ApiRequest, timeout: float = 10.0) -> bytes:
         """In place of the transport's."""
         if self.pin is None or b'"traffic"' not in request.body or "/services/" not in request.path:
             return await self._send(request, timeout)

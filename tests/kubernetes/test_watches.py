@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from farmd.jobs.objects import ObjectMeta, Pod
+from farmd.jobs.objects import KubePod, ObjectMeta
 from farmd.kubernetes import informer as informers
 from farmd.kubernetes import pages
 from farmd.kubernetes.informer import Informer, Source
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("kubernetes")
 
 @asynccontextmanager
 async def informed(
-    transport, namespace: str, selector: str = "", *, kind: type = Pod, of: Resource = PODS, **how: bool
+    transport, namespace: str, selector: str = "", *, kind: type = KubePod, of: Resource = PODS, **how: bool
 ) -> AsyncIterator[tuple[Informer, Mirror]]:
     """A running informer of a namespace's pods, or of others, and what its listener was told."""
     store: ObjectStore = ObjectStore()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from farmd.commands.noun import Noun
-from farmd.commands.specs import File
+from farmd.commands.specs import SpecFile
 from tests.sample.record import Note
 
 
@@ -21,7 +21,7 @@ class NoteSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 NOTE: Noun[NoteSpec, Note] = Noun(
     kind="notes",
     document="Note",
-    file=File(spec=NoteSpec, record=Note),
+    file=SpecFile(spec=NoteSpec, record=Note),
     told=lambda note: {"text": note.text},
     facts=lambda note, _: [("Text", note.text or "(none)")],
 )

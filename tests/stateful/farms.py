@@ -14,7 +14,7 @@ from farmd.kinds import KINDS
 from farmd.observe.progress import Progress
 from farmd.process.wiring import build_farm
 from farmd.rollout.gates import Ask
-from farmd.rollout.verdict import Answer
+from farmd.rollout.verdict import GateAnswer
 from store import gates
 from store.consul.client import ConsulClient
 from store.embedded.server import EmbeddedServer
@@ -36,9 +36,9 @@ def moody(seed: str) -> Ask:
     """Gates that mostly pass, and now and then fail or say nothing."""
     rng = random.Random(seed)
 
-    async def ask(_: gates.Gate) -> Answer:
+    async def ask(_: gates.Gate) -> GateAnswer:
         (result,) = rng.choices(("pass", "fail", "none"), (7, 2, 1))
-        return Answer(result, "as it pleases")  # type: ignore[arg-type]
+        return GateAnswer(result, "as it pleases")  # type: ignore[arg-type]
 
     return ask
 

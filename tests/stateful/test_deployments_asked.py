@@ -8,7 +8,7 @@ from farmd.commands.mutation import Call, Mutation, commit
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.manifest import compiled
 from farmd.deploy.model import ServiceSpec, VolumeMount, VolumeSpec
-from farmd.deploy.project import Wanted
+from farmd.deploy.project import ResolvedServices
 from farmd.doctor import fixes
 from farmd.doctor.examine import examine
 from farmd.nodes import commands as nodes
@@ -26,7 +26,9 @@ def deploying(scene: Scene) -> Deploying:
 
 def ask(deploying: Deploying, *specs: ServiceSpec, removed: tuple[str, ...] = (), together: str = "") -> str:
     """Plan and submit these services of the project shop; the deployment's id."""
-    wanted = Wanted(services={each.name: each for each in specs}, removed=removed, together=together)
+    wanted = ResolvedServices(
+        services={each.name: each for each in specs}, removed=removed, together=together
+    )
     made = Deployment(call=deploying.scene.call, wanted=wanted, project="shop")
     deploying.scene.run(made.plan())
     return str(deploying.scene.run(made.submit()).change.id)

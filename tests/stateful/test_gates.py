@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from farmd.rollout import commands
-from farmd.rollout.verdict import Answer, Result
+from farmd.rollout.verdict import GateAnswer, Result
 from store.gates import Gate
 from store.rollouts import KIND
 from tests.stateful.fleet import KEYS
@@ -28,10 +28,10 @@ class Oracle:
         for farm in scene.farms.values():
             farm.ask = self.ask
 
-    async def ask(self, _: Gate) -> Answer:
+    async def ask(self, _: Gate) -> GateAnswer:
         self.asked += 1
         result = self.result() if callable(self.result) else self.result
-        return Answer(result, WORDS[result])
+        return GateAnswer(result, WORDS[result])
 
 
 @pytest.fixture

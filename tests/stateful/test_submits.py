@@ -14,7 +14,7 @@ import pytest
 from farmd.deploy import submission
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.model import ServiceSpec
-from farmd.deploy.project import Wanted
+from farmd.deploy.project import ResolvedServices
 from farmd.deploy.resolver import ServiceSpecResolver
 from farmd.runtime.clock import system_rng
 from store.consul.client import ConsulClient
@@ -81,7 +81,7 @@ class Person:
         """Its id; empty: it was refused, or nobody knows."""
         resolver = ServiceSpecResolver(system_rng())
         wanted = {name: resolver.resolve(wish(name)) for name in names}
-        deployment = Deployment(call=self._call, wanted=Wanted(services=wanted), project="shop")
+        deployment = Deployment(call=self._call, wanted=ResolvedServices(services=wanted), project="shop")
         await deployment.plan()
         try:
             return (await deployment.submit()).change.id

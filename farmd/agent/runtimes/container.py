@@ -23,10 +23,10 @@ from farmd.agent.lease import Leases
 from farmd.agent.model import LOST, ContainerConfig, Identity
 from farmd.agent.runtimes import allowed, container_config, container_files, start_files
 from farmd.agent.runtimes.container_images import Images
-from farmd.agent.runtimes.container_listing import Listing
+from farmd.agent.runtimes.container_listing import EngineListing
 from farmd.agent.runtimes.container_logs import ContainerLogs
-from farmd.agent.runtimes.container_parts import Parts
-from farmd.agent.runtimes.container_seen import ENDED, LIVE, Seen
+from farmd.agent.runtimes.container_parts import ContainerNeeds
+from farmd.agent.runtimes.container_seen import ENDED, LIVE, EngineContainer
 from farmd.agent.runtimes.engine import Engine, EngineRefused
 from farmd.agent.runtimes.guards import Guarded, Guards
 from farmd.agent.runtimes.port import Busy, Ended, Launch
@@ -54,8 +54,8 @@ class Containers:
         self._recorder = recorder
         self._engine = Engine(config.engine)
         self._images = Images(self._engine, state, config.image_retention, clock, recorder)
-        self._parts = Parts(self._engine, self._images, config.registry_auth, node, clock, recorder)
-        self._listing = Listing(self._engine, node, clock, self._noted)
+        self._parts = ContainerNeeds(self._engine, self._images, config.registry_auth, node, clock, recorder)
+        self._listing = EngineListing(self._engine, node, clock, self._noted)
         self._guards = Guards(config.engine, state, leases or Leases(), environ)
         self._looked = asyncio.Event()
         self._logs = ContainerLogs(self._engine, clock, self._listing.lives)
@@ -315,7 +315,7 @@ class Containers:
         await self._engine.close()
 
 
-def _guarded(seen: Seen) -> Guarded:
+def _guarded(seen: EngineContainer) -> Guarded:
     return Guarded(seen.identity.handle, seen.identity.instance, seen.identity.start, seen.lease)
 
 

@@ -16,7 +16,7 @@ import structlog
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import Identity
 from farmd.agent.runtimes.container_config import NODE
-from farmd.agent.runtimes.container_seen import LIVE, Seen, described
+from farmd.agent.runtimes.container_seen import LIVE, EngineContainer, described
 from farmd.agent.runtimes.engine import Engine, EngineRefused, EngineSilent
 from farmd.runtime.tasks import until_one_fails
 from farmd.runtime.wake import wait
@@ -28,13 +28,13 @@ LOOK_SECONDS = 30.0
 LOOK_OFTEN_SECONDS = 2.0
 
 
-class Listing:
+class EngineListing:
     """The containers of one node by instance; ``noted`` is called after each look."""
 
     def __init__(self, engine: Engine, node: str, clock: Clock, noted: Callable[[], None]) -> None:
         self.doubt = "the container engine was not asked yet"
         self.answered = False
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, EngineContainer] = {}
         self._engine = engine
         self._label = f"{NODE}={node}"
         self._clock = clock
@@ -101,13 +101,13 @@ class Listing:
         if self.doubt:
             raise EngineSilent(self.doubt)
 
-    async def _listed(self) -> dict[str, Seen]:
+    async def _listed(self) -> dict[str, EngineContainer]:
         """All containers of the node, each described.
 
         Raises:
             StartFailed: there is no answer, or one that is not whole.
         """
-        seen: dict[str, Seen] = {}
+        seen: dict[str, EngineContainer] = {}
         refused: dict[str, EngineRefused] = {}
         for summary in await self._engine.listed(self._label):
             try:
@@ -124,7 +124,7 @@ class Listing:
                 raise EngineSilent(f"{what}: {refused[handle].message}")
         return seen
 
-    async def _described(self, summary: Mapping[str, Any]) -> Seen | None:
+    async def _described(self, summary: Mapping[str, Any]) -> EngineContainer | None:
         """One container of the list; asked about only if it changed. None: no agent made it.
 
         Raises:

@@ -23,7 +23,7 @@ TELL_SECONDS = 5.0
 """A reality is written each time, so not more often."""
 
 
-class Progress:
+class PullProgress:
     """Tells how far a pull is, from what the engine says of its layers: at once, then now and then."""
 
     def __init__(self, image: str, clock: Clock, tell: Callable[[str], None]) -> None:
@@ -49,7 +49,7 @@ class Progress:
             self._tell(f"pulling {self._image}: {done:.0f} of {total:.0f} MB")
 
 
-class Parts:
+class ContainerNeeds:
     """Gets them through the engine; ``credentials`` is a file, read at each pull, or empty."""
 
     def __init__(
@@ -120,7 +120,7 @@ class Parts:
         if here and (container.pull != "always" or "@sha256:" in image):
             return
         began = self._clock.mono()
-        result, progress = "failed", Progress(image, self._clock, tell)
+        result, progress = "failed", PullProgress(image, self._clock, tell)
         try:
             await self._engine.pull(image, self._auth(image), container.platform, progress.note)
             result = "ok"

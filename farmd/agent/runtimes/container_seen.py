@@ -16,7 +16,7 @@ ENDED = frozenset({"exited", "stopped", "dead", "removing"})
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class EngineContainer:
     """One container, as the engine described it, with the names of its volumes and the label of its lease."""
 
     state: str
@@ -28,7 +28,7 @@ class Seen:
     lease: str = ""
 
 
-def described(found: Mapping[str, Any]) -> Seen:
+def described(found: Mapping[str, Any]) -> EngineContainer:
     """What an engine's description says of a container that an agent made.
 
     Raises:
@@ -40,23 +40,25 @@ def described(found: Mapping[str, Any]) -> Seen:
     return replace(_described(found), volumes=volumes, lease=lease)
 
 
-def _described(found: Mapping[str, Any]) -> Seen:
+def _described(found: Mapping[str, Any]) -> EngineContainer:
     state, labels = found["State"], found["Config"]["Labels"]
     status = str(state["Status"]).lower()
     identity = container_config.identity(labels, str(found["Id"]), int(state.get("Pid") or 0))
     max_bytes, _, keep = labels["farmd.logs"].partition(" ")
     sizes = int(max_bytes), int(keep)
     if status in LIVE:
-        return Seen(status, identity, sizes)
+        return EngineContainer(status, identity, sizes)
     if str(state.get("StartedAt", "")).startswith("0001") or status == "initialized":
-        return Seen(status, identity, sizes)  # made, and never started
+        return EngineContainer(status, identity, sizes)  # made, and never started
     if status not in ENDED:
         why = "the node was restarted while it ran"
-        return Seen(status, identity, sizes, Exit(seconds_of(state["StartedAt"]), LOST, "lost"), why)
+        return EngineContainer(
+            status, identity, sizes, Exit(seconds_of(state["StartedAt"]), LOST, "lost"), why
+        )
     code = int(state["ExitCode"])
     oom = bool(state.get("OOMKilled"))
     code = 128 - code if 128 < code <= 192 else code
     end = Exit(seconds_of(state["FinishedAt"]), code, "oom" if oom else "")
     limit = found.get("HostConfig", {}).get("Memory") or 0
     why = f"out of memory: its limit is {limit / 2**20:.0f} MiB" if oom else ""
-    return Seen(status, identity, sizes, end, why)
+    return EngineContainer(status, identity, sizes, end, why)

@@ -13,7 +13,7 @@ import msgspec
 from farmd.farm.writer import Write
 from farmd.jobs.members import is_closed, over
 from farmd.jobs.model import Plan, attempt_of
-from farmd.jobs.nodes.consul import Reading
+from farmd.jobs.nodes.consul import Facts
 from farmd.jobs.nodes.instances import instance_of, slot_of, variables
 from farmd.jobs.nodes.placing import Desk, labels_of, request_of
 from farmd.jobs.nodes.release import Release
@@ -35,7 +35,7 @@ _OPERATIONS = {"end": 1, "remove": 3, "place": 2, "release": 2}
 
 
 def units(
-    reading: Reading, plan: Plan, told_all: Release | None, view: FleetView, keys: Keys, copy: RunCopy
+    reading: Facts, plan: Plan, told_all: Release | None, view: FleetView, keys: Keys, copy: RunCopy
 ) -> list[NodeChanges]:
     """The changes of a plan, each of which happens as a whole: with a new run all that fit are one.
 
@@ -54,7 +54,7 @@ def units(
     return [together(made, Note((write,), action, reason))]
 
 
-def _changes(reading: Reading, plan: Plan, run: Run, told_all: Release | None) -> Iterator[PodChange]:
+def _changes(reading: Facts, plan: Plan, run: Run, told_all: Release | None) -> Iterator[PodChange]:
     """What changes of each pod: ends first, because they free room."""
     job, now, closed = reading.stored.record, reading.snapshot.now, over(run)
     going = {member.id for member in plan.remove} | _spent(reading, closed)
@@ -83,7 +83,7 @@ def _changes(reading: Reading, plan: Plan, run: Run, told_all: Release | None) -
         yield PodChange("place", reading.places.nodes[slot], instance_of(job, slot, attempt), pod, intent)
 
 
-def _spent(reading: Reading, closed: Mapping[str, Indexes]) -> set[str]:
+def _spent(reading: Facts, closed: Mapping[str, Indexes]) -> set[str]:
     """Members of arrays that ended well: an array has more slots than agents should remember."""
     arrays = {kind.name for kind in reading.stored.record.types if kind.parallelism}
     return {
@@ -106,7 +106,7 @@ def _fitting(changes: Sequence[PodChange]) -> list[PodChange]:
     return found
 
 
-def _booked(job: Job, reading: Reading, changes: Sequence[PodChange], view: FleetView) -> Desk:
+def _booked(job: Job, reading: Facts, changes: Sequence[PodChange], view: FleetView) -> Desk:
     """The reservations after these changes."""
     desk = Desk.over(view)
     desk.free((each.node, each.instance) for each in changes if each.action in ("end", "remove"))

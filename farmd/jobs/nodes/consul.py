@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from farmd.jobs.description import described
-from farmd.jobs.model import CONSUL, Member, Plan, Room, Snapshot, Wanted, attempt_of
+from farmd.jobs.model import CONSUL, Member, Need, Plan, Room, Snapshot, attempt_of
 from farmd.jobs.nodes import sight
 from farmd.jobs.nodes.placing import Desk, Places, places_for
 from farmd.jobs.retries import tries_again
@@ -28,7 +28,7 @@ from store.pods import Place
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Facts:
     """A job at one moment, and what its plan is carried out with.
 
     ``view`` is what ``places`` were chosen from; None: no slot needed one. ``after``: seconds until time
@@ -43,7 +43,7 @@ class Reading:
     view: FleetView | None = None
     after: float | None = None
 
-    def without_room(self, why: str, after: float) -> Reading:
+    def without_room(self, why: str, after: float) -> Facts:
         """The same job without a place for any slot for so many seconds."""
         snapshot = replace(self.snapshot, room=Room(frozenset(), why))
         return replace(self, snapshot=snapshot, after=earliest(self.after, after))
@@ -96,7 +96,7 @@ class Backend:
         self._item = item
         self.run = run
 
-    async def read(self, stored: Stored[Job]) -> Reading:
+    async def read(self, stored: Stored[Job]) -> Facts:
         """The job with its members.
 
         Raises:
@@ -123,7 +123,7 @@ class Backend:
             commanded=self._guard.commanded(stored.index),
         )
         after = earliest(sight.due(job, pods, patience, now), *doubts.values())
-        return Reading(stored, snapshot, _by_id(pods), manifests, after=after)
+        return Facts(stored, snapshot, _by_id(pods), manifests, after=after)
 
     def _doubts(self, pods: Mapping[Place, PodState]) -> dict[Place, float]:
         """The pods of drained nodes whose agents have not answered for them since they came back, or since
@@ -144,7 +144,7 @@ class Backend:
                 raise
             return Run()
 
-    def again(self, reading: Reading, changed: Collection[Place]) -> Reading:
+    def again(self, reading: Facts, changed: Collection[Place]) -> Facts:
         """The reading after a commit of its own worker's: only the pods at these places are seen anew.
 
         No member was removed whose process may run still.
@@ -176,7 +176,7 @@ class Backend:
         left = set(self._context.fleet.processes.known(self._item)) - pods.keys()
         return sight.leaving(job, {place: self._context.fleet.reality(place) for place in sorted(left)})
 
-    async def answer(self, reading: Reading, wanted: Wanted) -> Reading:
+    async def answer(self, reading: Facts, wanted: Need) -> Facts:
         """The reading with places for these slots.
 
         Raises:
@@ -201,7 +201,7 @@ def _patience(manifests: Mapping[str, Manifest]) -> dict[str, float]:
     return {sha: manifest.stop_after for sha, manifest in manifests.items()}
 
 
-def ended(reading: Reading) -> Iterable[Place]:
+def ended(reading: Facts) -> Iterable[Place]:
     """The places of members that ended, and reserve room still."""
     for member in reading.standing:
         place, state = reading.state(member)

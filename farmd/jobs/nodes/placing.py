@@ -12,7 +12,7 @@ import msgspec
 from farmd.jobs.model import Room, Slot, attempt_of
 from farmd.jobs.nodes.instances import instance_of
 from scheduler.fleet import populated, used_amounts
-from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
+from scheduler.model import Assignment, FleetView, NodeView, PlacementRequest, PodView
 from scheduler.protocol import Scheduler
 from scheduler.reservations import Reservation, change_reservations
 from store import selectors
@@ -29,9 +29,9 @@ def labels_of(job: Job, kind: Type) -> dict[str, str]:
     return {**kind.pod_labels, POD_ID_LABEL: kind.pod_id, JOB_ID_LABEL: job.id}
 
 
-def request_of(job: Job, kind: Type, manifest: Manifest) -> Request:
+def request_of(job: Job, kind: Type, manifest: Manifest) -> PlacementRequest:
     """What the scheduler is asked for members of one type; a node may have any number of them."""
-    return Request(
+    return PlacementRequest(
         manifest=manifest,
         selector=selectors.parse(kind.node_selector),
         owner=job.id,
@@ -58,13 +58,13 @@ class Desk:
         """Give back the room of members that ended or go."""
         self._lay(change_reservations(self.view, remove=[Assignment(*place) for place in places]))
 
-    def reserve(self, request: Request, places: Iterable[Place]) -> list[Assignment]:
+    def reserve(self, request: PlacementRequest, places: Iterable[Place]) -> list[Assignment]:
         """Reserve the room of new members; those that stand on nodes of the view."""
         goals = [Assignment(*place) for place in places if place[0] in self.view]
         self._lay(change_reservations(self.view, add=goals, request=request))
         return goals
 
-    def take(self, request: Request, places: Iterable[Place]) -> None:
+    def take(self, request: PlacementRequest, places: Iterable[Place]) -> None:
         """Lay new members over the view, for the types that are placed after them."""
         for goal in self.reserve(request, places):
             node = self.view[goal.node]
@@ -135,7 +135,7 @@ async def places_for(
 
 
 async def _elsewhere(
-    request: Request, met: Iterable[Missing], desk: Desk, scheduler: Scheduler
+    request: PlacementRequest, met: Iterable[Missing], desk: Desk, scheduler: Scheduler
 ) -> dict[Slot, str]:
     """Nodes where nobody has the instances of members: names of two jobs may meet in one."""
     nodes: dict[Slot, str] = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from farmd.jobs.model import Member, Plan
-from farmd.jobs.nodes.consul import Reading
+from farmd.jobs.nodes.consul import Facts
 from farmd.jobs.nodes.instances import rank_of
 from store import peers
 from store.intent import Intent
@@ -43,7 +43,7 @@ class Release:
         return msgspec.structs.replace(intent, hold=False, vars=told, peers=self.peers)
 
 
-def release(reading: Reading, plan: Plan, host: Host) -> Release | None:
+def release(reading: Facts, plan: Plan, host: Host) -> Release | None:
     """What the members that a plan releases are told; None: it releases none."""
     if not plan.release:
         return None
@@ -60,7 +60,7 @@ def release(reading: Reading, plan: Plan, host: Host) -> Release | None:
     return Release(variables, digest(body), body)
 
 
-def _told(reading: Reading) -> Intent | None:
+def _told(reading: Facts) -> Intent | None:
     """The intent of a member that was released before, since the job was restarted; the first by rank."""
     job, run = reading.stored.record, reading.snapshot.run
     for member in sorted(
@@ -78,7 +78,7 @@ def _of_first(first: peers.Peer) -> dict[str, str]:
     return {MASTER_ADDRESS: first.address} | ({MASTER_PORT: str(port)} if port else {})
 
 
-def _peer(job: Job, member: Member, reading: Reading, host: Host) -> peers.Peer:
+def _peer(job: Job, member: Member, reading: Facts, host: Host) -> peers.Peer:
     (node, _), state = reading.state(member)
     ports = state.reality.ports if isinstance(state.reality, Glance) else {}
     slot = member.slot

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from farmd.jobs.model import Plan
-from farmd.jobs.nodes.consul import Reading
+from farmd.jobs.nodes.consul import Facts
 from store.jobs import JobStatus
 from store.words import count_of
 
 GIVES_BACK = "not all members of the gang were ready in time, so it gives its places back"
 
 
-def status(reading: Reading, plan: Plan, farm: str, since: float) -> JobStatus:
+def status(reading: Facts, plan: Plan, farm: str, since: float) -> JobStatus:
     """The status of a job; ``since`` is the time of a new state."""
     told, blocked = plan.status, plan.blocked
     counts = told.counts.values()
@@ -32,7 +32,7 @@ def status(reading: Reading, plan: Plan, farm: str, since: float) -> JobStatus:
     )
 
 
-def why(reading: Reading, plan: Plan) -> str:
+def why(reading: Facts, plan: Plan) -> str:
     """The reason of changes that come without a new run, in one line for the audit."""
     job, gone = reading.stored.record, len(plan.remove)
     if plan.give_back:

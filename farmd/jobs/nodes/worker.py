@@ -15,9 +15,9 @@ from farmd.jobs import plan as planning
 from farmd.jobs import retries
 from farmd.jobs.alerts import tell_blocked
 from farmd.jobs.commands import MEND
-from farmd.jobs.model import Plan, Wanted
+from farmd.jobs.model import Need, Plan
 from farmd.jobs.nodes import actions, report
-from farmd.jobs.nodes.consul import Backend, Reading
+from farmd.jobs.nodes.consul import Backend, Facts
 from farmd.jobs.nodes.release import release
 from farmd.jobs.run_copy import RunCopy
 from farmd.pods.placement import Subject
@@ -45,7 +45,7 @@ IN_A_ROW = 32
 OVER = "it is over, and its ttl has passed"
 
 
-class JobWorker(OwnerWorker[Reading, Plan]):
+class JobWorker(OwnerWorker[Facts, Plan]):
     """Runs one job while its claim lasts."""
 
     __slots__ = ("_backend", "_phases", "_waits")
@@ -70,7 +70,7 @@ class JobWorker(OwnerWorker[Reading, Plan]):
         await super().reread()
         await self.context.caches.intent.barrier()
 
-    async def look(self, stored: Stored[Job]) -> Reading | Outcome:
+    async def look(self, stored: Stored[Job]) -> Facts | Outcome:
         """The job with its members. A record beyond the limits is reported, and nothing of it is touched
         before a person deletes it.
         """
@@ -84,7 +84,7 @@ class JobWorker(OwnerWorker[Reading, Plan]):
         except RecordInvalid as error:
             return Outcome("blocked", await self.block(f"{error.message}; {MEND}"), error.code)
 
-    def decide(self, snapshot: Reading) -> Plan | Ask[Wanted]:
+    def decide(self, snapshot: Facts) -> Plan | Ask[Need]:
         """Pure (``plan.py``). Members that ended go from nodes that are drained: a drain waits for them."""
         plan = planning.decide(snapshot.snapshot)
         if isinstance(plan, Ask) or plan.delete_job or snapshot.snapshot.frozen:
@@ -93,7 +93,7 @@ class JobWorker(OwnerWorker[Reading, Plan]):
         left = tuple(each for each in snapshot.left_on_drained() if each.id not in going)
         return replace(plan, remove=(*plan.remove, *left)) if left else plan
 
-    async def answer(self, snapshot: Reading, ask: Ask[Wanted]) -> Reading:
+    async def answer(self, snapshot: Facts, ask: Ask[Need]) -> Facts:
         """The reading with places for the slots that lack a member; none while a gang that gave its places
         back leaves them to others.
         """
@@ -101,12 +101,12 @@ class JobWorker(OwnerWorker[Reading, Plan]):
             return snapshot.without_room("it gave its places back, and tries again in a moment", left)
         return await self._backend.answer(snapshot, ask.need)
 
-    def decided(self, snapshot: Reading, plan: Plan) -> None:
+    def decided(self, snapshot: Facts, plan: Plan) -> None:
         """Whatever makes room wakes it while slots have no place."""
         short = snapshot.places is not None and bool(snapshot.places.why)
         self.context.fleet.unschedulable(self.claim.item, short)
 
-    async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
+    async def alert(self, snapshot: Facts, plan: Plan) -> float | None:
         """A low alert once it is blocked for ten minutes."""
         blocked = plan.blocked
         why = "" if blocked is None or blocked.wanted else blocked.text
@@ -125,18 +125,18 @@ class JobWorker(OwnerWorker[Reading, Plan]):
         placed = sum(not pod.record.done for pod in self.context.fleet.pods(self.claim.item).values())
         return msgspec.structs.replace(told, state="blocked", reason=reason, placed=placed)
 
-    def describe(self, snapshot: Reading, plan: Plan) -> JobStatus:
+    def describe(self, snapshot: Facts, plan: Plan) -> JobStatus:
         """Its state, and how many slots are where."""
         found = report.status(snapshot, plan, self.context.farm, self.context.clock.now())
         self._phases.see(self.claim.item, found.state)
         return found
 
-    async def report(self, snapshot: Reading, plan: Plan) -> float | None:
+    async def report(self, snapshot: Facts, plan: Plan) -> float | None:
         """Write the status; returns when time alone changes what is known of a member."""
         return earliest(await super().report(snapshot, plan), snapshot.after)
 
     # -- writing ---------------------------------------------------------------------------------
-    async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
+    async def act(self, snapshot: Facts, plan: Plan) -> Outcome:
         """Change the run and its members; what follows is planned anew.
 
         Ends that were seen together, and are more than one transaction can take in, are taken in at once.
@@ -156,7 +156,7 @@ class JobWorker(OwnerWorker[Reading, Plan]):
             plan = following
         return Outcome("after", 0.0)
 
-    async def _change(self, snapshot: Reading, plan: Plan) -> list[Place] | Outcome:
+    async def _change(self, snapshot: Facts, plan: Plan) -> list[Place] | Outcome:
         """Change the run and its members; the places that were changed, or why not all of it was done."""
         context, record = self.context, snapshot.stored
         budgeted = self._budgeted(snapshot, plan)
@@ -182,7 +182,7 @@ class JobWorker(OwnerWorker[Reading, Plan]):
         retries.count(context.recorder, snapshot.snapshot, plan)
         return [(change.node, change.instance) for each in units for change in each.changes]
 
-    def _budgeted(self, snapshot: Reading, plan: Plan) -> Plan | Outcome:
+    def _budgeted(self, snapshot: Facts, plan: Plan) -> Plan | Outcome:
         """What of a plan the removal budget allows (R19); an outcome: nothing.
 
         It is spent before the attempt of a lost member rises, so that a refused removal counts none.
@@ -211,7 +211,7 @@ class JobWorker(OwnerWorker[Reading, Plan]):
     def _host(self, node: str) -> str:
         return self.context.fleet.addresses.host(node)
 
-    def _noted(self, snapshot: Reading, plan: Plan) -> Plan:
+    def _noted(self, snapshot: Facts, plan: Plan) -> Plan:
         """The plan with the pause after which a gang that gives its places back tries again.
 
         It is longer each time, and twice as long beside an older gang. Whoever takes the job over keeps it.

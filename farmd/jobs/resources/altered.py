@@ -14,7 +14,7 @@ import msgspec
 
 from farmd.jobs.controller import JobController
 from farmd.jobs.names import TEMPLATE_ANNOTATION
-from farmd.jobs.objects import Pod
+from farmd.jobs.objects import KubePod
 from farmd.jobs.resources.resource import Resource
 
 _OVER = ("Succeeded", "Failed")
@@ -25,7 +25,7 @@ def digest(of: Resource, name: str) -> str:
     return hashlib.sha256(msgspec.json.encode(of.templates[name], order="sorted")).hexdigest()[:16]
 
 
-def altered(engine: JobController, of: Resource, pods: Sequence[Pod]) -> tuple[str, ...]:
+def altered(engine: JobController, of: Resource, pods: Sequence[KubePod]) -> tuple[str, ...]:
     """The types with members that run and were made of another template; members of earlier versions of
     farmd do not say of which.
     """
@@ -36,6 +36,6 @@ def altered(engine: JobController, of: Resource, pods: Sequence[Pod]) -> tuple[s
     )
 
 
-def _bear(pods: Iterable[Pod]) -> set[str]:
+def _bear(pods: Iterable[KubePod]) -> set[str]:
     live = (each for each in pods if not each.metadata.terminating and each.status.phase not in _OVER)
     return {each.metadata.annotations.get(TEMPLATE_ANNOTATION, "") for each in live} - {""}

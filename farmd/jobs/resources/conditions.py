@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from farmd.jobs.model import Count, Standing
+from farmd.jobs.model import Count, JobSummary
 from farmd.jobs.objects import seconds_since_epoch
 from farmd.work.model import Blocked
 from store.jobs import Run
@@ -23,7 +23,7 @@ REFUSED = "refused"
 """The code of what the API server refuses (``Blocked``)."""
 
 
-class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class JobCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One condition; times are RFC 3339. The last transition is that of its ``status``."""
 
     type: str
@@ -48,7 +48,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, o
 class ResourceStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The status of a custom resource. ``claim`` is the farm's that wrote last (R16)."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[JobCondition, ...] = ()
     replica_statuses: dict[str, ReplicaStatus] = {}
     start_time: str | None = None
     completion_time: str | None = None
@@ -87,8 +87,8 @@ def is_failed(status: ResourceStatus) -> bool:
 
 
 def update_job_conditions(
-    conditions: tuple[Condition, ...], new: Condition, now: str
-) -> tuple[Condition, ...]:
+    conditions: tuple[JobCondition, ...], new: JobCondition, now: str
+) -> tuple[JobCondition, ...]:
     """The conditions with a new one, which goes to the end; the same ones where it says nothing new.
 
     A message alone is nothing new, unless it says why the job is blocked. Running and Restarting replace each
@@ -110,7 +110,7 @@ def update_job_conditions(
     return (*kept, msgspec.structs.replace(new, last_update_time=now, last_transition_time=since))
 
 
-def _turned_off(known: Condition, new: Condition, now: str) -> Condition:
+def _turned_off(known: JobCondition, new: JobCondition, now: str) -> JobCondition:
     """Running as it is after an end or a suspension of the job; other conditions as they are."""
     ends = new.type in (*_TERMINAL, "Suspended") and new.status == "True"
     if not ends or known.type not in ("Running", "Blocked") or known.status != "True":
@@ -123,7 +123,7 @@ def status_of(
     before: ResourceStatus,
     name: str,
     run: Run,
-    standing: Standing,
+    standing: JobSummary,
     blocked: Blocked | None,
     now: float,
     selectors: Mapping[str, str] | None = None,
@@ -153,8 +153,8 @@ def refused(before: ResourceStatus, text: str, now: float) -> ResourceStatus:
 
 
 def _conditions(
-    before: ResourceStatus, name: str, standing: Standing, blocked: Blocked | None
-) -> list[Condition]:
+    before: ResourceStatus, name: str, standing: JobSummary, blocked: Blocked | None
+) -> list[JobCondition]:
     """The conditions that a standing asks for, in the order in which they are set."""
     found = [] if before.conditions else [_condition("Created", "JobCreated", f"job {name} is created")]
     if before.true("Suspended") and standing.state not in ("suspended", "deleting"):
@@ -177,13 +177,13 @@ def _conditions(
     return found
 
 
-def _failure(name: str, standing: Standing) -> Condition:
+def _failure(name: str, standing: JobSummary) -> JobCondition:
     reason = "JobFailedValidation" if standing.reason == "FailedValidation" else "JobFailed"
     return _condition("Failed", reason, f"job {name} failed: {standing.reason}: {standing.message}")
 
 
-def _condition(kind: ConditionType, reason: str, message: str, status: str = "True") -> Condition:
-    return Condition(type=kind, status=status, reason=reason, message=message)
+def _condition(kind: ConditionType, reason: str, message: str, status: str = "True") -> JobCondition:
+    return JobCondition(type=kind, status=status, reason=reason, message=message)
 
 
 def _word(code: str) -> str:
@@ -192,7 +192,7 @@ def _word(code: str) -> str:
 
 
 def _replicas(
-    before: ResourceStatus, standing: Standing, selectors: Mapping[str, str]
+    before: ResourceStatus, standing: JobSummary, selectors: Mapping[str, str]
 ) -> dict[str, ReplicaStatus]:
     """The counters; those of a finished job stay, but what still runs of a success counts as ended."""
     if not before.finished:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from farmd.jobs.model import Cause, Member, Phase, Slot
 from farmd.jobs.names import ATTEMPT_ANNOTATION
-from farmd.jobs.objects import ContainerStatus, Pod, PodCondition, Terminated, seconds_since_epoch
+from farmd.jobs.objects import ContainerStatus, KubePod, PodCondition, Terminated, seconds_since_epoch
 
 _PHASES: Mapping[str, Phase] = {
     "Pending": "starting",
@@ -37,7 +37,7 @@ _CAUSES: Mapping[str, Cause] = {
 }
 
 
-def member_of(pod: Pod, slot: Slot, container: str = "") -> Member:
+def member_of(pod: KubePod, slot: Slot, container: str = "") -> Member:
     """The member that a pod is; ``container`` is the one that does the work (empty, or absent: the first)."""
     meta, status = pod.metadata, pod.status
     statuses = (*status.init_container_statuses, *status.container_statuses)
@@ -60,7 +60,7 @@ def member_of(pod: Pod, slot: Slot, container: str = "") -> Member:
     )
 
 
-def _ended(pod: Pod, container: str) -> Terminated | None:
+def _ended(pod: KubePod, container: str) -> Terminated | None:
     """The end that made a pod fail; None: no container's did."""
     main = pod.status.container_statuses
     named = [each for each in main if each.name == container] or list(main[:1])
@@ -73,7 +73,7 @@ def _failures(statuses: Iterable[ContainerStatus]) -> Iterable[Terminated]:
     return (end for end in ends if end is not None and end.exit_code != 0)
 
 
-def _cause(pod: Pod, ended: Terminated | None) -> Cause:
+def _cause(pod: KubePod, ended: Terminated | None) -> Cause:
     disrupted = (each.reason for each in pod.status.conditions if _disruption(each))
     for reason in (pod.status.reason, *disrupted):
         if reason in _CAUSES:
@@ -85,7 +85,7 @@ def _disruption(condition: PodCondition) -> bool:
     return condition.type == "DisruptionTarget" and condition.status == "True"
 
 
-def _message(pod: Pod, ended: Terminated | None) -> str:
+def _message(pod: KubePod, ended: Terminated | None) -> str:
     text = pod.status.message or ((ended.message or _named(ended)) if ended is not None else "")
     return " ".join(text.split())
 

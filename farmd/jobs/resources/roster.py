@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from farmd.jobs.controller import JobController
 from farmd.jobs.model import Member, ServiceKey, Slot
-from farmd.jobs.objects import Pod, Service
+from farmd.jobs.objects import KubePod, KubeService
 from farmd.jobs.resources.podview import member_of
 from farmd.jobs.resources.resource import Resource
 from farmd.jobs.slices import index_of
 
 
 def members_of(
-    engine: JobController, of: Resource, pods: Sequence[Pod]
+    engine: JobController, of: Resource, pods: Sequence[KubePod]
 ) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
     """The members of a job, and its pods whose slot nobody can tell."""
     members: list[Member] = []
@@ -28,7 +28,7 @@ def members_of(
     return (*members, *beyond), tuple(strays)
 
 
-def _other(engine: JobController, pod: Pod) -> tuple[Member, Member | None]:
+def _other(engine: JobController, pod: KubePod) -> tuple[Member, Member | None]:
     """A pod outside of the job's slots: of a type that is gone, with a negative index, or a stray."""
     name = pod.metadata.labels.get(engine.controller.get_replica_type_label_key())
     index = index_of(engine.controller, pod)
@@ -37,10 +37,10 @@ def _other(engine: JobController, pod: Pod) -> tuple[Member, Member | None]:
 
 
 def services_of(
-    engine: JobController, of: Resource, services: Iterable[Service]
-) -> dict[ServiceKey, Service]:
+    engine: JobController, of: Resource, services: Iterable[KubeService]
+) -> dict[ServiceKey, KubeService]:
     """The services of a job by slot; the one with the job's name is the one that all members share."""
-    found: dict[ServiceKey, Service] = {}
+    found: dict[ServiceKey, KubeService] = {}
     spelled = {kind.name.lower(): kind.name for kind in of.job.types}
     for service in services:
         name = service.metadata.labels.get(engine.controller.get_replica_type_label_key())

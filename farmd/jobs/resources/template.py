@@ -20,7 +20,7 @@ class Variable(_Camel, frozen=True):
     name: str
 
 
-class Port(_Camel, frozen=True):
+class ContainerPort(_Camel, frozen=True):
     """A port of a container."""
 
     container_port: int
@@ -35,21 +35,21 @@ class Amounts(_Camel, frozen=True):
     limits: dict[str, Amount] | None = None
 
 
-class Container(_Camel, frozen=True):
+class PodContainer(_Camel, frozen=True):
     """One container."""
 
     name: str = ""
     command: list[str] | None = None
     args: list[str] | None = None
     env: list[Variable] | None = None
-    ports: list[Port] | None = None
+    ports: list[ContainerPort] | None = None
     resources: Amounts | None = None
 
 
 class PodSpec(_Camel, frozen=True):
     """What the pod runs."""
 
-    containers: list[Container] = []
+    containers: list[PodContainer] = []
     priority_class_name: str | None = None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from farmd.jobs.objects import ContainerStatus, Pod
+from farmd.jobs.objects import ContainerStatus, KubePod
 
 
 class Trouble(NamedTuple):
@@ -17,7 +17,7 @@ class Trouble(NamedTuple):
     message: str
 
 
-def troubles(pod: Pod) -> list[Trouble]:
+def troubles(pod: KubePod) -> list[Trouble]:
     """What is wrong with a pod that is neither over nor leaving: of the containers, else of the init
     containers, else of the condition that changed last.
     """
@@ -32,7 +32,7 @@ def troubles(pod: Pod) -> list[Trouble]:
     return [Trouble(last.reason, f"pod {pod.metadata.name}: {last.message}")]
 
 
-def _of_container(pod: Pod, status: ContainerStatus) -> Iterator[Trouble]:
+def _of_container(pod: KubePod, status: ContainerStatus) -> Iterator[Trouble]:
     where = f"pod {pod.metadata.name}, container {status.name}"
     ended, waiting = status.state.terminated, status.state.waiting
     if ended is not None and ended.exit_code:

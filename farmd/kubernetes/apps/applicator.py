@@ -16,10 +16,10 @@ from farmd.dispatch.ports import OutsideUnknown
 from farmd.dispatch.scopes import scopes_in, scopes_of
 from farmd.kubernetes.apps import compare, marks
 from farmd.kubernetes.apps.api import Object, taken_over, unstated, user_of
-from farmd.kubernetes.apps.marks import Mark, marked
+from farmd.kubernetes.apps.marks import OwnerMark, marked
 from farmd.kubernetes.apps.order import FOUNDATIONS, ordered
 from farmd.kubernetes.apps.scopes import dereference_scopes, reference_scopes
-from farmd.kubernetes.apps.sight import Sight
+from farmd.kubernetes.apps.sight import AppFacts
 from farmd.kubernetes.apps.verdicts import READY, judge
 from farmd.kubernetes.errors import (
     Conflict,
@@ -39,7 +39,7 @@ MOST_FIELDS = 50
 PAUSE_SECONDS = 0.2
 
 
-class Applicator(Sight):
+class Applicator(AppFacts):
     """Rehearses and carries out the acts of one app."""
 
     async def rehearse(self, act: Act) -> Rehearsal:
@@ -95,7 +95,7 @@ class Applicator(Sight):
             case "release" if found is not None:
                 await self._api.mark(act.ref, found, {marks.LABEL: None}, {marks.APPLIED: None})
             case "hand" if found is not None:
-                texts = {marks.APPLIED: str(Mark(self._cluster, act.to, 0))}
+                texts = {marks.APPLIED: str(OwnerMark(self._cluster, act.to, 0))}
                 await self._api.mark(act.ref, found, {marks.LABEL: act.to}, texts)
             case "update" | "repair" | "adopt" if found is not None:
                 await self._bring(act, found, self._mark(seq))
@@ -112,10 +112,10 @@ class Applicator(Sight):
             raise Conflict("it is not the app's any more", status=409)
         return found
 
-    def _mark(self, seq: int) -> Mark:
-        return Mark(self._cluster, self._app, seq)
+    def _mark(self, seq: int) -> OwnerMark:
+        return OwnerMark(self._cluster, self._app, seq)
 
-    async def _bring(self, act: Act, found: Object | None, mark: Mark, *, dry: bool = False) -> None:
+    async def _bring(self, act: Act, found: Object | None, mark: OwnerMark, *, dry: bool = False) -> None:
         """Make an object, or bring one that is there to what its document says."""
         entry = act.entry
         assert entry is not None
@@ -138,7 +138,7 @@ class Applicator(Sight):
             await reference_scopes(self._api, act.ref, scopes)
 
     async def _change(
-        self, act: Act, document: Mapping[str, Any], found: Object, mark: Mark, *, dry: bool
+        self, act: Act, document: Mapping[str, Any], found: Object, mark: OwnerMark, *, dry: bool
     ) -> Object:
         if act.inherits and not dry:
             found = await self._api.take_over(act.ref, found)

@@ -11,7 +11,7 @@ from typing import Any
 
 from farmd.kubernetes.errors import NotFound, Unavailable
 from farmd.kubernetes.resources import CRDS, Resource
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 
 
 class Discovery:
@@ -65,4 +65,4 @@ class Discovery:
         return False
 
     async def _read(self, path: str) -> Any:
-        return json.loads(await self._transport.send(Request("GET", path)))
+        return json.loads(await self._transport.send(ApiRequest("GET", path)))

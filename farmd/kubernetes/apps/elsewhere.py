@@ -15,7 +15,7 @@ from farmd.work.context import Context
 from store.ports import Clock, Rng
 
 
-class Cluster:
+class AppsCluster:
     """One cluster for all apps of a farm: they share what it serves and what is watched there."""
 
     def __init__(self, settings: KubernetesSettings, watching: Watching) -> None:
@@ -30,10 +30,10 @@ class Cluster:
 
 
 @asynccontextmanager
-async def opened(settings: KubernetesSettings, clock: Clock, rng: Rng) -> AsyncIterator[Cluster]:
+async def opened(settings: KubernetesSettings, clock: Clock, rng: Rng) -> AsyncIterator[AppsCluster]:
     """A cluster whose watches end with the farm."""
     watching = Watching(settings.transport, settings.namespaces, clock, rng)
     try:
-        yield Cluster(settings, watching)
+        yield AppsCluster(settings, watching)
     finally:
         await watching.close()

@@ -33,7 +33,7 @@ _LABELS = {
 _DIGITS = 18
 
 
-class Mark(NamedTuple):
+class OwnerMark(NamedTuple):
     """Whose an object is: the cluster's id, the app, and the number of the target that applied it last."""
 
     cluster: str
@@ -45,7 +45,7 @@ class Mark(NamedTuple):
         return f"{self.cluster}/{self.app}/{self.seq}"
 
 
-def marked(document: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
+def marked(document: Mapping[str, Any], mark: OwnerMark) -> dict[str, Any]:
     """A document with a mark."""
     meta = document["metadata"]
     labels = {**(meta.get("labels") or {}), LABEL: mark.app}
@@ -53,18 +53,18 @@ def marked(document: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     return {**document, "metadata": {**meta, "labels": labels, "annotations": annotations}}
 
 
-def mark_of(found: Mapping[str, Any]) -> Mark | None:
+def mark_of(found: Mapping[str, Any]) -> OwnerMark | None:
     """The mark that an object bears; None: none that can be read."""
     return mark_in(_texts(found, "annotations"))
 
 
-def mark_in(annotations: Mapping[str, str]) -> Mark | None:
+def mark_in(annotations: Mapping[str, str]) -> OwnerMark | None:
     """The mark in an object's annotations; None: none that can be read."""
     text = annotations.get(APPLIED, "")
     cluster, _, rest = text.partition("/")
     app, _, seq = rest.partition("/")
     counts = seq.isdecimal() and len(seq) <= _DIGITS
-    return Mark(cluster, app, int(seq)) if cluster and app and counts else None
+    return OwnerMark(cluster, app, int(seq)) if cluster and app and counts else None
 
 
 def owner(found: Mapping[str, Any], cluster: str) -> str:

@@ -56,7 +56,7 @@ class _Known:
         return self.entry == entry and all(meta[name] == own[name] for name in ("uid", "resourceVersion"))
 
 
-class Sight:
+class AppFacts:
     """The objects of one app as they are known. ``cluster``: the id of farmd's cluster, which marks bear.
 
     ``watching`` tells of changes; without it every look reads every object.

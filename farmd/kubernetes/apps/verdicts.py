@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from farmd.commands.bundled import Verdict
+from farmd.commands.bundled import Readiness
 
 Found = Mapping[str, Any]
-READY = Verdict("ready")
+READY = Readiness("ready")
 
 
-def judge(found: Found) -> Verdict:
+def judge(found: Found) -> Readiness:
     """The verdict on an object as the server has it."""
     going = leaving(found)
-    return Verdict("progressing", going) if going else judge_last(found)
+    return Readiness("progressing", going) if going else judge_last(found)
 
 
 def leaving(found: Found) -> str:
@@ -30,13 +30,13 @@ def leaving(found: Found) -> str:
     return f"is being deleted{f', held by {left}' if left else ''}"
 
 
-def judge_last(found: Found) -> Verdict:
+def judge_last(found: Found) -> Readiness:
     """How far an object is, or was when it began to go."""
     meta, status = found["metadata"], found.get("status")
     status = status if isinstance(status, Mapping) else {}
     seen = status.get("observedGeneration")
     if isinstance(seen, int) and seen < meta.get("generation", 0):
-        return Verdict("progressing", "its controller has not seen the last change")
+        return Readiness("progressing", "its controller has not seen the last change")
     group = found["apiVersion"].rpartition("/")[0]
     rule = _RULES.get((group, found["kind"]), _by_conditions)
     return rule(found, status)
@@ -53,26 +53,28 @@ def _told(condition: Mapping[str, Any]) -> str:
     return ": ".join(text for text in said if text and isinstance(text, str))
 
 
-def _waits(text: str) -> Verdict:
-    return Verdict("progressing", text)
+def _waits(text: str) -> Readiness:
+    return Readiness("progressing", text)
 
 
-def _by_conditions(found: Found, status: Found) -> Verdict:  # noqa: ARG001
+def _by_conditions(found: Found, status: Found) -> Readiness:  # noqa: ARG001
     """Any other kind: its Ready condition, if it has one; else it is ready as soon as it is there."""
     for kind in ("Ready", "Available"):
         if condition := _condition(status, kind):
             if condition.get("status") == "True":
                 return READY
             stalled = _condition(status, "Stalled").get("status") == "True"
-            return Verdict("failed" if stalled else "progressing", _told(condition) or f"{kind} is not True")
+            return Readiness(
+                "failed" if stalled else "progressing", _told(condition) or f"{kind} is not True"
+            )
     return READY
 
 
-def _deployment(found: Found, status: Found) -> Verdict:
+def _deployment(found: Found, status: Found) -> Readiness:
     wanted = found["spec"].get("replicas", 1)
     progress = _condition(status, "Progressing")
     if progress.get("reason") == "ProgressDeadlineExceeded":
-        return Verdict("failed", _told(progress))
+        return Readiness("failed", _told(progress))
     if "observedGeneration" not in status:
         return _waits("its controller has not seen it")
     updated, total = status.get("updatedReplicas", 0), status.get("replicas", 0)
@@ -84,7 +86,7 @@ def _deployment(found: Found, status: Found) -> Verdict:
     return READY if available >= wanted else _waits(f"{available} of {wanted} available")
 
 
-def _stateful_set(found: Found, status: Found) -> Verdict:
+def _stateful_set(found: Found, status: Found) -> Readiness:
     spec = found["spec"]
     wanted = spec.get("replicas", 1)
     if "observedGeneration" not in status:
@@ -104,7 +106,7 @@ def _stateful_set(found: Found, status: Found) -> Verdict:
     return READY
 
 
-def _daemon_set(found: Found, status: Found) -> Verdict:
+def _daemon_set(found: Found, status: Found) -> Readiness:
     if "observedGeneration" not in status:
         return _waits("its controller has not seen it")
     wanted = status.get("desiredNumberScheduled", 0)
@@ -115,57 +117,59 @@ def _daemon_set(found: Found, status: Found) -> Verdict:
     return READY
 
 
-def _job(found: Found, status: Found) -> Verdict:
+def _job(found: Found, status: Found) -> Readiness:
     if (failed := _condition(status, "Failed")).get("status") == "True":
-        return Verdict("failed", _told(failed))
+        return Readiness("failed", _told(failed))
     if any(_condition(status, kind).get("status") == "True" for kind in ("Complete", "Succeeded")):
         return READY
     return _waits(f"{status.get('succeeded', 0)} of {found['spec'].get('completions', 1)} succeeded")
 
 
-def _farm_job(found: Found, status: Found) -> Verdict:  # noqa: ARG001
+def _farm_job(found: Found, status: Found) -> Readiness:  # noqa: ARG001
     if (failed := _condition(status, "Failed")).get("status") == "True":
-        return Verdict("failed", _told(failed))
+        return Readiness("failed", _told(failed))
     done = _condition(status, "Succeeded").get("status") == "True"
     return READY if done else _waits("it has not succeeded")
 
 
-def _pod(found: Found, status: Found) -> Verdict:  # noqa: ARG001
+def _pod(found: Found, status: Found) -> Readiness:  # noqa: ARG001
     phase = status.get("phase", "Pending")
     if phase in ("Succeeded", "Failed"):
-        return READY if phase == "Succeeded" else Verdict("failed", status.get("message") or "the pod failed")
+        return (
+            READY if phase == "Succeeded" else Readiness("failed", status.get("message") or "the pod failed")
+        )
     ready = _condition(status, "Ready")
     return READY if ready.get("status") == "True" else _waits(_told(ready) or f"phase {phase}")
 
 
-def _claim(found: Found, status: Found) -> Verdict:  # noqa: ARG001
+def _claim(found: Found, status: Found) -> Readiness:  # noqa: ARG001
     """A claim that is not bound holds nothing up: its class may bind it when the first pod asks for it, which
     a later wave may have. A pod whose claim is not bound does not start, and that is told of the pod.
     """
-    return Verdict("failed", "its volume is lost") if status.get("phase") == "Lost" else READY
+    return Readiness("failed", "its volume is lost") if status.get("phase") == "Lost" else READY
 
 
-def _definition(found: Found, status: Found) -> Verdict:  # noqa: ARG001
+def _definition(found: Found, status: Found) -> Readiness:  # noqa: ARG001
     refused = _condition(status, "NamesAccepted")
     if refused.get("status") == "False":
-        return Verdict("failed", _told(refused))
+        return Readiness("failed", _told(refused))
     there = _condition(status, "Established").get("status") == "True"
     return READY if there else _waits("it is not established")
 
 
-def _service(found: Found, status: Found) -> Verdict:
+def _service(found: Found, status: Found) -> Readiness:
     if found["spec"].get("type") != "LoadBalancer":
         return READY
     there = (status.get("loadBalancer") or {}).get("ingress")
     return READY if there else _waits("it has no address of a load balancer")
 
 
-def _namespace(found: Found, status: Found) -> Verdict:  # noqa: ARG001
+def _namespace(found: Found, status: Found) -> Readiness:  # noqa: ARG001
     phase = status.get("phase", "Active")
     return READY if phase == "Active" else _waits(f"phase {phase}")
 
 
-_RULES: dict[tuple[str, str], Callable[[Found, Found], Verdict]] = {
+_RULES: dict[tuple[str, str], Callable[[Found, Found], Readiness]] = {
     ("apps", "Deployment"): _deployment,
     ("apps", "StatefulSet"): _stateful_set,
     ("apps", "DaemonSet"): _daemon_set,

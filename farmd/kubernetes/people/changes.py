@@ -10,12 +10,12 @@ from typing import Any
 from farmd.commands.mutation import Call, Change, Mutation, commit, registered
 from farmd.kubernetes.kind import KIND
 from farmd.kubernetes.people import view
-from farmd.kubernetes.people.found import Found, Jobs
+from farmd.kubernetes.people.found import FoundJob, Jobs
 from farmd.kubernetes.people.refusals import refusals
 from store.errors import Conflict
 
 
-async def suspend(call: Call, found: Found, verb: str, *, wanted: bool) -> Mutation:
+async def suspend(call: Call, found: FoundJob, verb: str, *, wanted: bool) -> Mutation:
     """The change that takes a job's members away (``wanted``), or lets it go on.
 
     Raises:
@@ -32,14 +32,14 @@ async def suspend(call: Call, found: Found, verb: str, *, wanted: bool) -> Mutat
     return Mutation(_change(found, verb, **shown, destructive=wanted), (await registered(call),))
 
 
-async def delete(call: Call, found: Found) -> Mutation:
+async def delete(call: Call, found: FoundJob) -> Mutation:
     """The deletion of a job, whose members go first; one that is being deleted is only waited for."""
     if found.job.metadata.terminating:
         return Mutation(_change(found, "mark-deleted"))
     return Mutation(_change(found, "mark-deleted", destructive=True), (await registered(call),))
 
 
-async def write(call: Call, jobs: Jobs, found: Found, mutation: Mutation) -> None:
+async def write(call: Call, jobs: Jobs, found: FoundJob, mutation: Mutation) -> None:
     """Write the audit record, then the change.
 
     Raises:
@@ -56,5 +56,5 @@ async def write(call: Call, jobs: Jobs, found: Found, mutation: Mutation) -> Non
         await objects.patch(meta.namespace, meta.name, patch)
 
 
-def _change(found: Found, verb: str, **more: Any) -> Change:
+def _change(found: FoundJob, verb: str, **more: Any) -> Change:
     return Change(KIND, found.job.metadata.uid, found.name, f"job.{verb}", object=f"job/{found.name}", **more)

@@ -14,7 +14,7 @@ from store.clusters import ClusterReport
 from store.farms import Member
 
 
-class Worker(NamedTuple):
+class ClusterFarm(NamedTuple):
     """A farm that works in the cluster, its name for it, and what it says of it."""
 
     farm: Member
@@ -22,10 +22,10 @@ class Worker(NamedTuple):
     report: ClusterReport
 
 
-async def workers(call: Call, transport: KubernetesTransport) -> Sequence[Worker]:
+async def workers(call: Call, transport: KubernetesTransport) -> Sequence[ClusterFarm]:
     """The farms that work in the cluster behind ``transport``; where nobody may read its uid, in any."""
     there = [
-        Worker(farm, name, report)
+        ClusterFarm(farm, name, report)
         for farm in await overview.farms(call.client, call.keys)
         for name, report in sorted(farm.clusters.items())
     ]
@@ -33,7 +33,7 @@ async def workers(call: Call, transport: KubernetesTransport) -> Sequence[Worker
     return [each for each in there if not uid or each.report.uid in ("", uid)]
 
 
-def knative_namespace(found: Sequence[Worker]) -> str:
+def knative_namespace(found: Sequence[ClusterFarm]) -> str:
     """Where these farms read Knative's settings, as most of them say (the doctor tells if they differ)."""
     said = [each.report.knative_namespace for each in found if each.report.knative_namespace]
     return max(sorted(set(said)), key=said.count, default=KNATIVE_NAMESPACE)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from farmd.commands.mutation import Call
-from farmd.jobs.objects import Pod
+from farmd.jobs.objects import KubePod
 from farmd.jobs.resources.conditions import ResourceStatus
 from farmd.jobs.resources.kindfile import KindFile, kinds
 from farmd.kubernetes.client import Objects
@@ -23,7 +23,7 @@ from store.jobs import JobStatus
 from store.status import StatusStore
 
 
-class Found(NamedTuple):
+class FoundJob(NamedTuple):
     """A job and its kind."""
 
     kind: KindFile
@@ -43,10 +43,10 @@ class Found(NamedTuple):
             return ResourceStatus()
 
 
-class Listing(NamedTuple):
+class FoundJobs(NamedTuple):
     """Jobs; a line for each kind whose jobs may not be read, and for each job that does not decode."""
 
-    jobs: Sequence[Found]
+    jobs: Sequence[FoundJob]
     refused: Sequence[str]
 
 
@@ -68,14 +68,14 @@ class Jobs:
 
     def __init__(self, transport: KubernetesTransport) -> None:
         self._transport = transport
-        self.pods = Objects(transport, PODS, Pod, "pods", lambda: REQUEST_SECONDS)
+        self.pods = Objects(transport, PODS, KubePod, "pods", lambda: REQUEST_SECONDS)
 
     def of(self, kind: KindFile) -> Objects[JobObject]:
         """The jobs of one kind."""
         resource = Resource(kind.group, kind.version, kind.plural, kind.kind)
         return Objects(self._transport, resource, JobObject, "jobs", lambda: REQUEST_SECONDS)
 
-    async def find(self, namespace: str, name: str) -> Found:
+    async def find(self, namespace: str, name: str) -> FoundJob:
         """The job of that name. A kind may stand before the namespace: ``tfjob.kubeflow.org/ml``.
 
         Raises:
@@ -88,7 +88,7 @@ class Jobs:
             *(self.of(kind).get(namespace, name) for kind in asked), return_exceptions=True
         )
         known = zip(asked, answers, strict=True)
-        found = [Found(kind, answer) for kind, answer in known if isinstance(answer, JobObject)]
+        found = [FoundJob(kind, answer) for kind, answer in known if isinstance(answer, JobObject)]
         refused = _refused(answers)
         if len(found) > 1:
             titles = " or ".join(f"{each.kind.title}/{each.name}" for each in found)
@@ -97,7 +97,7 @@ class Jobs:
             raise errors.NotFound(f"job '{namespace}/{name}' does not exist", hint="; ".join(refused))
         return found[0]
 
-    async def list(self, namespace: str) -> Listing:
+    async def list(self, namespace: str) -> FoundJobs:
         """The jobs of a namespace, or of all where it is empty; none of a kind that is not installed.
 
         Raises:
@@ -106,15 +106,15 @@ class Jobs:
         asked = [self.of(kind) for kind in kinds().values()]
         answers = await asyncio.gather(*(each.list(namespace) for each in asked), return_exceptions=True)
         jobs = [
-            Found(kind, job)
+            FoundJob(kind, job)
             for kind, answer in zip(kinds().values(), answers, strict=True)
             if not isinstance(answer, BaseException)
             for job in answer
         ]
         misfits = [line for each in asked for line in each.misfits]
-        return Listing(sorted(jobs, key=lambda each: each.name), [*_refused(answers), *misfits])
+        return FoundJobs(sorted(jobs, key=lambda each: each.name), [*_refused(answers), *misfits])
 
-    async def pods_of(self, found: Found) -> Sequence[Pod]:
+    async def pods_of(self, found: FoundJob) -> Sequence[KubePod]:
         """The pods that the job controls, by their names."""
         meta = found.job.metadata
         labels = found.kind.labels

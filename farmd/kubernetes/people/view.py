@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from farmd.jobs.model import Member, Slot
-from farmd.jobs.objects import Pod, seconds_since_epoch
+from farmd.jobs.objects import KubePod, seconds_since_epoch
 from farmd.jobs.resources import resource
 from farmd.jobs.resources.conditions import ReplicaStatus, ResourceStatus, is_failed, run_of
 from farmd.jobs.resources.podview import member_of
 from farmd.jobs.resources.resource import Resource
 from farmd.jobs.resources.trouble import troubles
 from farmd.kubernetes.items import MANAGERS
-from farmd.kubernetes.people.found import Found, Told
+from farmd.kubernetes.people.found import FoundJob, Told
 from farmd.overview import Row
 from store.errors import InputInvalid
 from store.jobs import JobStatus, Run
@@ -61,7 +61,7 @@ class JobRow(Row[KubeJob], frozen=True, kw_only=True):
         return "its members go first" if self.state == "deleting" else str(self.status.reason)
 
 
-def row(found: Found, told: Told) -> JobRow:
+def row(found: FoundJob, told: Told) -> JobRow:
     """A job with the farm that holds its lock, and what farms say of it beside its own status."""
     meta, invalid, types, managed_by = found.job.metadata, "", dict[str, int](), ""
     try:
@@ -87,13 +87,13 @@ def row(found: Found, told: Told) -> JobRow:
     return JobRow(record=record, index=0, status=own, owner=told.owners.get(meta.uid, ""))
 
 
-def suspended(found: Found) -> bool:
+def suspended(found: FoundJob) -> bool:
     """Whether a person stopped it."""
     policy = msgspec.json.decode(found.job.spec).get("runPolicy")
     return isinstance(policy, dict) and policy.get("suspend") is True
 
 
-def resource_of(found: Found) -> Resource:
+def resource_of(found: FoundJob) -> Resource:
     """The job as farms read it.
 
     Raises:
@@ -106,7 +106,7 @@ def resource_of(found: Found) -> Resource:
     return resource.read(found.kind, raw)
 
 
-def run(found: Found) -> Run:
+def run(found: FoundJob) -> Run:
     """How far it is by its own status, with the reason of its end."""
     status = found.status
     known = run_of(status, Run(restarts=status.restarts, attempt=status.attempt))
@@ -142,7 +142,7 @@ def _message(status: ResourceStatus, kind: str, name: str) -> str:
     return found
 
 
-def facts(found: Found, shown: JobRow) -> Iterator[tuple[str, str]]:
+def facts(found: FoundJob, shown: JobRow) -> Iterator[tuple[str, str]]:
     """What ``describe`` tells beside what it tells of all jobs."""
     status = shown.status
     yield "Kind", f"{found.kind.kind} ({found.kind.group}/{found.kind.version})"
@@ -173,7 +173,7 @@ class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
     created: Time
 
 
-def slots(found: Found, pods: Sequence[Pod]) -> list[SlotRow]:
+def slots(found: FoundJob, pods: Sequence[KubePod]) -> list[SlotRow]:
     """The job's pods by slot."""
     return [
         SlotRow(
@@ -190,7 +190,7 @@ def slots(found: Found, pods: Sequence[Pod]) -> list[SlotRow]:
     ]
 
 
-def members(found: Found, pods: Sequence[Pod]) -> list[tuple[Pod, Member]]:
+def members(found: FoundJob, pods: Sequence[KubePod]) -> list[tuple[KubePod, Member]]:
     """The job's pods with what they are to it, in the order of types and indexes."""
     labels, spelled = found.kind.labels, types(found)
     known = []
@@ -207,13 +207,13 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else -1
 
 
-def types(found: Found) -> dict[str, str]:
+def types(found: FoundJob) -> dict[str, str]:
     """The job's types as it spells them, by their names in lower case."""
     known = msgspec.json.decode(found.job.spec).get(found.kind.replica_specs)
     return {name.lower(): name for name in known} if isinstance(known, dict) else {}
 
 
-def reason(pod: Pod, member: Member) -> str:
+def reason(pod: KubePod, member: Member) -> str:
     """What keeps a pod from its work, or how it ended; empty: nothing is known."""
     told = [f"{each.reason}: {each.message}" for each in troubles(pod)]
     prefix = f"pod {pod.metadata.name}"
@@ -222,7 +222,7 @@ def reason(pod: Pod, member: Member) -> str:
     )
 
 
-def explained(found: Found, shown: JobRow, pods: Sequence[Pod]) -> Iterator[str]:
+def explained(found: FoundJob, shown: JobRow, pods: Sequence[KubePod]) -> Iterator[str]:
     """Why the job is where it is: its state, what keeps each member from its work, slots without one."""
     yield f"{shown.record.name} is {shown.state}" + (f": {shown.reason}" if shown.reason else "")
     if shown.state in (*_OVER, "suspended", "deleting"):
@@ -239,7 +239,7 @@ def explained(found: Found, shown: JobRow, pods: Sequence[Pod]) -> Iterator[str]
             yield f"{name}: {count - standing} of {count} slots have no pod"
 
 
-def as_file(found: Found) -> dict[str, Any]:
+def as_file(found: FoundJob) -> dict[str, Any]:
     """The job as a file that ``job run`` accepts."""
     meta = found.job.metadata
     labels = {"labels": dict(meta.labels)} if meta.labels else {}

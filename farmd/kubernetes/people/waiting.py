@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from farmd.commands import waiting
 from farmd.commands.mutation import Call, Change
 from farmd.commands.waiting import Look, Report
-from farmd.jobs.waiting import STOP, Sight, over
+from farmd.jobs.waiting import STOP, JobView, over
 from farmd.kubernetes.people import view
 from farmd.kubernetes.people.found import Jobs, told
 from farmd.runtime.errors import WaitTimeout
@@ -21,13 +21,13 @@ async def end(call: Call, jobs: Jobs, change: Change, timeout: float, report: Re
     """Wait until a job is over; after a stop, until its members are gone (``farmd.jobs.waiting.over``)."""
     namespace, _, name = change.name.partition("/")
 
-    async def look() -> Sight:
+    async def look() -> JobView:
         found = await jobs.find(namespace, name)
         row = view.row(found, await told(call))
         if change.action == STOP:  # the job's own counters know members that run, not those that leave
             left = sum(not member.over for _, member in view.members(found, await jobs.pods_of(found)))
             row = replace(row, status=replace(row.status, placed=left))
-        return Sight(row, view.run(found))
+        return JobView(row, view.run(found))
 
     await over(call, change, look, timeout, report)
 

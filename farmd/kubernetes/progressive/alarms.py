@@ -10,14 +10,14 @@ from __future__ import annotations
 from alerting.alert import Urgency
 from farmd.kubernetes.progressive import record
 from farmd.kubernetes.progressive.conditions import STAGE_READY
-from farmd.kubernetes.progressive.model import Knative, Plan
+from farmd.kubernetes.progressive.model import Plan, Snapshot
 from farmd.kubernetes.progressive.objects import CAUSE, condition
 from farmd.work.status import StatusWriter
 
 WAITS_SECONDS = 3600.0
 
 
-def failure(knative: Knative) -> str:
+def failure(knative: Snapshot) -> str:
     """Why the newcomer failed; empty: none did since a rollout came to its end."""
     if knative.orchestrator is None:
         return ""
@@ -27,7 +27,7 @@ def failure(knative: Knative) -> str:
     )
 
 
-def phase(knative: Knative, plan: Plan) -> str:
+def phase(knative: Snapshot, plan: Plan) -> str:
     """Where a rollout is, for the metric; empty: none is under way."""
     if knative.orchestrator is None:
         return "pending"
@@ -42,7 +42,7 @@ def phase(knative: Knative, plan: Plan) -> str:
 
 
 async def tell(
-    status: StatusWriter, item: str, knative: Knative, plan: Plan, now: float, contended: str | None = None
+    status: StatusWriter, item: str, knative: Snapshot, plan: Plan, now: float, contended: str | None = None
 ) -> float | None:
     """Fire and end what is due; the seconds until another alert is. ``contended``: see ``Contention``."""
     incidents = status.incidents

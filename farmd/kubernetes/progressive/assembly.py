@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.model import Snapshot
 from farmd.kubernetes.progressive.objects import (
     FINALIZER,
     Configuration,
+    KnativeRoute,
+    KnativeService,
     Orchestrator,
-    Pod,
     PodAutoscaler,
     Revision,
-    Route,
-    Service,
+    RevisionPod,
     StageAutoscaler,
 )
 from farmd.kubernetes.store import Key, Object
@@ -27,15 +27,15 @@ T = TypeVar("T", bound=Object)
 M = TypeVar("M", Revision, PodAutoscaler)
 
 
-class Parts(NamedTuple):
+class ServiceObjects(NamedTuple):
     """The objects of a service's name and labels, by their own names."""
 
     configurations: Mapping[str, Configuration]
-    routes: Mapping[str, Route]
+    routes: Mapping[str, KnativeRoute]
     revisions: Mapping[str, Revision]
     autoscalers: Mapping[str, PodAutoscaler]
     spas: Mapping[str, StageAutoscaler]
-    pods: Mapping[str, Pod]
+    pods: Mapping[str, RevisionPod]
 
 
 def service_of(found: Object) -> Key:
@@ -54,7 +54,9 @@ def owner(record: Orchestrator) -> str:
     return meta.uid if meta.terminating and FINALIZER in meta.finalizers else ""
 
 
-def assembled(service: Service, uid: str, record: Orchestrator | None, parts: Parts, **more: Any) -> Knative:
+def assembled(
+    service: KnativeService, uid: str, record: Orchestrator | None, parts: ServiceObjects, **more: Any
+) -> Snapshot:
     """The item of that uid at one moment; ``more`` are the other fields of ``Knative``. Revisions of a record
     that lost its service stay, and get their bounds back.
     """
@@ -62,7 +64,7 @@ def assembled(service: Service, uid: str, record: Orchestrator | None, parts: Pa
     ours = record if record is not None and owner(record) == uid else None
     there = service.metadata.uid == uid and not service.metadata.terminating
     there = there or (ours is not None and ours.metadata.uid == uid)
-    return Knative(
+    return Snapshot(
         service=service,
         configuration=_of(parts.configurations, uid).get(name),
         route=_of(parts.routes, uid).get(name),
@@ -91,8 +93,8 @@ def _staying(found: Mapping[str, M]) -> dict[str, M]:
     return {name: each for name, each in found.items() if not each.metadata.terminating}
 
 
-def _by_revision(pods: Mapping[str, Pod]) -> dict[str, tuple[Pod, ...]]:
-    found: dict[str, list[Pod]] = {}
+def _by_revision(pods: Mapping[str, RevisionPod]) -> dict[str, tuple[RevisionPod, ...]]:
+    found: dict[str, list[RevisionPod]] = {}
     for pod in pods.values():
         found.setdefault(pod.metadata.labels.get(REVISION_LABEL, ""), []).append(pod)
     return {name: tuple(sorted(each, key=lambda pod: pod.metadata.name)) for name, each in found.items()}

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from farmd.kubernetes.progressive import bounds, traffic
-from farmd.kubernetes.progressive.model import Bounds, Knative, RevisionBounds, StageBounds, Turn
+from farmd.kubernetes.progressive.model import Bounds, RevisionBounds, Snapshot, StageBounds, Turn
 from farmd.kubernetes.progressive.objects import (
     CLAIM,
     FINAL,
@@ -44,7 +44,7 @@ def _owner(resource: Resource, meta: Meta) -> Body:
     }
 
 
-def new_orchestrator(knative: Knative, turn: Turn) -> Body:
+def new_orchestrator(knative: Snapshot, turn: Turn) -> Body:
     """The record of a service (seed ``NewInitialFinalTargetRev``)."""
     meta = knative.service.metadata
     assert turn.spec is not None
@@ -61,7 +61,7 @@ def new_orchestrator(knative: Knative, turn: Turn) -> Body:
     }
 
 
-def orchestrator_patch(knative: Knative, turn: Turn) -> Body:
+def orchestrator_patch(knative: Snapshot, turn: Turn) -> Body:
     """A change of the record: spec, annotations and finalizer in one patch."""
     meta = knative.record.metadata
     changed: Body = {"annotations": dict(turn.annotations)} if turn.annotations else {}
@@ -101,7 +101,7 @@ def claim_patch(claim: str) -> Body:
     return {"status": {"annotations": {CLAIM: claim}}}
 
 
-def new_stage_autoscaler(knative: Knative, write: StageBounds) -> Body:
+def new_stage_autoscaler(knative: Snapshot, write: StageBounds) -> Body:
     """A StagePodAutoscaler (seed ``CreateBaseStagePodAutoscaler``), with the final bounds."""
     record = knative.record.metadata
     return {
@@ -136,7 +136,7 @@ def bounds_apply(write: RevisionBounds) -> Body:
     return {"metadata": {"annotations": {key: str(each) for key, each in named.items() if each is not None}}}
 
 
-def service_apply(knative: Knative, claim: str, entries: Sequence[TrafficTarget] | None = None) -> Body:
+def service_apply(knative: Snapshot, claim: str, entries: Sequence[TrafficTarget] | None = None) -> Body:
     """The claim on a service, and its traffic where that is farmd's."""
     found: Body = {"metadata": {"annotations": {CLAIM: claim}}}
     if entries is None and traffic.ours(knative):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec.structs import replace
 
 from farmd.kubernetes.managed import ManagedFields, managers_of
-from farmd.kubernetes.progressive.model import Bounds, Knative
+from farmd.kubernetes.progressive.model import Bounds, Snapshot
 from farmd.kubernetes.progressive.objects import (
     ALIASES,
     CLASS,
@@ -22,9 +22,9 @@ from farmd.kubernetes.progressive.objects import (
     MANAGER,
     MAX_SCALE,
     MIN_SCALE,
+    KnativeService,
     PodAutoscaler,
     Revision,
-    Service,
 )
 from farmd.rollout.revisions import TargetRevision
 from store.mistakes import shown
@@ -46,7 +46,7 @@ def read_bounds(annotations: Mapping[str, str]) -> Bounds:
     return Bounds(read_int_annotation(annotations, MIN_SCALE), read_int_annotation(annotations, MAX_SCALE))
 
 
-def read_service_bounds(service: Service) -> Bounds:
+def read_service_bounds(service: KnativeService) -> Bounds:
     """The bounds that the next revision of a service gets."""
     return read_bounds(service.spec.template.metadata.annotations)
 
@@ -70,20 +70,20 @@ def unmarked(final: Bounds) -> Bounds:
     return Bounds(final.least, final.most or None)
 
 
-def bearer(knative: Knative, name: str) -> Revision | PodAutoscaler | None:
+def bearer(knative: Snapshot, name: str) -> Revision | PodAutoscaler | None:
     """The object on which the bounds of a revision are written."""
     if knative.bounds_on_revisions:
         return knative.revisions.get(name)
     return knative.autoscalers.get(name)
 
 
-def standing(knative: Knative, name: str) -> Bounds:
+def standing(knative: Snapshot, name: str) -> Bounds:
     """The bounds that a revision has now."""
     found = bearer(knative, name)
     return read_bounds(found.metadata.annotations) if found is not None else Bounds()
 
 
-def wanted(knative: Knative, name: str, stage: Bounds) -> Bounds:
+def wanted(knative: Snapshot, name: str, stage: Bounds) -> Bounds:
     """The bounds that a revision is to have in a stage. An autoscaler of the class HPA knows no 0; one that
     people gave stays.
     """
@@ -94,13 +94,13 @@ def wanted(knative: Knative, name: str, stage: Bounds) -> Bounds:
     )
 
 
-def never_empty(knative: Knative, name: str) -> bool:
+def never_empty(knative: Snapshot, name: str) -> bool:
     """Whether a revision keeps one pod when nothing needs it: an autoscaler of the class HPA ends none."""
     revision = knative.revisions.get(name)
     return revision is not None and revision.metadata.annotations.get(CLASS) == HPA
 
 
-def final(knative: Knative, name: str) -> Bounds:
+def final(knative: Snapshot, name: str) -> Bounds:
     """The bounds that a revision has at rest."""
     found = standing(knative, name)
     least = found.least if not _ours(knative, name, MIN_SCALE) else _recorded(knative, name).least
@@ -108,7 +108,7 @@ def final(knative: Knative, name: str) -> Bounds:
     return Bounds(least, most)
 
 
-def _ours(knative: Knative, name: str, key: str) -> bool:
+def _ours(knative: Snapshot, name: str, key: str) -> bool:
     """Whether a bound is a stage's: farmd wrote it, or Knative copied it from a revision on which farmd did.
 
     A version of Knative that takes bounds from revisions leaves such copies to an older one that follows it.
@@ -126,19 +126,19 @@ def _writers(found: Revision | PodAutoscaler, key: str) -> set[str]:
     return {each.manager for each in managers_of(found.metadata, "metadata", "annotations", key)}
 
 
-def entries(knative: Knative, name: str) -> Iterator[ManagedFields]:
+def entries(knative: Snapshot, name: str) -> Iterator[ManagedFields]:
     """The entries of all who wrote a bound of a revision where it is read."""
     if (found := bearer(knative, name)) is not None:
         for key in (MIN_SCALE, MAX_SCALE):
             yield from managers_of(found.metadata, "metadata", "annotations", key)
 
 
-def others(knative: Knative, name: str) -> set[tuple[str, str]]:
+def others(knative: Snapshot, name: str) -> set[tuple[str, str]]:
     """Who beside farmd wrote a bound of a revision where it is read, each with the time of its last write."""
     return {(each.manager, each.time or "") for each in entries(knative, name) if each.manager != MANAGER}
 
 
-def _recorded(knative: Knative, name: str) -> Bounds:
+def _recorded(knative: Snapshot, name: str) -> Bounds:
     """The final bounds on record: of the StagePodAutoscaler, or, if somebody deleted that, of the lists. Then
     a newest revision that was held back has those of the template.
     """
@@ -155,12 +155,12 @@ def _recorded(knative: Knative, name: str) -> Bounds:
     return template if name == knative.newest and stands in held else stands
 
 
-def narrowed(knative: Knative, name: str) -> bool:
+def narrowed(knative: Snapshot, name: str) -> bool:
     """Whether a revision has bounds of a stage."""
     return final(knative, name) != standing(knative, name)
 
 
-def fresh(knative: Knative, revisions: Iterable[TargetRevision]) -> tuple[TargetRevision, ...]:
+def fresh(knative: Snapshot, revisions: Iterable[TargetRevision]) -> tuple[TargetRevision, ...]:
     """The target revisions with the final bounds as they are now: somebody may have changed them since."""
     return tuple(
         bounded(each, final(knative, each.revision_name)) if each.revision_name in knative.revisions else each
@@ -185,7 +185,7 @@ def parsed(text: str) -> Bounds:
     return Bounds(*(int(each) if each.isdecimal() else None for each in (least, most)))
 
 
-def misspelt(knative: Knative) -> str:
+def misspelt(knative: Snapshot) -> str:
     """A bound of one of the revisions that is no number, or bounds that exclude one another; empty: none."""
     for name, revision in sorted(knative.revisions.items()):
         annotations = revision.metadata.annotations

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from farmd.kubernetes.progressive.objects import UNKNOWN, Condition, condition
+from farmd.kubernetes.progressive.objects import UNKNOWN, KnativeCondition, condition
 from store.times import rfc3339
 
 READY = "Ready"
@@ -28,7 +28,7 @@ STAGE_FAILED, FAILED = "StageRevisionRolloutFailed", "RevisionRolloutFailed"
 NOT_READY = "PodAutoscalerStageNotReady"
 
 
-class Mark(NamedTuple):
+class ConditionText(NamedTuple):
     """What a condition is to say; None: it is under way."""
 
     value: bool | None
@@ -37,14 +37,17 @@ class Mark(NamedTuple):
 
 
 def marked(
-    found: Sequence[Condition], marks: Mapping[str, Mark], dependents: Sequence[str], now: float
-) -> tuple[Condition, ...]:
+    found: Sequence[KnativeCondition],
+    marks: Mapping[str, ConditionText],
+    dependents: Sequence[str],
+    now: float,
+) -> tuple[KnativeCondition, ...]:
     """The conditions with these marks, sorted by type. What does not change keeps the time of its change."""
     standing = {each.type: each for each in found if each.type != READY}
     for name in dependents:
-        standing.setdefault(name, Condition(type=name, status=UNKNOWN))
+        standing.setdefault(name, KnativeCondition(type=name, status=UNKNOWN))
     for name, mark in marks.items():
-        wanted = Condition(
+        wanted = KnativeCondition(
             type=name,
             status=UNKNOWN if mark.value is None else str(mark.value),
             severity="" if name in dependents else "Info",
@@ -56,17 +59,17 @@ def marked(
     return tuple(standing[name] for name in sorted(standing))
 
 
-def _ready(standing: Mapping[str, Condition], dependents: Sequence[str]) -> Condition:
+def _ready(standing: Mapping[str, KnativeCondition], dependents: Sequence[str]) -> KnativeCondition:
     decisive = [standing[name] for name in dependents]
     for status in ("False", UNKNOWN):
         those = [each for each in decisive if each.status == status]
         if those:
             newest = max(those, key=lambda each: each.last_transition_time or "")
-            return Condition(type=READY, status=status, reason=newest.reason, message=newest.message)
-    return Condition(type=READY, status="True")
+            return KnativeCondition(type=READY, status=status, reason=newest.reason, message=newest.message)
+    return KnativeCondition(type=READY, status="True")
 
 
-def _dated(before: Condition | None, wanted: Condition, now: float) -> Condition:
+def _dated(before: KnativeCondition | None, wanted: KnativeCondition, now: float) -> KnativeCondition:
     if before is None or not before.last_transition_time:
         return msgspec.structs.replace(wanted, last_transition_time=rfc3339(now))
     if msgspec.structs.replace(before, last_transition_time=None) == wanted:
@@ -74,6 +77,6 @@ def _dated(before: Condition | None, wanted: Condition, now: float) -> Condition
     return msgspec.structs.replace(wanted, last_transition_time=rfc3339(now))
 
 
-def known(found: Sequence[Condition], name: str) -> bool | None:
+def known(found: Sequence[KnativeCondition], name: str) -> bool | None:
     """What a condition says; None: it is under way, or missing."""
     return {"True": True, "False": False}.get(condition(tuple(found), name).status)

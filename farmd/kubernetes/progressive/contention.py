@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from farmd.kubernetes.progressive import bounds
-from farmd.kubernetes.progressive.model import Knative, RevisionBounds, Write
+from farmd.kubernetes.progressive.model import RevisionBounds, Snapshot, Write
 
 MOST_REWRITES = 3
 WINDOW_SECONDS = 600.0
@@ -24,7 +24,7 @@ class Contention:
     _last: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     _seen: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
 
-    def note(self, knative: Knative, writes: Iterable[Write]) -> None:
+    def note(self, knative: Snapshot, writes: Iterable[Write]) -> None:
         """Note what is about to be written, and who wrote there after this worker."""
         for name in [each.revision for each in writes if isinstance(each, RevisionBounds)]:
             found = bounds.others(knative, name)

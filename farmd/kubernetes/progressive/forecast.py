@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from farmd.kubernetes.progressive import record
-from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.model import Snapshot
 from farmd.kubernetes.progressive.objects import (
     AutoscalerStatus,
     Meta,
@@ -35,7 +35,7 @@ class Stage:
     peak: int
 
 
-def ahead(knative: Knative, spec: OrchestratorSpec) -> tuple[Stage, ...]:
+def ahead(knative: Snapshot, spec: OrchestratorSpec) -> tuple[Stage, ...]:
     """The stage of ``spec`` and those after it."""
     found: list[Stage] = []
     while spec.stage_target_revisions and len(found) < MOST_STAGES:
@@ -52,7 +52,7 @@ def ahead(knative: Knative, spec: OrchestratorSpec) -> tuple[Stage, ...]:
     return tuple(found)
 
 
-def position(knative: Knative) -> tuple[int, int]:
+def position(knative: Snapshot) -> tuple[int, int]:
     """The number of the present stage, and of all: as if the rollout had begun with the pods of today."""
     spec = knative.record.spec
     left = len(ahead(knative, spec))
@@ -66,14 +66,14 @@ def position(knative: Knative) -> tuple[int, int]:
     return total - left + 1, total
 
 
-def _reached(knative: Knative, stage: Revisions) -> Knative:
+def _reached(knative: Snapshot, stage: Revisions) -> Snapshot:
     """Everything once a stage is done."""
     for each in stage:
         knative = _scaled(knative, each.revision_name, _pods(knative, each))
     return knative
 
 
-def _pods(knative: Knative, goal: TargetRevision) -> int:
+def _pods(knative: Snapshot, goal: TargetRevision) -> int:
     """How many pods a revision has at the end of a stage."""
     if goal.percent is None:
         return 0
@@ -83,7 +83,7 @@ def _pods(knative: Knative, goal: TargetRevision) -> int:
     return stands if goal.direction == "stay" else max(stands, goal.min_scale or 0)
 
 
-def _scaled(knative: Knative, name: str, pods: int) -> Knative:
+def _scaled(knative: Snapshot, name: str, pods: int) -> Snapshot:
     """With so many pods of a revision, and bounds of a stage."""
     meta, status = Meta(name=name), AutoscalerStatus(desired_scale=pods, actual_scale=pods)
     return replace(
@@ -94,7 +94,7 @@ def _scaled(knative: Knative, name: str, pods: int) -> Knative:
     )
 
 
-def _peak(before: Knative, after: Knative, spec: OrchestratorSpec) -> int:
+def _peak(before: Snapshot, after: Snapshot, spec: OrchestratorSpec) -> int:
     """The most pods at once in a stage: what grows comes before what shrinks goes, or after it."""
     stage = {each.revision_name for each in spec.stage_target_revisions}
     pairs = [(actual(before, name) or 0, actual(after, name) or 0) for name in stage]

@@ -18,7 +18,7 @@ from farmd.kubernetes.errors import Forbidden, KubernetesError, NotFound
 from farmd.kubernetes.progressive.objects import CONFIG_MAPS, SERVICES, VERSION_LABEL, ConfigMap, Meta
 from farmd.kubernetes.progressive.settings import CONFIG, NETWORK, Settings, new_config
 from farmd.kubernetes.resources import CRDS
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from store.errors import CredentialInvalid, InputInvalid
 from store.mistakes import shown
 from store.ports import Clock
@@ -97,7 +97,7 @@ class Ground:
         self._told = text
 
     async def _version(self) -> str:
-        body = await self._transport.send(Request("GET", CRDS.path(name=str(SERVICES))))
+        body = await self._transport.send(ApiRequest("GET", CRDS.path(name=str(SERVICES))))
         return msgspec.json.decode(body, type=_Definition).metadata.labels.get(VERSION_LABEL, "")
 
     async def _data(self, name: str) -> Mapping[str, str] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from farmd.kubernetes.progressive import reading
-from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.model import Snapshot
 from farmd.kubernetes.progressive.traffic import actual
 
 
@@ -21,7 +21,7 @@ class Growth:
     _target: str = ""
     _most: int = 0
 
-    def seen(self, knative: Knative) -> Knative:
+    def seen(self, knative: Snapshot) -> Snapshot:
         """The same, with when the newcomer last grew. Pods that come back after they went are no growth: a
         newcomer that breaks again and again would never fail.
         """

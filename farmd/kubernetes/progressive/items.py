@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from farmd.farm.model import Item
 from farmd.kubernetes.progressive.assembly import owner
 from farmd.kubernetes.progressive.objects import RELEASED
-from farmd.kubernetes.progressive.watches import Watches
+from farmd.kubernetes.progressive.watches import KnativeWatches
 from farmd.kubernetes.store import version_of
 
 
@@ -16,7 +16,7 @@ from farmd.kubernetes.store import version_of
 class Where:
     """A service, and where it is watched."""
 
-    watches: Watches
+    watches: KnativeWatches
     namespace: str
     name: str
 
@@ -26,7 +26,7 @@ class ServiceItems:
 
     def __init__(self, needs: tuple[str, ...]) -> None:
         self.known: dict[str, Where] = {}
-        self.watches: Sequence[Watches] = ()
+        self.watches: Sequence[KnativeWatches] = ()
         self._needs = needs
         self._items: dict[str, Item] = {}
         self._uids: dict[tuple[str, str], set[str]] = {}
@@ -76,7 +76,7 @@ class ServiceItems:
         """The items of that name: two while one follows another that is not released."""
         return self._uids.get((namespace, name), ())
 
-    def _found(self, watches: Watches, namespace: str, name: str) -> list[Item]:
+    def _found(self, watches: KnativeWatches, namespace: str, name: str) -> list[Item]:
         service = watches.services.store.get(namespace, name)
         record = watches.orchestrators.store.get(namespace, name)
         found = []

@@ -14,7 +14,7 @@ from farmd.kubernetes.informer import Informer
 from farmd.kubernetes.progressive.ground import Ground
 from farmd.kubernetes.progressive.items import ServiceItems
 from farmd.kubernetes.progressive.objects import SERVICES
-from farmd.kubernetes.progressive.watches import Watches
+from farmd.kubernetes.progressive.watches import KnativeWatches
 from farmd.kubernetes.progressive.worker import ProgressiveWorker, Shared
 from farmd.kubernetes.settings import KubernetesSettings
 from farmd.rollout.metrics import PHASES
@@ -42,7 +42,7 @@ class Progressive(KubernetesKind):
         phases = Phases(context.recorder, "farmd_rollouts", "phase", PHASES, target="ksvc")
         self.shared = Shared(transport, found, ground, events, phases, {})
         found.watches = [
-            Watches(
+            KnativeWatches(
                 namespace,
                 transport,
                 self.validity,

@@ -1,6 +1,6 @@
 """What the rollout of one Knative Service is decided from, and what the decision says.
 
-``Knative`` is everything at one moment, from watches. A ``Plan`` is one change of the record, or writes to
+``Snapshot`` is everything at one moment, from watches. A ``Plan`` is one change of the record, or writes to
 other objects in their order; never both, so that a farm that takes over finds one of them done or not.
 """
 
@@ -14,14 +14,14 @@ import msgspec
 
 from farmd.kubernetes.progressive.objects import (
     Configuration,
+    KnativeRoute,
+    KnativeService,
     Orchestrator,
     OrchestratorSpec,
     OrchestratorStatus,
-    Pod,
     PodAutoscaler,
     Revision,
-    Route,
-    Service,
+    RevisionPod,
     StageAutoscaler,
     TrafficTarget,
     routed,
@@ -38,7 +38,7 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knative:
+class Snapshot:
     """One service and all that belongs to it, by the names of its revisions.
 
     ``bounds_on_revisions``: whether this version of Knative hands bounds of a revision on to its autoscaler
@@ -47,14 +47,14 @@ class Knative:
     ``ownerless``: a record of the service's name is there, and is nobody's.
     """
 
-    service: Service
+    service: KnativeService
     settings: Settings = field(default_factory=Settings)
     configuration: Configuration | None = None
-    route: Route | None = None
+    route: KnativeRoute | None = None
     revisions: Mapping[str, Revision] = field(default_factory=dict)
     autoscalers: Mapping[str, PodAutoscaler] = field(default_factory=dict)
     spas: Mapping[str, StageAutoscaler] = field(default_factory=dict)
-    pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    pods: Mapping[str, tuple[RevisionPod, ...]] = field(default_factory=dict)
     orchestrator: Orchestrator | None = None
     ownerless: bool = False
     bounds_on_revisions: bool = True
@@ -165,7 +165,7 @@ class Traffic:
 class Reap:
     """Delete a pod at once, whose time to end is over, or whose room is needed."""
 
-    pod: Pod
+    pod: RevisionPod
 
 
 @dataclass(frozen=True, slots=True)

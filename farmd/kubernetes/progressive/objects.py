@@ -69,7 +69,7 @@ class Meta(ManagedMeta, frozen=True):
     finalizers: tuple[str, ...] = ()
 
 
-class Condition(_Lean, frozen=True):
+class KnativeCondition(_Lean, frozen=True):
     """One condition; ``severity`` is empty where it matters to ``Ready``."""
 
     type: str = ""
@@ -80,9 +80,9 @@ class Condition(_Lean, frozen=True):
     last_transition_time: str | None = None
 
 
-def condition(found: tuple[Condition, ...], name: str) -> Condition:
+def condition(found: tuple[KnativeCondition, ...], name: str) -> KnativeCondition:
     """The condition of that type; one of status Unknown where there is none."""
-    return next((each for each in found if each.type == name), Condition(type=name, status=UNKNOWN))
+    return next((each for each in found if each.type == name), KnativeCondition(type=name, status=UNKNOWN))
 
 
 class TrafficTarget(_Lean, frozen=True):
@@ -126,7 +126,7 @@ class ServiceSpec(_Lean, frozen=True):
     traffic: tuple[TrafficTarget, ...] = ()
 
 
-class Service(_Lean, frozen=True):
+class KnativeService(_Lean, frozen=True):
     """A Knative Service."""
 
     metadata: Meta = Meta()
@@ -164,7 +164,7 @@ class RouteStatus(_Lean, frozen=True):
     traffic: tuple[TrafficTarget, ...] = ()
 
 
-class Route(_Lean, frozen=True):
+class KnativeRoute(_Lean, frozen=True):
     """The route of a service, of the same name."""
 
     metadata: Meta = Meta()
@@ -179,7 +179,7 @@ class Route(_Lean, frozen=True):
 class Conditions(_Lean, frozen=True):
     """A status of which only the conditions are read."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[KnativeCondition, ...] = ()
 
 
 class Revision(_Lean, frozen=True):
@@ -215,7 +215,7 @@ class PodAutoscaler(_Lean, frozen=True):
     status: AutoscalerStatus = AutoscalerStatus()
 
 
-class Pod(_Lean, frozen=True):
+class RevisionPod(_Lean, frozen=True):
     """A pod of a revision. Who wrote which of its fields is not kept: there are many pods."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -236,7 +236,7 @@ class OrchestratorStatus(_Lean, frozen=True):
     """What the last finished stage left."""
 
     stage_revision_status: tuple[TargetRevision, ...] = ()
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[KnativeCondition, ...] = ()
     observed_generation: int = 0
     annotations: dict[str, str] = {}
 
@@ -267,7 +267,7 @@ class StageAutoscalerStatus(_Lean, frozen=True):
     desired_scale: int | None = None
     actual_scale: int | None = None
     replicas_terminating: int | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[KnativeCondition, ...] = ()
     observed_generation: int = 0
 
 
@@ -287,13 +287,13 @@ class ConfigMap(_Lean, frozen=True):
 
 
 RESOURCES: Mapping[type, Resource] = {
-    Service: SERVICES,
+    KnativeService: SERVICES,
     Configuration: CONFIGURATIONS,
-    Route: ROUTES,
+    KnativeRoute: ROUTES,
     Revision: REVISIONS,
     Orchestrator: ORCHESTRATORS,
     StageAutoscaler: STAGE_AUTOSCALERS,
     PodAutoscaler: AUTOSCALERS,
-    Pod: PODS,
+    RevisionPod: PODS,
     ConfigMap: CONFIG_MAPS,
 }

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from farmd.kubernetes.progressive import bounds, reading, record, statuses, sync, target, traffic
 from farmd.kubernetes.progressive.conditions import HELD, STAGE_READY
-from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, StageBounds, Sync, Turn
+from farmd.kubernetes.progressive.model import Plan, RevisionBounds, Snapshot, StageBounds, Sync, Turn
 from farmd.kubernetes.progressive.objects import (
     CAUSE,
     FINALIZER,
@@ -27,7 +27,7 @@ from farmd.work.model import Blocked, frozen
 from store.times import rfc3339
 
 
-def decide(knative: Knative) -> Plan:
+def decide(knative: Snapshot) -> Plan:
     """Plan one cycle."""
     if (wrong := bounds.misspelt(knative)) and knative.service.enabled:
         return Plan(blocked=Blocked("invalid", wrong))
@@ -46,7 +46,7 @@ def decide(knative: Knative) -> Plan:
     return _frozen(knative) if knative.frozen is not None else _staged(knative)
 
 
-def _turned(knative: Knative, found: Sync) -> Plan:
+def _turned(knative: Snapshot, found: Sync) -> Plan:
     """The record changes, by what people or Knative said."""
     if knative.frozen is not None:
         return Plan(blocked=frozen(knative.frozen))
@@ -64,7 +64,7 @@ def _turn(found: Sync) -> Turn:
     )
 
 
-def _released(knative: Knative, reason: str) -> Plan:
+def _released(knative: Snapshot, reason: str) -> Plan:
     """Leave everything as people asked; the traffic stays."""
     if writes := target.released(knative):
         return Plan(writes=writes)
@@ -72,7 +72,7 @@ def _released(knative: Knative, reason: str) -> Plan:
 
 
 # -- a stage ------------------------------------------------------------------------------------
-def _staged(knative: Knative) -> Plan:
+def _staged(knative: Snapshot) -> Plan:
     """Where the stage stands: over, done, halted, or under way."""
     rollout = reading.rollout(knative)
     if record.paused(knative):
@@ -91,7 +91,7 @@ def _staged(knative: Knative) -> Plan:
     return _pushed(knative)
 
 
-def _pushed(knative: Knative) -> Plan:
+def _pushed(knative: Snapshot) -> Plan:
     """Write what the stage lacks; with nothing left it is done, fails, is overdue, or is waited for."""
     rollout, done, writes = target.reconciled(knative)
     kept = reading.names((*rollout.stage_target_revisions, *rollout.initial_revisions))
@@ -102,7 +102,7 @@ def _pushed(knative: Knative) -> Plan:
     return _failed(knative) or _overdue(knative) or _waits(knative, rollout)
 
 
-def _waits(knative: Knative, rollout: RolloutOrchestrator) -> Plan:
+def _waits(knative: Snapshot, rollout: RolloutOrchestrator) -> Plan:
     """What it waits for. Past the deadline without a fault there is no room, and people are told."""
     times = [
         deadline(knative),
@@ -124,7 +124,7 @@ def _told(rollout: RolloutOrchestrator) -> str:
     return ", ".join(f"{each.revision_name} {each.percent or 0} %" for each in stage)
 
 
-def _next(knative: Knative, rollout: RolloutOrchestrator) -> Plan:
+def _next(knative: Snapshot, rollout: RolloutOrchestrator) -> Plan:
     """The stage after the one that is done, while that stands: goals that are counted from pods which have
     just gone would take the newcomer's bounds back, and give it traffic besides.
     """
@@ -141,7 +141,7 @@ def _next(knative: Knative, rollout: RolloutOrchestrator) -> Plan:
     return Plan(turn=Turn("stage", spec=found, finalizer=True))
 
 
-def _over(knative: Knative) -> Plan:
+def _over(knative: Snapshot) -> Plan:
     """The end: final bounds, and nothing of the stage is left."""
     if writes := target.settled(knative):
         return Plan(writes=writes)
@@ -153,7 +153,7 @@ def _over(knative: Knative) -> Plan:
     return Plan()
 
 
-def _draining(knative: Knative) -> bool:
+def _draining(knative: Snapshot) -> bool:
     """Whether a revision has bounds of a stage that it loses once it is empty. One that no route ever reached
     keeps them: by its own it would get its least pods.
     """
@@ -165,7 +165,7 @@ def _draining(knative: Knative) -> bool:
 
 
 # -- what holds it ------------------------------------------------------------------------------
-def _paused(knative: Knative) -> Plan:
+def _paused(knative: Snapshot) -> Plan:
     """Nothing moves, and the record says so; what stands is repaired. The time until it goes on is no time
     without progress.
     """
@@ -178,7 +178,7 @@ def _paused(knative: Knative) -> Plan:
     return Plan(blocked=Blocked("paused", text, wanted=True))
 
 
-def _frozen(knative: Knative) -> Plan:
+def _frozen(knative: Snapshot) -> Plan:
     """Nothing falls and no traffic moves; a newcomer that fails is left, and the former bounds rise."""
     held = frozen(knative.frozen or "")
     rollout = reading.rollout(knative)
@@ -198,7 +198,7 @@ def _frozen(knative: Knative) -> Plan:
     return Plan(blocked=held, after=max(0.0, deadline(knative) - knative.now) or None)
 
 
-def _halted(knative: Knative) -> Plan:
+def _halted(knative: Snapshot) -> Plan:
     """A fault stopped it, and a person says when it goes on; what stands is repaired."""
     status, says = knative.record.status, knative.record.metadata.annotations
     if says.get(RESUMED, "") != status.annotations.get(statuses.HALTED, ""):
@@ -212,12 +212,12 @@ def _halted(knative: Knative) -> Plan:
 
 
 # -- time ---------------------------------------------------------------------------------------
-def deadline(knative: Knative) -> float:
+def deadline(knative: Snapshot) -> float:
     """When a stage that makes no progress has failed, if its newcomer is at fault."""
     return max(reading.since(knative), knative.risen) + knative.settings.progress_deadline
 
 
-def _failed(knative: Knative) -> Plan | None:
+def _failed(knative: Snapshot) -> Plan | None:
     """The newcomer is at fault, and its time is over: back, or a halt; not while pods are not counted."""
     if knative.now < deadline(knative) or record.back(knative):
         return None
@@ -234,7 +234,7 @@ def _failed(knative: Knative) -> Plan | None:
     return Plan(turn=Turn("halt", cause, status=statuses.stopped(knative, cause)))
 
 
-def _overdue(knative: Knative) -> Plan | None:
+def _overdue(knative: Snapshot) -> Plan | None:
     """A stage that is overdue with all its pods: more traffic makes the newcomer grow."""
     spec, now = knative.record.spec, knative.now
     finish = reading.seconds(spec.target_finish_time)
@@ -253,7 +253,7 @@ def _overdue(knative: Knative) -> Plan | None:
     return Plan(turn=Turn("overdue", "the stage is overdue, and all of its pods are there", spec=later))
 
 
-def _complete(knative: Knative, name: str) -> bool:
+def _complete(knative: Snapshot, name: str) -> bool:
     """Whether a revision has all the pods that its autoscaler wants, and there are some."""
     spa = reading.autoscaler(knative, name)
     return knative.ready(name) and spa is not None and bool(spa.actual) and spa.actual == spa.desired

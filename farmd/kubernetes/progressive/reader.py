@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from farmd.kubernetes.progressive.assembly import Parts, assembled
+from farmd.kubernetes.progressive.assembly import ServiceObjects, assembled
 from farmd.kubernetes.progressive.ground import Ground
 from farmd.kubernetes.progressive.items import Where
-from farmd.kubernetes.progressive.model import Knative
-from farmd.kubernetes.progressive.objects import Meta, Service
+from farmd.kubernetes.progressive.model import Snapshot
+from farmd.kubernetes.progressive.objects import KnativeService, Meta
 from farmd.kubernetes.progressive.settings import load_config_from_service
 
 
 async def read(
     where: Where, item: str, ground: Ground, *, frozen: str | None, risen: float, now: float
-) -> tuple[Knative, tuple[str, ...]]:
+) -> tuple[Snapshot, tuple[str, ...]]:
     """The service at one moment, and what is wrong with its annotations."""
     watches, key = where.watches, (where.namespace, where.name)
     service = await _service(where, item)
     settings, wrong = load_config_from_service(ground.settings, service)
-    parts = Parts(
+    parts = ServiceObjects(
         watches.configurations.of(*key),
         watches.routes.of(*key),
         watches.revisions.of(*key),
@@ -39,11 +39,11 @@ async def read(
     return found, wrong
 
 
-async def _service(where: Where, item: str) -> Service:
+async def _service(where: Where, item: str) -> KnativeService:
     """The service; one that lost its label is asked for, and of one that is gone only its name is left."""
     found = where.watches.services.store.get(where.namespace, where.name)
     if found is None or found.metadata.uid != item:
         found = await where.watches.any_services.get(where.namespace, where.name, item)
     if found is None or found.metadata.uid != item:
-        return Service(metadata=Meta(name=where.name, namespace=where.namespace))
+        return KnativeService(metadata=Meta(name=where.name, namespace=where.namespace))
     return found

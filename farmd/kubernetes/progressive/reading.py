@@ -17,12 +17,17 @@ from farmd.kubernetes.progressive.conditions import (
     STAGE_DOWN_READY,
     STAGE_READY,
     STAGE_UP_READY,
-    Mark,
+    ConditionText,
     known,
     marked,
 )
-from farmd.kubernetes.progressive.model import Knative
-from farmd.kubernetes.progressive.objects import Pod, StageAutoscaler, StageAutoscalerStatus, condition
+from farmd.kubernetes.progressive.model import Snapshot
+from farmd.kubernetes.progressive.objects import (
+    RevisionPod,
+    StageAutoscaler,
+    StageAutoscalerStatus,
+    condition,
+)
 from farmd.kubernetes.progressive.traffic import actual
 from farmd.rollout.progressive import Scales
 from farmd.rollout.revisions import RolloutOrchestrator, StagePodAutoscaler, TargetRevision
@@ -32,7 +37,7 @@ from store.times import seconds_of
 OVER = ("Succeeded", "Failed")
 
 
-def rollout(knative: Knative) -> RolloutOrchestrator:
+def rollout(knative: Snapshot) -> RolloutOrchestrator:
     """The record as the steps of ``farmd.rollout`` see it. A stage that nobody observed yet is under way."""
     record = knative.record
     found = record.status.conditions if record.observed else ()
@@ -53,7 +58,7 @@ def rollout(knative: Knative) -> RolloutOrchestrator:
     )
 
 
-def autoscaler(knative: Knative, name: str) -> StagePodAutoscaler | None:
+def autoscaler(knative: Snapshot, name: str) -> StagePodAutoscaler | None:
     """A revision's bounds of its stage and its scale. A revision that is gone has no pods."""
     found = knative.autoscalers.get(name)
     gone = name not in knative.revisions and found is None
@@ -74,13 +79,13 @@ def autoscaler(knative: Knative, name: str) -> StagePodAutoscaler | None:
     )
 
 
-def mirrored(knative: Knative, name: str) -> StageAutoscalerStatus:
+def mirrored(knative: Snapshot, name: str) -> StageAutoscalerStatus:
     """The status of a StagePodAutoscaler: what the revision's autoscaler says, which is all that is known."""
     spa = knative.spas[name]
     found = autoscaler(knative, name)
     assert found is not None
     known = found.desired is not None and found.actual is not None
-    mark = Mark(True) if known else Mark(None, NOT_READY)
+    mark = ConditionText(True) if known else ConditionText(None, NOT_READY)
     return StageAutoscalerStatus(
         desired_scale=found.desired if known else spa.status.desired_scale,
         actual_scale=found.actual if known else spa.status.actual_scale,
@@ -90,13 +95,13 @@ def mirrored(knative: Knative, name: str) -> StageAutoscalerStatus:
     )
 
 
-def terminating(knative: Knative, name: str) -> list[Pod]:
+def terminating(knative: Snapshot, name: str) -> list[RevisionPod]:
     """The pods of a revision that are about to end, and hold their room still."""
     found = knative.pods.get(name, ())
     return [pod for pod in found if pod.metadata.terminating and pod.status.phase not in OVER]
 
 
-def scales(knative: Knative, revisions: Iterable[TargetRevision]) -> Scales | None:
+def scales(knative: Snapshot, revisions: Iterable[TargetRevision]) -> Scales | None:
     """How many pods these revisions have; None: of one it is not known."""
     replicas = {}
     for each in revisions:
@@ -108,7 +113,7 @@ def scales(knative: Knative, revisions: Iterable[TargetRevision]) -> Scales | No
     return Scales(replicas, frozenset(knative.spas))
 
 
-def failing(knative: Knative, name: str) -> str:
+def failing(knative: Snapshot, name: str) -> str:
     """Why a revision does not get its pods; empty: nothing says that it is at fault.
 
     Want of room is no fault of its own; where pods must fit in the room of others, it is a reason to give
@@ -127,7 +132,7 @@ def failing(knative: Knative, name: str) -> str:
     return ""
 
 
-def _no_room(knative: Knative, name: str) -> str:
+def _no_room(knative: Snapshot, name: str) -> str:
     """A pod that no node has room for; empty: there is none."""
     for pod in knative.pods.get(name, ()):
         for each in pod.status.conditions:
@@ -136,7 +141,7 @@ def _no_room(knative: Knative, name: str) -> str:
     return ""
 
 
-def short(knative: Knative) -> str:
+def short(knative: Snapshot) -> str:
     """What a stage lacks, for people: a pod without room, or pods that are not there."""
     stage = knative.record.spec.stage_target_revisions
     for each in stage:
@@ -154,13 +159,13 @@ def short(knative: Knative) -> str:
     return ", ".join(f"{each.revision_name} {each.direction or 'up'}" for each in stage)
 
 
-def since(knative: Knative) -> float:
+def since(knative: Snapshot) -> float:
     """When the present stage began (seconds since the epoch)."""
     found = condition(knative.record.status.conditions, STAGE_READY).last_transition_time
     return seconds_of(found) if found else knative.now
 
 
-def ends_at(pod: Pod) -> float:
+def ends_at(pod: RevisionPod) -> float:
     """When a pod that ends is killed (seconds since the epoch)."""
     return seconds_since_epoch(pod.metadata.deletion_timestamp)
 

@@ -14,7 +14,7 @@ from farmd.jobs.objects import seconds_since_epoch
 from farmd.kubernetes.managed import managers_of
 from farmd.kubernetes.progressive import reading, targets
 from farmd.kubernetes.progressive.bounds import fresh
-from farmd.kubernetes.progressive.model import Heard, Knative, Sync
+from farmd.kubernetes.progressive.model import Heard, Snapshot, Sync
 from farmd.kubernetes.progressive.objects import (
     CAUSE,
     FOLLOW,
@@ -27,10 +27,10 @@ from farmd.kubernetes.progressive.objects import (
     RESUMED,
     RETRY,
     REVERT,
+    KnativeService,
     Orchestrator,
     OrchestratorSpec,
     Revision,
-    Service,
 )
 from farmd.rollout.progressive import Scales, next_stage
 from farmd.rollout.revisions import RolloutOrchestrator, TargetRevision
@@ -45,17 +45,17 @@ ACTS = (RESUMED, REVERT, PROMOTE, RETRY)
 BY_PERSON = "a person reverted it"
 
 
-def paused(knative: Knative) -> bool:
+def paused(knative: Snapshot) -> bool:
     """Whether a person holds the rollout."""
     return knative.record.metadata.annotations.get(PAUSED, "false") not in ("", "false")
 
 
-def leaves(knative: Knative) -> bool:
+def leaves(knative: Snapshot) -> bool:
     """Whether the record is to go, or the service is opted in no more: people get back what they gave."""
     return knative.record.metadata.terminating or not knative.service.enabled
 
 
-def said_at(record: Orchestrator, service: Service | None = None) -> float:
+def said_at(record: Orchestrator, service: KnativeService | None = None) -> float:
     """When a person last said something (seconds since the epoch; 0: never): by an annotation of the record,
     or by traffic that they wrote, which is on record once farmd has taken it back. Traffic that is written
     again and again is no person's.
@@ -74,14 +74,14 @@ def said_at(record: Orchestrator, service: Service | None = None) -> float:
     return max((seconds_since_epoch(each) for each in times), default=0.0)
 
 
-def refused(knative: Knative) -> tuple[str, ...]:
+def refused(knative: Snapshot) -> tuple[str, ...]:
     """Revisions that were reverted, oldest first."""
     record = knative.orchestrator
     text = record.metadata.annotations.get(REFUSED, "") if record is not None else ""
     return tuple(filter(None, text.split(",")))
 
 
-def back(knative: Knative) -> bool:
+def back(knative: Snapshot) -> bool:
     """Whether the rollout goes, or went, back: what it is to follow was reverted."""
     configuration = knative.configuration
     newest = configuration.status.latest_created_revision_name if configuration is not None else ""
@@ -90,7 +90,7 @@ def back(knative: Knative) -> bool:
     return bool(asked & set(refused(knative)))
 
 
-def heard(knative: Knative) -> Heard:
+def heard(knative: Snapshot) -> Heard:
     """What was said last; nothing, where it does not decode."""
     return _heard(knative.orchestrator) if knative.orchestrator is not None else Heard()
 
@@ -102,7 +102,7 @@ def _heard(record: Orchestrator) -> Heard:
         return Heard()
 
 
-def newcomers(knative: Knative) -> tuple[str, ...]:
+def newcomers(knative: Snapshot) -> tuple[str, ...]:
     """Revisions that no record names yet, and that are not older than where the rollout goes or what was
     reverted.
     """
@@ -130,7 +130,7 @@ def _order(revision: Revision) -> tuple[int, float]:
 
 
 def staged(
-    knative: Knative, spec: OrchestratorSpec, finished: Sequence[TargetRevision], ratio: int = 0
+    knative: Snapshot, spec: OrchestratorSpec, finished: Sequence[TargetRevision], ratio: int = 0
 ) -> OrchestratorSpec | None:
     """The record with the stage that is due after ``finished``; None: a scale is not known yet."""
     settings = knative.settings
@@ -160,7 +160,7 @@ def staged(
     )
 
 
-def at_once(knative: Knative, spec: OrchestratorSpec) -> OrchestratorSpec | None:
+def at_once(knative: Snapshot, spec: OrchestratorSpec) -> OrchestratorSpec | None:
     """The record with a stage in which all others go; None: a scale is not known yet. A stage of all shares
     lets only one of several revisions go.
     """
@@ -181,13 +181,13 @@ def _nothing(start: Sequence[TargetRevision]) -> Scales:
     return Scales({each.revision_name: 0 for each in start})
 
 
-def _bounded(knative: Knative, spec: OrchestratorSpec) -> OrchestratorSpec:
+def _bounded(knative: Snapshot, spec: OrchestratorSpec) -> OrchestratorSpec:
     """The record with the final bounds as they are now."""
     initial, wanted = (fresh(knative, each) for each in (spec.initial_revisions, spec.target_revisions))
     return replace(spec, initial_revisions=initial, target_revisions=wanted)
 
 
-def turned_back(knative: Knative, cause: str) -> Sync | None:
+def turned_back(knative: Snapshot, cause: str) -> Sync | None:
     """Back to where the rollout began, for good; None: there is no such place, or it goes there already.
 
     The action is ``none`` while it is not known how many pods a revision has.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from farmd.kubernetes.progressive.objects import Service
+from farmd.kubernetes.progressive.objects import KnativeService
 from farmd.rollout.steps import AVAILABILITY_STRATEGY, RESOURCE_UTIL_STRATEGY
 from store.errors import InputInvalid
 from store.mistakes import shown
@@ -102,7 +102,7 @@ def new_config(data: Mapping[str, str] | None, network: Mapping[str, str] | None
     return Settings(**found, duration=(network or {}).get(DURATION, NO_DURATION).strip())
 
 
-def load_config_from_service(base: Settings, service: Service) -> tuple[Settings, tuple[str, ...]]:
+def load_config_from_service(base: Settings, service: KnativeService) -> tuple[Settings, tuple[str, ...]]:
     """The settings of one service, and what is wrong with its annotations.
 
     A service cannot opt out of a strategy that takes no more than there is today.
@@ -115,7 +115,7 @@ def load_config_from_service(base: Settings, service: Service) -> tuple[Settings
     return replace(base, **found, duration=duration), told
 
 
-def _annotated(service: Service) -> tuple[dict[str, Any], dict[str, str]]:
+def _annotated(service: KnativeService) -> tuple[dict[str, Any], dict[str, str]]:
     """What the template's annotations say, and what is wrong with the others, by the fields of settings."""
     found, wrong = dict[str, Any](), dict[str, str]()
     annotations = service.spec.template.metadata.annotations
@@ -129,7 +129,7 @@ def _annotated(service: Service) -> tuple[dict[str, Any], dict[str, str]]:
     return found, wrong
 
 
-def misspelt(service: Service) -> str:
+def misspelt(service: KnativeService) -> str:
     """The first thing that is wrong with a service's annotations; empty: nothing is."""
     _, wrong = _annotated(service)
     return next(iter(wrong.values()), "")

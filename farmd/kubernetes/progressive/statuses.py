@@ -18,10 +18,10 @@ from farmd.kubernetes.progressive.conditions import (
     STAGE_READY,
     STAGE_UP_READY,
     START,
-    Mark,
+    ConditionText,
     marked,
 )
-from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.model import Snapshot
 from farmd.kubernetes.progressive.objects import RESUMED, OrchestratorStatus
 from farmd.rollout import steps
 from farmd.rollout.revisions import RolloutOrchestrator, TargetRevision
@@ -32,7 +32,7 @@ HALTED = "farmd.io/halted"
 BEGAN = "farmd.io/began"
 
 
-def _status(knative: Knative, marks: dict[str, Mark], **changes: Any) -> OrchestratorStatus:
+def _status(knative: Snapshot, marks: dict[str, ConditionText], **changes: Any) -> OrchestratorStatus:
     before = knative.record.status
     return replace(
         before,
@@ -42,11 +42,11 @@ def _status(knative: Knative, marks: dict[str, Mark], **changes: Any) -> Orchest
     )
 
 
-def under_way(knative: Knative) -> OrchestratorStatus:
+def under_way(knative: Snapshot) -> OrchestratorStatus:
     """A stage that begins, or goes on. What an earlier rollout finished is nothing that a stage of another
     one may hold: its pods are gone.
     """
-    start, rolling = Mark(None, START), Mark(None, ROLLING)
+    start, rolling = ConditionText(None, START), ConditionText(None, ROLLING)
     marks = {STAGE_UP_READY: start, STAGE_DOWN_READY: start, STAGE_READY: start, LAST_STAGE_READY: rolling}
     before, initial = knative.record.status, knative.record.spec.initial_revisions
     finished, began = before.stage_revision_status, _spelt(initial)
@@ -60,23 +60,26 @@ def _spelt(revisions: Iterable[TargetRevision]) -> str:
     return ",".join(f"{each.revision_name}={each.percent}" for each in revisions)
 
 
-def concluded(knative: Knative, rollout: RolloutOrchestrator) -> OrchestratorStatus:
+def concluded(knative: Snapshot, rollout: RolloutOrchestrator) -> OrchestratorStatus:
     """A stage that is done, and the rollout with it if it was the last one."""
     found = steps.concluded(rollout)
-    last = Mark(True) if found.last_stage_ready else Mark(None, ROLLING)
-    done = dict.fromkeys((STAGE_UP_READY, STAGE_DOWN_READY, STAGE_READY), Mark(True))
+    last = ConditionText(True) if found.last_stage_ready else ConditionText(None, ROLLING)
+    done = dict.fromkeys((STAGE_UP_READY, STAGE_DOWN_READY, STAGE_READY), ConditionText(True))
     return _status(
         knative, {**done, LAST_STAGE_READY: last}, stage_revision_status=found.stage_revision_status
     )
 
 
-def stopped(knative: Knative, cause: str) -> OrchestratorStatus:
+def stopped(knative: Snapshot, cause: str) -> OrchestratorStatus:
     """A rollout that waits for a person; it remembers what people said until then."""
-    marks = {STAGE_READY: Mark(False, STAGE_FAILED, cause), LAST_STAGE_READY: Mark(False, FAILED, cause)}
+    marks = {
+        STAGE_READY: ConditionText(False, STAGE_FAILED, cause),
+        LAST_STAGE_READY: ConditionText(False, FAILED, cause),
+    }
     says = knative.record.metadata.annotations.get(RESUMED, "")
     return _status(knative, marks, annotations={**knative.record.status.annotations, HALTED: says})
 
 
-def held(knative: Knative) -> OrchestratorStatus:
+def held(knative: Snapshot) -> OrchestratorStatus:
     """A stage that a person holds."""
-    return _status(knative, {STAGE_READY: Mark(None, HELD, "a person paused it")})
+    return _status(knative, {STAGE_READY: ConditionText(None, HELD, "a person paused it")})

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from farmd.jobs.objects import seconds_since_epoch
 from farmd.kubernetes.managed import ManagedFields, managers_of
 from farmd.kubernetes.progressive import reading, record, targets, traffic
-from farmd.kubernetes.progressive.model import Heard, Knative, Sync
+from farmd.kubernetes.progressive.model import Heard, Snapshot, Sync
 from farmd.kubernetes.progressive.objects import (
     CAUSE,
     FOLLOW,
@@ -35,7 +35,7 @@ from farmd.kubernetes.progressive.objects import (
 MOST_WORDS, WORDS_SECONDS = 3, 7200.0
 
 
-def sync(knative: Knative) -> Sync:
+def sync(knative: Snapshot) -> Sync:
     """What changed, and the record that follows; ``none`` where nothing did, or it waits for a fact."""
     there = knative.orchestrator
     if there is None:
@@ -57,7 +57,7 @@ def sync(knative: Knative) -> Sync:
     return _act(knative) or _word(knative) or _retargeted(knative)
 
 
-def _first(knative: Knative) -> Sync:
+def _first(knative: Snapshot) -> Sync:
     """The record of a service that has none. One that somebody made by hand, or left as an orphan, bears its
     name for good.
     """
@@ -68,7 +68,7 @@ def _first(knative: Knative) -> Sync:
     return _created(knative)
 
 
-def _created(knative: Knative) -> Sync:
+def _created(knative: Snapshot) -> Sync:
     """The record of a service that has none, or whose former one was released.
 
     Where the traffic is farmd's already, somebody deleted the record, or took the label away for a while:
@@ -106,17 +106,17 @@ def _created(knative: Knative) -> Sync:
     return Sync(action="create", spec=spec, annotations=annotations, reason=f"it follows {follow}")
 
 
-def followed(knative: Knative) -> str:
+def followed(knative: Snapshot) -> str:
     """What a record follows, also one that was released; the latest revision where there is none."""
     return _says(knative).get(FOLLOW, targets.LATEST)
 
 
-def _says(knative: Knative) -> Mapping[str, str]:
+def _says(knative: Snapshot) -> Mapping[str, str]:
     """The annotations of the record; none where there is none."""
     return knative.orchestrator.metadata.annotations if knative.orchestrator is not None else {}
 
 
-def _act(knative: Knative) -> Sync | None:
+def _act(knative: Snapshot) -> Sync | None:
     """An annotation that a person changed: an act is a changed value."""
     says, said = knative.record.metadata.annotations, record.heard(knative)
     if says.get(RETRY, "") != said.retry:
@@ -128,7 +128,7 @@ def _act(knative: Knative) -> Sync | None:
     return None
 
 
-def _reverted(knative: Knative, said: Heard) -> Sync:
+def _reverted(knative: Snapshot, said: Heard) -> Sync:
     """Go back. A promotion that somebody asked for at the same time was one of the way forward."""
     found = record.turned_back(knative, "") if said.revert else None
     if found is None:
@@ -143,7 +143,7 @@ def _heard(found: Sync, said: Heard) -> Sync:
     return Sync(action=found.action, spec=found.spec, annotations=annotations, reason=found.reason)
 
 
-def _retried(knative: Knative, value: str) -> Sync:
+def _retried(knative: Snapshot, value: str) -> Sync:
     """Take a revision out of those that were reverted: the one that the value names, or else the newest."""
     before = record.refused(knative)
     word = (value.split() or [""])[0]
@@ -156,7 +156,7 @@ def _retried(knative: Knative, value: str) -> Sync:
     )
 
 
-def _promoted(knative: Knative, said: Heard) -> Sync:
+def _promoted(knative: Snapshot, said: Heard) -> Sync:
     """Reach the end in one stage."""
     spec = knative.record.spec
     ended = reading.rollout(knative).ready is True
@@ -171,18 +171,18 @@ def _promoted(knative: Knative, said: Heard) -> Sync:
     return _heard(Sync(action="retarget", spec=found, reason="a person promoted it"), said)
 
 
-def _writer(knative: Knative) -> ManagedFields | None:
+def _writer(knative: Snapshot) -> ManagedFields | None:
     """The other manager that wrote the service's traffic last; None: nobody did."""
     owners = list(managers_of(knative.service.metadata, "spec", "traffic"))
     others = [each for each in owners if each.manager != MANAGER]
     return max(others, key=lambda each: each.time or "", default=None)
 
 
-def _told(knative: Knative, owner: ManagedFields) -> str:
+def _told(knative: Snapshot, owner: ManagedFields) -> str:
     return f"{targets.spelt(knative.service.spec.traffic)} by {owner.manager}"
 
 
-def _word(knative: Knative) -> Sync | None:
+def _word(knative: Snapshot) -> Sync | None:
     """Traffic that somebody else wrote: what the rollout follows from now on."""
     owner = _writer(knative)
     asked = knative.service.spec.traffic
@@ -214,7 +214,7 @@ def _word(knative: Knative) -> Sync | None:
     )
 
 
-def _unknown(knative: Knative) -> str | None:
+def _unknown(knative: Snapshot) -> str | None:
     """An entry of the traffic that names no revision that could bear it."""
     usable = sorted(name for name, each in knative.revisions.items() if each.ready)
     for number, each in enumerate(knative.service.spec.traffic):
@@ -226,7 +226,7 @@ def _unknown(knative: Knative) -> str | None:
     return None
 
 
-def _retargeted(knative: Knative) -> Sync:
+def _retargeted(knative: Snapshot) -> Sync:
     """Another end, because of a new revision or another word."""
     there, newest, follow = knative.record, knative.newest, followed(knative)
     if not newest:
@@ -243,7 +243,7 @@ def _retargeted(knative: Knative) -> Sync:
     return Sync(action="retarget", spec=spec, reason=f"its target is {told} now")
 
 
-def _other_hand(knative: Knative) -> str | None:
+def _other_hand(knative: Snapshot) -> str | None:
     """Another manager that wrote the spec of the record after farmd did."""
     owners = list(managers_of(knative.record.metadata, "spec"))
     own = max((each.time or "" for each in owners if each.manager == WRITER), default=None)

@@ -16,14 +16,14 @@ from farmd.kubernetes.progressive.bounds import DRAINED, MARKER, written
 from farmd.kubernetes.progressive.model import (
     Bounds,
     Drop,
-    Knative,
     Reap,
     RevisionBounds,
+    Snapshot,
     StageBounds,
     Traffic,
     Write,
 )
-from farmd.kubernetes.progressive.objects import FINAL, UNREACHABLE, Pod, routed
+from farmd.kubernetes.progressive.objects import FINAL, UNREACHABLE, RevisionPod, routed
 from farmd.rollout.bounds import is_stage_scale_up_ready
 from farmd.rollout.revisions import (
     Revisions,
@@ -46,7 +46,7 @@ BOUNDS = (StageBounds, RevisionBounds)
 class KnativeTarget:
     """``farmd.rollout.ports.ScaleTarget``: what it ``planned`` is what is missing until bounds stand."""
 
-    knative: Knative
+    knative: Snapshot
     planned: list[Write] = field(default_factory=list)
 
     def autoscaler(self, revision: str) -> StagePodAutoscaler | None:
@@ -70,7 +70,7 @@ class KnativeTarget:
         self.planned += [each for each in lacks if each not in self.planned]
 
 
-def lacking(knative: Knative, name: str, stage: Bounds) -> list[Write]:
+def lacking(knative: Snapshot, name: str, stage: Bounds) -> list[Write]:
     """The writes until a revision has the bounds of a stage: the record of them first."""
     spa, final = knative.spas.get(name), bounds.final(knative, name)
     found: list[Write] = []
@@ -90,7 +90,7 @@ def lacking(knative: Knative, name: str, stage: Bounds) -> list[Write]:
 class ShiftTrafficStep(RolloutStep):
     """The route shows the shares of the stage, and what grows is ready to bear its share."""
 
-    knative: Knative
+    knative: Snapshot
 
     def execute(self, rollout: RolloutOrchestrator, up: Revisions, down: Revisions) -> None:
         """Nothing: traffic that is due is written whatever step is under way."""
@@ -107,7 +107,7 @@ class ShiftTrafficStep(RolloutStep):
         return rollout
 
 
-def reconciled(knative: Knative) -> tuple[RolloutOrchestrator, bool, tuple[Write, ...]]:
+def reconciled(knative: Snapshot) -> tuple[RolloutOrchestrator, bool, tuple[Write, ...]]:
     """The rollout with its conditions, whether the stage is done, and the writes that it lacks.
 
     On the way back the former revision gets its bounds first, also where all must fit in today's room.
@@ -126,19 +126,19 @@ def reconciled(knative: Knative) -> tuple[RolloutOrchestrator, bool, tuple[Write
     return found, done and not (writes or early), tuple(writes)
 
 
-def _early(knative: Knative, write: Write) -> bool:
+def _early(knative: Snapshot, write: Write) -> bool:
     """Whether bounds would fall of a revision that bears more of the traffic than is due: somebody else sent
     it there, and the route has not followed farmd yet.
     """
     return isinstance(write, BOUNDS) and _laden(knative, write.revision) and falls(knative, write)
 
 
-def _laden(knative: Knative, name: str) -> bool:
+def _laden(knative: Snapshot, name: str) -> bool:
     due = routed(traffic.pinned(knative)) if knative.orchestrator is not None else {}
     return knative.routed.get(name, 0) > due.get(name, 0)
 
 
-def stands(knative: Knative) -> bool:
+def stands(knative: Snapshot) -> bool:
     """Whether what grew in the stage still has its pods, and is ready. A StagePodAutoscaler that somebody
     deleted is made anew by the next stage.
     """
@@ -150,7 +150,7 @@ def stands(knative: Knative) -> bool:
     )
 
 
-def shifted(knative: Knative) -> list[Write]:
+def shifted(knative: Snapshot) -> list[Write]:
     """The traffic, where it is not as it is due; what people asked by it is on record by now."""
     due = traffic.pinned(knative)
     if not due or (traffic.ours(knative) and traffic.equal(due, knative.service.spec.traffic)):
@@ -158,7 +158,7 @@ def shifted(knative: Knative) -> list[Write]:
     return [Traffic(due)]
 
 
-def _reaped(knative: Knative, name: str, up: Revisions) -> list[Pod]:
+def _reaped(knative: Snapshot, name: str, up: Revisions) -> list[RevisionPod]:
     """Pods of what shrinks that are over their time, or whose room the newcomer's first pod needs."""
     marked = knative.record.spec.rollout_strategy == RESOURCE_UTIL_STRATEGY and any(
         (spa := reading.autoscaler(knative, each)) is not None
@@ -169,14 +169,14 @@ def _reaped(knative: Knative, name: str, up: Revisions) -> list[Pod]:
     return [pod for pod in found if marked or reading.ends_at(pod) < knative.now]
 
 
-def reaps_at(knative: Knative) -> float | None:
+def reaps_at(knative: Snapshot) -> float | None:
     """When a pod that ends is to be deleted (seconds since the epoch)."""
     names = [each.revision_name for each in knative.record.spec.stage_target_revisions]
     times = [reading.ends_at(pod) for name in names for pod in reading.terminating(knative, name)]
     return min(times, default=None)
 
 
-def kept(knative: Knative) -> tuple[Write, ...]:
+def kept(knative: Snapshot) -> tuple[Write, ...]:
     """What brings bounds back that somebody rewrote while nothing moves, as the stage last wrote them; those
     of a rollout that is over are final, and no stage's.
     """
@@ -190,7 +190,7 @@ def kept(knative: Knative) -> tuple[Write, ...]:
     return tuple(each for each in found if not _early(knative, each))
 
 
-def holds(knative: Knative) -> tuple[Write, ...]:
+def holds(knative: Snapshot) -> tuple[Write, ...]:
     """Bounds of a revision that came beside one that serves: one pod at most, until the record names it.
 
     One that bears traffic, because nobody held it back in time, keeps its pods until that is taken from it.
@@ -206,7 +206,7 @@ def holds(knative: Knative) -> tuple[Write, ...]:
     return tuple(found)
 
 
-def settled(knative: Knative) -> tuple[Write, ...]:
+def settled(knative: Snapshot) -> tuple[Write, ...]:
     """What is left to do at the end: final bounds of what stays and of what is drained, and the traffic."""
     stays = reading.names(knative.record.spec.target_revisions)
     found: list[Write] = [*shifted(knative)]
@@ -215,7 +215,7 @@ def settled(knative: Knative) -> tuple[Write, ...]:
     return (*found, *drained(knative, stays))
 
 
-def drained(knative: Knative, kept: set[str]) -> tuple[Write, ...]:
+def drained(knative: Snapshot, kept: set[str]) -> tuple[Write, ...]:
     """What the revisions lack that have bounds of a stage, and are none of its own any more."""
     found: list[Write] = []
     held = set(record.newcomers(knative))
@@ -229,12 +229,12 @@ def drained(knative: Knative, kept: set[str]) -> tuple[Write, ...]:
     return tuple(found)
 
 
-def _staged(knative: Knative) -> set[str]:
+def _staged(knative: Snapshot) -> set[str]:
     """The revisions with bounds of a stage, also of one whose StagePodAutoscaler somebody deleted."""
     return {*knative.spas, *(name for name in knative.revisions if bounds.narrowed(knative, name))}
 
 
-def _empty(knative: Knative, name: str) -> bool:
+def _empty(knative: Snapshot, name: str) -> bool:
     """Whether a revision has no pods, and gets none by bounds of its own: its autoscaler knows that no route
     reaches it, which it learns later than the route. One that none ever reached gets its least pods. One with
     a tag is reached for good, and gets what people gave it.
@@ -248,12 +248,12 @@ def _empty(knative: Knative, name: str) -> bool:
     return pods <= _left(knative, name) and scale.spec.reachability == UNREACHABLE
 
 
-def _left(knative: Knative, name: str) -> int:
+def _left(knative: Snapshot, name: str) -> int:
     """How many pods a revision keeps that is drained: one where requests may still come by its tag."""
     return int(bounds.never_empty(knative, name) or name in knative.tagged)
 
 
-def released(knative: Knative) -> tuple[Write, ...]:
+def released(knative: Snapshot) -> tuple[Write, ...]:
     """What it takes to leave a service as people asked: the final bounds of all revisions, and no stage's on
     record, which a pause would bring back.
     """
@@ -264,7 +264,7 @@ def released(knative: Knative) -> tuple[Write, ...]:
     )
 
 
-def _given_back(knative: Knative, name: str) -> list[Write]:
+def _given_back(knative: Snapshot, name: str) -> list[Write]:
     """The final bounds of a revision, on record first: what farmd has written is nobody else's any more."""
     if not bounds.narrowed(knative, name):
         return []
@@ -274,7 +274,7 @@ def _given_back(knative: Knative, name: str) -> list[Write]:
     return [*record, RevisionBounds(name, final)]
 
 
-def falls(knative: Knative, write: Write) -> bool:
+def falls(knative: Snapshot, write: Write) -> bool:
     """Whether a write takes pods or traffic away, which nobody does under a freeze (R18)."""
     if isinstance(write, RevisionBounds):
         return _below(write.bounds, bounds.standing(knative, write.revision))

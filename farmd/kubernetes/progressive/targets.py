@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from farmd.kubernetes.progressive.bounds import bounded, final, read_service_bounds
 from farmd.kubernetes.progressive.conditions import READY, STAGE_READY, known
-from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.model import Snapshot
 from farmd.kubernetes.progressive.objects import OrchestratorSpec, TrafficTarget
 from farmd.kubernetes.progressive.traffic import actual
 from farmd.rollout.revisions import TargetRevision
@@ -52,7 +52,7 @@ def entries(follow: str) -> tuple[TrafficTarget, ...]:
     return tuple(found)
 
 
-def target_revision(knative: Knative, newest: str, entry: TrafficTarget) -> TargetRevision:
+def target_revision(knative: Snapshot, newest: str, entry: TrafficTarget) -> TargetRevision:
     """A target revision out of an entry of traffic. A revision that is not there yet has the template's
     bounds.
     """
@@ -69,7 +69,7 @@ def target_revision(knative: Knative, newest: str, entry: TrafficTarget) -> Targ
     return bounded(found, bounds)
 
 
-def final_target_revisions(knative: Knative, newest: str, traffic: Sequence[TrafficTarget]) -> Revisions:
+def final_target_revisions(knative: Snapshot, newest: str, traffic: Sequence[TrafficTarget]) -> Revisions:
     """Where the traffic must go. Of several entries one without a share for the latest revision goes first,
     so that it is not the last one, which shrinks. Several entries for one revision are one.
     """
@@ -81,7 +81,7 @@ def final_target_revisions(knative: Knative, newest: str, traffic: Sequence[Traf
     return _merged(target_revision(knative, newest, each) for each in wanted)
 
 
-def initial_target_revisions(knative: Knative, newest: str) -> Revisions:
+def initial_target_revisions(knative: Snapshot, newest: str) -> Revisions:
     """Where the traffic goes now, by the route."""
     if knative.route is None:
         return ()
@@ -118,7 +118,7 @@ def differs(before: Revisions, after: Revisions) -> bool:
     ]
 
 
-def update_initial_final_target_rev(knative: Knative, targets: Revisions) -> OrchestratorSpec:
+def update_initial_final_target_rev(knative: Snapshot, targets: Revisions) -> OrchestratorSpec:
     """The record for another end (seed ``UpdateInitialFinalTargetRev``): it begins where the rollout stands.
 
     A stage under way counts if its newcomer has pods that serve; a broken newcomer is forgotten.
@@ -135,7 +135,7 @@ def update_initial_final_target_rev(knative: Knative, targets: Revisions) -> Orc
     )
 
 
-def _stands(knative: Knative) -> Revisions:
+def _stands(knative: Snapshot) -> Revisions:
     """Where the rollout stands."""
     record, route = knative.record, knative.route
     finished, stage = record.status.stage_revision_status, record.spec.stage_target_revisions
@@ -151,6 +151,6 @@ def _stands(knative: Knative) -> Revisions:
     return stage if serving(knative, grows) else finished
 
 
-def serving(knative: Knative, name: str) -> bool:
+def serving(knative: Snapshot, name: str) -> bool:
     """Whether a revision has pods, and is ready."""
     return knative.ready(name) and (actual(knative, name) or 0) > 0

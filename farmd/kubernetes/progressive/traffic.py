@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from farmd.kubernetes.managed import managers_of
 from farmd.kubernetes.progressive.bounds import fresh
 from farmd.kubernetes.progressive.conditions import LAST_STAGE_READY, known
-from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.model import Snapshot
 from farmd.kubernetes.progressive.objects import MANAGER, UNREACHABLE, TrafficTarget, routed
 from farmd.kubernetes.progressive.settings import NO_DURATION
 from farmd.rollout.revisions import TargetRevision
@@ -25,14 +25,14 @@ from farmd.rollout.steps import RESOURCE_UTIL_STRATEGY
 _HEIRS = ("down", "stay", "up", "")
 
 
-def actual(knative: Knative, name: str) -> int | None:
+def actual(knative: Snapshot, name: str) -> int | None:
     """How many pods a revision has; None: not known."""
     found = knative.autoscalers.get(name)
     scale = found.status.actual_scale if found is not None else None
     return scale if scale is None or scale >= 0 else None
 
 
-def transform_service(knative: Knative) -> tuple[TrafficTarget, ...]:
+def transform_service(knative: Snapshot) -> tuple[TrafficTarget, ...]:
     """The traffic of the present stage as Knative's extension writes it on a route (seed)."""
     name, found = knative.service.metadata.name, []
     for each in _shares(knative):
@@ -54,7 +54,7 @@ def _entry(revision: TargetRevision) -> TrafficTarget:
     )
 
 
-def _shares(knative: Knative) -> tuple[TargetRevision, ...]:
+def _shares(knative: Snapshot) -> tuple[TargetRevision, ...]:
     """The shares that are due. What is drained keeps a share of 0 until the rollout is over."""
     record = knative.record
     over = known(record.status.conditions, LAST_STAGE_READY) is True and record.observed
@@ -67,7 +67,7 @@ def _shares(knative: Knative) -> tuple[TargetRevision, ...]:
     )
 
 
-def _held(knative: Knative) -> tuple[TargetRevision, ...]:
+def _held(knative: Snapshot) -> tuple[TargetRevision, ...]:
     """The shares before this stage, while a newcomer does not have its pods yet; empty: nothing holds.
 
     It has a share of 0 meanwhile, because Knative ends pods of what no route reaches. The original holds no
@@ -90,7 +90,7 @@ def _held(knative: Knative) -> tuple[TargetRevision, ...]:
     return (*held, *(replace(each, percent=0) for each in stage if each.revision_name in grow))
 
 
-def _behind(knative: Knative, target: TargetRevision) -> bool:
+def _behind(knative: Snapshot, target: TargetRevision) -> bool:
     """Whether the newcomer lacks pods that this stage gives it whatever the traffic is.
 
     Those of a revision that no route reaches, as its autoscaler knows, are about to go: its least is ignored.
@@ -110,7 +110,7 @@ def _behind(knative: Knative, target: TargetRevision) -> bool:
     return goal is not None and least is not None and goal <= least and have < goal
 
 
-def pinned(knative: Knative) -> tuple[TrafficTarget, ...]:
+def pinned(knative: Snapshot) -> tuple[TrafficTarget, ...]:
     """The traffic that the service is to have: by names; empty where nothing is ready to bear it.
 
     The share of a newcomer that is not ready goes to the one that shrinks; that of a former revision to none
@@ -141,7 +141,7 @@ def _percent(revision: TargetRevision) -> int:
     return revision.percent or 0
 
 
-def _tagged(knative: Knative, others: set[str]) -> Iterable[TrafficTarget]:
+def _tagged(knative: Snapshot, others: set[str]) -> Iterable[TrafficTarget]:
     """The service's entries with a tag as entries for that alone, but for those of ``others`` and of
     revisions that are not ready.
     """
@@ -154,7 +154,7 @@ def _tagged(knative: Knative, others: set[str]) -> Iterable[TrafficTarget]:
     )
 
 
-def ours(knative: Knative) -> bool:
+def ours(knative: Snapshot) -> bool:
     """Whether the service's traffic is as farmd wrote it."""
     owners = managers_of(knative.service.metadata, "spec", "traffic")
     return any(each.manager == MANAGER for each in owners)
@@ -175,7 +175,7 @@ def _comparable(entries: Sequence[TrafficTarget]) -> set[TrafficTarget]:
     return {replace(each, url=None, configuration_name="") for each in entries}
 
 
-def shown(knative: Knative) -> bool:
+def shown(knative: Snapshot) -> bool:
     """Whether the route shows the traffic that is due."""
     route = knative.route
     return route is not None and route.observed and knative.routed == routed(pinned(knative))

@@ -18,12 +18,12 @@ from farmd.kubernetes.progressive.objects import (
     RESOURCES,
     SERVICES,
     Configuration,
+    KnativeRoute,
+    KnativeService,
     Orchestrator,
-    Pod,
     PodAutoscaler,
     Revision,
-    Route,
-    Service,
+    RevisionPod,
     StageAutoscaler,
 )
 from farmd.kubernetes.store import Key, Object, ObjectStore
@@ -75,7 +75,7 @@ class Watched(Generic[T]):
         """Each change of a reset is told by itself."""
 
 
-class Watches:
+class KnativeWatches:
     """The watches of one namespace (empty: of all); ``validity``: see ``Objects``."""
 
     def __init__(
@@ -98,16 +98,16 @@ class Watches:
             return Watched(store, objects, informer, told)
 
         self.namespace = namespace
-        self.services = watch(Service, f"{ENABLED}=true")
+        self.services = watch(KnativeService, f"{ENABLED}=true")
         self.orchestrators = watch(Orchestrator, "")
         self.spas = watch(StageAutoscaler)
         self.configurations = watch(Configuration)
-        self.routes = watch(Route)
+        self.routes = watch(KnativeRoute)
         self.revisions = watch(Revision)
         self.autoscalers = watch(PodAutoscaler)
-        self.pods = watch(Pod)
+        self.pods = watch(RevisionPod)
         # Other services are asked for by name: the store knows those alone that bear the label.
-        self.any_services = Objects(transport, SERVICES, Service, "ksvcs", validity)
+        self.any_services = Objects(transport, SERVICES, KnativeService, "ksvcs", validity)
 
     @property
     def informers(self) -> Sequence[Informer[Any]]:

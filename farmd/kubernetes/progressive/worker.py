@@ -20,8 +20,8 @@ from farmd.kubernetes.progressive.contention import Contention
 from farmd.kubernetes.progressive.ground import Ground
 from farmd.kubernetes.progressive.growth import Growth
 from farmd.kubernetes.progressive.items import ServiceItems, Where
-from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, Turn
-from farmd.kubernetes.progressive.objects import CLAIM, Service
+from farmd.kubernetes.progressive.model import Plan, RevisionBounds, Snapshot, Turn
+from farmd.kubernetes.progressive.objects import CLAIM, KnativeService
 from farmd.kubernetes.progressive.record import BY_PERSON
 from farmd.kubernetes.progressive.writing import Writing, told_of
 from farmd.kubernetes.transport import KubernetesTransport
@@ -55,15 +55,15 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Facts:
     """A service at one moment, where it is watched, and what is wrong with its annotations."""
 
-    knative: Knative
+    knative: Snapshot
     where: Where
     wrong: tuple[str, ...] = ()
 
 
-class ProgressiveWorker(Worker[Reading, Plan]):
+class ProgressiveWorker(Worker[Facts, Plan]):
     """Rolls one service while its claim lasts."""
 
     __slots__ = ("_contention", "_done", "_fenced", "_growth", "_mirrored_at", "_shared", "_trying")
@@ -114,7 +114,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         except (KubernetesError, CredentialInvalid) as error:
             return await self._refused(error)
 
-    async def read(self) -> Reading | Outcome:
+    async def read(self) -> Facts | Outcome:
         """The service with all that belongs to it."""
         if (where := self._where) is None:
             return await self.gone()
@@ -132,7 +132,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         if (record := knative.orchestrator) is not None:
             found = record.status.annotations.get(CLAIM, "")
             await fence.check(self.context, self.claim, found, fenced=self._fenced)
-        return Reading(self._growth.seen(knative), where, wrong)
+        return Facts(self._growth.seen(knative), where, wrong)
 
     def _frozen(self, where: Where) -> str | None:
         """The evidence of a freeze, unless a person said something of this rollout since (R18)."""
@@ -142,11 +142,11 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         commanded = found is not None and record.said_at(found, service) > guard.frozen_since()
         return None if commanded else guard.frozen()
 
-    def decide(self, snapshot: Reading) -> Plan | Ask[None]:
+    def decide(self, snapshot: Facts) -> Plan | Ask[None]:
         """Pure (``plan.py``)."""
         return plan.decide(snapshot.knative)
 
-    async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
+    async def act(self, snapshot: Facts, plan: Plan) -> Outcome:
         """The fences, the audit record, then the turn or the writes, in this order.
 
         Bounds on an object where this version of Knative does not read them would restart pods that serve,
@@ -173,7 +173,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         again, self._done = plan == self._done, plan
         return await self._count("what was written does not stay") if again else Outcome("after", 0.0)
 
-    def describe(self, snapshot: Reading, plan: Plan) -> ItemStatus | None:
+    def describe(self, snapshot: Facts, plan: Plan) -> ItemStatus | None:
         """None: the record's own status speaks, unless the rollout is blocked, or an alert is to be ended
         some day, also by another farm.
         """
@@ -188,7 +188,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         since, name = self.context.clock.now(), f"ksvc/{snapshot.knative.service.name}"
         return structs.replace(told, name=name, farm=self.context.farm, since=since)
 
-    async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
+    async def alert(self, snapshot: Facts, plan: Plan) -> float | None:
         """A newcomer that failed, a way back that stands still, a wait for people; events on the service."""
         knative, item = snapshot.knative, self.claim.item
         service, events = knative.service, self._shared.events
@@ -201,12 +201,12 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         due = await alarms.tell(self.status, item, knative, plan, self.context.clock.now(), contended)
         return earliest(due, CALM_SECONDS if contended else None)
 
-    async def report(self, snapshot: Reading, plan: Plan) -> float | None:
+    async def report(self, snapshot: Facts, plan: Plan) -> float | None:
         """Let StagePodAutoscalers say what their revisions' autoscalers do, while a rollout is under way."""
         mirrored = await self._mirror(snapshot.knative, self._writing(snapshot.where))
         return earliest(mirrored, await super().report(snapshot, plan))
 
-    async def _mirror(self, knative: Knative, writing: Writing) -> float | None:
+    async def _mirror(self, knative: Snapshot, writing: Writing) -> float | None:
         """A verdict at once, numbers now and then; the seconds until these are due."""
         if not self._fenced or knative.orchestrator is None or reading.rollout(knative).ready is True:
             return None
@@ -225,7 +225,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         return early if late else None
 
     # -- the fences ------------------------------------------------------------------------------
-    async def _fence(self, knative: Knative, plan: Plan, writing: Writing) -> Knative:
+    async def _fence(self, knative: Snapshot, plan: Plan, writing: Writing) -> Snapshot:
         """The service with this claim on it. A turn of the status bears the claim itself."""
         claim, record = self._claim, knative.record
         if record.status.annotations.get(CLAIM) != claim and (plan.turn is None or plan.turn.status is None):
@@ -244,7 +244,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         return fence.text(self.context, self.claim)
 
     # -- writing ---------------------------------------------------------------------------------
-    def _account(self, knative: Knative, plan: Plan) -> Operation:
+    def _account(self, knative: Snapshot, plan: Plan) -> Operation:
         """The audit record of what is written next (R16)."""
         name = knative.service.name
         if plan.turn is not None:
@@ -254,7 +254,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
             told |= told_of(each)
         return self.audit("progressive.write", plan.waiting, after=told, name=name)
 
-    def _time(self, knative: Knative, turn: Turn) -> None:
+    def _time(self, knative: Snapshot, turn: Turn) -> None:
         """Observe how long the stage took that a turn ends, and tell of a way back that a fault began."""
         if turn.action not in ("stage-done", "back", "halt"):
             return
@@ -297,7 +297,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         delay = self._grown() * self.context.rng.uniform(0.75, 1.25)
         return Outcome("blocked" if told else "backoff", delay, error.message)
 
-    async def _tell(self, service: Service | None, text: str) -> float | None:
+    async def _tell(self, service: KnativeService | None, text: str) -> float | None:
         """Say in the store and by an event why a service is not rolled; returns when to look again."""
         if service is not None:
             self._shared.events.event(service, "Warning", "RolloutRefused", text, anew=True)
@@ -310,7 +310,7 @@ class ProgressiveWorker(Worker[Reading, Plan]):
         return await self.count_refusal(self._trying, text, noun="progressive", name=name)
 
 
-def _bounded(knative: Knative, plan: Plan) -> bool:
+def _bounded(knative: Snapshot, plan: Plan) -> bool:
     """Whether a plan changes bounds of a revision that a route reaches; to hold a newcomer is urgent."""
     reached = knative.routed
     return any(isinstance(each, RevisionBounds) and each.revision in reached for each in plan.writes)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from farmd.kubernetes.progressive import bodies, bounds
 from farmd.kubernetes.progressive.model import (
     Drop,
-    Knative,
     Reap,
     RevisionBounds,
+    Snapshot,
     StageBounds,
     Traffic,
     Turn,
@@ -21,23 +21,23 @@ from farmd.kubernetes.progressive.model import (
 )
 from farmd.kubernetes.progressive.objects import (
     MANAGER,
+    KnativeService,
     Orchestrator,
-    Service,
     StageAutoscaler,
     StageAutoscalerStatus,
 )
-from farmd.kubernetes.progressive.watches import Watches
+from farmd.kubernetes.progressive.watches import KnativeWatches
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
     """Writes for an item; ``claim`` is the text that objects bear."""
 
-    watches: Watches
+    watches: KnativeWatches
     item: str
     claim: str
 
-    async def turn(self, knative: Knative, turn: Turn) -> None:
+    async def turn(self, knative: Snapshot, turn: Turn) -> None:
         """Change the record, or make it."""
         watches = self.watches
         if knative.orchestrator is None:
@@ -53,7 +53,7 @@ class Writing:
         if body := bodies.orchestrator_patch(knative, turn):
             await self.patch(record, body)
 
-    async def write(self, knative: Knative, write: Write) -> None:
+    async def write(self, knative: Snapshot, write: Write) -> None:
         """Carry out one write."""
         key, namespace = self.item, knative.service.metadata.namespace
         watches = self.watches
@@ -107,7 +107,7 @@ class Writing:
             key=self.item,
         )
 
-    async def apply(self, service: Service, body: bodies.Body) -> Service:
+    async def apply(self, service: KnativeService, body: bodies.Body) -> KnativeService:
         """Have farmd own these fields of the service, if that is still the version that was read."""
         meta = service.metadata
         return await self.watches.services.objects.apply(

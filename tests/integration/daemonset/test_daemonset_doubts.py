@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.model import FleetView, Request
+from scheduler.model import FleetView, PlacementRequest
 from scheduler.protocol import Eligibility
 from scheduler.selector import LabelSelectorScheduler
 from store import codec, operations
@@ -139,7 +139,7 @@ async def test_a_converged_daemon_set_asks_nothing_and_a_changed_node_costs_one_
     questions: list[frozenset[str] | None] = []
 
     class Counting(LabelSelectorScheduler):
-        async def eligible_nodes(self, request: Request, view: FleetView) -> Eligibility:
+        async def eligible_nodes(self, request: PlacementRequest, view: FleetView) -> Eligibility:
             questions.append(request.among)
             return await super().eligible_nodes(request, view)
 

@@ -9,7 +9,7 @@ import pytest
 from farmd.agent import gone as module
 from farmd.agent.errors import StateUnsaved
 from farmd.agent.gone import Gone
-from farmd.agent.log_lines import Choice, Line, chosen
+from farmd.agent.log_lines import Choice, LogLine, chosen
 from farmd.agent.shim import Log
 from farmd.agent.state import StateDirectory
 from store.errors import InputInvalid
@@ -44,7 +44,7 @@ def wrote(state: StateDirectory, instance: str, *output: str, max_bytes: int = 2
         log.write(text.encode())
 
 
-def kept(gone: Gone, instance: str, *, previous: bool = False) -> list[Line] | None:
+def kept(gone: Gone, instance: str, *, previous: bool = False) -> list[LogLine] | None:
     found = gone.logs(instance)
     return None if found is None else chosen(found[0], Choice(10_000, previous=previous))
 

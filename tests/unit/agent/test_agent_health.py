@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.agent.health import Damper, Spell, Verdict, judge, pause
+from farmd.agent.health import Damper, HealthRun, Spell, judge, pause
 from store.manifests import HealthCheck
 from store.reality import Health, HealthState
 
@@ -19,7 +19,7 @@ U: HealthState = "unknown"
 
 def states(check: HealthCheck, answers: str, every: float | None = None) -> list[str]:
     """The states after each answer: ``+`` is good, ``-`` bad, ``every`` seconds apart."""
-    verdict, age, found = Verdict(), 0.0, []
+    verdict, age, found = HealthRun(), 0.0, []
     for answer in answers:
         age += every if every is not None else check.interval
         verdict = judge(check, verdict, answer == "+", "said so", age=age)
@@ -57,7 +57,7 @@ def test_quick_checks_before_the_first_verdict_count_as_bad_only_once_an_interva
 
 def test_checks_are_quick_until_the_first_verdict() -> None:
     check = HealthCheck(type="tcp", port="a", interval=10)
-    assert pause(check, Verdict()) < pause(check, Verdict("critical")) == 10
+    assert pause(check, HealthRun()) < pause(check, HealthRun("critical")) == 10
 
 
 def shown(states_: str, *, bucket: float, step: float = 0.0) -> str:

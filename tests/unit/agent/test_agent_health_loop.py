@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from farmd.agent.checks import Answer
+from farmd.agent.checks import CheckResult
 from farmd.agent.disk import Disk
 from farmd.agent.health import Damper
 from farmd.agent.model import Identity, Record
@@ -29,18 +29,18 @@ class Buggy:
 
     checks = 0
 
-    async def check(self, check: HealthCheck, target: Any) -> Answer:
+    async def check(self, check: HealthCheck, target: Any) -> CheckResult:
         self.checks += 1
         if self.checks == 1:
             raise ZeroDivisionError("first")
-        return Answer("passing", "ok")
+        return CheckResult("passing", "ok")
 
 
 class Failing:
     """A checker whose checks all fail."""
 
-    async def check(self, check: HealthCheck, target: Any) -> Answer:
-        return Answer("failing", "HTTP 503")
+    async def check(self, check: HealthCheck, target: Any) -> CheckResult:
+        return CheckResult("failing", "HTTP 503")
 
 
 def watching(folder: Path, clock: VirtualClock, checker: Any, recorder: CountingRecorder) -> HealthWatcher:

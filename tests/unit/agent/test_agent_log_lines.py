@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from farmd.agent import logs, shim
-from farmd.agent.log_lines import Choice, Line, chosen, stamped, stamped_all
+from farmd.agent.log_lines import Choice, LogLine, chosen, stamped, stamped_all
 from farmd.agent.logs import MAX_TAIL_BYTES
 
 
@@ -24,17 +24,17 @@ def write(folder: Path, start: str, *output: tuple[float, str], max_bytes: int =
             log.write(text.encode())
 
 
-def texts(lines: list[Line] | None) -> list[str] | None:
+def texts(lines: list[LogLine] | None) -> list[str] | None:
     return None if lines is None else [line.text.decode() for line in lines]
 
 
 def test_each_line_has_its_time_to_a_second_and_its_start(tmp_path: Path) -> None:
     write(tmp_path, "a", (100.0, "one\n"), (100.5, "two\n"), (107.0, "three\nfour\n"))
     assert chosen(tmp_path, Choice(9)) == [
-        Line(100.0, "a", b"one\n"),
-        Line(100.0, "a", b"two\n"),
-        Line(107.0, "a", b"three\n"),
-        Line(107.0, "a", b"four\n"),
+        LogLine(100.0, "a", b"one\n"),
+        LogLine(100.0, "a", b"two\n"),
+        LogLine(107.0, "a", b"three\n"),
+        LogLine(107.0, "a", b"four\n"),
     ]
     assert texts(chosen(tmp_path, Choice(9, since=101.0))) == ["three\n", "four\n"]
     assert texts(chosen(tmp_path, Choice(3))) == ["two\n", "three\n", "four\n"]
@@ -78,7 +78,7 @@ def test_output_of_a_shim_without_marks_has_no_time(tmp_path: Path, marks: bytes
     (tmp_path / shim.LOG).write_bytes(b"old\n")
     if marks is not None:
         (tmp_path / shim.MARKS).write_bytes(marks)
-    assert chosen(tmp_path, Choice(9)) == [Line(0.0, "", b"old\n")]
+    assert chosen(tmp_path, Choice(9)) == [LogLine(0.0, "", b"old\n")]
     assert chosen(tmp_path, Choice(9, since=1.0)) == []
     assert chosen(tmp_path, Choice(9, previous=True)) is None
     assert stamped(0.0, b"old\n") == b"- old\n"
@@ -89,7 +89,7 @@ def test_a_file_that_somebody_removed_takes_its_marks_with_it(tmp_path: Path) ->
     write(tmp_path, "a", (100.0, "one\n"))
     (tmp_path / shim.LOG).unlink()
     write(tmp_path, "b", (200.0, "two\n"))
-    assert chosen(tmp_path, Choice(9)) == [Line(200.0, "b", b"two\n")]
+    assert chosen(tmp_path, Choice(9)) == [LogLine(200.0, "b", b"two\n")]
 
 
 def test_no_more_lines_are_made_than_are_wanted_of_a_log_of_newlines(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from farmd.agent.intents import Intents, proven
 from farmd.agent.manifests import Manifests
-from farmd.agent.model import AgentConfig, Wanted
+from farmd.agent.model import AgentConfig, WantedPod
 from farmd.agent.pods import Pods
 from farmd.agent.state import AgentIdentity, StateDirectory
 from farmd.observe.progress import Progress
@@ -64,8 +64,8 @@ def sha(manifest: Manifest) -> str:
 
 def wanted(
     index: int, manifest: Manifest | None, problem: str = "", instance: str = "web", restart: int = 0
-) -> Wanted:
-    return Wanted(instance, index, sha(manifest) if manifest else "", "rc1", manifest, problem, restart)
+) -> WantedPod:
+    return WantedPod(instance, index, sha(manifest) if manifest else "", "rc1", manifest, problem, restart)
 
 
 class Bench:
@@ -110,7 +110,7 @@ class Bench:
             preflight=lambda manifest, *, kept=False: None,
         )
 
-    def obey(self, *intents: Wanted) -> None:
+    def obey(self, *intents: WantedPod) -> None:
         self.pods.obey({intent.instance: intent for intent in intents})
 
 

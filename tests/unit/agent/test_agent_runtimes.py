@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from farmd.agent.agent import Agent
 from farmd.agent.errors import StartFailed
-from farmd.agent.model import AgentConfig, Identity, Record, Wanted
+from farmd.agent.model import AgentConfig, Identity, Record, WantedPod
 from farmd.agent.runtimes.port import Busy, Ended, Launch
 from farmd.agent.supervisor import LEAVE_SECONDS
 from farmd.observe.progress import Progress
@@ -158,7 +158,7 @@ class Bench:
         self._lock.__exit__(None, None, None)
 
     def want(self, index: int, manifest: Manifest | None) -> None:
-        found = {} if manifest is None else {"web": Wanted("web", index, sha_of(manifest), "rc", manifest)}
+        found = {} if manifest is None else {"web": WantedPod("web", index, sha_of(manifest), "rc", manifest)}
         self.agent.pods.obey(found)
 
     async def settle(self) -> None:
@@ -339,7 +339,7 @@ async def test_r26_an_instance_that_cannot_be_read_is_left_alone_and_stops_no_ot
     unreadable.mkdir()
     async with Bench(tmp_path, world) as after:
         await after.settle()
-        after.agent.pods.obey({name: Wanted(name, 7, sha_of(OLD), "rc", OLD) for name in ("web", "other")})
+        after.agent.pods.obey({name: WantedPod(name, 7, sha_of(OLD), "rc", OLD) for name in ("web", "other")})
         await after.settle()
         assert after.agent.reality()["other"].phase == "running"
         assert (sorted(world), after.toy.said) == (["other", "web"], ["prepare old", "start old"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from farmd.agent.intents import Intents
-from farmd.agent.model import Policy, Record, SigningConfig, Wanted
+from farmd.agent.model import Policy, Record, SigningConfig, WantedPod
 from farmd.agent.pod import Pod
 from farmd.signing.judge import Allowed, Decision, Refused
 from store import manifests
@@ -18,7 +18,7 @@ from tests.unit.agent import test_agent_runtimes as agents
 from tests.unit.agent.test_agent_obey import NEW, Bench, page, sha
 
 WHY = "not signed: nobody signed it"
-REFUSED = Wanted("web", 7, sha(NEW), "rc1", None, WHY, unsigned=WHY)
+REFUSED = WantedPod("web", 7, sha(NEW), "rc1", None, WHY, unsigned=WHY)
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-def admitted(bench: Bench, until: float) -> Wanted:
-    return Wanted("web", 7, sha(NEW), "rc1", NEW, start_by=until)
+def admitted(bench: Bench, until: float) -> WantedPod:
+    return WantedPod("web", 7, sha(NEW), "rc1", NEW, start_by=until)
 
 
 def test_a_signature_that_is_withdrawn_before_the_first_start_withdraws_the_pod(bench: Bench) -> None:
@@ -58,7 +58,7 @@ async def test_the_end_is_looked_at_again_when_a_pod_that_waited_starts(
     tmp_path: Path, running: str, late: bool
 ) -> None:
     async with agents.Bench(tmp_path, {}) as bench:
-        asked = Wanted("web", 7, sha(agents.NEW), "rc1", agents.NEW, start_by=bench.clock.now())
+        asked = WantedPod("web", 7, sha(agents.NEW), "rc1", agents.NEW, start_by=bench.clock.now())
         bench.agent.pods.obey({"web": asked})
         pod = bench.agent.pods.get("web")
         assert pod is not None

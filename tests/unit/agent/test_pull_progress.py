@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farmd.agent.runtimes.container_parts import TELL_SECONDS, Progress
+from farmd.agent.runtimes.container_parts import TELL_SECONDS, PullProgress
 from tests.still_clock import StillClock
 
 
@@ -15,7 +15,7 @@ def said(layer: str, status: str, current: int = 0, total: int = 0) -> dict[str,
 
 def test_people_hear_of_a_pull_at_once_and_then_now_and_then() -> None:
     clock, told = StillClock(), list[str]()
-    progress = Progress("web:2", clock, told.append)
+    progress = PullProgress("web:2", clock, told.append)
     assert told == ["pulling web:2"]
     progress.note({"status": "Pulling from web"})
     progress.note(said("a", "Downloading", 10_000_000, 40_000_000))
@@ -37,7 +37,7 @@ def test_people_hear_of_a_pull_at_once_and_then_now_and_then() -> None:
 
 def test_what_an_engine_says_that_nobody_knows_is_passed_over() -> None:
     clock, told = StillClock(), list[str]()
-    progress = Progress("web:2", clock, told.append)
+    progress = PullProgress("web:2", clock, told.append)
     clock.seconds += TELL_SECONDS
     odd = said("a", "Downloading", 1, 2) | {"progressDetail": {"current": "1", "total": "2"}}
     for piece in ({}, {"id": 7, "progressDetail": None}, {"id": "a", "progressDetail": {"current": 3}}, odd):

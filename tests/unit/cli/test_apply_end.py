@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from farmd.cli.apply_flow import _reached
-from farmd.dispatch.standing import Standing
+from farmd.dispatch.standing import AppState
 from store.apps import AppStatus, DispatchState
 
 
 @pytest.mark.parametrize(("told", "end"), [(2, ": 3 of 3 objects ready"), (1, "")])
 def test_the_count_of_an_older_status_is_left_out(told: int, end: str) -> None:
     status = AppStatus(state="reached", reached=told, objects=3, ready=3)
-    standing = Standing(name="shop", state=DispatchState(reached=2), status=status)
+    standing = AppState(name="shop", state=DispatchState(reached=2), status=status)
     assert _reached(standing, 4.0) == f"reached revision 2 in 4 s{end}"

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from farmd.cli import cluster as clusters
 from farmd.cli import invocation
-from farmd.cli.cluster import Cluster, Place, beside
+from farmd.cli.cluster import ConnectedCluster, Place, beside
 from farmd.cli.names import targets
 from farmd.cli.options import command
 from farmd.kubernetes.errors import error_of
@@ -79,7 +79,7 @@ def test_the_options_of_a_cluster_are_the_command_s_own(called, monkeypatch):
 
 
 def test_a_name_without_a_namespace_has_that_of_the_context():
-    cluster = Cluster(None, "ml")  # type: ignore[arg-type]
+    cluster = ConnectedCluster(None, "ml")  # type: ignore[arg-type]
     assert cluster.split("bert") == ("ml", "bert")
     assert cluster.split("x/bert") == ("x", "bert")
 

@@ -16,11 +16,11 @@ import pytest
 
 from farmd.cli import invocation, job_cluster_logs
 from farmd.cli.invocation import Invocation
-from farmd.cli.log_stream import Wanted, copy
+from farmd.cli.log_stream import LogChoice, copy
 from farmd.cli.output import looks
 from farmd.cli.settings import Settings
 from farmd.jobs.model import Member, Slot
-from farmd.jobs.objects import Pod
+from farmd.jobs.objects import KubePod
 from tests.people import person
 
 
@@ -71,8 +71,8 @@ async def test_logs_of_several_pods_whose_reader_is_gone_leave_nothing_begun(
         raise BrokenPipeError
 
     monkeypatch.setattr(job_cluster_logs, "_stream", closed)
-    members = [(Pod(), Member(slot=Slot("worker", index))) for index in range(3)]
-    wanted = Wanted(follow=False, lines=1, previous=False, since=None, timestamps=False)
+    members = [(KubePod(), Member(slot=Slot("worker", index))) for index in range(3)]
+    wanted = LogChoice(follow=False, lines=1, previous=False, since=None, timestamps=False)
     found: Any = SimpleNamespace(name="ml/bert")
     async with person() as call:
         with warnings.catch_warnings(record=True) as said:

@@ -17,7 +17,7 @@ from store.errors import InputInvalid
 from tests.people import hello
 
 
-def pages(path: str) -> Iterator[schema.Page]:
+def pages(path: str) -> Iterator[schema.FieldPage]:
     """A page, and those of all mappings in it."""
     found = schema.page(path)
     yield found

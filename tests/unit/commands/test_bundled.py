@@ -10,12 +10,12 @@ import pytest
 from msgspec import structs
 
 from farmd import kinds
-from farmd.commands.bundled import Bundled, Found
+from farmd.commands.bundled import Bundled, FoundRecord
 from farmd.commands.mutation import Call, commit
 from farmd.commands.waiting import Spells
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.manifest import compiled
-from farmd.deploy.project import Wanted
+from farmd.deploy.project import ResolvedServices
 from farmd.replication.commands import RC, set_replicas
 from store import codec, manifests
 from store.audit import AuditReader, Filter
@@ -66,14 +66,14 @@ async def machine(call: Call) -> None:
     await call.client.put(KEYS.agent("n1"), codec.encode(agent))
 
 
-async def made(call: Call, noun: str) -> Found:
+async def made(call: Call, noun: str) -> FoundRecord:
     await machine(call)
     part = bundled(noun)
     await commit(call, await part.create(acting(call), part.wish(DOCUMENTS[noun])))
     return await found(call, noun)
 
 
-async def found(call: Call, noun: str) -> Found:
+async def found(call: Call, noun: str) -> FoundRecord:
     there = await bundled(noun).find(acting(call), DOCUMENTS[noun]["name"])
     assert there is not None
     return there
@@ -179,7 +179,7 @@ async def test_a_mark_changes_whose_an_object_is_and_nothing_else(noun: str) -> 
         assert last.action == f"{noun}.release"
 
 
-def _without_mark(there: Found) -> dict[str, Any]:
+def _without_mark(there: FoundRecord) -> dict[str, Any]:
     fields = _fields(there.stored.record)
     return {name: value for name, value in fields.items() if name not in {"part_of", "parts"}}
 
@@ -267,7 +267,7 @@ async def test_r14_people_deploy_no_service_that_belongs_to_an_app_save_fields_t
     async with person() as call:
         await made(call, "service")
         spec = bundled("service").wish(DOCUMENTS["service"]).spec
-        wanted = Wanted(services={"hello": spec})
+        wanted = ResolvedServices(services={"hello": spec})
         with pytest.raises(Conflict, match="service/hello is part of app/shop"):
             await Deployment(call=call, wanted=wanted).plan()
         with pytest.raises(Conflict, match="replicas of service/hello is said by app shop"):

@@ -15,7 +15,7 @@ from farmd.cli import invocation, nouns
 from farmd.commands import waiting
 from farmd.commands.mutation import Call, commit
 from farmd.commands.noun import Noun
-from farmd.commands.specs import File, changed
+from farmd.commands.specs import SpecFile, changed
 from farmd.kinds import KINDS, KindOfWork
 from farmd.runtime.errors import WaitTimeout
 from store import codec
@@ -46,7 +46,9 @@ class NoteSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 NOTE: Noun[NoteSpec, Note] = Noun(
     kind="notes",
     document="Note",
-    file=File(spec=NoteSpec, record=Note, names={"says": "text"}, kept={"says": "some text", "disabled": ""}),
+    file=SpecFile(
+        spec=NoteSpec, record=Note, names={"says": "text"}, kept={"says": "some text", "disabled": ""}
+    ),
     told=lambda note: {"says": note.text},
     facts=lambda note, _: [("Says", note.text)],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from farmd.commands.mutation import Change
 from farmd.commands.waiting import until
-from farmd.jobs.waiting import STOP, Sight, over
+from farmd.jobs.waiting import STOP, JobView, over
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.errors import NoLeader
 from store.jobs import JobStatus, Run
@@ -62,8 +62,8 @@ async def test_a_wait_for_the_stop_of_a_job_ends_where_the_job_was_over_before()
         reported=True,
     )
 
-    async def look() -> Sight:
-        return Sight(cast(Any, row), Run(outcome="succeeded"))
+    async def look() -> JobView:
+        return JobView(cast(Any, row), Run(outcome="succeeded"))
 
     async with person() as call:
         with pytest.raises(EndedOtherwise, match="'bert' was over before it was stopped: succeeded"):

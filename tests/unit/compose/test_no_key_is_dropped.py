@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from farmd.compose.project import Project, read
-from farmd.compose.verdicts import TABLE, Verdict
+from farmd.compose.verdicts import TABLE, KeyRule
 from store.errors import InputInvalid
 from tests.unit.compose.disk import Disk
 
@@ -87,7 +87,7 @@ SAME = {
 """Keys whose values all mean the same here."""
 
 
-def leaves(node: Verdict, path: tuple[str, ...] = ()) -> Iterator[str]:
+def leaves(node: KeyRule, path: tuple[str, ...] = ()) -> Iterator[str]:
     """The keys that are accepted, and hold values instead of other keys."""
     for part, inner in node.within.items():
         if inner.kind in ("supported", "changed"):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from farmd.compose import schema
-from farmd.compose.verdicts import EXTENSIONS, TABLE, Verdict, verdict
+from farmd.compose.verdicts import EXTENSIONS, TABLE, KeyRule, verdict
 from store.errors import InputInvalid
 from tests.unit.compose.disk import project, service
 
@@ -61,7 +61,7 @@ def test_each_key_of_the_specification_has_a_verdict_of_its_own() -> None:
         assert verdict(key) is node, key
 
 
-def leaves(node: Verdict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Verdict]]:
+def leaves(node: KeyRule, path: tuple[str, ...] = ()) -> Iterator[tuple[str, KeyRule]]:
     for part, inner in node.within.items():
         yield ".".join((*path, part)), inner
         yield from leaves(inner, (*path, part))

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 from farmd.dev.command import engine_of
-from farmd.dev.plan import Plan, environment, ignored
+from farmd.dev.plan import ClusterLayout, environment, ignored
 
 
 def test_variables_of_the_configuration_reach_the_processes_but_for_the_clusters_own() -> None:
@@ -31,7 +31,7 @@ def test_values_of_a_file_count_but_for_the_clusters_own(tmp_path: Path) -> None
         '[agent]\nnode = "web1"\nttl = 20\nlabels = {rack = "r1"}\n'
         '[alerts]\nsinks = [{type = "log", urgencies = ["high"]}]\n'
     )
-    plan = Plan(str(tmp_path), config=str(config), engine="unix:///run/docker.sock")
+    plan = ClusterLayout(str(tmp_path), config=str(config), engine="unix:///run/docker.sock")
     plan.agent_command("node-2", "127.0.0.1:8500", 20000)
     made = tomllib.loads((tmp_path / "node-2.toml").read_text())
     agent = made["agent"]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from farmd.deploy.decide import Goal, Snapshot, Step, decide
+from farmd.deploy.decide import ServiceGoal, ServiceStep, Snapshot, decide
 from farmd.deploy.model import Resources, ServiceSpec
 from farmd.deploy.operations import (
     RemoveContainerOperation,
@@ -22,7 +22,7 @@ from farmd.deploy.operations import (
     RunPreDeployOperation,
     StopContainerOperation,
 )
-from farmd.deploy.standing import Container, Service
+from farmd.deploy.standing import ServicePod, StandingService
 from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from store.pods import Place
@@ -32,10 +32,10 @@ from tests.unit.deploy.worlds import ID, cluster, old, spec
 BAD = "web:bad"
 
 
-def serving(places: str, of: ServiceSpec) -> tuple[Container, ...]:
+def serving(places: str, of: ServiceSpec) -> tuple[ServicePod, ...]:
     """Available pods such as ``A:2 B:1``."""
     return tuple(
-        Container(place=(machine, f"web~{number}"), spec=of, available=True)
+        ServicePod(place=(machine, f"web~{number}"), spec=of, available=True)
         for word in places.split()
         for machine, _, count in [word.partition(":")]
         for number in range(int(count or 1))
@@ -49,7 +49,7 @@ class World:
     machines: str
     wanted: ServiceSpec | None
     before: ServiceSpec | None
-    pods: dict[Place, Container] = field(default_factory=dict)
+    pods: dict[Place, ServicePod] = field(default_factory=dict)
     back: bool = False
     held: bool = False
     hook: Any = ""
@@ -58,9 +58,9 @@ class World:
     least: int = 0
     log: list[str] = field(default_factory=list)
 
-    def goal(self, **fields: Any) -> Goal:
-        service = Service(id=ID, name="web", mode=self._mode, containers=tuple(self.pods.values()))
-        return Goal(
+    def goal(self, **fields: Any) -> ServiceGoal:
+        service = StandingService(id=ID, name="web", mode=self._mode, containers=tuple(self.pods.values()))
+        return ServiceGoal(
             service=service, spec=self.wanted, previous=self.before, back=self.back, started=self.started,
             hook=self.hook, held=self.held, **fields,
         )  # fmt: skip
@@ -86,11 +86,11 @@ class World:
     def state(self) -> ClusterState:
         return cluster(self.machines, tuple(self.pods.values()), capacity={"cpu": 9.0})
 
-    def step(self) -> Step:
+    def step(self) -> ServiceStep:
         (found,) = decide(Snapshot(goals=[self.goal()], state=self.state))
         return found
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: ServiceStep) -> None:
         """Carry a step out; what came is not available yet."""
         wanted = self.before if self.back else self.wanted
         for each in step.operations:
@@ -113,7 +113,7 @@ class World:
             self.outcome = step.turn
 
     def _place(self, place: Place, of: ServiceSpec | None) -> None:
-        self.pods[place] = Container(place=place, spec=of, mine=True)
+        self.pods[place] = ServicePod(place=place, spec=of, mine=True)
 
     def settle(self) -> None:
         """Pods of this turn show what they are."""
@@ -238,11 +238,11 @@ def test_g_while_held_pods_come_and_none_go() -> None:
     assert {type(each) for each in found.step().operations} <= {RunContainerOperation}
 
 
-def goals(**after: dict[str, Any]) -> list[Goal]:
+def goals(**after: dict[str, Any]) -> list[ServiceGoal]:
     """New services by name, and what each needs first."""
     return [
-        Goal(
-            service=Service(id=name, name=name),
+        ServiceGoal(
+            service=StandingService(id=name, name=name),
             spec=changed(spec(), name=name),
             after=needs,
         )
@@ -250,7 +250,7 @@ def goals(**after: dict[str, Any]) -> list[Goal]:
     ]
 
 
-def steps(found: list[Goal], **fields: Any) -> dict[str, Step]:
+def steps(found: list[ServiceGoal], **fields: Any) -> dict[str, ServiceStep]:
     """The steps of those that go on."""
     made = decide(Snapshot(goals=found, state=cluster("A"), **fields))
     return {step.service: step for step in made if step.operations or step.turn or "proven" in step.reason}
@@ -260,7 +260,7 @@ def steps(found: list[Goal], **fields: Any) -> dict[str, Step]:
 def test_a_service_waits_for_what_it_depends_on(condition: str) -> None:
     db, web = goals(db={}, web={"db": condition})
     assert set(steps([db, web])) == {"db"}
-    pod = Container(place=("A", "db~0"), spec=db.spec, mine=True)
+    pod = ServicePod(place=("A", "db~0"), spec=db.spec, mine=True)
     begun = replace(db, service=replace(db.service, containers=(pod,)))
     assert ("web" in steps([begun, web])) == (condition == "started")
     over = replace(pod, proven=True, done=True)

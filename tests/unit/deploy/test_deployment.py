@@ -9,7 +9,7 @@ from farmd.commands.mutation import Call
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.model import ContainerSpec, ServiceSpec
 from farmd.deploy.noun import DEPLOYMENT
-from farmd.deploy.project import Wanted
+from farmd.deploy.project import ResolvedServices
 from farmd.runtime.errors import EndedOtherwise, FarmdError, Stale, WaitTimeout
 from store import codec
 from store.audit import Audit, AuditLogStore
@@ -24,7 +24,7 @@ SPEC = ServiceSpec(name="web", container=ContainerSpec(image=f"web@sha256:{'1' *
 async def planned(call: Call, spec: ServiceSpec = SPEC) -> Deployment:
     agent = Agent(node="m1", version="1", features=["runtime.container"])
     await call.client.put(KEYS.agent("m1"), codec.encode(agent))
-    found = Deployment(call=call, wanted=Wanted(services={spec.name: spec}))
+    found = Deployment(call=call, wanted=ResolvedServices(services={spec.name: spec}))
     await found.plan()
     return found
 
@@ -46,7 +46,7 @@ async def test_what_was_not_planned_is_planned_once() -> None:
     async with person() as call:
         agent = Agent(node="m1", version="1", features=["runtime.container"])
         await call.client.put(KEYS.agent("m1"), codec.encode(agent))
-        deployment = Deployment(call=call, wanted=Wanted(services={SPEC.name: SPEC}))
+        deployment = Deployment(call=call, wanted=ResolvedServices(services={SPEC.name: SPEC}))
         with pytest.raises(WaitTimeout, match="web waiting"):
             await deployment.run(0.0, lambda _: None)
         assert [str(step) for step in deployment.made.services[0]] == [

@@ -13,7 +13,7 @@ from farmd.deploy.images import ImageDigestResolver, pinned
 from farmd.deploy.model import ContainerSpec, ServiceSpec
 from farmd.deploy.names import generate_service_name
 from farmd.deploy.ports import NoDigest
-from farmd.deploy.standing import Container, Service
+from farmd.deploy.standing import ServicePod, StandingService
 from store import images
 from store.errors import InputInvalid
 from store.keys import valid_name
@@ -114,9 +114,9 @@ def service(image: str, policy: str = "missing", name: str = "web") -> ServiceSp
     return ServiceSpec(name=name, container=ContainerSpec(image=image, pull=policy))  # type: ignore[arg-type]
 
 
-def running(*images: str) -> Service:
-    pods = (Container(place=("m1", f"web~{at}"), spec=service(image)) for at, image in enumerate(images))
-    return Service(id="s1", name="web", containers=tuple(pods))
+def running(*images: str) -> StandingService:
+    pods = (ServicePod(place=("m1", f"web~{at}"), spec=service(image)) for at, image in enumerate(images))
+    return StandingService(id="s1", name="web", containers=tuple(pods))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from msgspec.structs import replace as changed
 from farmd.deploy.fingerprint import fingerprint
 from farmd.deploy.model import ContainerSpec, ServiceSpec, VolumeMount, VolumeSpec
 from farmd.deploy.operations import RemoveContainerOperation, RunContainerOperation
-from farmd.deploy.project import ProjectPlan, Wanted, plan_project
-from farmd.deploy.standing import Container, Service
+from farmd.deploy.project import ProjectPlan, ResolvedServices, plan_project
+from farmd.deploy.standing import ServicePod, StandingService
 from farmd.deploy.strategy import RollingStrategy
 from tests.unit.deploy.worlds import cluster
 
@@ -22,18 +22,18 @@ def spec(name: str, image: str = "x:1", volume: str = "", **fields: object) -> S
     return changed(ServiceSpec(container=container, name=name, volumes=volumes), **fields)
 
 
-def standing(spec: ServiceSpec, *machines: str) -> Service:
-    pods = tuple(Container(place=(machine, f"{spec.name}~0"), spec=spec) for machine in machines)
-    return Service(id=f"1{spec.name}", name=spec.name, mode=spec.mode, containers=pods)
+def standing(spec: ServiceSpec, *machines: str) -> StandingService:
+    pods = tuple(ServicePod(place=(machine, f"{spec.name}~0"), spec=spec) for machine in machines)
+    return StandingService(id=f"1{spec.name}", name=spec.name, mode=spec.mode, containers=pods)
 
 
-def planned(wanted: Wanted, *services: Service, machines: str = "A B C") -> ProjectPlan:
+def planned(wanted: ResolvedServices, *services: StandingService, machines: str = "A B C") -> ProjectPlan:
     there = {each.name: each for each in services}
     return plan_project(cluster(machines), wanted, there, RollingStrategy())
 
 
-def wants(*specs: ServiceSpec, together: str = "") -> Wanted:
-    return Wanted(services={each.name: each for each in specs}, together=together)
+def wants(*specs: ServiceSpec, together: str = "") -> ResolvedServices:
+    return ResolvedServices(services={each.name: each for each in specs}, together=together)
 
 
 def runs(plan: ProjectPlan) -> list[str]:

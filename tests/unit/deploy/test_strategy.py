@@ -26,7 +26,7 @@ from farmd.deploy.model import (
     VolumeSpec,
 )
 from farmd.deploy.operations import Names, ReplaceContainerOperation, RunContainerOperation
-from farmd.deploy.standing import Container, Service
+from farmd.deploy.standing import ServicePod, StandingService
 from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.errors import NoMachine
@@ -127,10 +127,10 @@ def test_a_global_service(
 def test_g6_g7_all_pods_that_hold_a_wanted_port_stop_first(ports: str, second: str, expected: str) -> None:
     wanted = spec(ports=ports, **EVERYWHERE)
     standing = tuple(
-        Container(place=("A", f"web~{number}"), spec=spec(ports=held, image="web:1", **EVERYWHERE))
+        ServicePod(place=("A", f"web~{number}"), spec=spec(ports=held, image="web:1", **EVERYWHERE))
         for number, held in enumerate(("8080:80@host", second))
     )
-    service = Service(id=ID, name="web", mode="global", containers=standing)
+    service = StandingService(id=ID, name="web", mode="global", containers=standing)
     found = RollingStrategy().plan(cluster("A", standing), service, wanted)
     assert told(found) == expected
 
@@ -164,16 +164,16 @@ def test_the_order_of_a_replacement(wanted: ServiceSpec, expected: str) -> None:
     standing = pods("A:o", wanted)
     view = fleet(machine("A", capacity={"cpu": 1.0}, reserved={"web~0": {"cpu": 1.0}}, index=3))
     state = ClusterState(view, {"A": {"data": NodeVolume()}})
-    found = RollingStrategy().plan(state, Service(id=ID, name="web", containers=standing), wanted)
+    found = RollingStrategy().plan(state, StandingService(id=ID, name="web", containers=standing), wanted)
     replacement, *_ = found
     assert isinstance(replacement, ReplaceContainerOperation)
     assert replacement.order == expected
 
 
 def test_a_pod_whose_manifest_nobody_can_read_stops_first() -> None:
-    pod = Container(place=("A", "web~0"), spec=None)
+    pod = ServicePod(place=("A", "web~0"), spec=None)
     found = RollingStrategy().plan(
-        cluster("A", (pod,)), Service(id=ID, name="web", containers=(pod,)), spec()
+        cluster("A", (pod,)), StandingService(id=ID, name="web", containers=(pod,)), spec()
     )
     assert told(found) == "!A"
 
@@ -223,7 +223,7 @@ def test_pods_are_spread_as_their_placement_says(
             for name, zone in zones.items()
         )
     )
-    service = Service(id=ID, name="web", containers=standing)
+    service = StandingService(id=ID, name="web", containers=standing)
     found = RollingStrategy(new_id=ID).plan(ClusterState(view), service, wanted)
     runs = [each.machine for each in found if isinstance(each, RunContainerOperation)]
     counted = {zone: sum(zones[name] == zone for name in runs) for zone in "ab"}
@@ -282,7 +282,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
     machines: list[str], live: str, wanted: ServiceSpec
 ) -> None:
     standing = pods(live, wanted)
-    service = Service(id=ID, name="web", mode=wanted.mode, containers=standing)
+    service = StandingService(id=ID, name="web", mode=wanted.mode, containers=standing)
     text = " ".join(machines)
     facts = {"capacity": {"cpu": 9.0}}
     try:
@@ -301,7 +301,7 @@ def test_equal_input_gives_an_equal_plan_in_any_order(
     standing = list(pods(live, wanted))
     plans = []
     for _ in range(2):
-        service = Service(id=ID, name="web", mode=wanted.mode, containers=tuple(standing))
+        service = StandingService(id=ID, name="web", mode=wanted.mode, containers=tuple(standing))
         try:
             found = RollingStrategy().plan(cluster(" ".join(machines), tuple(standing)), service, wanted)
             plans.append(str(found))
@@ -318,7 +318,7 @@ def test_a_replicated_plan_ends_with_as_many_pods_as_wanted_or_says_why(
 ) -> None:
     if wanted.mode == "global":
         return
-    service = Service(id=ID, name="web", containers=pods(live, wanted))
+    service = StandingService(id=ID, name="web", containers=pods(live, wanted))
     try:
         found = RollingStrategy().plan(cluster(" ".join(machines), service.containers), service, wanted)
     except NoMachine:

@@ -11,12 +11,12 @@ from msgspec.structs import replace as changed
 from farmd.deploy import port_spec
 from farmd.deploy.model import ContainerSpec, Placement, ServiceSpec
 from farmd.deploy.operations import (
-    Plan,
     RemoveContainerOperation,
     ReplaceContainerOperation,
     RunContainerOperation,
+    ServicePlan,
 )
-from farmd.deploy.standing import Container, Service
+from farmd.deploy.standing import ServicePod, StandingService
 from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.model import PodView
@@ -48,14 +48,14 @@ def old(wanted: ServiceSpec) -> ServiceSpec:
     return changed(wanted, container=changed(wanted.container, image="web:1"))
 
 
-def pods(text: str, wanted: ServiceSpec, before: ServiceSpec | None = None) -> tuple[Container, ...]:
+def pods(text: str, wanted: ServiceSpec, before: ServiceSpec | None = None) -> tuple[ServicePod, ...]:
     """Pods such as ``A:u,o B:x``: up to date, outdated, stopped, failing (f) or mine (m)."""
     found = []
     for word in text.split():
         machine, _, kinds = word.partition(":")
         for number, kind in enumerate(kinds.split(",")):
             found.append(
-                Container(
+                ServicePod(
                     place=(machine, f"web~{number}"),
                     spec=(before or old(wanted)) if kind == "o" else wanted,
                     running=kind != "x",
@@ -66,7 +66,7 @@ def pods(text: str, wanted: ServiceSpec, before: ServiceSpec | None = None) -> t
     return tuple(found)
 
 
-def cluster(machines: str, standing: tuple[Container, ...] = (), **facts: Any) -> ClusterState:
+def cluster(machines: str, standing: tuple[ServicePod, ...] = (), **facts: Any) -> ClusterState:
     """Machines such as ``A B! C-``: the one with ``!`` is lost, that with ``-`` cordoned, ``?`` unknown."""
     views = []
     for word in machines.split():
@@ -78,22 +78,22 @@ def cluster(machines: str, standing: tuple[Container, ...] = (), **facts: Any) -
     return ClusterState(fleet(*views))
 
 
-def plan(machines: str, live: str, wanted: ServiceSpec, *, force: bool = False, **fields: Any) -> Plan:
+def plan(machines: str, live: str, wanted: ServiceSpec, *, force: bool = False, **fields: Any) -> ServicePlan:
     """What is planned for a service whose pods are ``live``."""
     standing = pods(live, wanted, fields.pop("before", None))
-    service = Service(id=ID, name="web", mode=wanted.mode, containers=standing) if live else None
+    service = StandingService(id=ID, name="web", mode=wanted.mode, containers=standing) if live else None
     strategy = RollingStrategy(force_recreate=force, new_id=ID)
     return strategy.plan(cluster(machines, standing, **fields), service, wanted)
 
 
-def applied(planned: Plan, service: Service, wanted: ServiceSpec) -> Service:
+def applied(planned: ServicePlan, service: StandingService, wanted: ServiceSpec) -> StandingService:
     """The service after the whole plan."""
     standing = {pod.place: pod for pod in service.containers}
 
     def add(machine: str) -> None:
         number = next(n for n in range(10_000) if (machine, f"web~{n}") not in standing)
         place = (machine, f"web~{number}")
-        standing[place] = Container(place=place, spec=wanted)
+        standing[place] = ServicePod(place=place, spec=wanted)
 
     for each in planned:
         if isinstance(each, RunContainerOperation):
@@ -101,5 +101,5 @@ def applied(planned: Plan, service: Service, wanted: ServiceSpec) -> Service:
         elif isinstance(each, RemoveContainerOperation):
             del standing[each.place]
         elif isinstance(each, ReplaceContainerOperation):
-            standing[each.place] = Container(place=each.place, spec=wanted)
+            standing[each.place] = ServicePod(place=each.place, spec=wanted)
     return replace(service, containers=tuple(standing.values()))

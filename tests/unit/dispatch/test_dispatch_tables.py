@@ -6,7 +6,7 @@ import dataclasses
 
 from farmd.dispatch import report
 from farmd.dispatch.model import Act
-from farmd.dispatch.standing import Standing, owned, standing, standings
+from farmd.dispatch.standing import AppState, owned, standing, standings
 from farmd.dispatch.waiting import told
 from farmd.tables.apps import table
 from store.apps import MAX_ENTRIES, App, AppStatus, DispatchState, TypedReference
@@ -19,13 +19,13 @@ from tests.app_fleet import KEYS, app_fleet, rc
 from tests.toys import Faulty
 
 
-def cells(now: Standing) -> dict[str, str]:
+def cells(now: AppState) -> dict[str, str]:
     return {column.title: column.text(now) for column in table([now], []).columns}
 
 
-def app(state: DispatchState, status: AppStatus, **fields: object) -> Standing:
+def app(state: DispatchState, status: AppStatus, **fields: object) -> AppState:
     record = App(revision=2, **fields)  # type: ignore[arg-type]
-    return Standing(name="shop", stored=Stored("apps/shop", record, 7, b""), state=state, status=status)
+    return AppState(name="shop", stored=Stored("apps/shop", record, 7, b""), state=state, status=status)
 
 
 def test_objects_of_the_revision_that_is_back_are_counted_as_that_ones() -> None:

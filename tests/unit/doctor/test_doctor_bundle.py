@@ -9,7 +9,7 @@ import pytest
 
 from farmd.commands.mutation import Call, commit
 from farmd.doctor import bundle
-from farmd.doctor.bundle import Parts, gathered
+from farmd.doctor.bundle import BundleParts, gathered
 from farmd.replication.commands import RC
 from store import codec
 from store.errors import AccessDenied
@@ -23,7 +23,7 @@ async def silent(url: str, most: int) -> bytes:
     raise OSError(f"{url}: nobody listens")
 
 
-async def parts_of(call: Call, fetch: bundle.Fetch = silent) -> Parts:
+async def parts_of(call: Call, fetch: bundle.Fetch = silent) -> BundleParts:
     return await gathered(call, fetch, lambda: "[farm]\n")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from farmd.jobs.controller import Controls, JobController, JobControllerConfiguration
-from farmd.jobs.objects import Budget, ObjectMeta, Owned, OwnerReference, Pod, Service
+from farmd.jobs.objects import Budget, KubePod, KubeService, ObjectMeta, Owned, OwnerReference
 from farmd.jobs.ports import ApiFailed, GroupVersion, GroupVersionKind
 from tests.virtual import VirtualClock
 
@@ -86,9 +86,9 @@ def meta(name: str, labels: Mapping[str, str] | None = None, **fields: Any) -> O
     return ObjectMeta(name=name, labels={**own, **(labels or {})}, **{**values, **fields})
 
 
-def pod(name: str, kind: str = "worker", index: str = "0", **fields: Any) -> Pod:
+def pod(name: str, kind: str = "worker", index: str = "0", **fields: Any) -> KubePod:
     labels = {"replica-type": kind, "replica-index": index, **fields.pop("labels", {})}
-    return Pod(metadata=meta(name, labels, **fields))
+    return KubePod(metadata=meta(name, labels, **fields))
 
 
 class Recorder:
@@ -107,10 +107,10 @@ class Recorder:
         if self.failure is not None:
             raise self.failure
 
-    async def create_pod(self, namespace: str, body: Mapping[str, Any]) -> Pod:
+    async def create_pod(self, namespace: str, body: Mapping[str, Any]) -> KubePod:
         self.created.append((namespace, body))
         self._fail()
-        return msgspec.convert(body, Pod)
+        return msgspec.convert(body, KubePod)
 
     async def delete_pod(self, namespace: str, name: str, *, uid: str, version: str) -> None:
         self.deleted.append((name, uid, version))
@@ -120,10 +120,10 @@ class Recorder:
         self.patched[name] = patch
         self._fail()
 
-    async def create_service(self, namespace: str, body: Mapping[str, Any]) -> Service:
+    async def create_service(self, namespace: str, body: Mapping[str, Any]) -> KubeService:
         self.created.append((namespace, body))
         self._fail()
-        return msgspec.convert(body, Service)
+        return msgspec.convert(body, KubeService)
 
     async def delete_service(self, namespace: str, name: str, *, uid: str, version: str) -> None:
         await self.delete_pod(namespace, name, uid=uid, version=version)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from farmd.jobs.adoption import CannotAdopt, ClaimFailed, outcome, recheck_deletion_timestamp
-from farmd.jobs.objects import Pod, Service
+from farmd.jobs.objects import KubePod, KubeService
 from farmd.jobs.ports import ApiFailed
 from tests.unit.jobs.kubernetes import Recorder, TestKind, controller, job, meta, owner, pod
 
@@ -134,9 +134,9 @@ async def test_the_verdict_on_a_job_that_cannot_be_read_forbids_adoption() -> No
 async def test_services_are_claimed_like_pods() -> None:
     api, of = Recorder(), job()
     api.objects = [
-        Service(meta("s1")),
-        Service(meta("s2", OTHER)),
-        Service(meta("s3", owner_references=OURS)),
+        KubeService(meta("s1")),
+        KubeService(meta("s2", OTHER)),
+        KubeService(meta("s3", owner_references=OURS)),
     ]
 
     found = await controller(TestKind().knows(of), api).get_services_for_job(of)
@@ -146,6 +146,6 @@ async def test_services_are_claimed_like_pods() -> None:
 
 
 def test_a_pods_controller_is_the_one_owner_that_controls_it() -> None:
-    assert Pod(
+    assert KubePod(
         meta("p", owner_references=(owner(controller=False), owner("9")))
     ).metadata.controller == owner("9")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.jobs.model import Count, Standing
+from farmd.jobs.model import Count, JobSummary
 from farmd.jobs.resources.conditions import (
-    Condition,
+    JobCondition,
     ReplicaStatus,
     ResourceStatus,
     counts_of,
@@ -28,15 +28,15 @@ from store.jobs import Run, SlotRun
 NOW = "2026-01-01T00:00:00Z"
 
 
-def conditions(*kinds: str) -> tuple[Condition, ...]:
+def conditions(*kinds: str) -> tuple[JobCondition, ...]:
     """Conditions added one after the other."""
-    found: tuple[Condition, ...] = ()
+    found: tuple[JobCondition, ...] = ()
     for kind in kinds:
-        found = update_job_conditions(found, Condition(type=kind, reason=f"Job{kind}"), NOW)
+        found = update_job_conditions(found, JobCondition(type=kind, reason=f"Job{kind}"), NOW)
     return found
 
 
-def shown(found: tuple[Condition, ...]) -> list[str]:
+def shown(found: tuple[JobCondition, ...]) -> list[str]:
     return [each.type if each.status == "True" else f"no {each.type}" for each in found]
 
 
@@ -69,9 +69,9 @@ def test_a_message_alone_changes_nothing_and_a_reason_keeps_the_transition() -> 
     before = conditions("Created", "Running")
 
     same = update_job_conditions(
-        before, Condition(type="Running", reason="JobRunning", message="new"), "later"
+        before, JobCondition(type="Running", reason="JobRunning", message="new"), "later"
     )
-    other = update_job_conditions(before, Condition(type="Running", reason="Other"), "later")
+    other = update_job_conditions(before, JobCondition(type="Running", reason="Other"), "later")
 
     assert same == before
     assert (other[-1].last_transition_time, other[-1].last_update_time) == (NOW, "later")
@@ -86,7 +86,7 @@ def test_what_an_end_turns_off_says_why() -> None:
 def status(state: str, before: ResourceStatus | None = None, **fields: Any) -> ResourceStatus:
     run = fields.pop("run", Run(started=60.0))
     blocked = fields.pop("blocked", None)
-    standing = Standing(state=state, **fields)  # type: ignore[arg-type]
+    standing = JobSummary(state=state, **fields)  # type: ignore[arg-type]
     return status_of(before or ResourceStatus(), "bert", run, standing, blocked, 100.0)
 
 
@@ -176,7 +176,7 @@ def test_a_job_never_both_succeeds_and_fails_and_its_first_end_stays(added: list
 
 
 def test_a_status_without_a_time_of_completion_ended_with_its_condition() -> None:
-    end = Condition(type="Failed", last_transition_time="1970-01-01T00:01:40Z")
-    running = Condition(type="Running", status="False", last_transition_time="1970-01-01T00:02:00Z")
+    end = JobCondition(type="Failed", last_transition_time="1970-01-01T00:01:40Z")
+    running = JobCondition(type="Running", status="False", last_transition_time="1970-01-01T00:02:00Z")
     found = run_of(ResourceStatus(conditions=(running, end)), Run())
     assert (found.outcome, found.finished) == ("failed", 100.0)

@@ -15,7 +15,7 @@ from farmd.jobs.expectations import (
 )
 from farmd.jobs.model import Slot
 from farmd.jobs.names import gen_general_name, gen_labels, gen_owner_reference, job_key, too_long
-from farmd.jobs.objects import Service, Tombstone
+from farmd.jobs.objects import KubeService, Tombstone
 from farmd.jobs.ports import ApiFailed
 from tests.unit.jobs.kubernetes import Recorder, TestKind, controller, job, meta, owner, pod
 from tests.virtual import VirtualClock
@@ -134,7 +134,7 @@ def test_slices_are_as_many_as_replicas_and_indexes_beyond(
 ) -> None:
     kind = TestKind()
     pods = [pod(f"p{number}", index=index) for number, index in enumerate(present)]
-    services = [Service(each.metadata) for each in pods]
+    services = [KubeService(each.metadata) for each in pods]
     engine = controller(kind, Recorder())
 
     assert [len(each) for each in engine.get_pod_slices(pods, replicas)] == expected
@@ -155,7 +155,7 @@ def test_objects_of_one_type_keep_their_order() -> None:
         "c",
         "e",
     ]
-    services = [Service(each.metadata) for each in pods]
+    services = [KubeService(each.metadata) for each in pods]
     assert len(engine.filter_services_for_replica_type(services, "foo")) == 3
 
 
@@ -221,11 +221,11 @@ async def test_a_changed_pod_wakes_its_job_and_the_one_that_lost_it() -> None:
 
 async def test_services_are_handled_like_pods() -> None:
     engine = engine_with_expectations()
-    service = Service(meta("s", {"replica-type": "worker"}, owner_references=OURS))
+    service = KubeService(meta("s", {"replica-type": "worker"}, owner_references=OURS))
 
     engine.add_service(service)
     engine.delete_service(service)
-    engine.update_service(service, Service(meta("s", resource_version="2", owner_references=OURS)))
+    engine.update_service(service, KubeService(meta("s", resource_version="2", owner_references=OURS)))
 
     known = engine.expectations.get(SERVICES)
     assert (known.add, known.delete) == (1, 1)
@@ -234,7 +234,7 @@ async def test_services_are_handled_like_pods() -> None:
 
 async def test_the_service_that_members_share_is_expected_until_it_is_seen_and_missed_when_it_goes() -> None:
     engine = controller(TestKind().knows(job()), Recorder())
-    shared = Service(meta("bert", owner_references=OURS))
+    shared = KubeService(meta("bert", owner_references=OURS))
 
     await engine.create_service(job(), "", {"metadata": {"name": "bert"}})
     assert not engine.satisfied(job(), ["Worker"])

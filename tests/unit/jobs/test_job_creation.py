@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from farmd.jobs.model import Plan, Slot, Snapshot
-from farmd.jobs.objects import Pod
+from farmd.jobs.objects import KubePod
 from farmd.jobs.ports import ApiFailed
 from farmd.jobs.resources import resource
 from farmd.jobs.resources.kindfile import kinds
@@ -36,13 +36,13 @@ class Slow(Recorder):
         super().__init__()
         self.arrived: list[int] = []
 
-    async def create_pod(self, namespace: str, body: Mapping[str, Any]) -> Pod:
+    async def create_pod(self, namespace: str, body: Mapping[str, Any]) -> KubePod:
         self.created.append((namespace, body))
         await asyncio.sleep(0)
         if len(self.created) not in self.arrived:
             self.arrived.append(len(self.created))
         self._fail()
-        return msgspec.convert(body, Pod)
+        return msgspec.convert(body, KubePod)
 
 
 async def create(api: Slow) -> None:

@@ -7,7 +7,7 @@ import base64
 import msgspec
 import pytest
 
-from farmd.jobs.model import CONSUL, JobSpec, Member, Plan, ReplicaType, Room, Slot, Snapshot, Wanted
+from farmd.jobs.model import CONSUL, JobSpec, Member, Need, Plan, ReplicaType, Room, Slot, Snapshot
 from farmd.jobs.plan import PACED_SLOTS, decide
 from farmd.work.model import Ask, Blocked
 from store import codec
@@ -373,7 +373,7 @@ def test_a_slot_whose_creation_is_not_seen_yet_gets_no_other() -> None:
 def test_the_plan_asks_for_room_where_members_are_placed_by_itself() -> None:
     found = decide(shot(spec(), member(0), room=None))
 
-    assert found == Ask(Wanted((Slot("worker", 1), Slot("worker", 2))))
+    assert found == Ask(Need((Slot("worker", 1), Slot("worker", 2))))
 
 
 def test_members_without_room_wait_and_the_reason_is_told() -> None:

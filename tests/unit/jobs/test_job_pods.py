@@ -9,12 +9,12 @@ import pytest
 
 from farmd.jobs.members import infrastructure
 from farmd.jobs.model import Member, Slot
-from farmd.jobs.objects import Pod
+from farmd.jobs.objects import KubePod
 from farmd.jobs.resources.podview import member_of
 
 
 def member(status: dict[str, Any], **meta: Any) -> Member:
-    pod = msgspec.convert({"metadata": {"name": "p", "uid": "u", **meta}, "status": status}, Pod)
+    pod = msgspec.convert({"metadata": {"name": "p", "uid": "u", **meta}, "status": status}, KubePod)
     return member_of(pod, Slot("worker", 0), "pytorch")
 
 

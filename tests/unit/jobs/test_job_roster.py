@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from farmd.jobs.model import ReplicaType, Slot
-from farmd.jobs.objects import Pod, Service
+from farmd.jobs.objects import KubePod, KubeService
 from farmd.jobs.resources.kindfile import kinds
 from farmd.jobs.resources.resource import Resource, SchedulingPolicy
 from farmd.jobs.resources.roster import members_of, services_of
@@ -63,7 +63,10 @@ def test_a_pod_of_a_type_or_index_that_the_job_has_no_more_goes() -> None:
 
 
 def test_services_are_known_by_their_slot() -> None:
-    own = [Service(meta("bert")), Service(meta("s", {"replica-type": "worker", "replica-index": "1"}))]
+    own = [
+        KubeService(meta("bert")),
+        KubeService(meta("s", {"replica-type": "worker", "replica-index": "1"})),
+    ]
 
     found = services_of(controller(TestKind(), Recorder()), resource(WORKERS), own)
 
@@ -71,8 +74,8 @@ def test_services_are_known_by_their_slot() -> None:
     assert Slot("Worker", 1) in found
 
 
-def sick(**status: Any) -> Pod:
-    return msgspec.convert({"metadata": {"name": "p"}, "status": {"phase": "Pending", **status}}, Pod)
+def sick(**status: Any) -> KubePod:
+    return msgspec.convert({"metadata": {"name": "p"}, "status": {"phase": "Pending", **status}}, KubePod)
 
 
 WAITING = {"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}

@@ -8,7 +8,7 @@ import pytest
 
 from farmd.jobs.model import KUBERNETES, ReplicaType
 from farmd.jobs.names import TEMPLATE_ANNOTATION
-from farmd.jobs.objects import Pod, PodStatus
+from farmd.jobs.objects import KubePod, PodStatus
 from farmd.jobs.resources import resource
 from farmd.jobs.resources.altered import altered, digest
 from farmd.jobs.resources.kindfile import kinds
@@ -27,10 +27,10 @@ def made(template: dict[str, Any]) -> Resource:
     return resource.read(kinds()["farmjobs"], raw)
 
 
-def worker(phase: str, template: str, **fields: Any) -> Pod:
+def worker(phase: str, template: str, **fields: Any) -> KubePod:
     annotations = {TEMPLATE_ANNOTATION: template} if template else {}
     own = pod("bert-worker-0", annotations=annotations, **fields)
-    return Pod(metadata=own.metadata, status=PodStatus(phase=phase))
+    return KubePod(metadata=own.metadata, status=PodStatus(phase=phase))
 
 
 @pytest.mark.parametrize(

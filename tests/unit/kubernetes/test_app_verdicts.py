@@ -8,7 +8,7 @@ import pytest
 
 from farmd.dispatch.model import Act, Verb
 from farmd.kubernetes.apps import compare
-from farmd.kubernetes.apps.marks import APPLIED, Mark, mark_in
+from farmd.kubernetes.apps.marks import APPLIED, OwnerMark, mark_in
 from farmd.kubernetes.apps.order import ordered
 from farmd.kubernetes.apps.verdicts import judge
 from store.apps import TypedReference
@@ -217,16 +217,16 @@ def test_the_verdict_on_an_object_is_that_of_kstatus(
 @pytest.mark.parametrize(
     ("text", "mark"),
     [
-        ("c0ffee/shop/7", Mark("c0ffee", "shop", 7)),
+        ("c0ffee/shop/7", OwnerMark("c0ffee", "shop", 7)),
         ("c0ffee/shop/", None),
         ("c0ffee/shop/-1", None),
-        (f"c0ffee/shop/{'9' * 18}", Mark("c0ffee", "shop", int("9" * 18))),
+        (f"c0ffee/shop/{'9' * 18}", OwnerMark("c0ffee", "shop", int("9" * 18))),
         (f"c0ffee/shop/{'9' * 19}", None),
         (f"c0ffee/shop/{'9' * 5000}", None),
     ],
     ids=["a number", "none", "below 0", "the highest", "too high", "of 5,000 digits"],
 )
-def test_a_number_that_no_target_can_have_is_no_mark(text: str, mark: Mark | None) -> None:
+def test_a_number_that_no_target_can_have_is_no_mark(text: str, mark: OwnerMark | None) -> None:
     assert mark_in({APPLIED: text}) == mark
 
 

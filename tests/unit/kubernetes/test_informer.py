@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from farmd.jobs.objects import Service
+from farmd.jobs.objects import KubeService
 from farmd.kubernetes import informer as informers
 from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.informer import Informer, Source
@@ -32,11 +32,11 @@ class World:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.server = ModelApiServer(self.clock)
-        self.store: ObjectStore[Service] = ObjectStore()
+        self.store: ObjectStore[KubeService] = ObjectStore()
         self.mirror = Mirror()
         self.store.listen(self.mirror)
         self.informer = Informer(
-            self.server, Source(SERVICES), Service, self.store, clock=self.clock, rng=random.Random(1)
+            self.server, Source(SERVICES), KubeService, self.store, clock=self.clock, rng=random.Random(1)
         )
         self._task: asyncio.Task[None] | None = None
 
@@ -78,9 +78,9 @@ class World:
         """One step of an example."""
         word, value = step
         if word == "own write":
-            self.store.own(msgspec.convert(self.server.write(value), Service))
+            self.store.own(msgspec.convert(self.server.write(value), KubeService))
         elif word == "late response":
-            response = msgspec.convert(self.server.write(value), Service)
+            response = msgspec.convert(self.server.write(value), KubeService)
             await self.clock.advance(1)
             self.store.own(response)
         elif word == "restore":
@@ -251,7 +251,7 @@ async def test_an_own_write_is_known_before_the_watch_tells_it_and_is_told_once(
 async def test_an_own_write_s_late_response_brings_nothing_back():
     async with World() as world:
         await world.clock.advance(1)
-        response = msgspec.convert(world.server.write("a"), Service)
+        response = msgspec.convert(world.server.write("a"), KubeService)
         world.server.delete("a")
         await world.clock.advance(1)
         world.store.own(response)
@@ -262,6 +262,6 @@ def test_an_object_whose_owner_changes_is_found_under_the_new_one_alone():
     store = ObjectStore(owner=lambda each: each.metadata.labels.get("app", ""))
     for version, app in enumerate(("shop", "till", ""), start=1):
         meta = {"name": "a", "namespace": "x", "uid": "1", "resourceVersion": str(version)}
-        store.seen(msgspec.convert({"metadata": {**meta, "labels": {"app": app}}}, Service))
+        store.seen(msgspec.convert({"metadata": {**meta, "labels": {"app": app}}}, KubeService))
         owned = {owner: len(list(store.owned_by(owner))) for owner in ("shop", "till", "")}
         assert owned == {owner: int(owner == app) for owner in owned}

@@ -23,7 +23,7 @@ from farmd.kubernetes.errors import (
     Unavailable,
     UnexpectedAnswer,
 )
-from farmd.kubernetes.transport import Request
+from farmd.kubernetes.transport import ApiRequest
 from store import codec
 from store.clusters import ClusterReport, PinnedCluster
 from store.keys import Keys
@@ -48,7 +48,7 @@ class Server:
     def now(self) -> float:
         return self.clock.now() + self.ahead
 
-    async def send(self, request: Request, timeout: float) -> bytes:
+    async def send(self, request: ApiRequest, timeout: float) -> bytes:
         self.asked += 1
         assert request.path == "/api/v1/namespaces/kube-system"
         await self.clock.sleep(min(self.late, timeout))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from farmd.jobs.objects import Pod
+from farmd.jobs.objects import KubePod
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import Misfit
 from farmd.kubernetes.people.found import Jobs
@@ -32,7 +32,7 @@ async def answer(request: web.Request) -> web.Response:
 
 async def test_a_misfit_of_a_list_is_named_and_left_out(tmp_path: Path) -> None:
     async with asking(tmp_path, answer) as transport:
-        pods = Objects(transport, PODS, Pod, "pods", lambda: 10.0)
+        pods = Objects(transport, PODS, KubePod, "pods", lambda: 10.0)
         assert [each.metadata.name for each in await pods.list("ml")] == ["a", "b"]
         (line,) = pods.misfits
         assert line.startswith(f"pods {NAMED}")
@@ -40,7 +40,7 @@ async def test_a_misfit_of_a_list_is_named_and_left_out(tmp_path: Path) -> None:
 
 async def test_a_misfit_alone_is_one_clear_error(tmp_path: Path) -> None:
     async with asking(tmp_path, answer) as transport:
-        pods = Objects(transport, PODS, Pod, "pods", lambda: 10.0)
+        pods = Objects(transport, PODS, KubePod, "pods", lambda: 10.0)
         with pytest.raises(Misfit, match=f"pods {NAMED}"):
             await pods.get("ml", "bad")
 

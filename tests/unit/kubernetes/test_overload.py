@@ -12,19 +12,19 @@ from typing import Any
 
 from farmd.farm.features import Features
 from farmd.kubernetes.contact import UNREACHED_SECONDS, Contact
-from farmd.kubernetes.credentials import Login
+from farmd.kubernetes.credentials import RequestIdentity
 from farmd.kubernetes.errors import TooManyRequests, Unavailable, UnknownOutcome
 from farmd.kubernetes.pace import MOST_IN_FLIGHT, Pace, Priority
-from farmd.kubernetes.transport import LONGEST_WAIT_SECONDS, REQUEST_SECONDS, KubernetesTransport, Request
+from farmd.kubernetes.transport import LONGEST_WAIT_SECONDS, REQUEST_SECONDS, ApiRequest, KubernetesTransport
 from store.clusters import ClusterReport
 from store.errors import SessionSuspended
 from store.keys import Keys
 from tests.fleet import Inbox
 from tests.virtual import VirtualClock, embedded_client
 
-POST = Request("POST", "/api/v1/namespaces/a/pods", body=b"{}", priority=Priority.CREATE)
-READ = Request("GET", "/api/v1/namespaces/a/pods/bert-worker-0")
-PROBE = Request("GET", "/api/v1/namespaces/kube-system", priority=Priority.PROBE)
+POST = ApiRequest("POST", "/api/v1/namespaces/a/pods", body=b"{}", priority=Priority.CREATE)
+READ = ApiRequest("GET", "/api/v1/namespaces/a/pods/bert-worker-0")
+PROBE = ApiRequest("GET", "/api/v1/namespaces/kube-system", priority=Priority.PROBE)
 WELL = 0.01
 
 
@@ -44,12 +44,12 @@ class Server(KubernetesTransport):
         self.sent = self.done = 0
         self.under_way = self.most_under_way = 0
 
-    async def login(self) -> Login:
+    async def login(self) -> RequestIdentity:
         if self.login_seconds:
             await self.clock.sleep(self.login_seconds)
-        return Login({}, True)
+        return RequestIdentity({}, True)
 
-    async def _once(self, request: Request, login: Login, timeout: float) -> bytes:
+    async def _once(self, request: ApiRequest, login: RequestIdentity, timeout: float) -> bytes:
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:
@@ -57,7 +57,7 @@ class Server(KubernetesTransport):
         finally:
             self.under_way -= 1
 
-    async def _answered(self, request: Request, timeout: float) -> bytes:
+    async def _answered(self, request: ApiRequest, timeout: float) -> bytes:
         self.sent += 1
         seconds, refuses = self.seconds, self.refuses
         await self.clock.sleep(WELL if refuses else min(seconds, timeout))
@@ -70,7 +70,7 @@ class Server(KubernetesTransport):
         self.done += 1
         return b"{}"
 
-    def begin(self, count: int, request: Request = POST) -> list[asyncio.Task[bytes]]:
+    def begin(self, count: int, request: ApiRequest = POST) -> list[asyncio.Task[bytes]]:
         """Send a request of each of so many jobs."""
         return [asyncio.create_task(self.send(replace(request, key=str(key)))) for key in range(count)]
 
@@ -235,7 +235,7 @@ async def test_a_server_that_is_well_again_is_noticed_by_a_probe():
 class Identified(Server):
     """It tells at once who it is, however long everything else takes."""
 
-    async def _answered(self, request: Request, timeout: float) -> bytes:
+    async def _answered(self, request: ApiRequest, timeout: float) -> bytes:
         if request.path == PROBE.path:
             return b'{"metadata": {"uid": "one"}}'
         return await super()._answered(request, timeout)

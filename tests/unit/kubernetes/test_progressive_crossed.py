@@ -13,10 +13,10 @@ from collections import deque
 import pytest
 from msgspec.structs import replace
 
-from farmd.kubernetes.progressive.model import Bounds, Knative, Plan, Reap, Traffic, Turn, Write
+from farmd.kubernetes.progressive.model import Bounds, Plan, Reap, Snapshot, Traffic, Turn, Write
 from farmd.kubernetes.progressive.objects import PAUSED, PROMOTE, REVERT, AutoscalerStatus
 from farmd.kubernetes.progressive.people import words
-from farmd.kubernetes.progressive.people.found import Seen
+from farmd.kubernetes.progressive.people.found import FoundService
 from farmd.kubernetes.progressive.plan import decide
 from farmd.kubernetes.progressive.settings import Settings
 from tests.knative_model import LATEST, World
@@ -32,7 +32,7 @@ class Vague(Checked):
 
     vague = False
 
-    def snapshot(self) -> Knative:
+    def snapshot(self) -> Snapshot:
         found = super().snapshot()
         if not self.vague:
             return found
@@ -163,7 +163,7 @@ class Late(Checked):
     """
 
     def __init__(self, seed: int, pace: Settings, lag: int) -> None:
-        self.seen: deque[Knative] = deque(maxlen=lag)
+        self.seen: deque[Snapshot] = deque(maxlen=lag)
         super().__init__(seed, pace, Bounds(4, 4))
 
     def cycle(self) -> Plan:
@@ -181,7 +181,7 @@ class Late(Checked):
         super().rests(name)
 
 
-def _version(found: Knative, change: Turn | Write) -> object:
+def _version(found: Snapshot, change: Turn | Write) -> object:
     """What tells one version of an object from another."""
     match change:
         case Turn():
@@ -219,7 +219,7 @@ async def test_one_resume_ends_both_a_pause_and_the_halt_of_a_fault() -> None:
     world.say(PAUSED, "true")
     scale.broken = False
     async with person() as call:
-        said = await words.say(call, Seen(world.snapshot()), "resume")
+        said = await words.say(call, FoundService(world.snapshot()), "resume")
     for word, text in said.change.after.items():
         world.say(f"rollout.farmd.io/{word}", str(text))
     world.settle()

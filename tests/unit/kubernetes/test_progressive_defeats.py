@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from farmd.kubernetes.people.farms import Worker, knative_namespace
+from farmd.kubernetes.people.farms import ClusterFarm, knative_namespace
 from farmd.kubernetes.progressive.objects import ENABLED, ServiceSpec, Template, TemplateMeta
 from farmd.kubernetes.progressive.people import defeats, faults
 from store.clusters import ClusterReport
@@ -62,7 +62,7 @@ def test_durations_are_read_as_knative_writes_them(text: str, seconds: float) ->
 )
 def test_people_read_knative_s_settings_where_most_farms_do(said: list[str], namespace: str) -> None:
     farms = [
-        Worker(Member(id=f"f{number}", version="1"), "default", ClusterReport(knative_namespace=each))
+        ClusterFarm(Member(id=f"f{number}", version="1"), "default", ClusterReport(knative_namespace=each))
         for number, each in enumerate(said)
     ]
     assert knative_namespace(farms) == namespace
@@ -82,7 +82,7 @@ def test_why_a_service_has_no_farm_is_said_of_the_farms_that_are_alive(
 ) -> None:
     """Without ``namespaces`` no farm says that it works in a cluster."""
     farm = Member(id="one", version="1", kinds=kinds, features=["kubernetes.here"])
-    there = [] if namespaces is None else [Worker(farm, "here", ClusterReport(namespaces=namespaces))]
+    there = [] if namespaces is None else [ClusterFarm(farm, "here", ClusterReport(namespaces=namespaces))]
     assert faults.why_free(service(), there, [farm]) == why
 
 

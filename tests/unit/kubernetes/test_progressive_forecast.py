@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace as changed
 
 from farmd.kubernetes.progressive import forecast, sync
-from farmd.kubernetes.progressive.model import Bounds, Knative
+from farmd.kubernetes.progressive.model import Bounds, Snapshot
 from farmd.kubernetes.progressive.people import planning
-from farmd.kubernetes.progressive.people.found import Seen
+from farmd.kubernetes.progressive.people.found import FoundService
 from farmd.kubernetes.progressive.settings import Settings
 from store.errors import InputInvalid
 from tests.knative_model import World
@@ -39,10 +39,10 @@ def spelt(stages: tuple[forecast.Stage, ...]) -> str:
     )
 
 
-def pushed(count: int, wanted: int, ratio: int, **settings: str) -> Knative:
+def pushed(count: int, wanted: int, ratio: int, **settings: str) -> Snapshot:
     """A service of so many pods, whose next revision has other bounds."""
     old, new = Bounds(count, count), Bounds(wanted, wanted)
-    return Knative(
+    return Snapshot(
         service=service(bounds=new),
         settings=Settings(ratio=ratio, **settings),
         configuration=configuration(B),
@@ -107,7 +107,7 @@ def planned(*traffic: dict[str, object], name: str = C, pushes: bool = True) -> 
     spec = {"template": {"metadata": {"name": name, "annotations": scales}}, "traffic": list(traffic)}
     body = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "web"}}
     asked = planning.parse(body | {"spec": spec}, "web.yaml")
-    seen = Seen(world.snapshot())
+    seen = FoundService(world.snapshot())
     return planning.lines(planning.planned(seen, Settings(ratio=50), asked.service, pushes=pushes))
 
 
@@ -150,7 +150,7 @@ def test_a_third_revision_replaces_the_second_first_and_then_the_first():
         conditions={"StageReady": "True", "LastStageReady": "Unknown"},
     )
     names = {A: 6, B: 4, C: 1}
-    knative = Knative(
+    knative = Snapshot(
         service=service(bounds=Bounds(*ten)),
         settings=Settings(ratio=20),
         configuration=configuration(C),

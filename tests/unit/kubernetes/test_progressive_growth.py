@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 from farmd.kubernetes.progressive.growth import Growth
-from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.model import Snapshot
 from tests.knative_worlds import autoscaler, named, orchestrator, service, target
 
 
-def at(now: float, pods: int, name: str = "web-00002") -> Knative:
+def at(now: float, pods: int, name: str = "web-00002") -> Snapshot:
     """A newcomer with so many pods at that time."""
     record = orchestrator(targets=(target(name),))
-    return Knative(service=service(), orchestrator=record, autoscalers=named(autoscaler(name, pods)), now=now)
+    return Snapshot(
+        service=service(), orchestrator=record, autoscalers=named(autoscaler(name, pods)), now=now
+    )
 
 
 def test_pods_that_come_back_after_they_went_are_no_growth() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from farmd.kubernetes.progressive import bounds, reading, record
-from farmd.kubernetes.progressive.model import Bounds, Knative, RevisionBounds, Traffic, Turn, Write
+from farmd.kubernetes.progressive.model import Bounds, RevisionBounds, Snapshot, Traffic, Turn, Write
 from farmd.kubernetes.progressive.objects import CLASS, HPA, PAUSED, RESUMED, routed
 from farmd.kubernetes.progressive.plan import decide
 from farmd.kubernetes.progressive.settings import Settings
@@ -138,7 +138,7 @@ def test_bounds_of_0_to_0_that_people_gave_are_no_bounds_and_stay(strategy: str)
 class Hpa(Checked):
     """Its revisions have autoscalers of the class HPA, which keep one pod of each."""
 
-    def snapshot(self) -> Knative:
+    def snapshot(self) -> Snapshot:
         found = super().snapshot()
         classed = {
             name: structs.replace(

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from farmd.kubernetes.progressive import record, target
-from farmd.kubernetes.progressive.model import Bounds, Knative, Reap
+from farmd.kubernetes.progressive.model import Bounds, Reap, Snapshot
 from farmd.kubernetes.progressive.objects import REFUSED
 from farmd.kubernetes.progressive.settings import Settings
 from store.times import rfc3339
@@ -16,7 +16,7 @@ from tests.unit.kubernetes.test_progressive_properties import NEW, OLD, Checked
 from tests.unit.kubernetes.test_progressive_words import reached
 
 
-def ending(world: Checked, at: float) -> Knative:
+def ending(world: Checked, at: float) -> Snapshot:
     """A pod of the former revision ends at that second, by its time of grace."""
     found = world.snapshot()
     pods = {

@@ -15,8 +15,8 @@ from __future__ import annotations
 import dataclasses
 
 from farmd.jobs.objects import PodCondition, PodStatus
-from farmd.kubernetes.progressive.model import Bounds, Knative, Traffic
-from farmd.kubernetes.progressive.objects import Meta, Pod
+from farmd.kubernetes.progressive.model import Bounds, Snapshot, Traffic
+from farmd.kubernetes.progressive.objects import Meta, RevisionPod
 from farmd.kubernetes.progressive.settings import Settings
 from tests.unit.kubernetes.test_progressive_properties import NEW, OLD, Checked
 from tests.unit.kubernetes.test_progressive_words import reached
@@ -49,12 +49,14 @@ def test_a_newcomer_that_broke_while_no_farm_was_alive_loses_its_traffic_at_once
 class Full(Checked):
     """A world that shows a pod of the newcomer for which there is no room."""
 
-    def snapshot(self) -> Knative:
+    def snapshot(self) -> Snapshot:
         found = super().snapshot()
         if NEW not in self.revisions or self.revisions[NEW].pods or self.room > 10:
             return found
         waits = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="no cpu")
-        pod = Pod(metadata=Meta(name=f"{NEW}-x"), status=PodStatus(phase="Pending", conditions=(waits,)))
+        pod = RevisionPod(
+            metadata=Meta(name=f"{NEW}-x"), status=PodStatus(phase="Pending", conditions=(waits,))
+        )
         return dataclasses.replace(found, pods={**found.pods, NEW: (*found.pods[NEW], pod)})
 
 

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from farmd.kubernetes.progressive import reading
 from farmd.kubernetes.progressive.growth import Growth
-from farmd.kubernetes.progressive.model import Bounds, Knative, Turn
+from farmd.kubernetes.progressive.model import Bounds, Snapshot, Turn
 from farmd.kubernetes.progressive.objects import AutoscalerStatus, StageAutoscaler, StageAutoscalerStatus
 from farmd.kubernetes.progressive.settings import Settings
 from farmd.kubernetes.progressive.worker import MIRROR_SECONDS, ProgressiveWorker
@@ -24,7 +24,7 @@ from tests.unit.kubernetes.test_progressive_words import reached
 class Reporting(ProgressiveWorker):
     """A worker whose statuses are kept, in place of being written; ``knative`` shows them."""
 
-    def __init__(self, knative: Knative) -> None:
+    def __init__(self, knative: Snapshot) -> None:
         self._fenced, self._mirrored_at = True, -math.inf
         self._growth = Growth(0.0)
         self.knative, self.written = knative, list[str]()

@@ -22,12 +22,12 @@ from farmd.kubernetes.progressive.conditions import (
     STAGE_DOWN_READY,
     STAGE_READY,
     STAGE_UP_READY,
-    Mark,
+    ConditionText,
     known,
     marked,
 )
 from farmd.kubernetes.progressive.ground import Ground, bounds_on_revisions
-from farmd.kubernetes.progressive.model import Bounds, Knative, RevisionBounds, StageBounds, Turn
+from farmd.kubernetes.progressive.model import Bounds, RevisionBounds, Snapshot, StageBounds, Turn
 from farmd.kubernetes.progressive.objects import CLASS, HPA, MANAGER, WRITER, OrchestratorSpec
 from farmd.kubernetes.progressive.plan import decide
 from farmd.kubernetes.progressive.settings import Settings
@@ -46,7 +46,7 @@ from tests.knative_worlds import (
 )
 
 UP, DOWN, STAGE, LAST = STAGE_UP_READY, STAGE_DOWN_READY, STAGE_READY, LAST_STAGE_READY
-YES, ON = Mark(True), Mark(None, "StageRevisionStart")
+YES, ON = ConditionText(True), ConditionText(None, "StageRevisionStart")
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_rollout_orchestrator_status(
 
 
 def test_a_stage_pod_autoscaler_is_never_failed() -> None:
-    assert known(marked((), {SCALE_READY: Mark(True)}, AUTOSCALER, 1.0), READY) is True
-    unknown = marked((), {SCALE_READY: Mark(None, NOT_READY)}, AUTOSCALER, 1.0)
+    assert known(marked((), {SCALE_READY: ConditionText(True)}, AUTOSCALER, 1.0), READY) is True
+    unknown = marked((), {SCALE_READY: ConditionText(None, NOT_READY)}, AUTOSCALER, 1.0)
     assert known(unknown, READY) is None
     assert {each.reason for each in unknown} == {NOT_READY}
 
@@ -84,7 +84,9 @@ def test_a_stage_pod_autoscaler_is_never_failed() -> None:
 def test_a_condition_that_stays_keeps_the_time_of_its_change() -> None:
     before = marked((), {STAGE: YES}, ORCHESTRATOR, 1.0)
     assert marked(before, {STAGE: YES}, ORCHESTRATOR, 99.0) == before
-    failed = marked(before, {LAST: Mark(False, "RevisionRolloutFailed", "it broke")}, ORCHESTRATOR, 99.0)
+    failed = marked(
+        before, {LAST: ConditionText(False, "RevisionRolloutFailed", "it broke")}, ORCHESTRATOR, 99.0
+    )
     assert known(failed, READY) is False
     assert next(each for each in failed if each.type == READY).message == "it broke"
 
@@ -93,7 +95,7 @@ def test_new_initial_final_target_rev() -> None:
     before, after = target("rev-001", bounds=(15, 15)), target("rev-002", bounds=(15, 15))
     for initial, targets in (((), ()), ((before,), (after,)), ((), (after,))):
         spec = OrchestratorSpec(initial_revisions=initial, target_revisions=targets)
-        body = bodies.new_orchestrator(Knative(service=service("service-001")), Turn("create", spec=spec))
+        body = bodies.new_orchestrator(Snapshot(service=service("service-001")), Turn("create", spec=spec))
         meta = body["metadata"]
         assert (meta["name"], meta["namespace"]) == ("service-001", "shop")
         assert meta["labels"] == {"serving.knative.dev/service": "service-001"}
@@ -107,7 +109,7 @@ def test_new_initial_final_target_rev() -> None:
 
 
 def test_create_base_stage_pod_autoscaler() -> None:
-    knative = Knative(service=service(), orchestrator=orchestrator())
+    knative = Snapshot(service=service(), orchestrator=orchestrator())
     body = bodies.new_stage_autoscaler(knative, StageBounds("test-001", Bounds(20, 30), Bounds(20, 30)))
     assert body["spec"] == {"stageMinScale": 20, "stageMaxScale": 30}
     assert body["metadata"]["annotations"] == {"farmd.io/final": "20/30"}
@@ -184,7 +186,7 @@ async def test_without_knative_the_kind_is_idle_until_its_definitions_are_there(
     assert ground.settings.ratio == 15
 
 
-def _rests(**more: Any) -> Knative:
+def _rests(**more: Any) -> Snapshot:
     """A service at rest, whose record farmd wrote last at second 5."""
     record = orchestrator(
         initial=(target("web-00001", newest=True),),
@@ -196,7 +198,7 @@ def _rests(**more: Any) -> Knative:
     times = (("farmd", "00:00:05"), *more.pop("writers", ()))
     entries = tuple(_wrote(manager, at) for manager, at in times)
     record = replace(record, metadata=replace(record.metadata, managed_fields=entries))
-    return Knative(
+    return Snapshot(
         service=service(),
         settings=Settings(),
         configuration=configuration("web-00001"),

@@ -14,7 +14,7 @@ from farmd.kubernetes.progressive import reading
 from farmd.kubernetes.progressive.model import Bounds
 from farmd.kubernetes.progressive.objects import MIN_SCALE, PAUSED, RETRY, REVERT
 from farmd.kubernetes.progressive.people import view
-from farmd.kubernetes.progressive.people.found import Seen
+from farmd.kubernetes.progressive.people.found import FoundService
 from farmd.kubernetes.progressive.settings import Settings
 from tests.knative_model import LATEST, Scale, World
 from tests.knative_worlds import FREE, entry
@@ -195,6 +195,6 @@ def test_a_release_gives_back_a_bound_that_somebody_changed_right_before_it() ->
 
 def test_a_service_beside_a_record_that_is_nobody_s_is_shown_as_blocked() -> None:
     world = World(random.Random(1), Settings())
-    row = view.row(Seen(dataclasses.replace(world.snapshot(), ownerless=True)))
+    row = view.row(FoundService(dataclasses.replace(world.snapshot(), ownerless=True)))
     assert row.phase == "blocked"
     assert row.reason == "RolloutOrchestrator web: found no owner, expected the service web: delete it"

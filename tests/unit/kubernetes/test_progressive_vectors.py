@@ -26,7 +26,7 @@ from farmd.kubernetes.progressive.bounds import (
     read_int_annotation,
     read_service_bounds,
 )
-from farmd.kubernetes.progressive.model import Bounds, Knative
+from farmd.kubernetes.progressive.model import Bounds, Snapshot
 from farmd.kubernetes.progressive.objects import MAX_SCALE, MIN_SCALE, Orchestrator, OrchestratorSpec
 from farmd.kubernetes.progressive.settings import Settings, load_config_from_service, new_config
 from farmd.rollout.revisions import TargetRevision
@@ -137,14 +137,14 @@ HELD = [("rev-001", "", 100, False), ("", "test-name", 0, True)]
 BEFORE = (target("rev-001", 100, newest=True, bounds=(10, 10)),)
 
 
-def _stage(actual: int | None, settings: Settings, *, finished: Any = BEFORE, known: bool = True) -> Knative:
+def _stage(actual: int | None, settings: Settings, *, finished: Any = BEFORE, known: bool = True) -> Snapshot:
     record = orchestrator(
         targets=(target("rev-002", 100, newest=True, bounds=(10, 10)),),
         stage=STAGE,
         finished=finished,
         strategy=settings.strategy,
     )
-    return Knative(
+    return Snapshot(
         service=service("test-name"),
         settings=settings,
         orchestrator=record,
@@ -153,7 +153,7 @@ def _stage(actual: int | None, settings: Settings, *, finished: Any = BEFORE, kn
     )
 
 
-def _transformed(knative: Knative) -> list[tuple[Any, ...]]:
+def _transformed(knative: Snapshot) -> list[tuple[Any, ...]]:
     return [
         (each.revision_name, each.configuration_name, each.percent, each.latest_revision)
         for each in traffic.transform_service(knative)
@@ -207,7 +207,7 @@ def test_read_int_annotation() -> None:
 
 def test_create_rev_records_from_rev_list() -> None:
     both = named(revision("rev-1", Bounds(11, 15)), revision("rev-2", Bounds(10, 12)))
-    found = Knative(service=service(), revisions=both)
+    found = Snapshot(service=service(), revisions=both)
     assert {name: final(found, name) for name in both} == {"rev-1": (11, 15), "rev-2": (10, 12)}
 
 
@@ -221,7 +221,7 @@ def test_read_int_service_annotation() -> None:
 def test_read_int_revision_record(bounds: Bounds) -> None:
     assert read_bounds(revision("rev", bounds).metadata.annotations) == bounds
     found = targets.target_revision(
-        Knative(service=service(), revisions=named(revision("rev", bounds))), "", entry("rev", 1)
+        Snapshot(service=service(), revisions=named(revision("rev", bounds))), "", entry("rev", 1)
     )
     assert (found.min_scale, found.max_scale) == bounds
 
@@ -248,7 +248,7 @@ def test_get_scale_bounds(config: Any, own: Any, stage: Any, wanted: Any) -> Non
 
 # -- initial and final targets -------------------------------------------------------------------
 def _at(newest: str, records: dict[str, Bounds], shares: Any, template: Bounds, asked: Any = ()) -> Any:
-    found = Knative(
+    found = Snapshot(
         service=service(bounds=template),
         route=route(*shares) if shares else None,
         revisions=named(*(revision(name, bounds) for name, bounds in records.items())),
@@ -328,7 +328,7 @@ def test_consolidate_traffic(given: Any, wanted: Any) -> None:
 def _updated(
     record: Orchestrator, goal: TargetRevision | None, *, shares: Any = (), pods: int = 0
 ) -> OrchestratorSpec:
-    found = Knative(
+    found = Snapshot(
         service=service(),
         orchestrator=record,
         configuration=configuration(R3),
@@ -376,7 +376,7 @@ def test_mended() -> None:
     assert [each[0] for each in _at(R2, {}, (), Bounds(), asked)[1]] == ["00002"]
     first = _stage(1, Settings(), finished=())
     record = first.record
-    first = Knative(
+    first = Snapshot(
         service=first.service,
         orchestrator=replace(record, spec=replace(record.spec, initial_revisions=BEFORE)),
         spas=first.spas,

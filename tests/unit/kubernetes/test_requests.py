@@ -15,7 +15,7 @@ from aiohttp import web
 from farmd.kubernetes import errors
 from farmd.kubernetes.access import access
 from farmd.kubernetes.pace import Pace, Priority
-from farmd.kubernetes.transport import KubernetesTransport, Request
+from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.runtime.clock import SystemClock
 from tests.garbage import garbage
 from tests.kubeconfigs import kubeconfig
@@ -23,9 +23,9 @@ from tests.recorders import CountingRecorder
 from tests.still_clock import StillClock
 from tests.web_servers import serving
 
-GET = Request("GET", "/api/v1/pods", resource="pods")
-POST = Request("POST", "/api/v1/namespaces/a/pods", body=b"{}", resource="pods")
-DELETE = Request("DELETE", "/api/v1/namespaces/a/pods/p", body=b"{}", resource="pods")
+GET = ApiRequest("GET", "/api/v1/pods", resource="pods")
+POST = ApiRequest("POST", "/api/v1/namespaces/a/pods", body=b"{}", resource="pods")
+DELETE = ApiRequest("DELETE", "/api/v1/namespaces/a/pods/p", body=b"{}", resource="pods")
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farmd.pods.changes import PodChange, reservations
 from scheduler.fleet import node_view
-from scheduler.model import Request
+from scheduler.model import PlacementRequest
 from store.entry import Stored
 from store.intent import Intent
 from store.manifests import Manifest
@@ -13,7 +13,7 @@ from store.pods import Pod
 from store.selectors import parse
 
 ASKED = {"cpu": 1.0}
-REQUEST = Request(
+REQUEST = PlacementRequest(
     manifest=Manifest(id="web", command=["x"], resources=ASKED), selector=parse(""), owner="rc1", labels={}
 )
 PLACE = PodChange("place", "n1", "web", Pod(manifest="a"), Intent(manifest="a", owner="rc1"))

@@ -18,7 +18,7 @@ from farmd.replication.model import Offer, Plan, Snapshot
 from farmd.replication.plan import decide, removal_order, status
 from scheduler.decide import allocation, eligibility
 from scheduler.fleet import node_views
-from scheduler.model import Request
+from scheduler.model import PlacementRequest
 from store.entry import Stored
 from store.intent import Intent
 from store.labels import RC_ID_LABEL, pod_labels
@@ -87,7 +87,7 @@ def snapshot(
         {},
         {PodKey(RC, *place): state.pod.record for place, state in held.items()},
     )
-    request = Request(manifest=MANIFEST, selector=parse(rc.node_selector), owner=RC)
+    request = PlacementRequest(manifest=MANIFEST, selector=parse(rc.node_selector), owner=RC)
     offer = Offer()
     if len(held) < rc.replicas_desired:
         found = allocation(request, rc.replicas_desired - len(held), view)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from farmd.rollout.checks import check
 from farmd.rollout.model import Plan
 from farmd.rollout.prometheus import NoData, judged, value
-from farmd.rollout.verdict import Answer, Standing, failed, limits, pending
+from farmd.rollout.verdict import GateAnswer, GateJudgement, failed, limits, pending
 from store.errors import InputInvalid
 from store.gates import Gate
 from store.policies import Stage
@@ -23,11 +23,15 @@ from tests.rollout_worlds import NEW, NOW, World, on, rollout
 
 ERRORS = Gate(name="errors", prometheus="errs", max=0.5)
 SMOKE = Gate(name="smoke", http="http://web/ok", passes=1, failures=1)
-PASS, FAIL, NONE = Answer("pass", "0.1 <= 0.5"), Answer("fail", "0.7 > 0.5"), Answer("none", "no series")
+PASS, FAIL, NONE = (
+    GateAnswer("pass", "0.1 <= 0.5"),
+    GateAnswer("fail", "0.7 > 0.5"),
+    GateAnswer("none", "no series"),
+)
 
 
-def after(gate: Gate, *answers: Answer, every: float = 10.0) -> Standing:
-    standing = Standing(began=NOW, heard=NOW)
+def after(gate: Gate, *answers: GateAnswer, every: float = 10.0) -> GateJudgement:
+    standing = GateJudgement(began=NOW, heard=NOW)
     for number, answer in enumerate(answers, 1):
         standing = standing.after(gate, answer, NOW + number * every)
     return standing
@@ -45,7 +49,7 @@ def test_a_verdict_needs_answers_in_a_row() -> None:
 
 
 @given(st.lists(st.sampled_from([PASS, FAIL, NONE])))
-def test_no_data_is_neither_pass_nor_failure(answers: list[Answer]) -> None:
+def test_no_data_is_neither_pass_nor_failure(answers: list[GateAnswer]) -> None:
     heard = [answer for answer in answers if answer.result != "none"]
     found, other = after(ERRORS, *answers), after(ERRORS, *heard)
     assert (found.passes, found.failures) == (other.passes, other.failures)
@@ -116,14 +120,14 @@ def test_all_else_is_no_data(status: int, body: bytes, told: str) -> None:
 @pytest.mark.parametrize(
     ("gate", "number", "answer"),
     [
-        (ERRORS, 0.5, Answer("pass", "0.5 <= 0.5")),
-        (ERRORS, 0.5001, Answer("fail", "0.5001 > 0.5")),
-        (ERRORS, math.inf, Answer("fail", "inf > 0.5")),
-        (Gate(name="up", prometheus="up", min=1), 0.0, Answer("fail", "0 < 1")),
-        (Gate(name="up", prometheus="up", min=1, max=2), 1.0, Answer("pass", "1 <= 1 <= 2")),
+        (ERRORS, 0.5, GateAnswer("pass", "0.5 <= 0.5")),
+        (ERRORS, 0.5001, GateAnswer("fail", "0.5001 > 0.5")),
+        (ERRORS, math.inf, GateAnswer("fail", "inf > 0.5")),
+        (Gate(name="up", prometheus="up", min=1), 0.0, GateAnswer("fail", "0 < 1")),
+        (Gate(name="up", prometheus="up", min=1, max=2), 1.0, GateAnswer("pass", "1 <= 1 <= 2")),
     ],
 )
-def test_a_number_is_judged_by_both_limits(gate: Gate, number: float, answer: Answer) -> None:
+def test_a_number_is_judged_by_both_limits(gate: Gate, number: float, answer: GateAnswer) -> None:
     assert judged(gate, number) == answer
 
 
@@ -149,7 +153,7 @@ def reach(found: World, **fields: Any) -> Plan:
     raise AssertionError("it does not come to rest")
 
 
-def says(*answers: Answer, gate: Gate = ERRORS) -> dict[str, Any]:
+def says(*answers: GateAnswer, gate: Gate = ERRORS) -> dict[str, Any]:
     return {"gates": {gate.name: after(gate, *answers)}}
 
 
@@ -210,7 +214,7 @@ def test_an_approval_never_outvotes_a_gate() -> None:
 
 
 @pytest.mark.parametrize("answers", [[NONE], [PASS, FAIL, PASS], [PASS, NONE]])
-def test_a_gate_without_a_verdict_halts_it_and_never_turns_it_back(answers: list[Answer]) -> None:
+def test_a_gate_without_a_verdict_halts_it_and_never_turns_it_back(answers: list[GateAnswer]) -> None:
     found = world(1, "100%")
     plan = reach(found, **says(*answers))
     assert plan.after == 600
@@ -244,7 +248,7 @@ def test_p1_gates_never_make_anything_go_below_the_floor(data: st.DataObject) ->
     stages = [Stage(to=1, gates=named, bake=bake), Stage(to="50%", approve=True), Stage(to="100%", bake=bake)]
     policy = {"stages": stages, "gates": [ERRORS, SMOKE], "on_failure": failure, "progress_deadline": 60.0}
     found = World(rollout(total, minimum, policy=policy), on(total))
-    standings = {gate.name: Standing(began=NOW, heard=NOW) for gate in (ERRORS, SMOKE)}
+    standings = {gate.name: GateJudgement(began=NOW, heard=NOW) for gate in (ERRORS, SMOKE)}
     answer = st.sampled_from([PASS, PASS, PASS, FAIL, NONE])
     back = False
     for _ in range(120):

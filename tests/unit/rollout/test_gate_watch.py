@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from farmd.rollout.gates import Watch
-from farmd.rollout.verdict import Answer
+from farmd.rollout.gates import GateWatch
+from farmd.rollout.verdict import GateAnswer
 from farmd.runtime.wake import Wake
 from store.gates import Gate
 from tests.fleet import in_time
@@ -23,13 +23,13 @@ class Said:
     def __init__(self) -> None:
         self.answers: asyncio.Queue[str] = asyncio.Queue()
         self.wake = Wake()
-        self.watch = Watch(self.ask, StillClock(), CountingRecorder(), self.wake)
+        self.watch = GateWatch(self.ask, StillClock(), CountingRecorder(), self.wake)
 
-    async def ask(self, _: Gate) -> Answer:
+    async def ask(self, _: Gate) -> GateAnswer:
         result = await self.answers.get()
         if result == "bug":
             raise RuntimeError("a bug")
-        return Answer(result, "so it is")  # type: ignore[arg-type]
+        return GateAnswer(result, "so it is")  # type: ignore[arg-type]
 
     async def says(self, *results: str) -> None:
         for result in results:

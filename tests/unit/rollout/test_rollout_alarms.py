@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from farmd.farm.incidents import Incidents
-from farmd.rollout.alarms import LOW_SECONDS, WAITS_SECONDS, Alarms
+from farmd.rollout.alarms import LOW_SECONDS, WAITS_SECONDS, RolloutAlerts
 from store.policies import Stage
 from store.rollouts import RolloutState
 from tests.fleet import Inbox
@@ -31,7 +31,7 @@ class Watched:
     def take_over(self) -> None:
         """Another farm claims it: it knows the state, and what the status lists."""
         self.incidents = Incidents(self.inbox, self.incidents.open())
-        self.alarms = Alarms(self.incidents, self.clock, "farm-1")
+        self.alarms = RolloutAlerts(self.incidents, self.clock, "farm-1")
 
     async def look(self, **fields: Any) -> float | None:
         shot = dataclasses.replace(self.world.snapshot(**fields), now=self.clock.now())

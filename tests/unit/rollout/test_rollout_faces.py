@@ -12,7 +12,7 @@ from farmd.observe.recorder import Metrics
 from farmd.rollout.counts import floored
 from farmd.rollout.estimate import Estimate, estimated
 from farmd.rollout.metrics import PHASES
-from farmd.rollout.view import Sight, lines
+from farmd.rollout.view import RolloutView, lines
 from farmd.work.phases import Phases
 from store.policies import Stage
 from store.rollouts import GateStatus, RolloutStatus, SideStatus
@@ -23,9 +23,9 @@ STAGES = {"stages": [1, Stage(to="50%", bake=60.0), "100%"]}
 BEGUN = rollout(10, 9, at=NOW - 252, policy=STAGES)
 
 
-def sight(**fields: Any) -> Sight:
+def sight(**fields: Any) -> RolloutView:
     told = {"reason": MOVING.reason, "owner": "farm-b", "state": "progressing", "status": MOVING} | fields
-    return Sight(rollout=told.pop("rollout", BEGUN), old="web", new="web-5d01c2", **told)
+    return RolloutView(rollout=told.pop("rollout", BEGUN), old="web", new="web-5d01c2", **told)
 
 
 def test_the_status_shows_both_versions_with_bars_the_floor_and_what_is_due() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from farmd.rollout import stages
 from farmd.rollout.simulate import simulate
-from farmd.rollout.stages import Goal, goals
+from farmd.rollout.stages import StageGoal, goals
 from tests.rollout_worlds import NEW, OLD, controller, rollout
 
 PACED = {"stages": [], "ratio": 1}
@@ -16,11 +16,11 @@ PACED = {"stages": [], "ratio": 1}
 def test_a_dry_run_of_a_hundred_stages_computes_the_goals_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def goal(*told: object, **fields: object) -> Goal:
+    def goal(*told: object, **fields: object) -> StageGoal:
         made.append(told)
-        return Goal(*told, **fields)  # type: ignore[arg-type]
+        return StageGoal(*told, **fields)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(stages, "Goal", goal)
+    monkeypatch.setattr(stages, "StageGoal", goal)
     assert (
         len(simulate(rollout(203, 202, policy=PACED), controller(OLD, 203), controller(NEW, 0)).stages) == 100
     )

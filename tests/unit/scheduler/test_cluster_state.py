@@ -11,7 +11,7 @@ from scheduler.cluster import ClusterState
 from scheduler.decide import eligibility
 from scheduler.errors import NoMachine
 from scheduler.feasibility import standing_reasons
-from scheduler.model import FleetView, PodView, Request
+from scheduler.model import FleetView, PlacementRequest, PodView
 from scheduler.requirement import compile_request
 from store.manifests import asked
 from store.nodes import NodeVolume, Taint
@@ -20,7 +20,7 @@ from tests.fleets import fleet, fleets, node, request, requests
 
 @given(fleets(), requests())
 def test_a_machine_is_eligible_exactly_if_the_scheduler_has_no_standing_reason(
-    view: FleetView, question: Request
+    view: FleetView, question: PlacementRequest
 ) -> None:
     requirement = compile_request(question)
     state = ClusterState(view)
@@ -33,7 +33,9 @@ def test_a_machine_is_eligible_exactly_if_the_scheduler_has_no_standing_reason(
 
 
 @given(fleets(), requests())
-def test_equal_input_gives_equal_places_in_any_order_of_the_map(view: FleetView, question: Request) -> None:
+def test_equal_input_gives_equal_places_in_any_order_of_the_map(
+    view: FleetView, question: PlacementRequest
+) -> None:
     backwards = dict(reversed(view.items()))
     one, other = (ClusterState(each, seed="d1") for each in (view, backwards))
     amounts = asked(question.manifest)

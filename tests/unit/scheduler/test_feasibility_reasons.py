@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.decide import allocation, eligibility, explanation
 from scheduler.explain import text
-from scheduler.model import NodeView, PodView, Request
+from scheduler.model import NodeView, PlacementRequest, PodView
 from store.manifests import AntiAffinity, Constraint, Port, Spread, Toleration
 from store.nodes import Drain, Taint
 from tests.fleets import OWNER, fleet, node, request
@@ -19,7 +19,7 @@ def other(labels: dict[str, str] | None = None) -> PodView:
     return PodView("other", labels or {})
 
 
-CASES: list[tuple[str, NodeView, Request, list[str]]] = [
+CASES: list[tuple[str, NodeView, PlacementRequest, list[str]]] = [
     ("nothing against it", node("n"), request(), []),
     ("selector", node("n", {"az": "b"}), request("az=a"), ["selector"]),
     ("each unmet part of a selector", node("n"), request("az=a,disk"), ["selector", "selector"]),
@@ -168,7 +168,7 @@ CASES: list[tuple[str, NodeView, Request, list[str]]] = [
 
 
 @pytest.mark.parametrize(("view", "asked", "codes"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_reasons(view: NodeView, asked: Request, codes: list[str]) -> None:
+def test_reasons(view: NodeView, asked: PlacementRequest, codes: list[str]) -> None:
     told = explanation(asked, fleet(view)).verdicts[0]
     assert [reason.code for reason in told.reasons] == codes
     assert all(reason.text and "\n" not in reason.text for reason in told.reasons)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scheduler.decide import allocation, eligibility, explanation
 from scheduler.domains import domain_parts, domain_reasons
 from scheduler.feasibility import room_reasons, standing_reasons
-from scheduler.model import Assignment, FleetView, NodeView, Request
+from scheduler.model import Assignment, FleetView, NodeView, PlacementRequest
 from scheduler.rank import DIGITS, node_parts, replaced_owner
 from scheduler.ranking import Rankings
 from scheduler.requirement import compile_request, next_instance
@@ -28,7 +28,7 @@ COUNTS = st.integers(0, 12)
 
 @arbitrary
 @given(fleets(), requests(), COUNTS)
-def test_no_place_breaks_a_hard_rule(view: FleetView, asked: Request, count: int) -> None:
+def test_no_place_breaks_a_hard_rule(view: FleetView, asked: PlacementRequest, count: int) -> None:
     answer = allocation(asked, count, view)
     assert violations(asked, answer.assignments, count, view) == []
     assert len(answer.assignments) + answer.missing == count
@@ -37,7 +37,7 @@ def test_no_place_breaks_a_hard_rule(view: FleetView, asked: Request, count: int
 
 @arbitrary
 @given(fleets(), requests(), COUNTS)
-def test_capacity_is_never_exceeded(view: FleetView, asked: Request, count: int) -> None:
+def test_capacity_is_never_exceeded(view: FleetView, asked: PlacementRequest, count: int) -> None:
     answer = allocation(asked, count, view)
     for change in answer.reservations:
         before, capacity = view[change.node].reserved.instances, view[change.node].capacity
@@ -54,7 +54,7 @@ def test_capacity_is_never_exceeded(view: FleetView, asked: Request, count: int)
 @arbitrary
 @given(fleets(), requests(), COUNTS, st.randoms(use_true_random=False))
 def test_equal_input_gives_equal_answers_in_any_order_of_the_mapping(
-    view: FleetView, asked: Request, count: int, shuffler: object
+    view: FleetView, asked: PlacementRequest, count: int, shuffler: object
 ) -> None:
     names = list(view)
     shuffler.shuffle(names)  # type: ignore[attr-defined]
@@ -66,7 +66,7 @@ def test_equal_input_gives_equal_answers_in_any_order_of_the_mapping(
 
 @arbitrary
 @given(fleets(), requests())
-def test_every_node_that_is_not_eligible_has_a_reason(view: FleetView, asked: Request) -> None:
+def test_every_node_that_is_not_eligible_has_a_reason(view: FleetView, asked: PlacementRequest) -> None:
     answer = eligibility(asked, view)
     assert set(answer.eligible) | set(answer.refused) == set(view)
     assert not set(answer.eligible) & set(answer.refused)
@@ -80,7 +80,7 @@ def test_every_node_that_is_not_eligible_has_a_reason(view: FleetView, asked: Re
 
 @arbitrary
 @given(fleets(), requests())
-def test_the_explanation_ranks_first_what_allocation_takes(view: FleetView, asked: Request) -> None:
+def test_the_explanation_ranks_first_what_allocation_takes(view: FleetView, asked: PlacementRequest) -> None:
     told = explanation(asked, view).ranking
     took = allocation(asked, 1, view).assignments
     assert [place.node for place in took] == list(told[:1])
@@ -89,12 +89,12 @@ def test_the_explanation_ranks_first_what_allocation_takes(view: FleetView, aske
 @arbitrary
 @given(fleets(most=9), requests(), COUNTS)
 def test_the_heaps_choose_what_trying_every_node_each_time_would(
-    view: FleetView, asked: Request, count: int
+    view: FleetView, asked: PlacementRequest, count: int
 ) -> None:
     assert allocation(asked, count, view).assignments == tuple(_one_by_one(asked, count, view))
 
 
-def _one_by_one(asked: Request, count: int, view: FleetView) -> list[Assignment]:
+def _one_by_one(asked: PlacementRequest, count: int, view: FleetView) -> list[Assignment]:
     """The definition: for each pod, judge and score every node again and take the best."""
     requirement = compile_request(asked)
     rules = domain_rules(requirement, view, count)
@@ -133,7 +133,7 @@ def _parts(rules, node):  # type: ignore[no-untyped-def]
 @arbitrary
 @given(fleets(), st.lists(requests(simple=True), min_size=1, max_size=4), COUNTS, st.data())
 def test_rankings_that_are_kept_while_nodes_change_never_change_an_answer(
-    view: FleetView, asked: list[Request], count: int, data: st.DataObject
+    view: FleetView, asked: list[PlacementRequest], count: int, data: st.DataObject
 ) -> None:
     rankings = Rankings()
     for _ in range(3):
@@ -147,7 +147,7 @@ def test_rankings_that_are_kept_while_nodes_change_never_change_an_answer(
 @arbitrary
 @given(fleets(least=2, troubles=False), requests(), COUNTS, st.data())
 def test_when_one_node_leaves_only_its_pods_move(
-    view: FleetView, asked: Request, count: int, data: st.DataObject
+    view: FleetView, asked: PlacementRequest, count: int, data: st.DataObject
 ) -> None:
     view = placed(view, allocation(asked, count, view).assignments, asked)
     gone = data.draw(st.sampled_from(sorted(view)))
@@ -163,7 +163,7 @@ def test_when_one_node_leaves_only_its_pods_move(
 @arbitrary
 @given(fleets(least=2, troubles=False), requests(simple=True), COUNTS, st.data())
 def test_a_fresh_choice_without_one_node_keeps_all_other_places(
-    view: FleetView, asked: Request, count: int, data: st.DataObject
+    view: FleetView, asked: PlacementRequest, count: int, data: st.DataObject
 ) -> None:
     first = allocation(asked, count, view).assignments
     gone = data.draw(st.sampled_from(sorted(view)))
@@ -188,7 +188,7 @@ def test_hard_spread_never_exceeds_its_skew(view: FleetView, skew: int, count: i
 
 
 # -- an opinion that shares nothing with the scheduler ---------------------------------------------
-def _forbidden(node: NodeView, asked: Request) -> bool:
+def _forbidden(node: NodeView, asked: PlacementRequest) -> bool:
     """In plain words: whether none of these pods may come to a node, as ``tests.fleets`` makes them."""
     manifest, labels = asked.manifest, node.labels
     tolerated = {toleration.key for toleration in manifest.placement.tolerations}
@@ -218,7 +218,7 @@ def _met(rule: Constraint, labels: Mapping[str, str]) -> bool:
 @settings(arbitrary, max_examples=tries(150))
 @given(fleets(), requests(), COUNTS)
 def test_w25_never_on_a_forbidden_node_and_never_over_capacity(
-    view: FleetView, asked: Request, count: int
+    view: FleetView, asked: PlacementRequest, count: int
 ) -> None:
     answer = allocation(asked, count, view)
     going = Counter(place.node for place in answer.assignments)

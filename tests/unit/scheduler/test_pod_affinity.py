@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler import decide
-from scheduler.model import FleetView, PodView, Request
+from scheduler.model import FleetView, PlacementRequest, PodView
 from store.manifests import Placement, PodAffinity
 from store.nodes import Drain
 from tests.fleets import fleet, node, request
@@ -13,7 +13,7 @@ from tests.fleets import fleet, node, request
 SHOP = {"project": "shop"}
 
 
-def near(topology: str = "", **fields: Any) -> Request:
+def near(topology: str = "", **fields: Any) -> PlacementRequest:
     rule = PodAffinity("project=shop", topology)
     return request(labels=SHOP, placement=Placement(pod_affinity=[rule]), **fields)
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from scheduler.decide import allocation, explanation
-from scheduler.model import Assignment, FleetView, PodView, Request
+from scheduler.model import Assignment, FleetView, PlacementRequest, PodView
 from store.manifests import Affinity, AntiAffinity, Constraint, Spread
 from store.nodes import Drain, Taint
 from tests.fleets import OWNER, fleet, node, placed, request
@@ -15,7 +15,7 @@ from tests.fleets import OWNER, fleet, node, placed, request
 FOREIGN = {"db": PodView("other", {"app": "db"})}
 
 
-def taken(asked: Request, count: int, view: FleetView) -> list[str]:
+def taken(asked: PlacementRequest, count: int, view: FleetView) -> list[str]:
     return [place.node for place in allocation(asked, count, view).assignments]
 
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from scheduler.errors import RemoteAnswerInvalid, RemoteUnavailable, SchedulerError
-from scheduler.model import Assignment, PodView, Request
+from scheduler.model import Assignment, PlacementRequest, PodView
 from scheduler.protocol import Scheduler
 from scheduler.remote import RemoteScheduler
 from scheduler.selector import LabelSelectorScheduler
@@ -79,7 +79,7 @@ async def remote(
 
 async def test_the_question_carries_no_command_environment_or_port() -> None:
     server = Server({"assignments": []})
-    secret = Request(
+    secret = PlacementRequest(
         manifest=Manifest(id="web", command=["/bin/secret-command"], env={"KEY": "secret-value"}),
         selector=Selector(),
         owner=OWNER,

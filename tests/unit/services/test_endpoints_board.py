@@ -19,7 +19,7 @@ from farmd.observe.recorder import Metrics
 from farmd.runtime.wake import Wake
 from farmd.services import board as boards
 from farmd.services import commands
-from farmd.services.board import LINGER_SECONDS, Answer, Board, NotKnown, TooManyWaiting
+from farmd.services.board import LINGER_SECONDS, Board, EndpointsAnswer, NotKnown, TooManyWaiting
 from farmd.services.sightings import Sightings
 from store import codec
 from store.consul.client import ConsulClient
@@ -49,10 +49,10 @@ class Post:
     rc: ReplicationController
     caches: Caches
 
-    def ask(self, index: int = 0, wait: float = 60.0, name: str = "web") -> asyncio.Task[Answer]:
+    def ask(self, index: int = 0, wait: float = 60.0, name: str = "web") -> asyncio.Task[EndpointsAnswer]:
         return asyncio.create_task(self.board.answer(name, index, wait))
 
-    async def answer(self, name: str = "web") -> Answer:
+    async def answer(self, name: str = "web") -> EndpointsAnswer:
         await self.clock.advance(1.0)  # what was written before is seen by then
         asked = self.ask(name=name)
         await self.clock.advance(1.0)
@@ -62,7 +62,7 @@ class Post:
     async def nodes(self) -> list[str]:
         return [each.node for each in (await self.answer()).endpoints]
 
-    async def changed(self, asked: asyncio.Task[Answer], within: float) -> Answer:
+    async def changed(self, asked: asyncio.Task[EndpointsAnswer], within: float) -> EndpointsAnswer:
         """The answer, which comes at most so many seconds later."""
         await self.clock.advance(within)
         assert asked.done()

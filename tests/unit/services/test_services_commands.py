@@ -185,7 +185,7 @@ async def test_owners_that_are_gone_are_told_and_have_no_endpoints() -> None:
         await call.client.delete(KEYS.record("rcs", rc.id))
         row = await commands.row(call, "web")
         assert (row.serving, row.gone) == ([], [f"rcs/{rc.id}"])
-        assert await commands.Watch(call, "web").look() == (row.record, [])
+        assert await commands.PodsWatch(call, "web").look() == (row.record, [])
 
 
 async def test_r22_an_endpoint_is_a_pod_that_was_available_for_long_enough_as_this_process_saw_it() -> None:
@@ -196,7 +196,7 @@ async def test_r22_an_endpoint_is_a_pod_that_was_available_for_long_enough_as_th
         await pod(call, rc, "n1", port=20001)
         await pod(call, rc, "n2", port=20002, state="critical")
         await service(call, "web")
-        watch = commands.Watch(call, "web")
+        watch = commands.PodsWatch(call, "web")
 
         async def found() -> list[str]:
             _, sightings = await watch.look()
@@ -219,7 +219,7 @@ async def test_r21_absent_agents_take_the_last_endpoint_away_from_nobody() -> No
             await agent(call, node)
             await pod(call, rc, node)
         await service(call, "web")
-        watch = commands.Watch(call, "web")
+        watch = commands.PodsWatch(call, "web")
         both = serving((await watch.look())[1], ())
         assert [each.node for each in both] == ["n1", "n2"]
         await call.client.delete(KEYS.agent("n1"))
@@ -238,10 +238,10 @@ async def test_a_pod_without_the_port_and_an_agent_without_an_address_are_no_end
         await pod(call, rc, "n2")
         await call.client.put(KEYS.agent("n2"), b'{"node": 3}')
         store = ServiceStore(call.client, KEYS)
-        assert len(serving((await commands.Watch(call, "web").look())[1], ())) == 1
+        assert len(serving((await commands.PodsWatch(call, "web").look())[1], ())) == 1
         stored = await store.get(ident)
         renamed: Service = msgspec.structs.replace(
             stored.record, port="gone", active=[*stored.record.active, "?"]
         )
         await call.client.put(stored.key, codec.encode(renamed))
-        assert serving((await commands.Watch(call, "web").look())[1], ()) == ()
+        assert serving((await commands.PodsWatch(call, "web").look())[1], ()) == ()

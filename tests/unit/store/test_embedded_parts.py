@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from store.embedded.durations import InvalidDuration, parse
 from store.embedded.kv import KeyValues, Pair
 from store.embedded.ordered import OrderedMap
-from store.embedded.watches import Watches
+from store.embedded.watches import TableWatches
 from tests.contract import faces
 from tests.fleet import LIMIT
 
@@ -122,7 +122,7 @@ def test_a_change_that_is_taken_back_leaves_no_trace(steps: list[tuple[str, str]
 def test_a_change_wakes_those_who_wait_for_it_once_and_nobody_else(
     exact: list[str], prefixes: list[str], changed: list[str]
 ) -> None:
-    watches, woken = Watches(), []
+    watches, woken = TableWatches(), []
     cancels = [watches.key(key, lambda key=key: woken.append(("key", key))) for key in exact]
     cancels += [watches.prefix(key, lambda key=key: woken.append(("prefix", key))) for key in prefixes]
     watches.changed(changed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farmd.cli import tables
-from farmd.cli.top import Fleet, lines
+from farmd.cli.top import FleetView, lines
 from farmd.overview import FarmRow
 from farmd.tables import farms
 from farmd.web.farms import FarmList
@@ -27,6 +27,8 @@ async def test_the_page_the_table_and_top_tell_the_same_state_of_a_farm(
     cells = [column.text(row) for column in farms.table([row], 0.0).columns if column.title == "STATE"]
     assert ([each.state for each in page.made()], described.state, cells) == ([state], state, [state])
     (line,) = [
-        each for each in lines(Fleet(0.0, [row], [], {}, {}, (), []), tables.lines) if each.startswith("one ")
+        each
+        for each in lines(FleetView(0.0, [row], [], {}, {}, (), []), tables.lines)
+        if each.startswith("one ")
     ]
     assert line.split()[1] == state

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from farmd.tables.model import Column
-from farmd.web.lists import Line
+from farmd.web.lists import ListLine
 from farmd.web.paging import Query, query, selected
 from store.errors import InputInvalid
 
 COLUMNS = (Column("NAME", lambda row: row[0]), Column("PODS", lambda row: str(row[1])))
 LINES = [
-    Line(
+    ListLine(
         f"web-{number:03}",
         "converged" if number % 3 else "blocked",
         f"web-{number:03} rack=r{number % 2}",

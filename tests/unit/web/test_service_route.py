@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from farmd.services.board import Answer, NotKnown, TooManyWaiting
+from farmd.services.board import EndpointsAnswer, NotKnown, TooManyWaiting
 from farmd.services.endpoints import Endpoint
 from farmd.web.app import errors_as_json
 from farmd.web.server import listening, serving
@@ -20,7 +20,7 @@ from store.services import Service
 from tests.recorders import CountingRecorder
 
 WEB = Service(id="ab12", name="web", port="http", active=["rcs/00aa"])
-FOUND = Answer(WEB, (Endpoint("n1", "web~0", "rcs/00aa", "10.0.0.1", 20001),), 7)
+FOUND = EndpointsAnswer(WEB, (Endpoint("n1", "web~0", "rcs/00aa", "10.0.0.1", 20001),), 7)
 
 
 class Scripted:
@@ -33,7 +33,7 @@ class Scripted:
         self.left = asyncio.Event()
         self.closed = asyncio.Event()
 
-    async def answer(self, name: str, index: int, seconds: float) -> Answer:
+    async def answer(self, name: str, index: int, seconds: float) -> EndpointsAnswer:
         self.asked.append((name, index, seconds))
         if self.error is not None:
             raise self.error

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from farmd.kubernetes.progressive.objects import Service
+from farmd.kubernetes.progressive.objects import KnativeService
 from farmd.kubernetes.progressive.settings import DURATION, NETWORK, NO_DURATION
 from store.mistakes import shown
 
@@ -54,7 +54,7 @@ def of_cluster(
         yield NETWORK, Defeat(DURATION, found, NO_DURATION, _SHIFTS)
 
 
-def of_service(service: Service, longest: float) -> Iterator[Defeat]:
+def of_service(service: KnativeService, longest: float) -> Iterator[Defeat]:
     """Of one service's own annotations."""
     yield from _alike(service.spec.template.metadata.annotations, _SCALING, longest)
     found = service.metadata.annotations.get(_SERVING + DURATION, NO_DURATION)

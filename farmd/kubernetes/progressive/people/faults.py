@@ -12,10 +12,10 @@ from farmd.commands.mutation import Call
 from farmd.farm.model import Item
 from farmd.kubernetes import install
 from farmd.kubernetes.errors import NotFound
-from farmd.kubernetes.people.farms import Worker, knative_namespace, workers
+from farmd.kubernetes.people.farms import ClusterFarm, knative_namespace, workers
 from farmd.kubernetes.progressive import bounds
 from farmd.kubernetes.progressive.assembly import owner
-from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.model import Snapshot
 from farmd.kubernetes.progressive.objects import (
     ENABLED,
     MANAGER,
@@ -23,11 +23,11 @@ from farmd.kubernetes.progressive.objects import (
     RELEASED,
     STAGE_AUTOSCALERS,
     ConfigMap,
+    KnativeService,
     Orchestrator,
-    Service,
 )
 from farmd.kubernetes.progressive.people import defeats, view
-from farmd.kubernetes.progressive.people.found import KIND, Seen, Services
+from farmd.kubernetes.progressive.people.found import KIND, FoundService, Services
 from farmd.kubernetes.progressive.settings import NETWORK, Settings
 from farmd.kubernetes.resources import CRDS
 from farmd.kubernetes.store import version_of
@@ -80,16 +80,16 @@ async def examine(call: Call, transport: KubernetesTransport) -> Examined:
     return Examined(faults, facts)
 
 
-async def _services(reader: Services) -> Sequence[Service] | None:
+async def _services(reader: Services) -> Sequence[KnativeService] | None:
     """All services; None: there is no Knative."""
     try:
-        return await reader.of(Service).list()
+        return await reader.of(KnativeService).list()
     except NotFound:
         return None
 
 
 # -- opting in ----------------------------------------------------------------------------------
-def _half(services: Sequence[Service]) -> Iterator[Fault]:
+def _half(services: Sequence[KnativeService]) -> Iterator[Fault]:
     """Services with a part of what opts them in: another value of the label, or settings without it."""
     for each in services:
         meta, label = each.metadata, each.metadata.labels.get(ENABLED)
@@ -143,7 +143,7 @@ async def _defeating(reader: Services, namespace: str) -> list[Fault]:
     ]
 
 
-def _own_settings(seen: Seen) -> Iterator[Fault]:
+def _own_settings(seen: FoundService) -> Iterator[Fault]:
     service = seen.knative.service
     if not service.enabled:
         return
@@ -153,7 +153,7 @@ def _own_settings(seen: Seen) -> Iterator[Fault]:
 
 
 # -- owners -------------------------------------------------------------------------------------
-def _abandoned(services: Sequence[Service], records: Sequence[Orchestrator]) -> Mapping[str, str]:
+def _abandoned(services: Sequence[KnativeService], records: Sequence[Orchestrator]) -> Mapping[str, str]:
     """Services that are gone or were made anew, and whose record is not released, by uid."""
     alive = {each.metadata.uid for each in services}
     return {
@@ -171,7 +171,7 @@ def _orphan(record: Orchestrator) -> Fault:
 
 
 async def _unowned(
-    call: Call, there: Sequence[Worker], found: Sequence[Seen], abandoned: Mapping[str, str]
+    call: Call, there: Sequence[ClusterFarm], found: Sequence[FoundService], abandoned: Mapping[str, str]
 ) -> list[Fault]:
     """Services that are work and that no farm has, now and a moment later."""
     work = {each.knative.service.metadata.uid: each for each in found if _is_work(each.knative)}
@@ -187,12 +187,12 @@ async def _unowned(
     return rows
 
 
-def _is_work(knative: Knative) -> bool:
+def _is_work(knative: Snapshot) -> bool:
     record = knative.orchestrator
     return knative.service.enabled or (record is not None and RELEASED not in record.metadata.annotations)
 
 
-def _free(seen: Seen, there: Sequence[Worker], alive: Sequence[Member]) -> Fault:
+def _free(seen: FoundService, there: Sequence[ClusterFarm], alive: Sequence[Member]) -> Fault:
     fix = "start a farm with [kubernetes] whose farm.kinds has it, or mend those that are alive"
     row = view.row(seen)
     stands = f"; it is {row.phase}{f': {row.reason}' if row.reason else ''}"
@@ -200,7 +200,7 @@ def _free(seen: Seen, there: Sequence[Worker], alive: Sequence[Member]) -> Fault
     return Fault("ksvc-unowned", f"ksvc/{seen.name}", f"no farm works on it: {why}{stands}", fix)
 
 
-def why_free(service: Service, there: Sequence[Worker], alive: Sequence[Member]) -> str:
+def why_free(service: KnativeService, there: Sequence[ClusterFarm], alive: Sequence[Member]) -> str:
     """Why no farm has a service: of all that are alive, and of those that work in its cluster."""
     meta = service.metadata
     near = [each for each in there if not each.report.namespaces or meta.namespace in each.report.namespaces]
@@ -212,7 +212,7 @@ def why_free(service: Service, there: Sequence[Worker], alive: Sequence[Member])
 
 
 # -- bounds -------------------------------------------------------------------------------------
-def _of_nobody(seen: Seen) -> Iterator[Fault]:
+def _of_nobody(seen: FoundService) -> Iterator[Fault]:
     """Bounds that farmd wrote on revisions of a service that is no work any more: nobody takes them back."""
     knative = seen.knative
     if _is_work(knative):
@@ -227,7 +227,7 @@ def _of_nobody(seen: Seen) -> Iterator[Fault]:
             yield Fault("ksvc-bounds-of-nobody", f"ksvc/{seen.name}", told, fix)
 
 
-def _stale(knative: Knative, name: str) -> str:
+def _stale(knative: Snapshot, name: str) -> str:
     """What is wrong with bounds of a revision that farmd wrote; empty: they are what people gave."""
     if not any(each.manager == MANAGER for each in bounds.entries(knative, name)):
         return ""

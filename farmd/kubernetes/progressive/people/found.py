@@ -13,24 +13,24 @@ import msgspec
 from farmd.commands.mutation import Call
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import NotFound
-from farmd.kubernetes.progressive.assembly import Parts, assembled, service_of
+from farmd.kubernetes.progressive.assembly import ServiceObjects, assembled, service_of
 from farmd.kubernetes.progressive.ground import Ground
-from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.model import Snapshot
 from farmd.kubernetes.progressive.objects import (
     RESOURCES,
     SERVICES,
     Configuration,
+    KnativeRoute,
+    KnativeService,
     Orchestrator,
-    Pod,
     PodAutoscaler,
     Revision,
-    Route,
-    Service,
+    RevisionPod,
     StageAutoscaler,
 )
 from farmd.kubernetes.progressive.settings import Settings, load_config_from_service
 from farmd.kubernetes.store import Key, Object
-from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Request
+from farmd.kubernetes.transport import REQUEST_SECONDS, ApiRequest, KubernetesTransport
 from farmd.overview.owners import holders
 from farmd.rollout.revisions import SERVICE_LABEL
 from farmd.work.status import STUCK
@@ -42,12 +42,12 @@ KIND = "progressive"
 T = TypeVar("T", bound=Object)
 
 
-class Seen(NamedTuple):
+class FoundService(NamedTuple):
     """A service with all that its rollout reads, what is wrong with settings, the farm that has it, and why
     that farm cannot go on.
     """
 
-    knative: Knative
+    knative: Snapshot
     problem: str = ""
     owner: str = ""
     obstacle: str = ""
@@ -57,7 +57,7 @@ class Seen(NamedTuple):
         """As people write it: ``shop/web``."""
         return self.knative.service.name
 
-    def with_word_of(self, farms: Farms) -> Seen:
+    def with_word_of(self, farms: Farms) -> FoundService:
         """The same with what farms say of it."""
         uid = self.knative.service.metadata.uid
         said = farms.statuses.get(uid)
@@ -93,13 +93,13 @@ class Services:
         resource, misfits = RESOURCES[kind], self.misfits
         return Objects(self._transport, resource, kind, "other", lambda: REQUEST_SECONDS, misfits=misfits)
 
-    async def get(self, namespace: str, name: str) -> Seen:
+    async def get(self, namespace: str, name: str) -> FoundService:
         """One service and its rollout.
 
         Raises:
             NotFound: there is none of that name.
         """
-        service = await self.of(Service).get(namespace, name)
+        service = await self.of(KnativeService).get(namespace, name)
         if service is None:
             raise errors.NotFound(f"ksvc '{namespace}/{name}' does not exist")
         record = await self.of(Orchestrator).get(namespace, name)
@@ -108,7 +108,7 @@ class Services:
 
     async def template(self, namespace: str, name: str) -> Any:
         """The template of a service, whole; None: there is no such service."""
-        request = Request("GET", SERVICES.path(namespace, name))
+        request = ApiRequest("GET", SERVICES.path(namespace, name))
         try:
             return msgspec.json.decode(await self._transport.send(request))["spec"].get("template")
         except NotFound as error:
@@ -121,10 +121,10 @@ class Services:
         await self._look()
         return self._ground.settings
 
-    async def list(self, namespace: str = "") -> Sequence[Seen]:
+    async def list(self, namespace: str = "") -> Sequence[FoundService]:
         """The services of a namespace, or of all, whose rollouts are progressive, or were."""
         services, records = await asyncio.gather(
-            self.of(Service).list(namespace), self.of(Orchestrator).list(namespace)
+            self.of(KnativeService).list(namespace), self.of(Orchestrator).list(namespace)
         )
         return [
             seen
@@ -133,8 +133,8 @@ class Services:
         ]
 
     async def seen(
-        self, services: Iterable[Service], records: Iterable[Orchestrator], namespace: str = ""
-    ) -> Sequence[Seen]:
+        self, services: Iterable[KnativeService], records: Iterable[Orchestrator], namespace: str = ""
+    ) -> Sequence[FoundService]:
         """Services and records that were read, with all that belongs to them, by name."""
         parts = await self._parts(namespace, SERVICE_LABEL)
         recorded = {(each.metadata.namespace, each.metadata.name): each for each in records}
@@ -145,7 +145,7 @@ class Services:
         ]
         return sorted(found, key=lambda seen: seen.name)
 
-    async def _parts(self, namespace: str, selector: str) -> Callable[[Key], Parts]:
+    async def _parts(self, namespace: str, selector: str) -> Callable[[Key], ServiceObjects]:
         """What belongs to each service."""
         await self._look()
 
@@ -158,17 +158,19 @@ class Services:
 
         configurations, routes, revisions, autoscalers, spas, pods = await asyncio.gather(
             grouped(Configuration),
-            grouped(Route),
+            grouped(KnativeRoute),
             grouped(Revision),
             grouped(PodAutoscaler),
             grouped(StageAutoscaler),
-            grouped(Pod),
+            grouped(RevisionPod),
         )
-        return lambda key: Parts(
+        return lambda key: ServiceObjects(
             configurations[key], routes[key], revisions[key], autoscalers[key], spas[key], pods[key]
         )
 
-    def _seen(self, service: Service, record: Orchestrator | None, parts: Parts) -> Seen:
+    def _seen(
+        self, service: KnativeService, record: Orchestrator | None, parts: ServiceObjects
+    ) -> FoundService:
         ground = self._ground
         settings, wrong = load_config_from_service(ground.settings, service)
         found = assembled(
@@ -180,7 +182,7 @@ class Services:
             bounds_on_revisions=ground.bounds_on_revisions,
             now=self._clock.now(),
         )
-        return Seen(found, ground.problem or "; ".join(wrong))
+        return FoundService(found, ground.problem or "; ".join(wrong))
 
     async def _look(self) -> None:
         """Knative's version and settings, once; a person may lack the right to read them."""

@@ -16,18 +16,18 @@ from msgspec.structs import replace as changed
 
 from farmd.kubernetes.managed import ManagedFields
 from farmd.kubernetes.progressive import forecast, record, sync
-from farmd.kubernetes.progressive.model import Knative, Sync
+from farmd.kubernetes.progressive.model import Snapshot, Sync
 from farmd.kubernetes.progressive.objects import (
     SERVICES,
     AutoscalerStatus,
     Configuration,
     ConfigurationStatus,
+    KnativeService,
     Meta,
     PodAutoscaler,
     Revision,
-    Service,
 )
-from farmd.kubernetes.progressive.people.found import Seen
+from farmd.kubernetes.progressive.people.found import FoundService
 from farmd.kubernetes.progressive.settings import Settings, load_config_from_service, misspelt
 from store.errors import InputInvalid
 from store.mistakes import shown
@@ -52,14 +52,14 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Asked(NamedTuple):
+class AskedService(NamedTuple):
     """A service of a file, with its whole template."""
 
-    service: Service
+    service: KnativeService
     template: Any
 
 
-def parse(data: Any, source: str) -> Asked:
+def parse(data: Any, source: str) -> AskedService:
     """The Knative Service of a document. A field of null is none, as kubectl has it.
 
     Raises:
@@ -71,14 +71,14 @@ def parse(data: Any, source: str) -> Asked:
         expected = f"apiVersion {SERVICES.api_version}, kind {SERVICES.kind}"
         raise InputInvalid(f"{source}: found {_kind(data)}, expected {expected}", field="kind")
     try:
-        found = msgspec.convert(data, Service)
+        found = msgspec.convert(data, KnativeService)
     except msgspec.ValidationError as error:
         raise InputInvalid(f"{source}: {error}") from error
     for field, there in (("metadata.name", found.metadata.name), ("spec", data.get("spec"))):
         if not there:
             raise InputInvalid(f"{source}: {field}: missing, expected one", field=field)
     _check(found, source)
-    return Asked(found, data["spec"].get("template"))
+    return AskedService(found, data["spec"].get("template"))
 
 
 def _kind(data: Any) -> str:
@@ -89,7 +89,7 @@ def _kind(data: Any) -> str:
     return ", ".join(said) or "no kind"
 
 
-def _check(asked: Service, source: str) -> None:
+def _check(asked: KnativeService, source: str) -> None:
     """Refuse what Knative takes for no name, and settings of rollouts that are none.
 
     Raises:
@@ -121,13 +121,13 @@ def same(live: Any, asked: Any) -> bool:
     return bool(live == asked)
 
 
-def first(asked: Service, name: str) -> Planned:
+def first(asked: KnativeService, name: str) -> Planned:
     """The plan of a service that is not there yet."""
     revision = asked.spec.template.metadata.name or f"{asked.metadata.name}-00001"
     return Planned(name=name, revision=revision, reason="the first revision gets all traffic at once")
 
 
-def planned(seen: Seen, base: Settings, asked: Service, *, pushes: bool = True) -> Planned:
+def planned(seen: FoundService, base: Settings, asked: KnativeService, *, pushes: bool = True) -> Planned:
     """The stages of a service whose template becomes that of ``asked``, and its traffic, where that has some.
     ``pushes``: whether it has another template.
 
@@ -156,7 +156,7 @@ def planned(seen: Seen, base: Settings, asked: Service, *, pushes: bool = True) 
     return changed(plan, revision=ends, stages=stages, peak=max((each.peak for each in stages), default=0))
 
 
-def _still(knative: Knative, *, pushes: bool) -> str:
+def _still(knative: Snapshot, *, pushes: bool) -> str:
     """Why nothing moves."""
     if knative.orchestrator is not None and record.paused(knative):
         return "the rollout is held: nothing moves before it goes on"
@@ -165,7 +165,7 @@ def _still(knative: Knative, *, pushes: bool) -> str:
     return f"its traffic stays where it is pinned: {sync.followed(knative)}"
 
 
-def _asked(knative: Knative, base: Settings, asked: Service) -> Knative:
+def _asked(knative: Snapshot, base: Settings, asked: KnativeService) -> Snapshot:
     """The service as a person has written it, before Knative made anything of that."""
     before, meta = knative.service, knative.service.metadata
     spec = changed(before.spec, template=asked.spec.template)
@@ -182,11 +182,11 @@ def _asked(knative: Knative, base: Settings, asked: Service) -> Knative:
             fields_v1={"f:spec": {"f:traffic": {}}},
         )
         meta = changed(meta, managed_fields=(writer,))
-    service = Service(metadata=meta, spec=spec)
+    service = KnativeService(metadata=meta, spec=spec)
     return replace(knative, service=service, settings=load_config_from_service(base, service)[0])
 
 
-def _pushed(knative: Knative, asked: Service) -> tuple[Knative, str]:
+def _pushed(knative: Snapshot, asked: KnativeService) -> tuple[Snapshot, str]:
     """The same with the revision that Knative would make of the template, and its name."""
     meta = knative.service.metadata
     generation = knative.configuration.metadata.generation + 1 if knative.configuration is not None else 1
@@ -207,7 +207,7 @@ def _pushed(knative: Knative, asked: Service) -> tuple[Knative, str]:
     return found, name
 
 
-def _heard(knative: Knative, word: Sync) -> Knative:
+def _heard(knative: Snapshot, word: Sync) -> Snapshot:
     """The same once a farm has the word on record."""
     meta = knative.record.metadata
     says = {**meta.annotations, **word.annotations}

@@ -11,9 +11,9 @@ import msgspec
 
 from farmd.commands.folding import fitting
 from farmd.kubernetes.progressive import bounds, forecast, plan, reading, record, traffic
-from farmd.kubernetes.progressive.model import Knative, Plan
-from farmd.kubernetes.progressive.objects import CAUSE, RELEASED, Pod, condition
-from farmd.kubernetes.progressive.people.found import Seen
+from farmd.kubernetes.progressive.model import Plan, Snapshot
+from farmd.kubernetes.progressive.objects import CAUSE, RELEASED, RevisionPod, condition
+from farmd.kubernetes.progressive.people.found import FoundService
 from farmd.rollout.revisions import TargetRevision
 from store.words import count_of, lasting
 
@@ -35,7 +35,7 @@ class RolloutRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class PodRow(msgspec.Struct, frozen=True, kw_only=True):
+class RevisionPodRow(msgspec.Struct, frozen=True, kw_only=True):
     """One pod of a revision that takes part."""
 
     side: str
@@ -45,7 +45,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-def row(seen: Seen) -> RolloutRow:
+def row(seen: FoundService) -> RolloutRow:
     """How far it is."""
     knative, planned = seen.knative, plan.decide(seen.knative)
     number, total = forecast.position(knative) if _moves(knative) else (0, 0)
@@ -62,7 +62,7 @@ def row(seen: Seen) -> RolloutRow:
     )
 
 
-def phase(knative: Knative, planned: Plan) -> str:
+def phase(knative: Snapshot, planned: Plan) -> str:
     """One word: off, waiting, done, moving, back, paused, halted or blocked."""
     there = knative.orchestrator
     if (RELEASED in there.metadata.annotations) if there is not None else not knative.service.enabled:
@@ -76,7 +76,7 @@ def phase(knative: Knative, planned: Plan) -> str:
     return "back" if record.back(knative) else "moving"
 
 
-def reason(seen: Seen, planned: Plan) -> str:
+def reason(seen: FoundService, planned: Plan) -> str:
     """What it waits for, or why it turned back; empty: nothing is in its way."""
     if planned.blocked is not None:
         return planned.blocked.text
@@ -89,17 +89,17 @@ def reason(seen: Seen, planned: Plan) -> str:
     return seen.knative.record.metadata.annotations.get(CAUSE, "")
 
 
-def _obstructed(seen: Seen, planned: Plan) -> bool:
+def _obstructed(seen: FoundService, planned: Plan) -> bool:
     """Whether its farm cannot do what is to be done, as where the API server refuses it."""
     return bool(seen.obstacle) and planned.blocked is None and not planned.empty
 
 
-def _moves(knative: Knative) -> bool:
+def _moves(knative: Snapshot) -> bool:
     """Whether there is a stage that is not the end."""
     return knative.orchestrator is not None and reading.rollout(knative).ready is not True
 
 
-def lines(seen: Seen, width: int = 0) -> list[str]:
+def lines(seen: FoundService, width: int = 0) -> list[str]:
     """One line for itself, one for each revision of its stage, and what it waits for."""
     knative, found = seen.knative, row(seen)
     head = [f"ksvc/{found.name}", found.phase]
@@ -110,13 +110,13 @@ def lines(seen: Seen, width: int = 0) -> list[str]:
     return fitting(["  ".join([*head, found.owner or "no farm"]), *sides, *why], width)
 
 
-def _times(knative: Knative) -> Iterator[str]:
+def _times(knative: Snapshot) -> Iterator[str]:
     yield lasting(knative.now - reading.since(knative))
     left = plan.deadline(knative) - knative.now
     yield f"deadline in {lasting(left)}" if left > 0 else "deadline over"
 
 
-def _sides(knative: Knative) -> list[str]:
+def _sides(knative: Snapshot) -> list[str]:
     stage = knative.record.spec.stage_target_revisions
     size = max((len(each.revision_name) for each in stage), default=0)
     return [
@@ -125,7 +125,7 @@ def _sides(knative: Knative) -> list[str]:
     ]
 
 
-def _side(knative: Knative, goal: TargetRevision) -> str:
+def _side(knative: Snapshot, goal: TargetRevision) -> str:
     """``20 -> 40 %  3 of 4 pods, bounds 4/10; web-00002-x7: Pending, Insufficient cpu``."""
     name, share = goal.revision_name, goal.percent or 0
     now = knative.routed.get(name, 0)
@@ -143,7 +143,7 @@ def _side(knative: Knative, goal: TargetRevision) -> str:
     return f"{told}; {ailing}" if ailing else told
 
 
-def _ailing(knative: Knative, name: str) -> str:
+def _ailing(knative: Snapshot, name: str) -> str:
     """The first pod that does not serve, and why; else what is wrong with the revision."""
     for pod in knative.pods.get(name, ()):
         state, why = _state(pod)
@@ -152,7 +152,7 @@ def _ailing(knative: Knative, name: str) -> str:
     return reading.failing(knative, name)
 
 
-def _state(pod: Pod) -> tuple[str, str]:
+def _state(pod: RevisionPod) -> tuple[str, str]:
     """What a pod does, and why it does not serve."""
     if pod.status.phase in reading.OVER:
         return "over", pod.status.reason
@@ -168,7 +168,7 @@ def _state(pod: Pod) -> tuple[str, str]:
     return pod.status.phase or "Pending", (waits or [""])[0]
 
 
-def explained(seen: Seen) -> list[str]:
+def explained(seen: FoundService) -> list[str]:
     """Every line of the status, what a farm does next, and what Knative says of each revision."""
     knative, planned = seen.knative, plan.decide(seen.knative)
     told = lines(seen)
@@ -195,17 +195,19 @@ def _write(planned: Plan) -> str:
     return f"{type(first).__name__}{f' of {of}' if of else ''}"
 
 
-def stage(seen: Seen) -> tuple[TargetRevision, ...]:
+def stage(seen: FoundService) -> tuple[TargetRevision, ...]:
     """The goal of the present stage."""
     return seen.knative.record.spec.stage_target_revisions if seen.knative.orchestrator is not None else ()
 
 
-def pods(seen: Seen) -> list[PodRow]:
+def pods(seen: FoundService) -> list[RevisionPodRow]:
     """The pods of all revisions that have some."""
     knative = seen.knative
     sides = {each.revision_name: each.direction or "up" for each in stage(seen)}
     return [
-        PodRow(side=sides.get(name, ""), revision=name, pod=pod.metadata.name, state=state, reason=why)
+        RevisionPodRow(
+            side=sides.get(name, ""), revision=name, pod=pod.metadata.name, state=state, reason=why
+        )
         for name in sorted(knative.pods)
         for pod in knative.pods[name]
         for state, why in (_state(pod),)

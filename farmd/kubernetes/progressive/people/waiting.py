@@ -7,7 +7,7 @@ from farmd.commands.mutation import Call, Change
 from farmd.commands.waiting import Look, Report
 from farmd.kubernetes.progressive import plan, reading, record
 from farmd.kubernetes.progressive.people import view
-from farmd.kubernetes.progressive.people.found import KIND, Seen, Services, told
+from farmd.kubernetes.progressive.people.found import KIND, FoundService, Services, told
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 
 BACK = f"{KIND}.revert"
@@ -20,7 +20,7 @@ async def end(call: Call, services: Services, change: Change, timeout: float, re
         EndedOtherwise: it ended in another way, or a fault halted it.
         WaitTimeout: it is not over; it goes on.
     """
-    last: list[Seen] = []
+    last: list[FoundService] = []
 
     async def look() -> Look:
         seen = await owned(call, services, *change.name.split("/"))
@@ -55,7 +55,7 @@ async def end(call: Call, services: Services, change: Change, timeout: float, re
         )
 
 
-def _pending(seen: Seen) -> bool:
+def _pending(seen: FoundService) -> bool:
     """Whether a farm has not acted yet on what was said or changed."""
     if seen.knative.orchestrator is None:
         return False
@@ -63,7 +63,7 @@ def _pending(seen: Seen) -> bool:
     return planned.turn is not None or reading.rollout(seen.knative).ready is None
 
 
-async def owned(call: Call, services: Services, namespace: str, name: str) -> Seen:
+async def owned(call: Call, services: Services, namespace: str, name: str) -> FoundService:
     """A service, with the farm that owns its rollout."""
     seen = await services.get(namespace, name)
     return seen.with_word_of(await told(call))

@@ -21,14 +21,14 @@ from farmd.kubernetes.progressive.objects import (
     REVERT,
     Orchestrator,
 )
-from farmd.kubernetes.progressive.people.found import KIND, Seen, Services
+from farmd.kubernetes.progressive.people.found import KIND, FoundService, Services
 from store.errors import Conflict, NotFound
 from store.times import rfc3339
 
 Words = Mapping[str, str | None]
 
 
-async def say(call: Call, seen: Seen, verb: str, revision: str = "") -> Mutation:
+async def say(call: Call, seen: FoundService, verb: str, revision: str = "") -> Mutation:
     """The word ``verb`` to a rollout; one that changes nothing needs no write.
 
     Raises:
@@ -45,7 +45,7 @@ async def say(call: Call, seen: Seen, verb: str, revision: str = "") -> Mutation
     return Mutation(change, (await registered(call),))
 
 
-async def write(call: Call, services: Services, seen: Seen, mutation: Mutation) -> None:
+async def write(call: Call, services: Services, seen: FoundService, mutation: Mutation) -> None:
     """Write the audit record, then the word.
 
     Raises:
@@ -59,7 +59,7 @@ async def write(call: Call, services: Services, seen: Seen, mutation: Mutation) 
         await services.of(Orchestrator).patch(meta.namespace, meta.name, patch)
 
 
-def _words(call: Call, seen: Seen, verb: str, revision: str) -> Words:
+def _words(call: Call, seen: FoundService, verb: str, revision: str) -> Words:
     """The annotations of a word; an act is a changed value, so it bears the time and who said it."""
     act = f"{rfc3339(call.clock.now())} {call.actor}"
     if verb == "pause":
@@ -74,7 +74,7 @@ def _words(call: Call, seen: Seen, verb: str, revision: str) -> Words:
     return {{"revert": REVERT, "promote": PROMOTE}[verb]: act}
 
 
-def _refused(seen: Seen, revision: str) -> str:
+def _refused(seen: FoundService, revision: str) -> str:
     found = record.refused(seen.knative)
     if not found:
         raise Conflict(f"ksvc/{seen.name}: no revision was reverted, there is nothing to retry")
@@ -83,11 +83,11 @@ def _refused(seen: Seen, revision: str) -> str:
     return revision or found[-1]
 
 
-def _halted(seen: Seen) -> bool:
+def _halted(seen: FoundService) -> bool:
     return reading.rollout(seen.knative).stage_ready is False
 
 
-def _recorded(seen: Seen) -> Orchestrator:
+def _recorded(seen: FoundService) -> Orchestrator:
     found = seen.knative.orchestrator
     if found is None or RELEASED in found.metadata.annotations:
         hint = "label it rollout.farmd.io/enabled=true" if not seen.knative.service.enabled else ""
@@ -99,6 +99,6 @@ def _short(key: str) -> str:
     return key.rpartition("/")[2]
 
 
-def _change(seen: Seen, verb: str, **more: Any) -> Change:
+def _change(seen: FoundService, verb: str, **more: Any) -> Change:
     uid = seen.knative.service.metadata.uid
     return Change(KIND, uid, seen.name, f"{KIND}.{verb}", object=f"ksvc/{seen.name}", **more)
