@@ -25,8 +25,7 @@ from farmd.runtime.clock import SystemIds
 from farmd.work.sweep import SWEEP_PARTS, SWEEP_SECONDS
 from store import codec, operations
 from store.apps import KIND, App, AppStore, DispatchState, Entry, tracker
-from store.consul.ahead import ReadAhead
-from store.consul.client import ConsulClient
+from store.consul.client import ConsulClient, ReadAhead
 from store.operations import Operation
 from store.work import Work
 from tests.fleet import CLOCK, KEYS, eventually

@@ -47,12 +47,11 @@ from farmd.process.start import collect_rarely
 from farmd.runtime.clock import SystemClock, system_rng
 from store import codec
 from store.consul.client import ConsulClient
-from store.consul.connect import connect
+from store.consul.transport import connect
 from store.entry import Entry, RawEntry
 from store.features import JOBS
-from store.intent import Intent
 from store.keys import Keys
-from store.reality import Exit, Health, Reality
+from store.reality import Exit, Health, Intent, Reality
 from store.registration import cluster_id, sentinel_value
 from store.variables import MEMBER
 from store.watch import follow

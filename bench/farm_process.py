@@ -32,7 +32,7 @@ from farmd.config.sources import load
 from farmd.observe.metrics import Role
 from farmd.observe.recorder import Metrics
 from farmd.process import daemon
-from store.consul import connect
+from store.consul import transport
 from store.consul.transport import AiohttpTransport
 from store.ports import Request, Response
 
@@ -136,7 +136,7 @@ def main(path: Path) -> int:
     tell("started")
     _profile_on_demand()
     daemon.Metrics = _Telling  # type: ignore[attr-defined]
-    connect.AiohttpTransport = _TellingTransport  # type: ignore[attr-defined]
+    transport.AiohttpTransport = _TellingTransport  # type: ignore[misc]
 
     return daemon.run_farm(load(path, {}), lambda: load(path, {}), {})
 

@@ -22,11 +22,11 @@ from bench.rig import median, note, prepared, replay, report
 from farmd.cache.caches import OWN_TREES_PAUSE
 from store import codec, operations
 from store.consul.client import ConsulClient
-from store.intent import Intent
 from store.keys import Keys
 from store.manifests import Manifest
 from store.pods import Pod
 from store.rcs import ReplicationController
+from store.reality import Intent
 from store.sessions import Session
 from store.transaction import IN_FLIGHT
 from tests.fleet import CLOCK, KEYS, Cluster, eventually

@@ -9,13 +9,13 @@ from farmd.runtime.clock import SystemClock, SystemIds
 from store import codec, manifests, operations
 from store.audit import Audit, AuditLogStore
 from store.consul.client import ConsulClient
-from store.intent import Intent
 from store.keys import Keys
 from store.manifests import Manifest
 from store.nodes import Node
 from store.operations import Operation
 from store.pods import Pod
 from store.rcs import ReplicationController
+from store.reality import Intent
 from store.registration import cluster_id, sentinel_value
 from store.status import Status
 from tests.fleet import KEYS

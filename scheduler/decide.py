@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from scheduler.domains import DomainRule, domain_parts, domain_reasons
 from scheduler.feasibility import port_text, room_reasons, standing_reasons
 from scheduler.model import (
     EVICTING,
@@ -22,11 +21,10 @@ from scheduler.model import (
     Reason,
 )
 from scheduler.protocol import Allocation, Deallocation, Eligibility
-from scheduler.rank import DIGITS, choose, node_parts
-from scheduler.ranking import Rankings, rankable
+from scheduler.rank import DIGITS, Rankings, choose, node_parts, rankable
 from scheduler.requirement import Requirement, compile_request
 from scheduler.reservations import release, reserve
-from scheduler.rules import domain_rules
+from scheduler.rules import DomainRule, domain_parts, domain_reasons, domain_rules
 from store.words import count_of, share
 
 _Judged = tuple[list[NodeView], list[tuple[str, list[Reason]]]]
@@ -210,3 +208,30 @@ def _shortage(
         name, reasons = min(near, key=lambda item: len(item[1]))  # by name, those of these pods last
         near_miss = f"; nearest miss {name}: {'; '.join(reason.text for reason in reasons)}"
     return f"{head}; of {count_of(len(refused), 'node')} {', '.join(parts)}{near_miss}"
+
+
+# The scheduler that farms use: node selector, feasibility and ranking, all in this process.
+#
+# p2's bundled scheduler matched only node labels and could not allocate (W25); this one answers all
+# three calls from the view alone.
+
+
+class LabelSelectorScheduler:
+    """Satisfies ``Scheduler`` with pure functions; its calls are asynchronous only for the protocol."""
+
+    def __init__(self) -> None:
+        self._rankings = Rankings()
+
+    async def eligible_nodes(self, request: PlacementRequest, view: FleetView) -> Eligibility:
+        """See ``scheduler.decide.eligibility``."""
+        return eligibility(request, view)
+
+    async def allocate_nodes(self, request: PlacementRequest, count: int, view: FleetView) -> Allocation:
+        """See ``scheduler.decide.allocation``."""
+        return allocation(request, count, view, self._rankings)
+
+    async def deallocate_nodes(
+        self, request: PlacementRequest, assignments: Collection[Assignment], view: FleetView
+    ) -> Deallocation:
+        """See ``scheduler.decide.deallocation``."""
+        return deallocation(request, assignments, view)

@@ -13,10 +13,9 @@ from typing import NoReturn
 
 import msgspec
 
-from scheduler.cluster import ClusterState
+from scheduler.cluster import ClusterState, Machines
 from scheduler.errors import VolumeRefused
 from scheduler.model import PlacementRequest
-from scheduler.rulesets import Machines
 from store.nodes import NodeVolume
 
 LOCAL = "local"

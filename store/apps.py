@@ -19,7 +19,7 @@ from store import codec, operations
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid, TooLarge, refuse
 from store.keys import Keys
-from store.listing import records
+from store.named import records
 from store.operations import Operation
 from store.ports import KeyReader
 from store.quantities import Seconds

@@ -18,12 +18,10 @@ from store.consul.client import ConsulClient
 from store.entry import Page, RawEntry
 from store.errors import NotRegistered, StoreError
 from store.keys import Keys
-from store.leadership import Leadership
 from store.ports import Clock, Rng
 from store.several import several
-from store.shard import Shard
-from store.tree import SPLIT_ABOVE, TreeCopy
-from store.watch import WAIT_SECONDS, follow
+from store.tree import SPLIT_ABOVE, Shard, TreeCopy
+from store.watch import WAIT_SECONDS, Leadership, follow
 
 T = TypeVar("T")
 log = structlog.get_logger()

@@ -1,11 +1,49 @@
-"""Farm presence: ``farms/<id>``, held by the farm's session; these keys are the list of members (R7)."""
+"""Farm presence, and the clusters of another system that farms work in."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from store.clusters import ClusterReport
 from store.times import Time
+
+# Clusters of another system that farms work in: which one a name stands for, and what a farm says of it.
+
+# What a farm knows while it reaches a cluster begins so, and ends with the cluster's name.
+CLUSTERS = "kubernetes."
+
+
+def of_clusters(features: Iterable[str]) -> list[str]:
+    """Those of some features or needs that name a cluster."""
+    return [feature for feature in features if feature.startswith(CLUSTERS)]
+
+
+class PinnedCluster(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """``meta/kubernetes/<name>``: the cluster that a name stands for, since when and by whose word.
+
+    ``uid`` is that of its namespace kube-system; empty: nobody could read it yet. ``alerts`` are the open
+    incidents about it, whichever farm told of them.
+    """
+
+    uid: str = ""
+    by: str = ""
+    since: Time = 0.0
+    alerts: list[str] = []
+
+
+class ClusterReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a farm says of a cluster: the uid that answers it, the namespaces that it works in (none: all),
+    that of Knative's controllers (empty: an older farm), and its troubles in words, by code.
+    """
+
+    uid: str = ""
+    namespaces: list[str] = []
+    knative_namespace: str = ""
+    troubles: dict[str, str] = {}
+
+
+# Farm presence: ``farms/<id>``, held by the farm's session; these keys are the list of members (R7).
 
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

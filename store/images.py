@@ -1,15 +1,18 @@
-"""References of images: ``[registry[:port]/]path[:tag][@sha256:…]``, checked before anything is pulled.
-
-The grammar is that of the distribution project (``reference/regexp.go``).
-"""
+"""References of images, and the logins for their registries."""
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from store.errors import refuse
 from store.mistakes import shown
+
+# References of images: ``[registry[:port]/]path[:tag][@sha256:…]``, checked before anything is pulled.
+#
+# The grammar is that of the distribution project (``reference/regexp.go``).
 
 LONGEST = 255
 REGISTRY = "docker.io"
@@ -69,3 +72,41 @@ def parse(text: str, field: str = "image") -> Reference:
     if len(host) + len(path) > LONGEST:
         refuse(field, f"a name of {len(host) + len(path)} characters", f"at most {LONGEST}")
     return Reference(host, path, found["tag"] or "", found["digest"] or "")
+
+
+# Logins for registries of images, as docker keeps them in ``config.json``; helper programs are not asked.
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A user with a password, or an identity token alone; no part of it is ever shown."""
+
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    identity_token: str = field(default="", repr=False)
+
+
+def login(config: str, registry: str) -> Login | None:
+    """The login for a registry in the text of such a file; None without any.
+
+    Raises:
+        ValueError: the text is no such file. The error does not tell what the file holds.
+    """
+    names = {registry, f"https://{registry}", f"http://{registry}"}
+    names |= {f"{name}/{version}" for name in names for version in ("v1", "v2")}
+    if registry == REGISTRY:
+        names |= {"https://index.docker.io/v1", "index.docker.io", "registry-1.docker.io"}
+    try:
+        for name, entry in json.loads(config).get("auths", {}).items():
+            if name.rstrip("/") in names and (found := _read(entry)) is not None:
+                return found
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError("expected a file like docker's config.json") from None
+    return None
+
+
+def _read(entry: dict[str, str]) -> Login | None:
+    if entry.get("identitytoken"):
+        return Login(identity_token=entry["identitytoken"])
+    user, _, password = base64.b64decode(entry.get("auth", "")).decode().partition(":")
+    return Login(user, password) if user else None

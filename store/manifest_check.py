@@ -6,20 +6,217 @@ a writer may have skipped this check.
 
 from __future__ import annotations
 
+import base64
+import ipaddress
 import math
+import re
 import resource
 import signal
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from store import container_check
-from store.container_check import Mistake
+from store.containers import Container, File, Mount, Secret
 from store.errors import InputInvalid, refuse
+from store.images import parse
 from store.keys import valid_name, valid_segment
 from store.manifests import MAX_MANIFEST_BYTES, HealthCheck, Manifest, canonical
 from store.mistakes import shown
+from store.nodes import is_volume_name
 from store.reality import Reality
+
+# Checks the parts of a manifest that only containers have, for ``manifest_check``.
+
+Mistake = tuple[str, object, str]
+"""(field, found, expected)."""
+
+MAX_FILES_BYTES = 128 * 1024
+
+_CONTAINER_HAS = "the runtime 'container' has"
+_SECRET = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}")
+_SYSCTL = re.compile(r"[a-z0-9_]+([./][a-zA-Z0-9_-]+)+")
+_TMPFS_OPTION = re.compile(r"exec|noatime|(uid|gid|nr_inodes)=[0-9]{1,10}")
+
+
+def mistakes(manifest: Manifest) -> Iterator[Mistake]:
+    """What cannot work of a container or a unit, or of a process that has parts of one."""
+    if manifest.runtime != "container":
+        yield from _of_others(manifest)
+    elif manifest.container is None:
+        yield "container", "nothing", "at least the container's image"
+    else:
+        yield from _of_container(manifest.container, manifest)
+    for at, mount in enumerate(manifest.mounts):
+        yield from _of_mount(mount, f"mounts[{at}]")
+    for at, file in enumerate(manifest.files):
+        yield from _of_file(file, f"files[{at}]")
+    for at, secret in enumerate(manifest.secrets):
+        yield from _of_file(secret, f"secrets[{at}]")
+    yield from _of_targets(manifest)
+    for name in manifest.volumes:
+        if not is_volume_name(name):
+            yield "volumes", name, "a name of 1 to 63 of letters, digits, '.', '_' and '-'"
+    for at, file in enumerate(manifest.files):
+        if file.encoding and not _is_base64(file.content):
+            yield f"files[{at}].content", file.content, "base64, as its encoding says"
+    size = sum(len(file.content.encode()) for file in manifest.files)
+    if size > MAX_FILES_BYTES:
+        yield "files", f"{size} bytes", f"at most {MAX_FILES_BYTES} bytes in all"
+    yield from _of_limits(manifest)
+
+
+def _of_others(manifest: Manifest) -> Iterator[Mistake]:
+    """What others than containers do not have: a workload would run without what its file says."""
+    shared = ("mounts", "volumes", "files", "secrets", "limits")
+    lacking = ("container",) if manifest.runtime == "systemd" else ("container", *shared)
+    for name in lacking:
+        if getattr(manifest, name) != getattr(Manifest(id=manifest.id), name):
+            others = "the runtimes 'container' and 'systemd' have" if name in shared else _CONTAINER_HAS
+            yield name, "a value", f"nothing: only {others} it"
+    for at, mount in enumerate(manifest.mounts):
+        for name in ("propagation", "no_copy"):
+            if getattr(mount, name):
+                yield f"mounts[{at}].{name}", getattr(mount, name), f"nothing: only {_CONTAINER_HAS} it"
+    for name, volume in manifest.volumes.items():
+        if volume.driver != "local" or volume.options:
+            yield f"volumes.{name}", "a driver or options", f"neither: only {_CONTAINER_HAS} them"
+    for name, port in manifest.ports.items():
+        if port.container:
+            yield f"ports.{name}.container", port.container, f"nothing: only {_CONTAINER_HAS} it"
+        if port.host_ip:
+            yield f"ports.{name}.host_ip", port.host_ip, f"nothing: only {_CONTAINER_HAS} it"
+
+
+def _of_container(container: Container, manifest: Manifest) -> Iterator[Mistake]:
+    try:
+        parse(container.image)
+    except InputInvalid:
+        yield "container.image", container.image, "an image such as postgres:16 or registry.example/web:1.4"
+    if container.network and container.networks:
+        yield "container.networks", sorted(container.networks), f"none beside the network {container.network}"
+    for name, port in manifest.ports.items():
+        if not 0 <= port.container <= 65535:
+            yield f"ports.{name}.container", port.container, "0 (the same port) to 65535"
+        if port.container and container.network == "host":
+            yield f"ports.{name}.container", port.container, "nothing: the container has the node's network"
+        if port.host_ip and container.network == "host":
+            yield f"ports.{name}.host_ip", port.host_ip, "nothing: the container has the node's network"
+        if port.host_ip and not _is_address(port.host_ip):
+            yield f"ports.{name}.host_ip", port.host_ip, "an IP address of the node, such as 127.0.0.1"
+        if container.network == "none":
+            yield f"ports.{name}", name, "no ports: the container has no network"
+    for name in container.internal:
+        if name not in container.networks:
+            yield (
+                "container.internal",
+                name,
+                f"one of its networks ({', '.join(container.networks) or 'none'})",
+            )
+    for name in container.networks:
+        if not is_volume_name(name) or name in {"host", "none", "bridge", "default", "container"}:
+            yield "container.networks", name, "the name of a bridge network"
+    for at, device in enumerate(container.devices):
+        if not device.host.startswith("/dev/") or ".." in device.host.split("/"):
+            yield f"container.devices[{at}].host", device.host, "a path below /dev"
+        if not device.permissions or set(device.permissions) - set("rwm"):
+            yield f"container.devices[{at}].permissions", device.permissions, "some of r, w and m"
+    for name in container.sysctls:
+        if not _SYSCTL.fullmatch(name):
+            yield "container.sysctls", name, "a name such as net.core.somaxconn"
+    if container.shared_memory < 0:
+        yield "container.shared_memory", container.shared_memory, "0 or more bytes"
+    yield from _container_texts(container)
+
+
+def _container_texts(container: Container) -> Iterator[Mistake]:
+    for name in ("entrypoint", "groups", "dns", "dns_search", "dns_options", "cap_add", "cap_drop"):
+        for text in getattr(container, name):
+            if not text:
+                yield f"container.{name}", text, "a text that is not empty"
+    for name, address in container.hosts.items():
+        if not name or not address or ":" in name:
+            yield "container.hosts", name, "a host's name and its address"
+
+
+def _of_mount(mount: Mount, field: str) -> Iterator[Mistake]:
+    yield from _of_path(mount.target, f"{field}.target")
+    if mount.type == "volume" and not is_volume_name(mount.source):
+        yield f"{field}.source", mount.source, "a volume's name of 1 to 63 of letters, digits, '.', '_', '-'"
+    if mount.type == "bind":
+        yield from _of_path(mount.source, f"{field}.source")
+    if mount.type == "tmpfs" and mount.source:
+        yield f"{field}.source", mount.source, "nothing: a tmpfs has no source"
+    if mount.subpath and (mount.type != "volume" or ".." in mount.subpath.split("/")):
+        yield f"{field}.subpath", mount.subpath, "a path inside a volume, without '..'"
+    if mount.options and mount.type != "tmpfs":
+        yield f"{field}.options", mount.options, "none: only a tmpfs has them"
+    for option in mount.options:
+        if not _TMPFS_OPTION.fullmatch(option):
+            yield f"{field}.options", option, "exec, noatime, uid=N, gid=N or nr_inodes=N"
+    if mount.size < 0 or not 0 <= mount.mode <= 0o7777:
+        yield f"{field}.size or mode", [mount.size, oct(mount.mode)], "0 or more bytes, a mode up to 0o7777"
+
+
+def _of_file(file: File | Secret, field: str) -> Iterator[Mistake]:
+    if isinstance(file, Secret) and not _SECRET.fullmatch(file.name):
+        yield f"{field}.name", file.name, "the name of a file in the node's agent.secrets_dir"
+    if isinstance(file, File) or file.path:
+        yield from _of_path(file.path, f"{field}.path")
+    if not 0 <= file.mode <= 0o777 or min(file.uid, file.gid) < 0:
+        yield (
+            f"{field}.mode, uid or gid",
+            [oct(file.mode), file.uid, file.gid],
+            "a mode up to 0o777, ids from 0",
+        )
+
+
+def _of_path(path: str, field: str) -> Iterator[Mistake]:
+    if not path.startswith("/") or path == "/" or ".." in path.split("/") or "\0" in path or ":" in path:
+        yield field, path, "an absolute path without '..' and ':', and not the root"
+
+
+def _of_targets(manifest: Manifest) -> Iterator[Mistake]:
+    """Two things under one path: the engine's choice of one of them would be a surprise."""
+    seen = set()
+    paths = [("mounts", mount.target) for mount in manifest.mounts]
+    paths += [("files", file.path) for file in manifest.files]
+    paths += [("secrets", seen_at(secret)) for secret in manifest.secrets]
+    for field, path in paths:
+        if path.rstrip("/") in seen:
+            yield field, path, "a path of its own: something else is there already"
+        seen.add(path.rstrip("/"))
+
+
+def seen_at(secret: Secret) -> str:
+    """Where the container sees a secret."""
+    return secret.path or f"/run/secrets/{secret.name}"
+
+
+def _of_limits(manifest: Manifest) -> Iterator[Mistake]:
+    limits = manifest.limits
+    if limits.memory and limits.memory < 6 * 1024 * 1024:
+        yield "limits.memory", limits.memory, "0 (unlimited), or at least 6Mi"
+    if not 0 <= limits.cpu < math.inf or 0 < limits.cpu < 0.01:
+        yield "limits.cpu", limits.cpu, "0 (unlimited), or at least 0.01 cores"
+    if limits.pids < 0:
+        yield "limits.pids", limits.pids, "0 (unlimited) or more"
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
 
 MAX_SECONDS = 1e9
 MAX_PORTS_BYTES = Reality.LARGEST * 3 // 4
@@ -67,7 +264,7 @@ def _check_ports(manifest: Manifest, where: str) -> None:
 def _mistakes(manifest: Manifest) -> Iterator[Mistake]:
     yield from _of_texts(msgspec.to_builtins(manifest), "")
     yield from _of_the_process(manifest)
-    yield from container_check.mistakes(manifest)
+    yield from mistakes(manifest)
     yield from _of_amounts(manifest)
     yield from _of_times(manifest)
     if manifest.health is not None:

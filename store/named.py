@@ -8,18 +8,58 @@ ones and does not fail a listing.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from store import codec, operations
-from store.entry import Entry, Stored
+from store.entry import Entry, RawEntry, Stored
 from store.errors import Ambiguous, NotFound, RecordInvalid
 from store.keys import Keys, is_sentinel
-from store.listing import Listing, sifted
 from store.operations import Operation
-from store.ports import KeyReader
+from store.ports import KeyReader, Mode
+
+# Reads all records below a prefix. One that does not decode hides none of the others.
+
+L = TypeVar("L")
+
+
+class Listing(msgspec.Struct, Generic[L], frozen=True):
+    """The records that decode, and the errors of the others."""
+
+    items: list[Stored[L]]
+    broken: list[RecordInvalid]
+
+    @property
+    def named(self) -> dict[str, Stored[L]]:
+        """The records by the last part of their keys, such as the name of a node."""
+        return {stored.key.rpartition("/")[2]: stored for stored in self.items}
+
+    @property
+    def mistakes(self) -> list[str]:
+        """One line for each record that does not decode."""
+        return [error.message for error in self.broken]
+
+
+async def records(client: KeyReader, prefix: str, kind: type[L], mode: Mode = "default") -> Listing[L]:
+    """All records of one type below a prefix, without sentinels, in the order of their keys."""
+    page = await client.list(prefix, mode=mode)
+    return Listing(*sifted(page.items, partial(codec.stored, kind)))
+
+
+def sifted(items: Iterable[RawEntry], decode: Callable[[Entry], L]) -> tuple[list[L], list[RecordInvalid]]:
+    """What ``decode`` makes of each entry that is no sentinel, and the errors of those that it refuses."""
+    found, broken = list[L](), list[RecordInvalid]()
+    for raw in items:
+        if not is_sentinel(raw.key):
+            try:
+                found.append(decode(Entry.of(raw)))
+            except RecordInvalid as error:
+                broken.append(error)
+    return found, broken
+
 
 _BEGINNING = re.compile(r"[0-9a-f]{8,}")
 """As much of an id as a person means by it; less is more likely a mistyped name."""

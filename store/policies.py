@@ -1,18 +1,139 @@
-"""How a new version comes to the pods of a controller: a rollout's policy, which an RC may bear too.
-
-Every field has its default, so one field alone is a whole policy.
-"""
+"""How a new version comes to the pods of a controller: a rollout's policy, with its gates."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
-from store import gates
-from store.gates import Gate
+from store.credentials import refusal
+from store.errors import InputInvalid, refuse
+from store.mistakes import nearest, shown
 from store.quantities import Seconds, Share
+
+# Gates of a rollout's policy: what must answer well for the new version to go on, and what people may
+# write.
+#
+# A gate is an address that answers with a status, or a query whose number stays within limits.
+
+MOST_GATES = 10
+LONGEST = 2000
+_NAME = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+GateType = Literal["http", "prometheus"]
+Answers = Annotated[int, msgspec.Meta(ge=1, le=100)]
+
+
+class Gate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Asked ``every`` so many seconds, for ``timeout`` seconds at most.
+
+    ``http`` is the address of one that passes where it answers with the status ``expect``, None being 200.
+    ``prometheus`` is the query of one that passes where the one number that it yields is at most ``max`` and
+    at least ``min``. So many answers in a row are a verdict: ``passes``, ``failures``.
+    """
+
+    name: str
+    http: str = ""
+    expect: Annotated[int, msgspec.Meta(ge=100, le=599)] | None = None
+    prometheus: str = ""
+    max: float | None = None
+    min: float | None = None
+    every: Annotated[Seconds, msgspec.Meta(ge=1, le=3600)] = 10.0
+    timeout: Annotated[Seconds, msgspec.Meta(gt=0, le=60)] = 5.0
+    passes: Answers = 3
+    failures: Answers = 3
+
+    @property
+    def type(self) -> GateType:
+        """What it asks."""
+        return "http" if self.http else "prometheus"
+
+
+def check(gates: Sequence[Gate], stages: Iterable[Sequence[str]], deadline: float, path: str) -> None:
+    """Refuse gates that could never be asked, or never pass.
+
+    ``stages`` are the gates that each stage names, ``deadline`` is the time without progress, ``path`` the
+    field of the policy.
+
+    Raises:
+        InputInvalid: naming the field, what was found and what was expected.
+    """
+    names = [gate.name for gate in gates]
+    if len(gates) > MOST_GATES:
+        refuse(f"{path}.gates", f"{len(gates)}", f"at most {MOST_GATES}")
+    for number, gate in enumerate(gates):
+        _check(gate, f"{path}.gates[{number}]", deadline)
+        if gate.name in names[:number]:
+            refuse(f"{path}.gates[{number}].name", f"{gate.name!r} again", "a name for each gate")
+    for number, named in enumerate(stages):
+        for name in named:
+            if name not in names:
+                known = nearest(name, names) if names else ", expected none: the policy has no gates"
+                field = f"{path}.stages[{number}].gates"
+                raise InputInvalid(f"{field}: found {name!r}{known}", field=field)
+
+
+def _check(gate: Gate, path: str, deadline: float) -> None:
+    if not _NAME.fullmatch(gate.name):
+        refuse(f"{path}.name", shown(gate.name), "up to 63 lower-case letters, digits and '-'")
+    if bool(gate.http) == bool(gate.prometheus):
+        refuse(
+            path, "both http and prometheus" if gate.http else "neither http nor prometheus", "one of them"
+        )
+    strange = ("max", "min") if gate.http else ("expect",)
+    for field in strange:
+        if getattr(gate, field) is not None:
+            refuse(f"{path}.{field}", f"{field} beside {gate.type}", f"no {field}")
+    if gate.http:
+        _check_url(gate.http, f"{path}.http")
+    else:
+        _check_query(gate, path)
+    if gate.timeout > gate.every:
+        refuse(f"{path}.timeout", f"{gate.timeout:g} s", f"at most every, which is {gate.every:g} s")
+    if (least := (gate.passes - 1) * gate.every) >= deadline:
+        found = f"{gate.passes}, one every {gate.every:g} s, which take {least:g} s"
+        refuse(f"{path}.passes", found, f"less than progress_deadline, which is {deadline:g} s")
+
+
+def _check_url(url: str, path: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        parts, good = None, None
+    if (
+        parts is None
+        or not good
+        or len(url) > LONGEST
+        or any(c.isspace() or not c.isprintable() for c in url)
+    ):
+        refuse(path, shown(url), f"http:// or https:// and a host, {LONGEST} characters at most")
+        return
+    if parts.username is not None or parts.password is not None:
+        refuse(path, "an address with a user or password", "none, because everybody may read records")
+    if why := refusal(parts.hostname or ""):
+        refuse(path, shown(url), f"another address: {why}")
+
+
+def _check_query(gate: Gate, path: str) -> None:
+    if not gate.prometheus.strip() or len(gate.prometheus) > LONGEST:
+        refuse(f"{path}.prometheus", f"{len(gate.prometheus)} characters", f"a query of 1 to {LONGEST}")
+    for field, limit in (("max", gate.max), ("min", gate.min)):
+        if limit is not None and not math.isfinite(limit):
+            refuse(f"{path}.{field}", shown(limit), "a finite number")
+    if gate.max is None and gate.min is None:
+        refuse(path, "neither max nor min", "one of them, or both")
+    if gate.max is not None and gate.min is not None and gate.max < gate.min:
+        refuse(f"{path}.max", f"{gate.max:g}", f"at least min, which is {gate.min:g}")
+
+
+# How a new version comes to the pods of a controller: a rollout's policy, which an RC may bear too.
+#
+# Every field has its default, so one field alone is a whole policy.
 
 Part = Annotated[int, msgspec.Meta(ge=0)] | Share
 """A number of replicas, or a share of all: ``3`` or ``10%``."""
@@ -87,7 +208,7 @@ def check_gates(policy: Policy, path: str) -> None:
         InputInvalid: naming the field, what was found and what was expected.
     """
     stages = map(staged, policy.stages)
-    gates.check(policy.gates, [stage.gates for stage in stages], policy.progress_deadline, path)
+    check(policy.gates, [stage.gates for stage in stages], policy.progress_deadline, path)
 
 
 def at_least(part: int | str, whole: int) -> int:

@@ -1,7 +1,7 @@
 """The project's dependencies on its environment, as Protocols; constructors take their instances.
 
 ``farmd/runtime/clock.py`` and ``farmd/observe/recorder.py`` implement clock, randomness, ids and metrics;
-``store/consul/transport.py`` and ``store/embedded/inprocess.py`` implement ``Transport``; tests pass
+``store/consul/transport.py`` and ``store/embedded/server.py`` implement ``Transport``; tests pass
 virtual ones. No module reads a clock, draws a random number or makes an id in another way.
 """
 

@@ -18,7 +18,7 @@ from store import codec, operations
 from store.entry import Entry, RawEntry
 from store.errors import InputInvalid, RecordInvalid
 from store.keys import Keys
-from store.listing import sifted
+from store.named import sifted
 from store.operations import Operation
 from store.ports import KeyReader, Mode
 from store.signatures import (

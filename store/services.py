@@ -16,8 +16,7 @@ import msgspec
 from store import operations
 from store.entry import Stored
 from store.keys import Keys
-from store.listing import Listing
-from store.named import NamedRecords
+from store.named import Listing, NamedRecords
 from store.operations import Operation
 from store.ports import KeyReader
 from store.quantities import Seconds

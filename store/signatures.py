@@ -20,8 +20,8 @@ from store import codec, operations
 from store.entry import Entry
 from store.errors import InputInvalid, RecordInvalid, refuse
 from store.keys import Keys, valid_name
-from store.listing import sifted
 from store.mistakes import shown
+from store.named import sifted
 from store.operations import Operation
 from store.ports import KeyReader
 

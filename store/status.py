@@ -12,7 +12,7 @@ from store import codec, operations
 from store.entry import Entry
 from store.errors import RecordInvalid
 from store.keys import Keys
-from store.listing import records
+from store.named import records
 from store.operations import Operation
 from store.ports import KeyReader
 from store.times import Time

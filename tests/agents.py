@@ -25,13 +25,12 @@ from farmd.runtime.clock import SystemIds
 from store import codec, manifests, operations
 from store.consul.client import ConsulClient
 from store.entry import Entry
-from store.intent import Intent
 from store.keys import is_sentinel
 from store.manifests import HealthCheck, Manifest, Port, Restart, Stop
 from store.nodes import Agent as Presence
 from store.peers import Peer, document
-from store.process import start_ticks
-from store.reality import Reality
+from store.presence import start_ticks
+from store.reality import Intent, Reality
 from tests.fleet import CLOCK, LIMIT, Cluster, client_of, cluster_on, eventually
 from tests.forked import NOTHING, forked_module
 from tests.ports import pod_ports

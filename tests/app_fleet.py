@@ -19,10 +19,9 @@ from store import apps, codec
 from store.apps import KIND, App, AppStatus, AppStore, DispatchState
 from store.entry import Entry as RawEntry
 from store.families import FAMILIES
-from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.pods import Place
-from store.reality import Exit, Health, Reality
+from store.reality import Exit, Health, Intent, Reality
 from tests.node_farms import KEYS, Fleet, NodeFarm, fleet_of
 
 SECONDS = 0.25

@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from alerting.alerter import Alerter
+from alerting.alert import Alerter
 from farmd.cache.caches import Caches
 from farmd.cache.fleet import FleetIndex
 from farmd.cache.manifests import ManifestCache
@@ -17,7 +17,7 @@ from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
 from farmd.pods.placement import Placement
 from farmd.work.context import Context
-from scheduler.selector import LabelSelectorScheduler
+from scheduler.decide import LabelSelectorScheduler
 from store.audit import AuditLogStore
 from store.consul.client import ConsulClient
 from store.keys import Keys

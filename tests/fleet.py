@@ -27,18 +27,16 @@ from farmd.runtime.clock import SystemClock, SystemIds
 from store import codec, manifests, operations, registration
 from store.audit import Audit
 from store.consul.client import ConsulClient
-from store.consul.connect import connect
 from store.consul.environment import Address
-from store.consul.transport import AiohttpTransport
+from store.consul.transport import AiohttpTransport, connect
 from store.entry import Entry
-from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest
 from store.nodes import Agent, Node
 from store.operations import Operation
 from store.ports import Clock, Ids
 from store.rcs import ReplicationController
-from store.reality import Health, Reality
+from store.reality import Health, Intent, Reality
 from store.sessions import Session
 from store.status import Status
 from store.version import VERSION

@@ -19,7 +19,7 @@ from farmd.work.context import Context
 from store import codec, manifests, operations
 from store.audit import Audit
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.entry import Entry
 from store.families import well_formed
 from store.keys import Keys

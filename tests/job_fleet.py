@@ -13,11 +13,10 @@ from farmd.jobs.nodes.instances import slot_of
 from store import codec
 from store.entry import Entry
 from store.features import JOBS
-from store.intent import Intent
 from store.jobs import Job, JobStatus, Run
 from store.keys import is_sentinel
 from store.pods import Place, Pod
-from store.reality import Exit, Health, Reality
+from store.reality import Exit, Health, Intent, Reality
 from tests.node_farms import KEYS, Fleet, fleet_of
 
 SECONDS = 0.2

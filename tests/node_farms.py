@@ -13,13 +13,12 @@ from typing import Any
 from store import codec, operations, registration
 from store.audit import Audit
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.entry import Entry
-from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest, canonical, digest
 from store.nodes import Agent, Drain, Node, NodeStatus
-from store.reality import Reality
+from store.reality import Intent, Reality
 from store.work import Work
 from tests.fleet import Inbox, RunningFarm, begin_farm
 from tests.toys import Faulty

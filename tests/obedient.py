@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager
 
 from store import codec, operations
 from store.entry import Entry
-from store.intent import Intent
-from store.reality import Health, HealthState, Reality
+from store.reality import Health, HealthState, Intent, Reality
 from tests.fleet import CLOCK, LIMIT, Cluster
 
 Place = tuple[str, str]

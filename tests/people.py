@@ -12,8 +12,7 @@ from farmd.commands.mutation import Call, commit
 from farmd.replication.commands import RC
 from store import codec, manifest_check
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
-from store.embedded.server import EmbeddedServer
+from store.embedded.server import EmbeddedServer, InProcessTransport
 from store.keys import Keys
 from store.manifests import Manifest
 from store.pods import Pod

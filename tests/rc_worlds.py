@@ -14,10 +14,9 @@ from farmd.pods.state import PodState
 from farmd.replication.model import Offer, Snapshot
 from scheduler.model import Assignment
 from store.entry import Stored
-from store.intent import Intent
 from store.pods import Pod
 from store.rcs import ReplicationController
-from store.reality import Glance
+from store.reality import Glance, Intent
 from store.work import Transfer
 
 RC = "00aa"

@@ -12,12 +12,11 @@ from farmd.runtime.clock import SystemIds
 from store import codec, manifests, operations
 from store.audit import Audit
 from store.checkpoint import replay
-from store.history import Ended, History
 from store.manifests import Manifest, Port
 from store.named import NamedRecords, decode_named
 from store.policies import Policy, Stage
 from store.rcs import ReplicationController
-from store.rollouts import KIND, RolloutStatus
+from store.rollouts import KIND, Ended, History, RolloutStatus
 from tests.fleet import CLOCK, Cluster, eventually
 
 PORTS = {"http": Port()}

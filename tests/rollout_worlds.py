@@ -12,11 +12,10 @@ from farmd.rollout.model import FACTS, Move, Need, Offer, Plan, Side, Snapshot
 from farmd.work.model import Ask
 from scheduler.model import Assignment
 from store.entry import Stored
-from store.intent import Intent
 from store.pods import Place, Pod
 from store.policies import Policy
 from store.rcs import ReplicationController
-from store.reality import Glance
+from store.reality import Glance, Intent
 from store.rollouts import Rollout, RolloutState, RolloutStatus, SideStatus
 
 OLD, NEW, POD = "00aa", "00bb", "web"

@@ -7,12 +7,11 @@ from typing import Any
 from farmd.commands.mutation import Call, commit
 from farmd.services import commands
 from store import codec
-from store.intent import Intent
 from store.named import NamedRecords
 from store.nodes import Agent
 from store.pods import Pod
 from store.rcs import ReplicationController
-from store.reality import Health, HealthState, Phase, Reality
+from store.reality import Health, HealthState, Intent, Phase, Reality
 from tests.people import created
 
 PORTS = {"http": {"port": 0}, "admin": {"port": 0}}

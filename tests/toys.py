@@ -26,7 +26,7 @@ from farmd.observe.recorder import Metrics
 from farmd.runtime.wake import Wake
 from store import codec, operations, registration
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.entry import Entry
 from store.families import RCS
 from store.farms import Member

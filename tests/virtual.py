@@ -12,8 +12,7 @@ import itertools
 import random
 
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
-from store.embedded.server import EmbeddedServer
+from store.embedded.server import EmbeddedServer, InProcessTransport
 
 # Turns of the loop after which tasks that do not wait for real I/O have come to rest.
 _TURNS = 50

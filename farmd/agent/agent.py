@@ -39,9 +39,9 @@ from farmd.runtime.wake import within
 from store import features
 from store.consul.client import ConsulClient
 from store.keys import Keys, valid_segment
-from store.leadership import LOOK_SECONDS, Leadership
 from store.ports import Clock, Ids, Recorder, Rng
 from store.reality import Reality
+from store.watch import LOOK_SECONDS, Leadership
 
 if TYPE_CHECKING:
     from farmd.agent.admission import Admission

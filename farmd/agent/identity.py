@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farmd.agent.model import Identity
-from store.process import start_ticks
+from store.presence import start_ticks
 
 
 def shim_lives(identity: Identity, boot: str) -> bool:

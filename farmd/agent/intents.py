@@ -30,10 +30,10 @@ from store import codec, variables
 from store.consul.client import ConsulClient
 from store.entry import Page, RawEntry
 from store.errors import InputInvalid, RecordInvalid, StoreError
-from store.intent import Intent
 from store.keys import Keys, valid_instance
 from store.manifests import Manifest
 from store.ports import Clock, Recorder, Rng
+from store.reality import Intent
 from store.signatures import UNSIGNED
 from store.watch import follow
 

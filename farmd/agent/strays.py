@@ -16,7 +16,7 @@ import msgspec
 from farmd.agent.model import Identity, Record
 from store.errors import InputInvalid
 from store.keys import valid_instance
-from store.process import boot_id, is_own, start_ticks, user
+from store.presence import boot_id, is_own, start_ticks, user
 
 SHIM = "farmd/agent/shim.py"
 UNKNOWN = "unknown"

@@ -17,10 +17,10 @@ from farmd.runtime.tasks import until_one_fails
 from store import families
 from store.cache import READ_AT_ONCE, PrefixCache
 from store.consul.client import ConsulClient
-from store.family import Family
+from store.families import Family
 from store.keys import Keys
-from store.leadership import Leadership
 from store.ports import Clock, Recorder, Rng
+from store.watch import Leadership
 
 T = TypeVar("T")
 

@@ -26,11 +26,10 @@ from scheduler.ledger import Ledger
 from scheduler.model import FleetView
 from store.entry import Stored
 from store.errors import RecordInvalid
-from store.intent import Intent
 from store.keys import Keys
 from store.nodes import Drain
 from store.pods import Place, Pod, PodKey
-from store.reality import Glance, fails
+from store.reality import Glance, Intent, fails
 
 K = TypeVar("K")
 T = TypeVar("T")

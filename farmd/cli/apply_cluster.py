@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from farmd.cli.cluster import Place, connected
 from farmd.cli.invocation import Invocation
 from store import codec
-from store.clusters import CLUSTERS, PinnedCluster, of_clusters
 from store.errors import InputInvalid
+from store.farms import CLUSTERS, PinnedCluster, of_clusters
 from store.registration import cluster_id
 
 if TYPE_CHECKING:

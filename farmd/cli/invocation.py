@@ -21,8 +21,8 @@ from farmd.process.start import collect_rarely, import_structlog
 from farmd.runtime.clock import SystemClock, SystemIds
 from farmd.tables.model import clean
 from store.consul.client import ConsulClient
-from store.consul.connect import connect
 from store.consul.environment import Tls
+from store.consul.transport import connect
 from store.errors import InputInvalid
 from store.keys import Keys
 from store.mistakes import nearest

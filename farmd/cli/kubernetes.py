@@ -20,8 +20,8 @@ from farmd.cli.output import render
 from farmd.config.kubernetes import JOBS
 from farmd.runtime.clock import SystemClock
 from farmd.tables.model import Column, Table
-from store.clusters import ClusterReport
 from store.errors import refuse
+from store.farms import ClusterReport
 
 if TYPE_CHECKING:
     from farmd.kubernetes.install import Installed

@@ -17,7 +17,7 @@ from farmd.cli.options import Duration, Whole
 from farmd.commands import one_time
 from farmd.runtime.errors import AgentUnavailable
 from store import codec, features, presence
-from store.consul.http import reason
+from store.consul.transport import reason
 from store.errors import AccessDenied, InputInvalid, NotFound, RecordInvalid
 from store.nodes import NodeStore
 from store.reality import Reality

@@ -166,7 +166,7 @@ def _complete(ctx: click.Context, source: _Source, incomplete: str) -> list[str]
 async def _ask(settings: Settings, source: _Source) -> Iterable[str]:
     from farmd.cli.invocation import address, environment, prefix
     from farmd.runtime.clock import SystemClock
-    from store.consul.connect import connect
+    from store.consul.transport import connect
     from store.keys import Keys
 
     env = environment(settings, os.environ)

@@ -13,9 +13,8 @@ from farmd.nodes import volumes
 from farmd.tables.model import Column, Table
 from farmd.tables.words import pairs
 from store.errors import refuse
-from store.nodes import NodeVolume
+from store.nodes import KIND, LOCAL, NOUN, NodeVolume
 from store.times import plain
-from store.volumes import KIND, LOCAL, NOUN
 
 
 @command("list", lists=True)

@@ -15,7 +15,7 @@ from scheduler.fleet import node_views
 from scheduler.model import FleetView
 from store.entry import Stored
 from store.keys import Keys
-from store.listing import records
+from store.named import records
 from store.nodes import NodeListing, NodeStore, Reserved
 from store.pods import Pod, PodKey
 

@@ -8,7 +8,7 @@ from farmd.commands.mutation import Call
 from store import codec, operations
 from store.errors import NotRegistered, RecordInvalid
 from store.keys import is_sentinel
-from store.listing import records
+from store.named import records
 from store.nodes import Reserved
 from store.operations import Operation
 from store.reality import Reality

@@ -19,9 +19,8 @@ from farmd.runtime.errors import WaitTimeout
 from store import codec, families, operations
 from store.entry import Stored
 from store.errors import Conflict, NotFound
-from store.intent import Intent
 from store.named import Owner
-from store.reality import Reality
+from store.reality import Intent, Reality
 
 OLDER_AGENT = "its agent acted on the intent without a restart"
 

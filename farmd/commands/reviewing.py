@@ -17,7 +17,7 @@ from farmd.commands.mutation import Call
 from farmd.commands.signing import Start
 from store import manifests, signatures
 from store.errors import NotFound
-from store.listing import sifted
+from store.named import sifted
 from store.revocations import Revoked
 from store.signatures import Signature
 from store.times import rfc3339

@@ -17,8 +17,8 @@ from store import codec, families, operations, revocations, signatures
 from store.errors import Conflict, InputInvalid, RecordInvalid, refuse
 from store.features import BOUND, ENFORCED, SIGNATURES
 from store.keys import Keys
-from store.listing import sifted
 from store.manifests import digest
+from store.named import sifted
 from store.nodes import Agent, NodeStore
 from store.operations import Operation
 from store.registration import cluster_id

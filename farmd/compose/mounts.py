@@ -51,14 +51,14 @@ def mounts_of(where: str, said: schema.Service, context: ProjectContext) -> Foun
         (f"{where}.tmpfs[{at}]", _tmpfs(f"{where}.tmpfs[{at}]", text, context))
         for at, text in enumerate(said.tmpfs)
     ]
-    for field, mount in entries:
-        _check_options(field, mount, context)
+    for place, mount in entries:
+        _check_options(place, mount, context)
         if mount.type == "bind" and mount.source.startswith((".", "~")):
-            files += _travelling(field, mount, context)
+            files += _travelling(place, mount, context)
             continue
-        spec = _spec(field, mount, context)
+        spec = _spec(place, mount, context)
         if volumes.setdefault(spec.name, spec) != spec:
-            refuse(field, f"{mount.source} with other options", "the same ones wherever it is mounted")
+            refuse(place, f"{mount.source} with other options", "the same ones wherever it is mounted")
         mounts.append(VolumeMount(volume=spec.name, path=mount.target, read_only=mount.read_only))
     return list(volumes.values()), mounts, files
 

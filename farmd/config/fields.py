@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import FieldInfo
 
-from store.addresses import told
+from store.credentials import told
 
 
 class Section(msgspec.Struct, frozen=True):

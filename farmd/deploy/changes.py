@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from farmd.deploy.decide import ServiceStep
+from farmd.deploy.decide_types import ServiceStep
 from farmd.deploy.hook_pods import of_hook
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.noun import owner_noun
@@ -19,11 +19,11 @@ from scheduler.model import FleetView, PlacementRequest
 from scheduler.requirement import compile_request, next_instance
 from store import manifests
 from store.deployments import DEPLOYMENT_LABEL, SERVICE_LABEL
-from store.intent import Intent
 from store.labels import POD_ID_LABEL
 from store.manifests import Manifest
 from store.operations import Operation
 from store.pods import Place, Pod
+from store.reality import Intent
 
 
 class Collector(Client):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farmd.deploy.attempts import min_healthy_time
-from farmd.deploy.decide import Condition
+from farmd.deploy.decide_types import Condition
 from farmd.pods.state import PodState, observed
 from farmd.work.context import Context
 from store.deployments import Deployment, DeploymentState

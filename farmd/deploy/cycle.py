@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from farmd.deploy.decide import ServiceStep, Snapshot, decide
+from farmd.deploy.decide import decide
+from farmd.deploy.decide_types import ServiceStep, Snapshot
 from farmd.deploy.fingerprint import fingerprint
 from farmd.deploy.operations import CreateVolumeOperation, RemoveContainerOperation
 from farmd.deploy.sights import Facts, ServiceFacts

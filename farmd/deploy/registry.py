@@ -23,8 +23,7 @@ import msgspec
 from yarl import URL
 
 from farmd.deploy.ports import NoDigest
-from store.images import REGISTRY, Reference, parse
-from store.registries import Login, login
+from store.images import REGISTRY, Login, Reference, login, parse
 
 ANSWER_SECONDS = 10.0
 MAX_BYTES = 4 * 1024 * 1024

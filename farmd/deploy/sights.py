@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from farmd.deploy.decide import ServiceGoal, Snapshot
+from farmd.deploy.decide_types import ServiceGoal, Snapshot
 from farmd.deploy.project import ProjectPlan
 from farmd.pods.state import PodState
 from store import deployments

@@ -10,7 +10,7 @@ from typing import Any
 from farmd.cache.manifests import ManifestCache
 from farmd.deploy import conditions, hooks
 from farmd.deploy.attempts import Attempts, Judgement, gate_of, min_healthy_time
-from farmd.deploy.decide import ServiceGoal, Snapshot
+from farmd.deploy.decide_types import ServiceGoal, Snapshot
 from farmd.deploy.manifest import spec_of
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.project import ProjectPlan, ResolvedServices, plan_project, scheduled

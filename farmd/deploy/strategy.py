@@ -29,10 +29,9 @@ from farmd.deploy.operations import (
 from farmd.deploy.placing import request_of
 from farmd.deploy.plan import eval_container_spec_change
 from farmd.deploy.standing import ServicePod, StandingService
-from scheduler.cluster import ClusterState
+from scheduler.cluster import ClusterState, Machines
 from scheduler.feasibility import port_text
 from scheduler.model import PlacementRequest
-from scheduler.rulesets import Machines
 from store.manifests import PORT_RESOURCE, asked
 
 

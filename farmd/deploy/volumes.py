@@ -10,9 +10,8 @@ from farmd.deploy.ports import VolumeClient
 from farmd.deploy.sights import Facts
 from farmd.farm.writer import Write
 from farmd.work.context import Context
-from store.nodes import Node, NodeRecords, NodeStore, NodeVolume
+from store.nodes import KIND, Node, NodeRecords, NodeStore, NodeVolume, claim, with_volume
 from store.operations import Operation
-from store.volumes import KIND, claim, with_volume
 
 
 class VolumeNotes(VolumeClient):
@@ -53,7 +52,7 @@ class VolumeNotes(VolumeClient):
 async def _known(context: Context, reading: Facts, name: str) -> int:
     """The index of a volume's name where the plan saw the volume on some node; 0: it saw it on none.
 
-    A node that got it since the plan must make the claim fail (``store.volumes``).
+    A node that got it since the plan must make the claim fail (``store.nodes``).
     """
     if reading.shot is None or not reading.shot.state.having(name):
         return 0

@@ -10,7 +10,7 @@ from farmd.commands.mutation import Scalar
 from farmd.deploy import changes, report, turns
 from farmd.deploy.alarms import DeploymentAlerts
 from farmd.deploy.cycle import LOOK_AGAIN_SECONDS, Cycle, next_cycle
-from farmd.deploy.decide import ServiceStep
+from farmd.deploy.decide_types import ServiceStep
 from farmd.deploy.sights import Facts, ServiceFacts
 from farmd.deploy.snapshot import Reader
 from farmd.deploy.volumes import VolumeNotes

@@ -28,7 +28,7 @@ from farmd.dev.visits import Visits
 from farmd.overview import PodRow
 from farmd.runtime.clock import SystemClock
 from store.consul.client import ConsulClient
-from store.consul.connect import connect
+from store.consul.transport import connect
 from store.errors import StoreError
 from store.keys import Keys
 

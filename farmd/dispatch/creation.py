@@ -22,8 +22,8 @@ from farmd.dispatch.revision import existing, recorded, refuse_deleting, wanted
 from farmd.dispatch.standing import AppState, former, snapshot, standing
 from farmd.overview.members import farms
 from store.apps import ALL, MAX_ADOPTED, App, AppStore, Entry
-from store.clusters import CLUSTERS, of_clusters
 from store.errors import Conflict, InputInvalid, NotFound, refuse
+from store.farms import CLUSTERS, of_clusters
 from store.keys import valid_name
 from store.mistakes import nearest
 from store.words import listed

@@ -24,8 +24,7 @@ from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from scheduler.decide import eligibility
 from store.apps import Entry
-from store.consul.ahead import ReadAhead
-from store.consul.client import ConsulClient
+from store.consul.client import ConsulClient, ReadAhead
 from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid, StoreError
 from store.families import FAMILIES
 from store.transaction import Group

@@ -18,11 +18,11 @@ from farmd.overview.owners import holders
 from store import codec
 from store.apps import KIND, TRACKERS, App, AppStatus, AppStore, DispatchState, Entry, ResourceTracker
 from store.apps import entries as entries_of
-from store.clusters import of_clusters
 from store.entry import Stored
 from store.errors import AccessDenied, NotFound, RecordInvalid
+from store.farms import of_clusters
 from store.keys import valid_name
-from store.listing import records
+from store.named import records
 from store.several import several
 from store.status import StatusStore
 from store.work import Work

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
-from store.clusters import ClusterReport
-from store.farms import Member
+from store.farms import ClusterReport, Member
 from store.words import listed
 
 # The fix of each trouble; the trouble itself says what was found.

@@ -14,10 +14,9 @@ from farmd.doctor.survey import Survey
 from farmd.overview.members import NOT_READY, NOT_YET, why_unowned
 from farmd.pods.ailing import complaint
 from store.farms import Member
-from store.intent import Intent
 from store.locks import Holder
 from store.pods import Place, Pod
-from store.reality import Reality, fails, glance
+from store.reality import Intent, Reality, fails, glance
 from store.status import Status
 from store.words import count_of, share
 

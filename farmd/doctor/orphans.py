@@ -12,7 +12,7 @@ from farmd.doctor import reservations
 from farmd.doctor.model import Finding, Removal
 from farmd.doctor.survey import Survey
 from store.entry import Entry
-from store.intent import Intent
+from store.reality import Intent
 
 
 def check(survey: Survey) -> list[Finding]:

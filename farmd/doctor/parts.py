@@ -16,10 +16,10 @@ from store import codec
 from store.apps import KIND as APPS
 from store.apps import TRACKERS
 from store.families import FAMILIES
+from store.nodes import KIND as VOLUMES
 from store.nodes import Node
 from store.services import KIND as SERVICES
 from store.services import Service
-from store.volumes import KIND as VOLUMES
 
 
 def check(survey: Survey) -> list[Finding]:

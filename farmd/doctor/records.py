@@ -10,8 +10,8 @@ from farmd.doctor.survey import Survey
 from farmd.kinds import KINDS
 from store import families
 from store.errors import RecordInvalid
-from store.intent import Intent
 from store.pods import Pod
+from store.reality import Intent
 
 MOST_OF_NODE = 16 * 1024 * 1024
 

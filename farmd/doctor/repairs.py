@@ -16,13 +16,13 @@ from store.containers import Volume
 from store.entry import Entry
 from store.failsafe import ILLEGIBLE
 from store.families import JOBS
-from store.intent import Intent
 from store.jobs import Job, Run
 from store.labels import POD_ID_LABEL
 from store.manifests import asked
+from store.nodes import KIND as VOLUMES
 from store.nodes import Node, NodeVolume, Reserved
 from store.pods import Pod
-from store.volumes import KIND as VOLUMES
+from store.reality import Intent
 from store.words import count_of
 
 WayOut = tuple[str, Removal]

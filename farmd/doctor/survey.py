@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from store import codec, families, manifests
 from store.entry import Entry
 from store.errors import RecordInvalid
-from store.family import Family
-from store.intent import Intent
+from store.families import Family
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest
 from store.named import Owner
 from store.peers import Peers
 from store.ports import Clock
-from store.reality import Reality
+from store.reality import Intent, Reality
 from store.registration import Schema, sentinel_value
 from store.several import several
 

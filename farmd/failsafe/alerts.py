@@ -14,8 +14,7 @@ from collections.abc import Callable, Set
 
 import msgspec
 
-from alerting.alert import FREEZE, Alert
-from alerting.alerter import Alerter
+from alerting.alert import FREEZE, Alert, Alerter
 from farmd.kinds import KINDS
 from store.cache import PrefixCache
 from store.failsafe import Acknowledgement, Failsafe, acknowledged

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from store.clusters import ClusterReport
+from store.farms import ClusterReport
 
 
 class Features:

@@ -23,9 +23,8 @@ from store.consul.client import ConsulClient
 from store.entry import Page
 from store.errors import NotRegistered
 from store.keys import Keys
-from store.leadership import Leadership
 from store.ports import Clock, Rng
-from store.watch import follow
+from store.watch import Leadership, follow
 
 log = structlog.get_logger()
 

@@ -13,8 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from alerting.alert import Alert, Urgency, one_line
-from alerting.alerter import Alerter
+from alerting.alert import Alert, Alerter, Urgency, one_line
 
 # Nearly all items have none, and share this one: Python makes each empty frozenset anew, of 216 bytes.
 _NONE: frozenset[str] = frozenset()

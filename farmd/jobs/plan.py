@@ -59,14 +59,14 @@ def _take_ends(shot: Snapshot, progress: RunProgress, board: Board) -> float | N
     found = [each for each in ends(shot.job, board) if each[0].over or not shot.frozen]
     whole = shot.job.peers or shot.job.restart_scope == "job"
     failed = []
-    for member, fate in found[: shot.traits.batch]:
-        if fate == "done":
+    for member, end in found[: shot.traits.batch]:
+        if end == "done":
             progress.done(member)
-        elif fate == "restart-job" or (whole and fate in ("retry", "replace")):
-            failed.append((member, fate))
-        elif fate in ("retry", "replace"):
-            progress.retry(member, shot.now, counted=fate == "retry")
-        elif fate == "fail" and spared(shot.job, member.slot):
+        elif end == "restart-job" or (whole and end in ("retry", "replace")):
+            failed.append((member, end))
+        elif end in ("retry", "replace"):
+            progress.retry(member, shot.now, counted=end == "retry")
+        elif end == "fail" and spared(shot.job, member.slot):
             progress.give_up(member)
     if failed:
         counted = any(fate != "replace" for _, fate in failed)

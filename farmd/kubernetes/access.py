@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from farmd.kubernetes.credentials import Credentials
 from farmd.kubernetes.kubeconfig import Chosen, KubeconfigCluster, User, choose
-from store.addresses import told
+from store.credentials import told
 from store.errors import refuse
 from store.ports import Clock
 

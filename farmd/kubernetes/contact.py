@@ -23,8 +23,8 @@ from farmd.kubernetes.pin import Pin
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.kubernetes.troubles import Troubles
 from farmd.work.context import Context
-from store.clusters import CLUSTERS, ClusterReport
 from store.errors import CredentialInvalid, StoreError
+from store.farms import CLUSTERS, ClusterReport
 from store.ports import Clock, Recorder
 from store.words import listed
 

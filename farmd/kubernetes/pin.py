@@ -12,9 +12,9 @@ import msgspec
 
 from farmd.work.context import Context
 from store import codec, operations
-from store.clusters import PinnedCluster
 from store.entry import Stored
 from store.errors import RecordInvalid
+from store.farms import PinnedCluster
 
 # A person may accept another cluster while this farm still reaches the first.
 READ_AGAIN_SECONDS = 60.0

@@ -10,7 +10,7 @@ from farmd.config.kubernetes import INIT_IMAGE, KNATIVE_NAMESPACE, KubernetesSec
 from farmd.kubernetes.access import access
 from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.transport import KubernetesTransport
-from store.clusters import ClusterReport
+from store.farms import ClusterReport
 from store.ports import Clock, Recorder, Rng
 
 

@@ -32,7 +32,7 @@ from farmd.kubernetes.errors import (
 )
 from farmd.kubernetes.pace import Pace, Priority
 from farmd.observe.metrics import STATUSES
-from store.consul.http import NEVER_LEFT, READ_BUFFER, connector, reason, sent_once
+from store.consul.transport import NEVER_LEFT, READ_BUFFER, connector, reason, sent_once
 from store.ports import Clock, Recorder, Rng
 from store.version import USER_AGENT
 

@@ -14,7 +14,7 @@ from alerting.alert import Alert, one_line
 from farmd.farm.incidents import Incidents
 from farmd.kubernetes.pin import Pin
 from farmd.work.context import Context
-from store.clusters import ClusterReport
+from store.farms import ClusterReport
 from store.words import alike
 
 LASTING_SECONDS = 60.0

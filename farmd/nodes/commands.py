@@ -19,11 +19,10 @@ from farmd.nodes.outlook import outlook
 from store import registration
 from store.errors import Conflict, InputInvalid, NotRegistered
 from store.keys import valid_segment
-from store.nodes import Drain, Node, NodeRecords, NodeStore
+from store.nodes import LOCAL, Drain, Node, NodeRecords, NodeStore
 from store.operations import Operation
 from store.selectors import valid_key, valid_node_labels
 from store.times import rfc3339
-from store.volumes import LOCAL
 from store.words import amount_text
 
 KIND = "nodes"

@@ -17,11 +17,11 @@ from store import codec, families, operations
 from store.entry import Entry
 from store.errors import Conflict, NotFound, NotRegistered, RecordInvalid
 from store.keys import is_sentinel, valid_segment
-from store.listing import records
+from store.named import records
+from store.nodes import KIND as VOLUMES
 from store.nodes import Node, Reserved
 from store.operations import Operation
 from store.pods import Pod
-from store.volumes import KIND as VOLUMES
 from store.words import listed
 from store.work import Work
 

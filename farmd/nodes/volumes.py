@@ -23,11 +23,21 @@ from store.deployments import Deployment
 from store.errors import Conflict, NotFound, RecordInvalid
 from store.families import owners
 from store.named import NamedRecords
-from store.nodes import Condition, NodeRecords, NodeStore, NodeVolume
+from store.nodes import (
+    KIND,
+    LOCAL,
+    NOUN,
+    Condition,
+    NodeRecords,
+    NodeStore,
+    NodeVolume,
+    claim,
+    valid_volume_name,
+    with_volume,
+)
 from store.operations import Operation
 from store.services import KIND as SERVICES
 from store.services import Service, ServiceStore, reference
-from store.volumes import KIND, LOCAL, NOUN, claim, valid_volume_name, with_volume
 
 
 class VolumeRow(msgspec.Struct, frozen=True, kw_only=True):

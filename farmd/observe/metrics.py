@@ -16,7 +16,7 @@ from typing import Literal
 
 from farmd.kinds import KINDS, load
 from store import families
-from store.consul.errors import Op
+from store.consul.exchange import Op
 from store.errors import StoreError
 from store.status import Status
 

@@ -9,12 +9,12 @@ import msgspec
 
 from farmd.failsafe.alerts import incident_key
 from store import families
-from store.clusters import PinnedCluster
 from store.consul.client import ConsulClient
 from store.errors import RecordInvalid
 from store.failsafe import FailsafeStore
+from store.farms import PinnedCluster
 from store.keys import Keys
-from store.listing import records
+from store.named import records
 from store.status import ItemStatus
 from store.times import Time
 

@@ -9,7 +9,7 @@ from farmd import kinds
 from store.errors import InputInvalid
 from store.farms import Member
 from store.keys import Keys
-from store.listing import records
+from store.named import records
 from store.selectors import parse
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from farmd.overview.members import farms, why_unowned
 from store import families
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
-from store.families import FAMILIES, named
-from store.family import Family
+from store.families import FAMILIES, Family, named
 from store.keys import Keys
 from store.locks import Holder
 from store.named import Named, NamedRecords

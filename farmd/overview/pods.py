@@ -15,12 +15,11 @@ from farmd.overview.pod_row import PodRow, gone_row, pod_row
 from farmd.pods.state import PodState
 from store import families
 from store.entry import Stored
-from store.intent import Intent
 from store.keys import Keys, is_sentinel
-from store.listing import records
+from store.named import records
 from store.nodes import NodeStore
 from store.pods import Place, Pod
-from store.reality import Reality
+from store.reality import Intent, Reality
 from store.several import several
 from store.work import Work
 

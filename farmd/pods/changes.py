@@ -19,11 +19,11 @@ from scheduler.model import Assignment, FleetView, PlacementRequest
 from scheduler.reservations import Reservation, change_reservations, confirmed
 from store import codec, operations
 from store.entry import Stored
-from store.intent import Intent
 from store.keys import Keys
 from store.named import Owner
 from store.operations import Operation
 from store.pods import Place, Pod
+from store.reality import Intent
 from store.transaction import Group
 
 

@@ -37,11 +37,11 @@ from store.consul.client import ConsulClient
 from store.entry import Stored
 from store.errors import RecordInvalid
 from store.families import FAMILIES
-from store.intent import Intent
 from store.keys import Keys
 from store.operations import Operation
 from store.pods import Place
 from store.ports import Clock
+from store.reality import Intent
 from store.transaction import Group, Result
 
 REREAD_ONE_BY_ONE = 40

@@ -15,10 +15,9 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from store.entry import Stored
-from store.intent import Intent
 from store.named import Owner
 from store.pods import Place, Pod
-from store.reality import Glance, Reality, passes
+from store.reality import Glance, Intent, Reality, passes
 
 if TYPE_CHECKING:
     from farmd.cache.fleet import FleetIndex

@@ -11,18 +11,19 @@ import aiohttp
 import structlog
 from msgspec.structs import replace
 
-from alerting.alert import Alert, Urgency
-from alerting.alerter import Sink
+from alerting.alert import Alert, Sink, Urgency
 from alerting.errors import DeliveryFailed
-from alerting.route import Route
-from alerting.router import Router
-from alerting.sinks.alertmanager import KEEP_SECONDS, AlertmanagerSink
-from alerting.sinks.log import LogSink
-from alerting.sinks.pagerduty import URL as PAGERDUTY
-from alerting.sinks.pagerduty import PagerDutySink
-from alerting.sinks.posting import Poster
-from alerting.sinks.slack import SlackSink
-from alerting.sinks.webhook import WebhookSink
+from alerting.router import Route, Router
+from alerting.sinks import (
+    KEEP_SECONDS,
+    AlertmanagerSink,
+    LogSink,
+    PagerDutySink,
+    Poster,
+    SlackSink,
+    WebhookSink,
+)
+from alerting.sinks import URL as PAGERDUTY
 from farmd.config.alerts import SECRET, SinkSection
 from farmd.config.sections import AlertsSection, Config
 from farmd.kinds import runbook

@@ -15,8 +15,7 @@ from farmd.config.sections import Config, WebSection
 from farmd.config.sources import Loaded
 from farmd.web import tls
 from store import credentials
-from store.consul.environment import Address
-from store.consul.tokens import token_source
+from store.consul.environment import Address, token_source
 from store.errors import CredentialInvalid, InputInvalid, refuse
 
 Check = Callable[[], object]

@@ -38,7 +38,7 @@ from farmd.web.access import Access, for_metrics
 from farmd.web.app import Subject, build_app
 from farmd.web.refusals import Refusals
 from farmd.web.server import CannotListen, listening, serving
-from store.consul.connect import connect
+from store.consul.transport import connect
 from store.errors import InputInvalid, Retry, StoreError
 from store.keys import Keys
 from store.version import VERSION

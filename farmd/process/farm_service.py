@@ -27,9 +27,9 @@ from farmd.runtime.clock import cpu_seconds
 from farmd.services.board import Board
 from farmd.web import hosts, page, runbooks
 from farmd.web import services as web_services
+from scheduler.decide import LabelSelectorScheduler
 from scheduler.protocol import Scheduler
 from scheduler.remote import RemoteScheduler
-from scheduler.selector import LabelSelectorScheduler
 from store import credentials
 from store.ports import Clock
 

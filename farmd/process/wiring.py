@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from alerting.alerter import Alerter
+from alerting.alert import Alerter
 from farmd.cache.caches import OWN_TREES_PAUSE, Caches
 from farmd.cache.fleet import FleetIndex
 from farmd.cache.manifests import ManifestCache
@@ -26,8 +26,8 @@ from farmd.kinds import KINDS, KindOfWork, load
 from farmd.observe.progress import Progress
 from farmd.pods.placement import Placement
 from farmd.work.context import Context
+from scheduler.decide import LabelSelectorScheduler
 from scheduler.protocol import Scheduler
-from scheduler.selector import LabelSelectorScheduler
 from store import families, presence, registration
 from store.audit import AuditLogStore
 from store.consul.client import ConsulClient

@@ -24,12 +24,11 @@ from scheduler.model import PlacementRequest
 from store import codec, operations
 from store.entry import Stored
 from store.families import RCS
-from store.history import Ended, History
 from store.locks import Claim, Holder
 from store.operations import Operation
 from store.pods import Pod
 from store.rcs import ReplicationController, Reverted
-from store.rollouts import KIND, Ending, Rollout
+from store.rollouts import KIND, Ended, Ending, History, Rollout
 from store.work import Work
 
 Known = Sequence[Stored[Ended]]

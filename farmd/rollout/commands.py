@@ -20,11 +20,10 @@ from farmd.rollout.view import RolloutView
 from store import codec, manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, NotFound, RecordInvalid
-from store.history import Ended, History
-from store.listing import Listing
+from store.named import Listing
 from store.operations import Operation
 from store.policies import Policy
-from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
+from store.rollouts import KIND, Ended, History, Rollout, RolloutState, RolloutStatus
 from store.status import StatusStore
 from store.work import Work
 

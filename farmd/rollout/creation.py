@@ -22,13 +22,12 @@ from scheduler.decide import allocation, eligibility
 from store import manifests
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid
-from store.history import History
 from store.manifests import Manifest
 from store.operations import Operation
 from store.policies import Policy
 from store.rcs import KIND as MANAGES
 from store.rcs import NUMBERED, ReplicationController
-from store.rollouts import KIND, MANAGED, STAGED, Rollout
+from store.rollouts import KIND, MANAGED, STAGED, History, Rollout
 from store.signatures import stem
 
 HEALTH_DEADLINE_SECONDS = 300.0

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from farmd.pods.state import PodState, replaceable_at, settling, sick_since
 from farmd.rollout import position, verdict
 from farmd.rollout.model import Plan, Side, Snapshot, Turn
-from store.gates import Gate
-from store.policies import at_most
+from store.policies import Gate, at_most
 from store.rollouts import RolloutState
 
 BACK = "; on the way back: "

@@ -23,9 +23,9 @@ from farmd.rollout.prometheus import NoData, judged, value
 from farmd.rollout.verdict import GateAnswer, GateJudgement, Standings
 from farmd.runtime.wake import Wake
 from store import credentials
-from store.addresses import refusal
+from store.credentials import refusal
 from store.errors import CredentialInvalid
-from store.gates import Gate
+from store.policies import Gate
 from store.ports import Clock, Recorder
 
 AT_ONCE, OF_ONE_HOST, OF_PROMETHEUS = 64, 8, 32

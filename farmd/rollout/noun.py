@@ -13,10 +13,9 @@ from farmd.commands.noun import Noun
 from farmd.commands.specs import SpecFile
 from farmd.kinds import KINDS
 from store.families import RCS
-from store.history import History
 from store.policies import Policy
 from store.rcs import ReplicationController
-from store.rollouts import KIND, Rollout, RolloutStatus
+from store.rollouts import KIND, History, Rollout, RolloutStatus
 
 
 class RolloutSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

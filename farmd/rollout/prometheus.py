@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from farmd.rollout.verdict import GateAnswer
-from store.gates import Gate
+from store.policies import Gate
 
 
 class NoData(Exception):

@@ -23,10 +23,9 @@ from farmd.rollout.verdict import passed
 from farmd.work.model import Ask
 from scheduler.model import Assignment
 from store.entry import Stored
-from store.intent import Intent
 from store.pods import Place, Pod
 from store.rcs import ReplicationController
-from store.reality import Glance
+from store.reality import Glance, Intent
 from store.rollouts import Rollout
 
 _SHOWN = 8

@@ -12,8 +12,7 @@ import msgspec
 
 from farmd.rollout.progressive import paced
 from store import codec
-from store.gates import Gate
-from store.policies import Policy, Stage, at_least, at_most, staged
+from store.policies import Gate, Policy, Stage, at_least, at_most, staged
 from store.rollouts import Rollout
 
 

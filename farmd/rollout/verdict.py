@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from store.gates import Gate
+from store.policies import Gate
 
 Result = Literal["pass", "fail", "none"]
 

@@ -14,8 +14,7 @@ from farmd.rollout.commands import history, sight
 from farmd.rollout.noun import ROLLOUT
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.errors import NotFound
-from store.history import Ended
-from store.rollouts import Ending, Rollout, RolloutStatus
+from store.rollouts import Ended, Ending, Rollout, RolloutStatus
 from store.words import lasting
 
 ASKED: dict[str, Ending] = {"rollout.revert": "reverted", "rollout.abort": "aborted"}

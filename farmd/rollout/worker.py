@@ -19,9 +19,8 @@ from farmd.work.managing import ManagingKind, ManagingWorker
 from farmd.work.model import Outcome
 from store.entry import Stored
 from store.families import RCS
-from store.history import History
 from store.locks import Claim
-from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
+from store.rollouts import KIND, History, Rollout, RolloutState, RolloutStatus
 from store.sessions import Session
 
 log = structlog.get_logger()

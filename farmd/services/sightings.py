@@ -22,12 +22,11 @@ from store.consul.client import ConsulClient
 from store.entry import Stored
 from store.errors import RecordInvalid
 from store.families import FAMILIES, owns_pods
-from store.intent import Intent
 from store.keys import Keys
 from store.named import Owner
 from store.pods import Place, Pod
 from store.ports import Clock
-from store.reality import Glance, Reality
+from store.reality import Glance, Intent, Reality
 from store.services import Service
 
 READ_AT_ONCE = 16

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from alerting.alerter import Alerter
+from alerting.alert import Alerter
 from farmd.cache.caches import Caches
 from farmd.cache.fleet import FleetIndex
 from farmd.cache.manifests import ManifestCache

@@ -25,8 +25,7 @@ from farmd.work.worker import Worker
 from store.cache import PrefixCache
 from store.entry import Stored
 from store.errors import Locked, RecordInvalid
-from store.families import FAMILIES
-from store.family import Family
+from store.families import FAMILIES, Family
 from store.locks import Claim
 from store.operations import Operation
 from store.sessions import Session

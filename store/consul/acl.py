@@ -11,8 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from store.consul import answers
-from store.consul.errors import Op
-from store.consul.exchange import SHORT_SECONDS, Exchange
+from store.consul.exchange import SHORT_SECONDS, Exchange, Op
 from store.errors import AccessDenied, Conflict
 from store.ports import Lane, Request
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from store.consul.errors import Op, not_consul
+from store.consul.exchange import Op, not_consul
 from store.entry import Entry, RawEntry
 from store.errors import UnexpectedAnswer
 from store.ports import Response

@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
 from store import operations
 from store.consul import answers
 from store.consul.answers import AgentSelf, ServersHealth, SessionInfo
-from store.consul.errors import Op, denied_operations, failed_operations
-from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange, blocking_limit
+from store.consul.exchange import (
+    RENEW_SECONDS,
+    SHORT_SECONDS,
+    Exchange,
+    Op,
+    blocking_limit,
+    denied_operations,
+    failed_operations,
+)
 from store.entry import Entry, Page, RawEntry
 from store.errors import (
     AccessDenied,
@@ -350,3 +358,45 @@ class ConsulClient:
             raise StoreUnavailable(
                 "watch: dropped, because Consul's leader changed, or Consul was silent"
             ) from error
+
+
+# Reads keys ahead, for commands that read one key after the other.
+#
+# What was read ahead is as old as the beginning. That never decides alone: each write names the version
+# that it was prepared from.
+
+
+class ReadAhead(ConsulClient):
+    """The same client, which begins to read ``keys`` at once and answers each of them from that, within the
+    block of its ``with``. Of ``known`` keys the caller says what is there, so they are not read.
+
+    A key whose read fails raises that error to whoever asks for it.
+    """
+
+    def __init__(
+        self, client: ConsulClient, keys: Collection[str], known: Mapping[str, Entry | None] | None = None
+    ) -> None:
+        vars(self).update(vars(client))  # the same connections, token and metrics
+        self._behind = client
+        self._known = known or {}
+        self._begun = {key: asyncio.ensure_future(client.read(key)) for key in keys}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        begun, self._begun, self._known = self._begun, {}, {}
+        for task in begun.values():
+            task.cancel()
+        await asyncio.gather(*begun.values(), return_exceptions=True)
+
+    async def read(self, key: str, *, mode: Mode = "default") -> Entry | None:
+        """One key as it was when the reading began, if it was read ahead; else, and after the block, now."""
+        if mode == "default" and key in self._known:
+            return self._known[key]
+        begun = self._begun.get(key) if mode == "default" else None
+        if begun is None:
+            return await self._behind.read(key, mode=mode)
+        return await asyncio.shield(begun)

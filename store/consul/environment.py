@@ -1,8 +1,4 @@
-"""The address of Consul, from the ``CONSUL_*`` variables of its own tools (Go client ``api/api.go``).
-
-The library's code for these variables is never used: it fails on ``unix://``, IPv6 and port-less
-addresses, and overrides the values that it is given. A bad value is an error of one line.
-"""
+"""Where Consul is, and the token for it, from the ``CONSUL_*`` variables of its own tools."""
 
 from __future__ import annotations
 
@@ -12,9 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from store.addresses import told
-from store.credentials import content, invalid
+from store.credentials import CredentialFiles, content, invalid, is_token, token, told
 from store.errors import refuse
+
+# The address of Consul, from the ``CONSUL_*`` variables of its own tools (Go client ``api/api.go``).
+#
+# The library's code for these variables is never used: it fails on ``unix://``, IPv6 and port-less
+# addresses, and overrides the values that it is given. A bad value is an error of one line.
 
 DEFAULT_ADDRESS = "127.0.0.1:8500"
 FORMS = "host:port, [ipv6]:port, http://…, https://… or unix:///path"
@@ -227,3 +227,21 @@ def _load(variable: str, path: str, load: Callable[[], object]) -> None:
 def _encrypted() -> str:
     """Refuse an encrypted key; without this OpenSSL would ask for a password on the terminal."""
     raise ValueError("its key is encrypted")
+
+
+# The ACL token for the header of each request; it must never be in a message, log or repr.
+
+
+def token_source(env: Mapping[str, str]) -> Callable[[], str] | None:
+    """The token of ``CONSUL_HTTP_TOKEN_FILE``, which is preferred as in Consul's own tools, or of
+    ``CONSUL_HTTP_TOKEN``.
+
+    Raises:
+        InputInvalid: ``CONSUL_HTTP_TOKEN`` is no token.
+    """
+    path, given = env.get("CONSUL_HTTP_TOKEN_FILE", ""), env.get("CONSUL_HTTP_TOKEN", "").strip()
+    if path:
+        return CredentialFiles([path], lambda: token("CONSUL_HTTP_TOKEN_FILE", path))
+    if given and not is_token(given.encode(errors="surrogateescape")):
+        refuse("CONSUL_HTTP_TOKEN", "characters that no token may have", "one token on one line")
+    return (lambda: given) if given else None

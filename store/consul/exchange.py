@@ -6,14 +6,232 @@ aiohttp or of the library ever reaches a caller.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import enum
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
+from typing import Any
 
-from store.consul import errors
-from store.consul.errors import Op
-from store.errors import AccessDenied, OutcomeUnknown, StoreError, UnexpectedAnswer
+import msgspec
+
+from store.errors import (
+    AccessDenied,
+    InvalidTTL,
+    NoLeader,
+    OperationError,
+    OutcomeUnknown,
+    SessionGone,
+    StoreError,
+    StoreUnavailable,
+    Throttled,
+    TooLarge,
+    TransactionRejected,
+    UnexpectedAnswer,
+)
+from store.operations import Operation
 from store.ports import Clock, Recorder, Request, Response, Transport
+
+# Maps Consul's answers to the store's typed errors, in pure functions.
+#
+# Most failures of Consul differ only in their text: every server-side error is a 500. Only this module
+# decides whether a write's outcome is known (R12). A message holds at most 80 characters of a body.
+
+
+class Op(enum.StrEnum):
+    """The kind of a request to Consul: the closed set of the metrics' label ``op``."""
+
+    GET = "get"
+    LIST = "list"
+    KEYS = "keys"
+    WATCH = "watch"
+    PUT = "put"
+    DELETE = "delete"
+    TRANSACTION = "transaction"
+    SESSION_CREATE = "session_create"
+    SESSION_RENEW = "session_renew"
+    SESSION_DESTROY = "session_destroy"
+    SESSION_INFO = "session_info"
+    STATUS = "status"
+    AGENT = "agent"
+    SERVERS = "servers"
+    ACL = "acl"
+    ACL_WRITE = "acl_write"
+    CATALOG = "catalog"
+
+    @property
+    def writes(self) -> bool:
+        """Whether an unanswered request has an unknown outcome. A renewal has none: it may be repeated."""
+        return self in _WRITES
+
+
+_WRITES = {Op.PUT, Op.DELETE, Op.TRANSACTION, Op.SESSION_CREATE, Op.SESSION_DESTROY, Op.ACL_WRITE}
+_KV_READS = {Op.GET, Op.LIST, Op.KEYS, Op.WATCH}
+_UNKNOWN_TOKEN = "acl not found"
+_DENIED = ("permission denied", _UNKNOWN_TOKEN, "acl support disabled")
+
+
+class _TxnError(msgspec.Struct):
+    index: int = msgspec.field(name="OpIndex", default=0)
+    what: str = msgspec.field(name="What", default="")
+
+
+class _TxnErrors(msgspec.Struct):
+    errors: list[_TxnError] | None = msgspec.field(name="Errors")
+
+
+_rejection = msgspec.json.Decoder(_TxnErrors)
+
+
+def problem(op: Op, response: Response, target: str = "") -> StoreError | None:
+    """The error of an answer; None for a success or a proven absence.
+
+    ``target`` is the requested key, which the message of a denial names.
+    """
+    status = response.status
+    if status == 200:
+        return None if _from_consul(op, response) else not_consul(op, response)
+    text = first_words(response.body)
+    low = text.lower()
+    where = f"{op}: {status} {text}".rstrip()
+    if status == 429 and op is Op.SERVERS and response.body.startswith(b"{"):
+        return None  # this is how Consul tells that a server is not healthy
+    if status == 429:
+        return Throttled(where, status=status)
+    if _is_page(response):
+        return not_consul(op, response)
+    if status == 404:
+        return _absent(op, response, low)
+    if status == 409 and op is Op.TRANSACTION:
+        return _rejected(response)
+    if status == 413:
+        return TooLarge(where, status=status)
+    if status in (401, 403) or (status == 500 and any(words in low for words in _DENIED)):
+        denied = f"{op} {target}: {status} {text}" if target else where
+        return _denied(low, denied, status=status, **({"key": target} if target else {}))
+    if status >= 500:
+        return _failed(op, low, where, status)
+    if op is Op.SESSION_CREATE and "ttl" in low:
+        return InvalidTTL(where, status=status)
+    return not_consul(op, response)
+
+
+def _denied(low: str, where: str, **fields: Any) -> AccessDenied:
+    """A denial; of a token that Consul does not know, it says so."""
+    if _UNKNOWN_TOKEN not in low:
+        return AccessDenied(where, **fields)
+    hint = "the token is of another cluster, deleted or expired: check CONSUL_HTTP_TOKEN_FILE or --token-file"
+    return AccessDenied(f"unknown token: {where}", hint=hint, **fields)
+
+
+def not_consul(op: Op, response: Response) -> StoreError:
+    """The error of an answer that is not Consul's: of unknown outcome if a write may have been done."""
+    kind = response.headers.get("content-type", "no content type").partition(";")[0]
+    where = f"{op}: found {response.status} {kind} {first_words(response.body)!r}, expected Consul's answer"
+    if op.writes and (response.status < 300 or response.status >= 500):
+        return OutcomeUnknown(where, status=response.status)
+    return UnexpectedAnswer(where, status=response.status)
+
+
+def denied_operations(error: AccessDenied, tried: Sequence[Operation]) -> AccessDenied:
+    """A transaction's denial that names the first denied operation; all denied keys are in the fields."""
+    places = [place for place in error.fields.get("operations", ()) if place < len(tried)]
+    if not places:
+        return AccessDenied(error.message, **error.fields)
+    # Consul also denies checks; a denied change tells people more.
+    first = next(
+        (tried[place] for place in places if not tried[place].verb.startswith("check")), tried[places[0]]
+    )
+    others = f", and {len(places) - 1} more" if len(places) > 1 else ""
+    return _denied(
+        str(error.fields["what"]).lower(),
+        f"{Op.TRANSACTION}: 409 {error.fields['what']} ({first.verb} {first.key}{others})",
+        status=409,
+        operations=places,
+        keys=[tried[place].key for place in places],
+    )
+
+
+def failed_operations(error: TransactionRejected, tried: Sequence[Operation]) -> TransactionRejected:
+    """The rejection with the failed operations in its errors."""
+    named = (
+        OperationError(each.index, each.what, tried[each.index] if each.index < len(tried) else None)
+        for each in error.errors
+    )
+    return TransactionRejected(tuple(named))
+
+
+def unanswered(op: Op, error: OutcomeUnknown | UnexpectedAnswer) -> StoreError:
+    """The error of a request that left and got no whole answer.
+
+    A read changed nothing; if the server hung up without a status, its limit of connections is reached (R23).
+    """
+    if op.writes:
+        return OutcomeUnknown(error.message, **error.fields)
+    if isinstance(error, UnexpectedAnswer):
+        return UnexpectedAnswer(error.message, **error.fields)
+    kind = Throttled if error.fields.get("disconnected") else StoreUnavailable
+    return kind(error.message, **error.fields)
+
+
+def first_words(body: bytes) -> str:
+    """At most 80 characters of a body, on one line."""
+    return " ".join(body[:400].decode("utf-8", "replace").split())[:80]
+
+
+def _from_consul(op: Op, response: Response) -> bool:
+    """Whether a success is Consul's: it is JSON, and a read has one of Consul's headers."""
+    if not response.headers.get("content-type", "").startswith("application/json"):
+        return False
+    return op not in _KV_READS or _has_consul_header(response)
+
+
+def _has_consul_header(response: Response) -> bool:
+    return any(name.startswith("x-consul-") for name in response.headers)
+
+
+def _is_page(response: Response) -> bool:
+    kind = response.headers.get("content-type", "")
+    return "html" in kind or response.body[:64].lstrip().startswith(b"<")
+
+
+def _absent(op: Op, response: Response, low: str) -> StoreError | None:
+    """The error of a 404; None if it comes from Consul and proves that the key is absent."""
+    if op in _KV_READS and _has_consul_header(response):
+        return None
+    if op is Op.SESSION_RENEW and low.startswith("session id"):
+        return SessionGone(f"{op}: 404 {first_words(response.body)}", status=404)
+    return not_consul(op, response)
+
+
+def _rejected(response: Response) -> StoreError:
+    try:
+        found = _rejection.decode(response.body).errors or []
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return not_consul(Op.TRANSACTION, response)
+    errors = tuple(OperationError(error.index, error.what) for error in found)
+    denied = [e for e in errors if any(words in e.what.lower() for words in _DENIED)]
+    if denied:
+        return _denied(
+            denied[0].what.lower(),
+            f"{Op.TRANSACTION}: 409 operation {denied[0].index}: {denied[0].what[:80]}",
+            status=409,
+            what=denied[0].what[:80],
+            operations=[e.index for e in denied],
+        )
+    return TransactionRejected(errors)
+
+
+def _failed(op: Op, low: str, where: str, status: int) -> StoreError:
+    """The error of a 5xx. A write's outcome is known only if the text proves that it was not tried."""
+    if op is Op.PUT and "invalid session" in low:
+        return SessionGone(where, status=status)
+    if op is Op.SESSION_CREATE and "session ttl" in low:
+        return InvalidTTL(where, status=status)
+    no_leader = "no cluster leader" in low or "no leader" in low
+    if op.writes:
+        return OutcomeUnknown(where, status=status, no_leader=no_leader)
+    return (NoLeader if no_leader else StoreUnavailable)(where, status=status)
+
 
 # Without a leader Consul answers a read with 500 after 7 s: a shorter limit would hide that reason.
 SHORT_SECONDS = 10.0
@@ -62,12 +280,12 @@ class Exchange:
         """Send and return a success or a proven absence (404).
 
         Raises:
-            StoreError: any other answer, or none; see ``store.consul.errors``.
+            StoreError: any other answer, or none; see ``store.consul.exchange``.
         """
         start, code = self._clock.mono(), "cancelled"
         try:
             response = await self._answered(op, self._with_token(request), timeout)
-            failure = errors.problem(op, response, request.path.partition(_KV)[2])
+            failure = problem(op, response, request.path.partition(_KV)[2])
             code = str(response.status) if response.status in STATUSES else "other"
             if isinstance(failure, AccessDenied):  # of a transaction by 409, as a check that failed
                 code = "403"
@@ -87,7 +305,7 @@ class Exchange:
         try:
             response = await self.transport.send(request, timeout)
         except (OutcomeUnknown, UnexpectedAnswer) as error:
-            raise errors.unanswered(op, error) from error
+            raise unanswered(op, error) from error
         if date := response.headers.get("date"):
             self._dated = date, self._clock.mono()
         return response

@@ -14,8 +14,7 @@ from typing import Any
 from consul import base
 from multidict import CIMultiDict
 
-from store.consul.errors import Op, not_consul
-from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange
+from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange, Op, not_consul
 from store.ports import Lane, Request
 
 _OPS = {"session": Op.SESSION_INFO, "agent": Op.AGENT}

@@ -1,27 +1,95 @@
-"""Requests to a real Consul, or to the embedded server, over pooled aiohttp connections.
-
-Each lane has its own pool, so that parked watches and slow transactions never delay a session's
-renewal. This module must never send a write twice (aiohttp resends PUT and DELETE when a kept
-connection is dead), follow a redirect, or report a request as unsent that may have left.
-"""
+"""Requests to a real Consul, or to the embedded server, over pooled aiohttp connections."""
 
 from __future__ import annotations
 
 import base64
+import os
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from urllib.parse import quote, urlencode
 
 from yarl import URL
 
 from store.consul.authorities import aiohttp
-from store.consul.environment import Address
-from store.consul.http import KEEP_ALIVE_SECONDS, NEVER_LEFT, READ_BUFFER, connector, reason, sent_once
+from store.consul.client import ConsulClient
+from store.consul.environment import Address, token_source
 from store.credentials import CredentialFiles
 from store.errors import OutcomeUnknown, StoreUnavailable, TooLarge, UnexpectedAnswer
-from store.ports import Lane, Request, Response
+from store.ports import Clock, Lane, Recorder, Request, Response
 from store.version import USER_AGENT
+
+# What requests over aiohttp share, to Consul and to an API server; no write may be sent twice.
+
+KEEP_ALIVE_SECONDS = 55.0
+READ_BUFFER = 1024 * 1024
+_NO_TLS = {
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "UNKNOWN_PROTOCOL",
+    "RECORD_LAYER_FAILURE",
+    "PACKET_LENGTH_TOO_LONG",
+}
+"""What OpenSSL says where a plain HTTP server answers, by version."""
+NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+
+
+def connector(limit: int) -> aiohttp.TCPConnector:
+    """Connections that are kept for the next request, ``limit`` at once; 0: any number.
+
+    One that ends under TLS waits for the peer's goodbye, which Python before 3.12.7 awaits for ever.
+    """
+    return aiohttp.TCPConnector(
+        limit=limit,
+        keepalive_timeout=KEEP_ALIVE_SECONDS,
+        enable_cleanup_closed=aiohttp.connector.NEEDS_CLEANUP_CLOSED,
+    )
+
+
+def sent_once(lost: Callable[[str, str, BaseException], Exception]) -> aiohttp.ClientMiddlewareType:
+    """A middleware that raises ``lost(method, path, error)`` for a broken connection, before aiohttp sends a
+    write a second time.
+    """
+
+    async def send(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        if request.method == "GET":
+            return await handler(request)
+        try:
+            return await handler(request)
+        except NEVER_LEFT:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            raise lost(request.method, request.url.path, error) from error
+
+    return send
+
+
+def reason(error: BaseException) -> str:
+    """Why no answer came, in the system's words if there are any; aiohttp wraps them in its own."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        refused = error.certificate_error
+        why = refused.verify_message if isinstance(refused, ssl.SSLCertVerificationError) else str(refused)
+        return f"its certificate is refused: {why}"
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno)
+    if isinstance(cause, ssl.SSLError):
+        return "it does not speak TLS" if cause.reason in _NO_TLS else f"TLS fails: {cause.reason or cause}"
+    if isinstance(cause, socket.gaierror) and cause.strerror:
+        return cause.strerror
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    return " ".join(str(error).split())[:160] or type(error).__name__
+
+
+# Requests to a real Consul, or to the embedded server, over pooled aiohttp connections.
+#
+# Each lane has its own pool, so that parked watches and slow transactions never delay a session's
+# renewal. This module must never send a write twice (aiohttp resends PUT and DELETE when a kept
+# connection is dead), follow a redirect, or report a request as unsent that may have left.
 
 # R23: at most 64 parked queries a process; Consul drops the 201st connection of one client.
 POOL_SIZES: Mapping[Lane, int] = {Lane.READ: 32, Lane.WATCH: 64, Lane.WRITE: 16, Lane.SESSION: 4}
@@ -154,3 +222,27 @@ def _lost(method: str, path: str, error: BaseException) -> OutcomeUnknown:
         isinstance(error, aiohttp.ClientOSError) and not isinstance(error.__cause__, ssl.SSLError)
     )
     return OutcomeUnknown(f"{method} {path}: no answer: {reason(error)}", disconnected=hung_up)
+
+
+# Builds a process's ``ConsulClient`` from the environment; tests use transports of their own.
+
+
+def connect(
+    env: Mapping[str, str],
+    clock: Clock,
+    recorder: Recorder | None = None,
+    *,
+    address: str | None = None,
+    session_node: str = "",
+) -> ConsulClient:
+    """Read ``CONSUL_*`` and build a client; call it inside a running loop and close the client.
+
+    Nothing is sent yet. ``address`` (a flag) overrides ``CONSUL_HTTP_ADDR``.
+
+    Raises:
+        InputInvalid: a variable is unusable; the message names it. The files that variables name are read
+            when a request is sent, which then raises ``CredentialInvalid``.
+    """
+    token = token_source(env)
+    transport = AiohttpTransport(Address.from_environment(env, address))
+    return ConsulClient(transport, clock=clock, recorder=recorder, token=token, session_node=session_node)

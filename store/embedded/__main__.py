@@ -16,9 +16,8 @@ from pathlib import Path
 
 from store.embedded.dialects import dialect
 from store.embedded.http import HttpFace
-from store.embedded.persistence import Log
 from store.embedded.server import VERSION, EmbeddedServer
-from store.embedded.state import Limits
+from store.embedded.state import Limits, Log
 from store.errors import StoreError
 
 

@@ -11,11 +11,60 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from store.embedded import acl, agent_api, answers, catalog_api, kv_api, session_api, transaction_api
-from store.embedded.acl import Policy
+from store.embedded import answers, calls, catalog_api, kv_api, session_api, transaction_api
 from store.embedded.answers import HttpError, Query
-from store.embedded.calls import Call
+from store.embedded.calls import DATACENTER, Call, Policy
 from store.ports import Request, Response
+
+# The endpoints about the server itself: leader, version and health.
+
+
+def leader(call: Call) -> Response:
+    """``/v1/status/leader``: this server."""
+    return answers.json(call.identity.address)
+
+
+def peers(call: Call) -> Response:
+    """``/v1/status/peers``: this server."""
+    return answers.json([call.identity.address])
+
+
+def servers(call: Call) -> Response:
+    """``/v1/operator/autopilot/health``: this server is alone, and healthy as long as it answers."""
+    server = {
+        "ID": call.identity.node_id,
+        "Name": call.identity.node,
+        "Address": call.identity.address,
+        "SerfStatus": "alive",
+        "Version": call.identity.version,
+        "Leader": True,
+        "LastContact": "0s",
+        "Healthy": True,
+        "Voter": True,
+    }
+    return answers.json({"Healthy": True, "FailureTolerance": 0, "Servers": [server]})
+
+
+def this(call: Call) -> Response:
+    """``/v1/agent/self``: the fields that clients read, such as the imitated version."""
+    call.options()
+    host, _, port = call.identity.address.rpartition(":")
+    config = {
+        "Datacenter": DATACENTER,
+        "NodeName": call.identity.node,
+        "NodeID": call.identity.node_id,
+        "Revision": "",
+        "Server": True,
+        "Version": call.identity.version,
+    }
+    member = {"Name": call.identity.node, "Addr": host, "Port": int(port), "Status": 1, "Tags": {}}
+    return answers.json({"Config": config, "Member": member, "Meta": {"embedded": "true"}})
+
+
+def datacenters(_: Call) -> Response:
+    """``/v1/catalog/datacenters``."""
+    return answers.json([DATACENTER])
+
 
 Handler = Callable[[Call], Response | Query]
 
@@ -38,11 +87,11 @@ ROUTES = (
     ApiRoute("/v1/session/info/", ("GET",), session_api.info),
     ApiRoute("/v1/session/node/", ("GET",), session_api.of_node),
     ApiRoute("/v1/session/list", ("GET",), session_api.every),
-    ApiRoute("/v1/status/leader", ("GET",), agent_api.leader),
-    ApiRoute("/v1/status/peers", ("GET",), agent_api.peers),
-    ApiRoute("/v1/operator/autopilot/health", ("GET",), agent_api.servers),
-    ApiRoute("/v1/agent/self", ("GET",), agent_api.this),
-    ApiRoute("/v1/catalog/datacenters", ("GET",), agent_api.datacenters),
+    ApiRoute("/v1/status/leader", ("GET",), leader),
+    ApiRoute("/v1/status/peers", ("GET",), peers),
+    ApiRoute("/v1/operator/autopilot/health", ("GET",), servers),
+    ApiRoute("/v1/agent/self", ("GET",), this),
+    ApiRoute("/v1/catalog/datacenters", ("GET",), datacenters),
     ApiRoute("/v1/catalog/nodes", ("GET",), catalog_api.nodes),
     ApiRoute("/v1/catalog/node/", ("GET",), catalog_api.node),
     ApiRoute("/v1/catalog/services", ("GET",), catalog_api.services),
@@ -93,14 +142,14 @@ def policy(request: Request, policies: dict[str, Policy] | None) -> Policy:
         HttpError: 403, the token is not known.
     """
     if policies is None:
-        return acl.EVERYTHING
+        return calls.EVERYTHING
     token = dict(request.params).get("token") or _header(request, "x-consul-token")
     if not token:
         token = _header(request, "authorization").removeprefix("Bearer ")
     if not token:
-        return policies.get("", acl.ANONYMOUS)
+        return policies.get("", calls.ANONYMOUS)
     if token not in policies:
-        raise HttpError(403, acl.NOT_FOUND)
+        raise HttpError(403, calls.NOT_FOUND)
     return policies[token]
 
 

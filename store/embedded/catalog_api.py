@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from store.embedded import acl, answers
+from store.embedded import answers, calls
 from store.embedded.answers import HttpError, Query, QueryResult
 from store.embedded.calls import Call
 from store.embedded.catalog import ANYTHING, Catalog, CatalogOperation, Check, Entry, Node, Service
 from store.embedded.dialects import Dialect
-from store.embedded.gojson import Malformed
+from store.embedded.encoding import Malformed
 
 _TRUTH = dict.fromkeys(("", "1", "t", "T", "TRUE", "true", "True"), True)
 _TRUTH |= dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False)
@@ -67,7 +67,7 @@ def refusal(call: Call, operation: CatalogOperation) -> str | None:
             return "Must provide node"
         case Service(service="") as service if service.id:
             return call.state.dialect.service_unnamed
-    return None if call.policy.catalog else acl.DENIED
+    return None if call.policy.catalog else calls.DENIED
 
 
 def told(dialect: Dialect, entry: Entry, *, empty: list[str] | None = None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from store.embedded import acl, answers
+from store.embedded import answers, calls
 from store.embedded.answers import HttpError, Query, QueryResult
 from store.embedded.calls import Call, uint
 from store.embedded.kv import Pair
@@ -47,11 +47,11 @@ def refusal(call: Call, operation: KvOperation) -> str | None:
     if not key and operation.verb != "delete-tree":
         return "Must provide key"
     if operation.verb == "delete-tree":
-        return None if call.policy.may_write_tree(key) else acl.DENIED
+        return None if call.policy.may_write_tree(key) else calls.DENIED
     if operation.verb in {"check-session", "check-index"}:
-        return None if call.policy.may_read(key) else acl.DENIED
+        return None if call.policy.may_read(key) else calls.DENIED
     if operation.verb not in {"get", "get-tree"} and not call.policy.may_write(key):
-        return acl.DENIED
+        return calls.DENIED
     if operation.verb == "lock" and call.state.lock_delay(key) > 0:
         return f'failed to lock key "{key}" due to lock delay'
     return None
@@ -81,7 +81,7 @@ def _tree(call: Call, render: _Render) -> Query:
     def read() -> QueryResult:
         pairs = kv.under(prefix)
         index = kv.index_under(prefix, pairs)
-        seen = pairs if call.policy is acl.EVERYTHING else [p for p in pairs if call.policy.may_read(p.key)]
+        seen = pairs if call.policy is calls.EVERYTHING else [p for p in pairs if call.policy.may_read(p.key)]
         return QueryResult(index, lambda: render(seen, index))
 
     return Query(
@@ -149,7 +149,7 @@ def _delete(call: Call) -> Response:
 def _apply(call: Call, operation: KvOperation) -> Response:
     """``true``; ``false`` if the condition does not hold; 500 if the request is invalid."""
     reason = refusal(call, operation)
-    if reason == acl.DENIED:
+    if reason == calls.DENIED:
         raise HttpError(403, reason)
     if reason is not None:
         return answers.json(False)

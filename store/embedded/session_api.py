@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from store.embedded import answers, gojson
+from store.embedded import answers, encoding
 from store.embedded.answers import HttpError, Query, QueryResult
 from store.embedded.calls import Call
-from store.embedded.durations import InvalidDuration, parse
-from store.embedded.gojson import Field, Malformed
-from store.embedded.sessions import NANOSECONDS, Session
+from store.embedded.encoding import Field, InvalidDuration, Malformed, parse
 from store.embedded.state import CreateSession, DestroySession
-from store.embedded.verbs import Refused, check_session_id
+from store.embedded.verbs import NANOSECONDS, Refused, Session, check_session_id
 from store.ports import Response
 
 SERF_CHECK = "serfHealth"
@@ -121,11 +119,11 @@ def _decoded(call: Call) -> Session:
     """The session of the body, with Consul's defaults; an empty body is legal."""
     defaults: dict[str, Any] = {"Node": call.identity.node}
     if call.length > 0:
-        value = gojson.first_value(call.request.body)
+        value = encoding.first_value(call.request.body)
         whole = "value of type struct { LockDelay interface {}; *structs.Alias }"
         if value is not None:
             owner = call.state.dialect.session_fields
-            defaults |= gojson.fields(value, _FIELDS, owner=owner, strict=False, whole=whole)
+            defaults |= encoding.fields(value, _FIELDS, owner=owner, strict=False, whole=whole)
             if isinstance(value, dict) and any(n.lower() in {"checks", "nodechecks"} for n in value):
                 defaults.setdefault("NodeChecks", defaults.get("Checks", []))
     return Session(

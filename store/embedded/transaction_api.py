@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from store.embedded import answers, catalog_api, gojson
+from store.embedded import answers, catalog_api, encoding
 from store.embedded.answers import HttpError
 from store.embedded.calls import Call
 from store.embedded.catalog import CatalogOperation
-from store.embedded.gojson import Field, Malformed
+from store.embedded.encoding import Field, Malformed
 from store.embedded.kv import Pair
 from store.embedded.kv_api import refusal
 from store.embedded.state import Failure, Operation, Result, Transaction
@@ -84,22 +84,22 @@ def _operations(call: Call) -> list[Operation]:
 
 
 def _slowly(body: bytes) -> list[Operation]:
-    value = gojson.first_value(body)
+    value = encoding.first_value(body)
     if value is None:
         return []
     if not isinstance(value, list):
-        raise gojson.wrong_kind(value, "value of type api.TxnOps")
+        raise encoding.wrong_kind(value, "value of type api.TxnOps")
     return [operation for each in value if (operation := _operation(each)) is not None]
 
 
 def _operation(value: Any) -> Operation | None:
-    kinds = gojson.fields(value, _KINDS, owner="", strict=True, whole="value of type api.TxnOp")
+    kinds = encoding.fields(value, _KINDS, owner="", strict=True, whole="value of type api.TxnOp")
     if "KV" not in kinds:
         # Of several, Consul takes the first in this order.
         table = next((name for name in _KINDS if name in kinds), None)
         return None if table is None else catalog_api.operation(table, kinds[table])
     whole = "struct field TxnOp.KV of type api.KVTxnOp"
-    found = gojson.fields(kinds["KV"], _FIELDS, owner="KVTxnOp.KV", strict=True, whole=whole)
+    found = encoding.fields(kinds["KV"], _FIELDS, owner="KVTxnOp.KV", strict=True, whole=whole)
     return KvOperation(**{name.lower(): each for name, each in found.items()})
 
 

@@ -21,8 +21,7 @@ from store.consul.client import ConsulClient
 from store.consul.environment import Address
 from store.consul.transport import AiohttpTransport
 from store.embedded.http import HttpFace
-from store.embedded.inprocess import InProcessTransport
-from store.embedded.server import EmbeddedServer
+from store.embedded.server import EmbeddedServer, InProcessTransport
 from store.ports import Lane, Request, Response, Transport
 from tests import servers
 from tests.virtual import VirtualClock, embedded_server

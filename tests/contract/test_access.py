@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from store.embedded.acl import Policy
+from store.embedded.calls import Policy
 from store.ports import Response
 from tests import servers
 from tests.contract import faces

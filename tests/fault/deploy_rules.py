@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from store.audit import Audit
 from store.daemonsets import DaemonSet
 from store.deployments import KIND, Deployment
-from store.intent import Intent
 from store.keys import Keys
 from store.pods import Pod
 from store.rcs import ReplicationController
+from store.reality import Intent
 from store.services import KIND as SERVICES
 from store.services import Service
 from tests.fault.versions import PodId, Served, Version

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from store import codec, operations
-from store.intent import Intent
 from store.keys import is_sentinel
 from store.pods import Place
-from store.reality import Health, Reality
+from store.reality import Health, Intent, Reality
 from tests.fault.farm_process import FarmProcess, Nursery
 from tests.fault.rig import came
 from tests.fault.versions import Served, audits

@@ -17,7 +17,6 @@ from store.audit import Audit
 from store.daemonsets import DaemonSet
 from store.deployments import Deployment
 from store.entry import Entry
-from store.intent import Intent
 from store.jobs import Job
 from store.keys import Keys, is_sentinel
 from store.locks import Holder
@@ -25,6 +24,7 @@ from store.manifests import Manifest, asked
 from store.nodes import Node, Reserved
 from store.pods import Pod
 from store.rcs import ReplicationController
+from store.reality import Intent
 from store.selectors import parse
 from store.services import Service
 from store.work import Work

@@ -26,11 +26,10 @@ from farmd.deploy.resolver import ServiceSpecResolver
 from farmd.doctor.examine import examine
 from farmd.runtime.clock import SystemIds, system_rng
 from store.deployments import KIND
-from store.intent import Intent
 from store.named import Owner
 from store.nodes import Node
 from store.pods import Place
-from store.reality import Exit, Health, Reality
+from store.reality import Exit, Health, Intent, Reality
 from store.services import Hook, Service, UpdateConfig
 from tests.fault.deploy_rules import broken
 from tests.fault.falling import FATES, Fate, World, healthy, world_on

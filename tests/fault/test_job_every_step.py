@@ -15,10 +15,9 @@ from farmd.commands.mutation import Call, commit
 from farmd.jobs.commands import JOB, run_of
 from farmd.runtime.clock import SystemIds
 from store.features import JOBS, PROCESS
-from store.intent import Intent
 from store.jobs import KIND, Run
 from store.pods import Place
-from store.reality import Exit, Health, Reality
+from store.reality import Exit, Health, Intent, Reality
 from tests.fault.falling import FATES, Fate, healthy, world_on
 from tests.fault.farm_process import Nursery
 from tests.fault.invariants import violations

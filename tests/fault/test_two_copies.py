@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store.process import start_ticks
+from store.presence import start_ticks
 from tests.agents import AgentProcess, agents_on, shell
 from tests.fault.rig import rig_on
 

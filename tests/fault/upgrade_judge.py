@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from store.audit import Audit
-from store.process import start_ticks
+from store.presence import start_ticks
 from tests.fault.invariants import Dump
 from tests.fault.upgrade_rig import Place
 

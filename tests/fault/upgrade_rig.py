@@ -23,7 +23,7 @@ from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.errors import TransactionRejected
 from store.keys import Keys
-from store.process import start_ticks
+from store.presence import start_ticks
 from tests import earlier
 from tests.farmctl import Farmctl, Result
 from tests.fault.invariants import Dump, violations

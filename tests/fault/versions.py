@@ -14,11 +14,11 @@ from typing import Any
 
 from store import codec
 from store.audit import Audit
-from store.intent import Intent
 from store.keys import Keys
 from store.pods import Place, Pod
 from store.policies import at_least
 from store.rcs import ReplicationController
+from store.reality import Intent
 from store.rollouts import KIND, Rollout
 from store.services import KIND as SERVICES
 from store.services import Service

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from store.failsafe import Failsafe
-from store.intent import Intent
 from store.keys import Keys
 from store.pods import Pod
-from store.reality import Reality
+from store.reality import Intent, Reality
 from tests.farmctl import Result
 from tests.guarded import NODES, Guarded, asked, guarded_consul, put, registered, world
 

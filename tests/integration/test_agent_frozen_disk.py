@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from farmd.agent import lease
-from store.process import start_ticks
+from store.presence import start_ticks
 from tests.agents import AgentProcess, Agents, alive, shell
 from tests.fleet import eventually
 from tests.frozen_disk import FrozenDisk

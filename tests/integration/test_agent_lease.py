@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from farmd.agent import lease
-from store.process import start_ticks
+from store.presence import start_ticks
 from store.reality import Reality
 from tests.agents import AgentProcess, Agents, alive, shell
 from tests.fleet import eventually

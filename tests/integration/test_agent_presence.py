@@ -12,8 +12,7 @@ import pytest
 from farmd.agent.errors import NodeTaken, StateLocked
 from store import codec, presence
 from store.nodes import Agent as Presence
-from store.presence import this_process
-from store.process import start_ticks
+from store.presence import start_ticks, this_process
 from store.sessions import Session
 from tests.agents import CLOCK, Agents, alive, shell
 from tests.fleet import eventually

@@ -12,7 +12,7 @@ import pytest
 
 from farmd.agent.intents import Intents
 from store import registration
-from store.process import start_ticks
+from store.presence import start_ticks
 from tests.agents import Agents, Running, agents_on, alive, kill, shell, web
 from tests.fleet import eventually
 from tests.servers import ConsulServer

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from alerting import outbox
+from alerting import sinks as sink
 from alerting.alert import Alert
-from alerting.sinks import alertmanager as sink
 from farmd.config.alerts import SinkSection
 from farmd.config.sections import AlertsSection
 from farmd.process import alerts as process

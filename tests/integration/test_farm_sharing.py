@@ -11,9 +11,9 @@ from farmd.kinds import KINDS
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.errors import TransactionRejected
-from store.intent import Intent
 from store.locks import Claim, Holder
 from store.rcs import ReplicationController
+from store.reality import Intent
 from tests.fleet import Cluster, RunningFarm, client_of, cluster_on, eventually, in_time, start_farm
 from tests.proxy import Proxy, Seen
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from farmd.rollout.gates import OF_ONE_HOST, Asker, asking
 from farmd.rollout.verdict import GateAnswer
-from store.gates import Gate
+from store.policies import Gate
 from tests.fleet import in_time
 from tests.ports import free_ports
 from tests.web_servers import Handler, serving

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from store import codec
-from store.intent import Intent
 from store.nodes import Node, Reserved
 from store.pods import Pod
+from store.reality import Intent
 from store.registration import register_node
 from tests.farmctl import Farmctl, Result
 from tests.fleet import Cluster, cluster_on, eventually, start_farm

@@ -11,13 +11,12 @@ import pytest
 
 from store import codec, manifests, operations
 from store.audit import Audit
-from store.intent import Intent
 from store.labels import RC_ID_LABEL
 from store.manifests import Manifest, Port
 from store.nodes import Node
 from store.pods import Pod
 from store.rcs import ReplicationController
-from store.reality import Health, Reality
+from store.reality import Health, Intent, Reality
 from store.status import Status
 from tests.fleet import HELLO, Cluster, RunningFarm, cluster_on, eventually, start_farm
 

@@ -14,8 +14,7 @@ from aiohttp import web
 
 from farmd.rollout import commands
 from farmd.rollout.gates import Asker, asking
-from store.gates import Gate
-from store.policies import Policy, Stage
+from store.policies import Gate, Policy, Stage
 from tests.agents import agents_on, shell
 from tests.fleet import RunningFarm, eventually, farm_on
 from tests.obedient import Obedient

@@ -16,7 +16,7 @@ from testcontainers.core.container import DockerContainer
 
 from farmd.runtime.clock import SystemClock
 from store.consul.client import ConsulClient
-from store.consul.connect import connect
+from store.consul.transport import connect
 from store.errors import StoreError
 from tests import binaries, containers, reaper
 from tests.containers import Api

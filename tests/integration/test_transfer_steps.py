@@ -11,12 +11,12 @@ from store import codec, operations
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
 from store.consul.transport import AiohttpTransport
-from store.intent import Intent
 from store.locks import Holder
 from store.manifests import Manifest
 from store.nodes import Drain, Node, Reserved
 from store.ports import Request
 from store.rcs import ReplicationController
+from store.reality import Intent
 from store.sessions import Session
 from store.status import Status
 from store.work import Work

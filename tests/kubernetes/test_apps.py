@@ -21,7 +21,7 @@ from farmd.replication.commands import set_replicas
 from store import codec
 from store.apps import KIND, AppStore, DispatchState
 from store.audit import AuditReader, Filter
-from store.clusters import PinnedCluster
+from store.farms import PinnedCluster
 from store.times import seconds_of
 from store.work import Work
 from tests.farmctl import Farmctl, Result

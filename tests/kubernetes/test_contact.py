@@ -13,8 +13,7 @@ from farmd.kubernetes.install import documents
 from farmd.kubernetes.resources import NAMESPACES
 from farmd.kubernetes.transport import KubernetesTransport
 from store import codec
-from store.clusters import PinnedCluster
-from store.farms import Member
+from store.farms import Member, PinnedCluster
 from tests.fleet import eventually
 from tests.kubernetes.farmjobs import Jobs
 

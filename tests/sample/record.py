@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from store.family import Family
+from store.families import Family
 
 
 class Note(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

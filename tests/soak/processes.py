@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from store.process import start_ticks
+from store.presence import start_ticks
 from tests.fault.invariants import Place
 
 # A machine that many use gives a shim its turn late.

@@ -10,11 +10,10 @@ from typing import TypeVar
 from store import codec
 from store.entry import Entry
 from store.errors import RecordInvalid
-from store.intent import Intent
 from store.keys import is_sentinel
 from store.manifests import Manifest
 from store.nodes import Drain, Node
-from store.reality import Reality
+from store.reality import Intent, Reality
 from store.selectors import parse
 from tests.fault.invariants import Dump, Place
 from tests.soak.processes import Workload

@@ -13,12 +13,11 @@ from store import codec, registration
 from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.errors import RecordInvalid, SessionGone
-from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.manifests import Restart
 from store.nodes import Agent
 from store.ports import Clock
-from store.reality import Exit, Health, HealthState, Phase, Reality, ending
+from store.reality import Exit, Health, HealthState, Intent, Phase, Reality, ending
 
 TTL = 10.0
 RENEW_SECONDS = 4.0

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from store.audit import Audit
 from store.failsafe import Failsafe, frozen
-from store.intent import Intent
 from store.locks import Holder
+from store.reality import Intent
 from store.work import Work
 from tests.stateful.moment import Look, Moment
 

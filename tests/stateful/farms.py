@@ -15,7 +15,7 @@ from farmd.observe.progress import Progress
 from farmd.process.wiring import build_farm
 from farmd.rollout.gates import Ask
 from farmd.rollout.verdict import GateAnswer
-from store import gates
+from store import policies
 from store.consul.client import ConsulClient
 from store.embedded.server import EmbeddedServer
 from store.errors import Conflict, Retry, StoreError
@@ -36,7 +36,7 @@ def moody(seed: str) -> Ask:
     """Gates that mostly pass, and now and then fail or say nothing."""
     rng = random.Random(seed)
 
-    async def ask(_: gates.Gate) -> GateAnswer:
+    async def ask(_: policies.Gate) -> GateAnswer:
         (result,) = rng.choices(("pass", "fail", "none"), (7, 2, 1))
         return GateAnswer(result, "as it pleases")  # type: ignore[arg-type]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from store.embedded.sessions import Session
-from store.embedded.verbs import KvOperation
+from store.embedded.verbs import KvOperation, Session
 from store.keys import is_sentinel
 from tests.stateful.moment import Look, Moment
 

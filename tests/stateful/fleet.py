@@ -19,8 +19,7 @@ from farmd.commands.mutation import Call, Mutation, commit
 from farmd.config.sections import HousekeepingSection
 from store import checkpoint, registration
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
-from store.embedded.server import EmbeddedServer
+from store.embedded.server import EmbeddedServer, InProcessTransport
 from store.entry import Entry
 from store.errors import StoreError
 from store.keys import Keys

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from store.history import Ended
 from store.rcs import ReplicationController
+from store.rollouts import Ended
 from store.status import Status
 from tests.stateful import app_goals, daemonset_goals
 from tests.stateful.sight import Sight

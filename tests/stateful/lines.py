@@ -14,8 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
-from store.embedded.inprocess import InProcessTransport
-from store.embedded.server import EmbeddedServer
+from store.embedded.server import EmbeddedServer, InProcessTransport
 from store.errors import OutcomeUnknown, StoreUnavailable
 from store.ports import Clock, Request, Response, Rng
 

@@ -14,13 +14,12 @@ from store.embedded.verbs import KvOperation
 from store.errors import RecordInvalid
 from store.failsafe import Failsafe
 from store.families import shards
-from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.nodes import Agent, Node, effective_labels
 from store.pods import Pod
 from store.ports import Clock
 from store.rcs import ReplicationController
-from store.reality import Reality, passes
+from store.reality import Intent, Reality, passes
 from store.selectors import parse
 from store.work import Work
 

@@ -8,9 +8,8 @@ from typing import Any
 from farmd.commands.mutation import Mutation
 from farmd.replication.commands import RC
 from store import codec
-from store.history import Ended
 from store.rcs import NUMBERED
-from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
+from store.rollouts import KIND, Ended, Rollout, RolloutState, RolloutStatus
 from tests.people import hello
 from tests.stateful import falling
 from tests.stateful.farms import OWN_TREES_PAUSE

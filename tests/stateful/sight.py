@@ -17,13 +17,12 @@ from store.apps import App, DispatchState
 from store.daemonsets import DaemonSet
 from store.deployments import Deployment
 from store.entry import Entry
-from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest
 from store.nodes import Agent, Node, Reserved, effective_labels
 from store.pods import Pod
 from store.rcs import ReplicationController
-from store.reality import Reality, passes
+from store.reality import Intent, Reality, passes
 from store.rollouts import Rollout
 from store.selectors import parse
 from store.services import Service

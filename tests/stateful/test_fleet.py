@@ -22,7 +22,7 @@ from farmd.replication.commands import RC
 from farmd.rollout import commands as rollouts
 from store import codec
 from store.families import of
-from store.intent import Intent
+from store.reality import Intent
 from tests.effort import first
 from tests.stateful.fleet import FARMS, KEYS, Fleet
 from tests.stateful.people import POLICIES, ZONES

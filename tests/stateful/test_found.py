@@ -8,8 +8,8 @@ from farmd.nodes import commands as node_commands
 from farmd.replication import commands
 from farmd.replication.commands import RC
 from store import codec
-from store.intent import Intent
 from store.pods import Pod
+from store.reality import Intent
 from tests.people import hello
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene

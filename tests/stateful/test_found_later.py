@@ -13,9 +13,9 @@ from farmd.replication import commands
 from farmd.runtime import tasks
 from store import codec
 from store.daemonsets import KIND
-from store.intent import Intent
 from store.nodes import Reserved
 from store.pods import Pod
+from store.reality import Intent
 from store.status import Status
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene

@@ -9,7 +9,7 @@ import pytest
 
 from farmd.rollout import commands
 from farmd.rollout.verdict import GateAnswer, Result
-from store.gates import Gate
+from store.policies import Gate
 from store.rollouts import KIND
 from tests.stateful.fleet import KEYS
 from tests.stateful.rolling import REPLICAS, Rolling

@@ -13,8 +13,8 @@ from farmd.commands.noun import Noun
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.replication.commands import RC
 from store import codec
-from store.intent import Intent
 from store.pods import Place, Pod
+from store.reality import Intent
 from tests.people import hello
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene

@@ -10,11 +10,11 @@ from farmd.housekeeping.model import DEFAULTS
 from store import codec, operations
 from store.audit import Audit
 from store.daemonsets import DaemonSet
-from store.intent import Intent
 from store.locks import Holder
 from store.nodes import Node
 from store.operations import Operation
 from store.pods import Pod
+from store.reality import Intent
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene
 

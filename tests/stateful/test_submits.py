@@ -19,7 +19,7 @@ from farmd.deploy.resolver import ServiceSpecResolver
 from farmd.runtime.clock import system_rng
 from store.consul.client import ConsulClient
 from store.deployments import KIND
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from store.ports import Request, Response
 from tests.effort import first

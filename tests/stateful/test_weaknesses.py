@@ -15,10 +15,10 @@ from farmd.daemonset.commands import DAEMON_SET
 from farmd.nodes import commands as node_commands
 from farmd.replication import commands
 from store import codec, operations
-from store.intent import Intent
 from store.locks import Holder
 from store.ports import Request, Response
 from store.rcs import ReplicationController
+from store.reality import Intent
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from store import codec
-from store.intent import Intent
 from store.keys import is_sentinel
+from store.reality import Intent
 from tests.stateful.fleet import FARMS, KEYS
 from tests.stateful.lines import FAULTS
 from tests.stateful.people import People, which

@@ -10,7 +10,7 @@ from typing import Any
 from farmd.agent.environment import NOTHING, stop_signal, with_own
 from farmd.agent.model import Identity
 from farmd.agent.runtimes.port import Launch
-from store import images, registries
+from store import images
 from store.containers import Mount
 from store.manifests import Manifest
 from store.variables import RESULT, words
@@ -219,7 +219,7 @@ def registry_auth(config: str, image: str) -> dict[str, str] | None:
         ValueError: the text is no such file.
     """
     registry = images.parse(image).registry
-    found = registries.login(config, registry)
+    found = images.login(config, registry)
     if found is None:
         return None
     if found.identity_token:

@@ -14,7 +14,7 @@ from farmd.agent.errors import StartFailed
 from farmd.agent.removal import Trash
 from farmd.agent.runtimes import allowed
 from farmd.agent.runtimes.container_config import Bind
-from store.container_check import seen_at
+from store.manifest_check import seen_at
 from store.manifests import Manifest
 
 MAX_SECRET_BYTES = 1024 * 1024

@@ -19,7 +19,7 @@ import aiohttp
 from farmd.agent.errors import StartFailed
 from farmd.agent.runtimes.port import Silent
 from store import images
-from store.addresses import told
+from store.credentials import told
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from farmd.agent.errors import StartFailed
 from farmd.agent.lease import Leases
 from farmd.agent.runtimes import shim_start
 from farmd.agent.state import StateDirectory
-from store.process import start_ticks
+from store.presence import start_ticks
 
 log = structlog.get_logger()
 

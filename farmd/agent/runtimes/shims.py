@@ -29,7 +29,7 @@ from farmd.agent.users import Account, Users
 from store import variables
 from store.manifests import Manifest
 from store.ports import Clock
-from store.process import boot_id
+from store.presence import boot_id
 from store.reality import Exit
 
 log = structlog.get_logger()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from farmd.agent.errors import StartFailed
 from farmd.agent.runtimes.shim_start import SHIM
-from store.container_check import seen_at
+from store.manifest_check import seen_at
 from store.manifests import Manifest
 
 _SYSTEM = (

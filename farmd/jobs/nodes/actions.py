@@ -23,11 +23,11 @@ from farmd.pods.changes import NodeChanges, Note, PodChange, grouped, removal, t
 from scheduler.model import FleetView
 from store.families import RUNS
 from store.indexes import Indexes
-from store.intent import Intent
 from store.jobs import Job, Run
 from store.keys import Keys
 from store.operations import MAX_OPERATIONS
 from store.pods import Place, Pod
+from store.reality import Intent
 
 # The fence, the record, the run and the audit have operations of their own.
 OTHER_OPERATIONS = 8

@@ -12,8 +12,8 @@ from farmd.jobs.model import Slot
 from farmd.jobs.nodes.instances import instance_of
 from farmd.jobs.nodes.placing import Desk, places_for
 from farmd.jobs.spec import JobSpec
+from scheduler.decide import LabelSelectorScheduler
 from scheduler.errors import PlacementInvalid
-from scheduler.selector import LabelSelectorScheduler
 from store.jobs import Job, Run
 from store.manifests import canonical, digest
 

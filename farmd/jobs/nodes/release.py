@@ -17,10 +17,9 @@ from farmd.jobs.model import Member, Plan
 from farmd.jobs.nodes.consul import Facts
 from farmd.jobs.nodes.instances import rank_of
 from store import peers
-from store.intent import Intent
 from store.jobs import Job
 from store.manifests import digest
-from store.reality import Glance
+from store.reality import Glance, Intent
 from store.variables import GANG, MASTER_ADDRESS, MASTER_PORT
 
 MAIN_PORT = "job"

@@ -8,8 +8,8 @@ from farmd.commands.mutation import Call, Change, Mutation
 from farmd.kubernetes.identity import uid_of
 from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport
 from store import codec, operations
-from store.clusters import PinnedCluster
 from store.errors import AccessDenied
+from store.farms import PinnedCluster
 from store.keys import valid_name
 
 

@@ -10,8 +10,7 @@ from farmd.commands.mutation import Call
 from farmd.config.kubernetes import KNATIVE_NAMESPACE
 from farmd.kubernetes.identity import uid_of
 from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport
-from store.clusters import ClusterReport
-from store.farms import Member
+from store.farms import ClusterReport, Member
 
 
 class ClusterFarm(NamedTuple):

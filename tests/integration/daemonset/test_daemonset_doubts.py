@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from scheduler.decide import LabelSelectorScheduler
 from scheduler.model import FleetView, PlacementRequest
 from scheduler.protocol import Eligibility
-from scheduler.selector import LabelSelectorScheduler
 from store import codec, operations
-from store.intent import Intent
 from store.manifests import Manifest
 from store.nodes import Agent, Node, Reserved
 from store.pods import Pod
+from store.reality import Intent
 from store.work import Work
 from tests.fleet import Cluster, RunningFarm, eventually, start_farm
 from tests.integration.daemonset.sets import BAD, GOOD, KINDS, change, consistent, create, on, said, status

@@ -19,7 +19,7 @@ from farmd.agent import lease, shim
 from farmd.agent.runtimes import systemd_bus
 from store.containers import Limits, Mount, Secret
 from store.manifests import HealthCheck, Manifest, Restart, Stop
-from store.process import start_ticks
+from store.presence import start_ticks
 from tests.agents import FAST, Agents, alive, logged
 from tests.fleet import eventually
 

@@ -18,7 +18,7 @@ from farmd.agent.runtimes import guards
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.users import Users
 from store.manifests import Stop
-from store.process import is_own, start_ticks
+from store.presence import is_own, start_ticks
 from tests.still_clock import StillClock
 from tests.unit.agent.test_agent_shim import Bench, until
 

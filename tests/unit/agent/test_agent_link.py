@@ -16,7 +16,7 @@ from farmd.agent.state import StateDirectory
 from farmd.observe.recorder import Metrics
 from store import codec, registration
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.errors import StoreUnavailable
 from store.keys import Keys
 from store.nodes import Agent

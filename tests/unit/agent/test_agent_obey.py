@@ -24,11 +24,10 @@ from store import codec, manifests, registration
 from store.consul.client import ConsulClient
 from store.entry import Page, RawEntry
 from store.errors import StoreUnavailable
-from store.intent import Intent
 from store.keys import Keys
 from store.manifests import Manifest
 from store.ports import Request, Response
-from store.reality import Exit
+from store.reality import Exit, Intent
 from tests.still_clock import StillClock
 
 OLD = Manifest(id="web", command=["old"])

@@ -31,7 +31,7 @@ from farmd.agent.users import Users
 from farmd.runtime.clock import SystemClock
 from store.containers import Mount
 from store.manifests import Logs, Manifest
-from store.process import boot_id, start_ticks
+from store.presence import boot_id, start_ticks
 from store.reality import Exit
 from tests.still_clock import StillClock
 

@@ -14,7 +14,7 @@ from farmd.agent.runtimes import shims
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.state import StateDirectory
 from farmd.agent.users import Users
-from store.process import boot_id, start_ticks
+from store.presence import boot_id, start_ticks
 from tests.still_clock import StillClock
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from alerting.alert import Alert
 from alerting.errors import DeliveryFailed
-from alerting.route import Route
-from alerting.router import Router
+from alerting.router import Route, Router
 from farmd.farm.incidents import Incidents
 from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock

@@ -11,9 +11,8 @@ import pytest
 
 from alerting.alert import Alert
 from alerting.outbox import MINUTE, MOST_A_MINUTE, Outbox
-from alerting.route import Route
-from alerting.router import Router
-from alerting.sinks.posting import Poster
+from alerting.router import Route, Router
+from alerting.sinks import Poster
 from store.selectors import parse
 from tests.fleet import eventually
 from tests.recorders import CountingRecorder

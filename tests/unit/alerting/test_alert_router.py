@@ -11,9 +11,8 @@ import structlog
 
 from alerting.alert import Alert
 from alerting.errors import DeliveryFailed
-from alerting.route import Route
-from alerting.router import LEAVING_KEPT, Router
-from alerting.sinks.log import LogSink
+from alerting.router import LEAVING_KEPT, Route, Router
+from alerting.sinks import LogSink
 from farmd.observe.metrics import table
 from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock

@@ -13,14 +13,17 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from alerting.alert import Alert
-from alerting.alerter import Sink
+from alerting.alert import Alert, Sink
 from alerting.errors import DeliveryFailed, DeliveryRefused
-from alerting.sinks.alertmanager import AlertmanagerSink
-from alerting.sinks.pagerduty import MAX_DEDUP_KEY, PagerDutySink, dedup_key
-from alerting.sinks.posting import Poster
-from alerting.sinks.slack import SlackSink
-from alerting.sinks.webhook import WebhookSink
+from alerting.sinks import (
+    MAX_DEDUP_KEY,
+    AlertmanagerSink,
+    PagerDutySink,
+    Poster,
+    SlackSink,
+    WebhookSink,
+    dedup_key,
+)
 from store.times import rfc3339
 from tests.still_clock import StillClock
 from tests.web_servers import serving

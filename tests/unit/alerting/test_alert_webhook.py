@@ -16,9 +16,7 @@ from aiohttp.test_utils import TestServer
 
 from alerting.alert import Alert
 from alerting.errors import DeliveryFailed, DeliveryRefused
-from alerting.signature import SIGNATURE_HEADER, TIMESTAMP_HEADER, sign, verify
-from alerting.sinks.posting import Poster
-from alerting.sinks.webhook import WebhookSink
+from alerting.sinks import SIGNATURE_HEADER, TIMESTAMP_HEADER, Poster, WebhookSink, sign, verify
 from tests.still_clock import StillClock
 
 ALERT = Alert(

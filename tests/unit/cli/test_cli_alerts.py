@@ -10,8 +10,8 @@ from aiohttp import web
 
 from farmd.overview import incidents
 from store import codec
-from store.clusters import PinnedCluster
 from store.failsafe import Acknowledgement, Failsafe
+from store.farms import PinnedCluster
 from store.jobs import JobStatus
 from store.nodes import NodeStatus
 from store.rcs import ReplicationController

@@ -17,11 +17,10 @@ from farmd.replication.commands import RC
 from farmd.runtime.errors import WaitTimeout
 from store import codec
 from store.farms import Member
-from store.intent import Intent
 from store.nodes import Agent, Drain, Node, NodeStatus, NodeStore
 from store.pods import Pod
 from store.rcs import ReplicationController, ReplicationControllerStore
-from store.reality import Health, Reality
+from store.reality import Health, Intent, Reality
 from store.status import Status
 from store.work import Work
 from tests.people import KEYS, created, hello, person, place

@@ -20,8 +20,7 @@ from farmd.kinds import KINDS, KindOfWork
 from farmd.runtime.errors import WaitTimeout
 from store import codec
 from store.errors import Conflict, InputInvalid, Locked, NotFound
-from store.families import FAMILIES
-from store.family import Family
+from store.families import FAMILIES, Family
 from store.farms import Member
 from store.status import Status
 from tests.people import KEYS, person

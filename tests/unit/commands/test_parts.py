@@ -16,8 +16,8 @@ from farmd.rollout import creation
 from farmd.services import commands as services
 from store import codec
 from store.errors import Conflict
-from store.intent import Intent
 from store.rcs import ReplicationController, ReplicationControllerStore
+from store.reality import Intent
 from store.services import KIND, Service, ServiceStore
 from tests.people import KEYS, created, hello, person, place
 

@@ -16,11 +16,10 @@ from store import codec
 from store.audit import Audit, AuditReader, Filter
 from store.entry import Entry
 from store.errors import Conflict, Locked, NotFound
-from store.intent import Intent
 from store.locks import Holder, MutationLocker
 from store.nodes import Agent
 from store.rcs import ReplicationController
-from store.reality import Health, Reality
+from store.reality import Health, Intent, Reality
 from tests.people import KEYS, created, hello, person, place, snapshot
 
 SHA = "0" * 64

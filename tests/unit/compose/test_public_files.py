@@ -106,8 +106,8 @@ def loaded(name: str) -> Project:
 def test_a_public_file_is_read_whole(name: str) -> None:
     found = loaded(name)
     assert found.warnings == ()
-    for spec in resolved(found).values():
-        assert spec_of(*compiled(spec)) == replace(spec, on_lost="replace")
+    for one in resolved(found).values():
+        assert spec_of(*compiled(one)) == replace(one, on_lost="replace")
 
 
 def test_a_file_that_lies_beside_a_folder_says_what_to_change() -> None:

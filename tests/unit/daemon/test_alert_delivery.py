@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 from structlog.testing import capture_logs
 
 from alerting.alert import Alert
-from alerting.signature import SIGNATURE_HEADER
+from alerting.sinks import SIGNATURE_HEADER
 from farmd.config.alerts import SinkSection
 from farmd.config.sections import AlertsSection, Config
 from farmd.process.alerts import Alerting

@@ -24,8 +24,7 @@ from farmd.kinds import KINDS, KindOfWork
 from farmd.observe.recorder import Metrics
 from store import codec, families
 from store.errors import RecordInvalid
-from store.families import FAMILIES
-from store.family import Family
+from store.families import FAMILIES, Family
 from store.farms import Member
 from store.status import ItemStatus
 from tests.people import KEYS, person

@@ -16,9 +16,8 @@ from farmd.pods.state import PodState
 from scheduler.model import Assignment
 from store.daemonsets import DaemonSet
 from store.entry import Stored
-from store.intent import Intent
 from store.pods import Pod
-from store.reality import Glance
+from store.reality import Glance, Intent
 from tests.plans import said
 
 DS, POD, SHA, NEWER = "d" * 16, "logs", "a" * 64, "b" * 64

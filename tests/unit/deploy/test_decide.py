@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from farmd.deploy.decide import ServiceGoal, ServiceStep, Snapshot, decide
+from farmd.deploy.decide import decide
+from farmd.deploy.decide_types import ServiceGoal, ServiceStep, Snapshot
 from farmd.deploy.model import Resources, ServiceSpec
 from farmd.deploy.operations import (
     RemoveContainerOperation,

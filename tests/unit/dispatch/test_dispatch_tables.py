@@ -11,7 +11,7 @@ from farmd.dispatch.waiting import told
 from farmd.tables.apps import table
 from store.apps import MAX_ENTRIES, App, AppStatus, DispatchState, TypedReference
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.entry import Stored
 from store.errors import AccessDenied
 from store.ports import Request

@@ -20,10 +20,10 @@ from farmd.nodes.commands import label
 from farmd.replication.commands import RC, set_replicas
 from store import codec
 from store.apps import AppStore, Entry
-from store.clusters import CLUSTERS
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, StoreUnavailable
 from store.failsafe import Failsafe
+from store.farms import CLUSTERS
 from store.ports import Request
 from store.rcs import ReplicationController
 from tests.app_fleet import KEYS, MARK, AppFleet, app_fleet, document, pod, rc, spec

@@ -7,8 +7,7 @@ import pytest
 from farmd.commands.mutation import Call
 from farmd.doctor.model import Finding
 from store import codec
-from store.clusters import ClusterReport
-from store.farms import Member
+from store.farms import ClusterReport, Member
 from tests.people import KEYS, person
 from tests.unit.doctor.test_doctor_findings import healthy, look
 

@@ -14,11 +14,9 @@ from farmd.doctor.model import Finding, Report
 from farmd.doctor.records import MOST_OF_NODE
 from store import codec, families
 from store.audit import utc_hour
-from store.clusters import ClusterReport
 from store.daemonsets import DaemonSet
 from store.failsafe import Acknowledgement, Failsafe
-from store.farms import Member
-from store.intent import Intent
+from store.farms import ClusterReport, Member
 from store.jobs import Job, Run
 from store.manifests import Manifest, canonical, digest
 from store.nodes import Agent, Node, NodeStatus, Reserved
@@ -26,7 +24,7 @@ from store.operations import MAX_BODY_BYTES
 from store.peers import Peer, document
 from store.pods import Pod
 from store.rcs import ReplicationControllerStore
-from store.reality import Exit, Health, Reality
+from store.reality import Exit, Health, Intent, Reality
 from store.registration import OLDEST_ALLOWED, SCHEMA_VERSION, Schema, register_node
 from store.services import Service
 from store.status import Status

@@ -13,10 +13,9 @@ from store import codec
 from store.audit import Audit, AuditReader, Filter
 from store.checkpoint import replayed
 from store.errors import Conflict, InputInvalid, NotFound
-from store.intent import Intent
 from store.nodes import Agent, Reserved
 from store.pods import Pod, PodKey
-from store.reality import Reality
+from store.reality import Intent, Reality
 from store.services import Service, ServiceStore
 from store.work import Transfer, Work
 from tests.people import KEYS, created, person, snapshot

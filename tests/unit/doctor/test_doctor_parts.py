@@ -22,9 +22,9 @@ from store.apps import App, AppStore
 from store.deployments import KIND as DEPLOYMENTS
 from store.deployments import Deployment
 from store.errors import Conflict, NotFound
-from store.intent import Intent
 from store.nodes import Node, NodeStore, NodeVolume
 from store.pods import Pod
+from store.reality import Intent
 from store.registration import register_node
 from store.services import KIND, Service, ServiceStore
 from tests.people import KEYS, created, person

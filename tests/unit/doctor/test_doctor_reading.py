@@ -16,7 +16,7 @@ from farmd.commands.mutation import Call
 from farmd.doctor.examine import examine
 from store import families
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.ports import Request, Response
 from store.registration import register_cluster
 from tests.people import KEYS

@@ -13,10 +13,10 @@ from store.apps import App, Entry, TypedReference, tracker
 from store.audit import AuditReader, Filter
 from store.errors import Conflict
 from store.families import FAMILIES
-from store.intent import Intent
 from store.nodes import Node, NodeVolume, Reserved
 from store.pods import Pod
 from store.rcs import ReplicationControllerStore
+from store.reality import Intent
 from tests.people import KEYS, hello, person, snapshot
 
 GARBAGE = b"\xff<html>"

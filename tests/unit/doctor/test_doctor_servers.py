@@ -11,7 +11,7 @@ from farmd.doctor.examine import examine
 from farmd.doctor.model import Report
 from store.consul.answers import Server, ServersHealth
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.ports import Request, Response
 from store.registration import register_cluster
 from tests.people import KEYS

@@ -17,7 +17,7 @@ from farmd.observe.recorder import Metrics
 from store import codec, failsafe
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.errors import StoreUnavailable
 from store.failsafe import Acknowledgement, Failsafe, FailsafeStore
 from store.keys import Keys

@@ -11,10 +11,9 @@ import pytest
 from farmd.farm.errors import AnotherCluster
 from farmd.farm.farm import BEGIN_ANEW_SECONDS
 from store import codec, presence, registration
-from store.clusters import ClusterReport
 from store.entry import Entry
 from store.errors import AccessDenied, OutcomeUnknown, RecordInvalid, StoreError, StoreUnavailable
-from store.farms import Member
+from store.farms import ClusterReport, Member
 from store.locks import Claim
 from store.ports import Request, Response
 from store.sessions import SUSPENDED, Session

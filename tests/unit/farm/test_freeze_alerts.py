@@ -14,7 +14,7 @@ from farmd.failsafe.guard import FailsafeGuard
 from farmd.observe.recorder import Metrics
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.errors import OutcomeUnknown, StoreUnavailable, TransactionRejected
 from store.failsafe import Acknowledgement, Failsafe, FailsafeStore
 from store.keys import Keys

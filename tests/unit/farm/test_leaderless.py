@@ -13,7 +13,7 @@ from farmd.farm.model import FarmSettings
 from farmd.observe.progress import Progress
 from farmd.process.wiring import build_farm
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.errors import NoLeader
 from store.keys import Keys
 from store.ports import Request

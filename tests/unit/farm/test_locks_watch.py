@@ -15,8 +15,7 @@ from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
 from store import codec
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
-from store.embedded.server import EmbeddedServer
+from store.embedded.server import EmbeddedServer, InProcessTransport
 from store.errors import StoreUnavailable
 from store.keys import Keys
 from store.ports import Lane, Request, Response

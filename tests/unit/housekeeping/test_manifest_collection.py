@@ -12,10 +12,10 @@ from farmd.housekeeping.model import PATIENCE_SECONDS, Sighting
 from store import codec, manifests, operations
 from store.audit import Audit
 from store.errors import NotRegistered
-from store.intent import Intent
 from store.pods import Pod
 from store.ports import Request
 from store.rcs import ReplicationController
+from store.reality import Intent
 from tests.house import HOUR, House, house, manifest
 
 AGE = 2 * HOUR

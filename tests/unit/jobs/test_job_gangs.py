@@ -7,10 +7,10 @@ import pytest
 from farmd.jobs.commands import JOB
 from store import codec
 from store.errors import InputInvalid
-from store.intent import Intent
 from store.jobs import Job, Run
 from store.manifests import read_body
 from store.peers import Peers
+from store.reality import Intent
 from tests.job_fleet import JobFleet, document, job_fleet
 from tests.node_farms import KEYS
 

@@ -16,7 +16,7 @@ from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.resources import SERVICES
 from farmd.kubernetes.store import ObjectStore
-from store.clusters import ClusterReport
+from store.farms import ClusterReport
 from tests.effort import tries
 from tests.mirror import Mirror
 from tests.model_apiserver import ModelApiServer

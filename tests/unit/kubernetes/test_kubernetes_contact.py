@@ -25,7 +25,7 @@ from farmd.kubernetes.errors import (
 )
 from farmd.kubernetes.transport import ApiRequest
 from store import codec
-from store.clusters import ClusterReport, PinnedCluster
+from store.farms import ClusterReport, PinnedCluster
 from store.keys import Keys
 from tests.fleet import Inbox
 from tests.virtual import VirtualClock, embedded_client

@@ -16,8 +16,8 @@ from farmd.kubernetes.credentials import RequestIdentity
 from farmd.kubernetes.errors import TooManyRequests, Unavailable, UnknownOutcome
 from farmd.kubernetes.pace import MOST_IN_FLIGHT, Pace, Priority
 from farmd.kubernetes.transport import LONGEST_WAIT_SECONDS, REQUEST_SECONDS, ApiRequest, KubernetesTransport
-from store.clusters import ClusterReport
 from store.errors import SessionSuspended
+from store.farms import ClusterReport
 from store.keys import Keys
 from tests.fleet import Inbox
 from tests.virtual import VirtualClock, embedded_client

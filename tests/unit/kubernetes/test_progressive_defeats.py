@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from farmd.kubernetes.people.farms import ClusterFarm, knative_namespace
 from farmd.kubernetes.progressive.objects import ENABLED, ServiceSpec, Template, TemplateMeta
 from farmd.kubernetes.progressive.people import defeats, faults
-from store.clusters import ClusterReport
-from store.farms import Member
+from store.farms import ClusterReport, Member
 from tests.knative_worlds import service
 
 DEADLINE = 600.0

@@ -14,9 +14,9 @@ from farmd.runtime.errors import WaitTimeout
 from store import codec, manifests, operations
 from store.daemonsets import DaemonSet
 from store.errors import Conflict, InputInvalid, NotFound
-from store.intent import Intent
 from store.manifests import Manifest
 from store.nodes import Agent, Drain, Node, NodeStatus, NodeStore
+from store.reality import Intent
 from store.registration import register_node
 from store.work import Work
 from tests.people import KEYS, created, person

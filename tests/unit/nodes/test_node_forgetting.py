@@ -14,11 +14,10 @@ from farmd.nodes.forgetting import forget
 from store import codec
 from store.audit import AuditReader, Filter
 from store.errors import Conflict, InputInvalid, Locked, NotFound, NotRegistered
-from store.intent import Intent
 from store.locks import Holder, MutationLocker
 from store.nodes import Node, NodeStatus, Reserved
 from store.pods import Pod
-from store.reality import Reality
+from store.reality import Intent, Reality
 from store.registration import register_node
 from store.work import Transfer, Work
 from tests.node_farms import GRACE, fleet_of

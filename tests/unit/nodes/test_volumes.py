@@ -14,10 +14,9 @@ from scheduler.fleet import node_view
 from store import codec
 from store.deployments import Deployment, Goal
 from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid
-from store.nodes import Agent, Node, NodeVolume
+from store.nodes import MOST, Agent, Node, NodeVolume
 from store.registration import register_node
 from store.services import Service, ServiceStore, Version
-from store.volumes import MOST
 from store.work import Work
 from tests.people import KEYS, person, snapshot
 

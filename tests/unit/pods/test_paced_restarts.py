@@ -15,9 +15,9 @@ from farmd.pods.state import PodState
 from farmd.replication.model import Plan
 from farmd.replication.plan import decide, status
 from store.entry import Stored
-from store.intent import Intent
 from store.keys import Keys
 from store.pods import Pod
+from store.reality import Intent
 from tests.rc_worlds import POD, RC, SHA, controller, pod, world
 
 NEW = Pod(manifest=SHA, at=99.0)

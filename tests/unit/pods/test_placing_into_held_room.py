@@ -6,10 +6,10 @@ from farmd.pods.changes import PodChange, reservations
 from scheduler.fleet import node_view
 from scheduler.model import PlacementRequest
 from store.entry import Stored
-from store.intent import Intent
 from store.manifests import Manifest
 from store.nodes import Node, Reserved
 from store.pods import Pod
+from store.reality import Intent
 from store.selectors import parse
 
 ASKED = {"cpu": 1.0}

@@ -9,9 +9,8 @@ import pytest
 
 from farmd.pods.state import PodState, foreign, settled, settling
 from store.entry import Stored
-from store.intent import Intent
 from store.pods import Pod
-from store.reality import Exit, Glance, Health, Reality, dated, glance
+from store.reality import Exit, Glance, Health, Intent, Reality, dated, glance
 
 SHA, NEWER, RC = "a" * 64, "b" * 64, "00aa"
 GOOD = Glance(SHA, RC, "running", 1.0, "passing", intent=7, since=1.0)

@@ -6,8 +6,8 @@ import pytest
 
 from store import codec, registration
 from store.consul.client import ConsulClient
-from store.intent import Intent
 from store.pods import Place
+from store.reality import Intent
 from tests.contexts import context_on
 from tests.people import KEYS, person
 from tests.recorders import CountingRecorder

@@ -12,7 +12,7 @@ from farmd.replication.commands import RC
 from store import codec
 from store.audit import AuditReader, Filter
 from store.errors import Conflict
-from store.intent import Intent
+from store.reality import Intent
 from store.work import Transfer, Work
 from tests.people import KEYS, created, person
 

@@ -20,13 +20,12 @@ from scheduler.decide import allocation, eligibility
 from scheduler.fleet import node_views
 from scheduler.model import PlacementRequest
 from store.entry import Stored
-from store.intent import Intent
 from store.labels import RC_ID_LABEL, pod_labels
 from store.manifests import Manifest
 from store.nodes import Agent, Node
 from store.pods import Pod, PodKey
 from store.rcs import ReplicationController
-from store.reality import Health, Reality
+from store.reality import Health, Intent, Reality
 from store.selectors import parse
 from tests.plans import said
 

@@ -15,8 +15,7 @@ from farmd.rollout.model import Plan
 from farmd.rollout.prometheus import NoData, judged, value
 from farmd.rollout.verdict import GateAnswer, GateJudgement, failed, limits, pending
 from store.errors import InputInvalid
-from store.gates import Gate
-from store.policies import Stage
+from store.policies import Gate, Stage
 from store.rollouts import RolloutState
 from tests.effort import tries
 from tests.rollout_worlds import NEW, NOW, World, on, rollout

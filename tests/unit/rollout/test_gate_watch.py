@@ -9,7 +9,7 @@ import pytest
 from farmd.rollout.gates import GateWatch
 from farmd.rollout.verdict import GateAnswer
 from farmd.runtime.wake import Wake
-from store.gates import Gate
+from store.policies import Gate
 from tests.fleet import in_time
 from tests.recorders import CountingRecorder
 from tests.still_clock import StillClock

@@ -16,9 +16,8 @@ from farmd.rollout.asked import Asked, create, from_file, pod_of
 from store import codec, operations
 from store.audit import Audit, AuditLogStore
 from store.errors import Conflict, InputInvalid, Locked, NotFound
-from store.history import Ended
 from store.policies import Policy, Stage
-from store.rollouts import KIND, Rollout
+from store.rollouts import KIND, Ended, Rollout
 from tests.people import KEYS, hello, person
 
 P2 = """{"ID": "1", "OldRC": "abc", "NewRC": "def", "DesiredReplicas": 5, "MinimumReplicas": 3,

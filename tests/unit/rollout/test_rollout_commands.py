@@ -21,10 +21,9 @@ from farmd.runtime.errors import EndedOtherwise
 from store import codec, operations
 from store.audit import Audit
 from store.errors import Conflict, InputInvalid, Locked, NotFound, StoreError
-from store.history import Ended
 from store.keys import valid_name
 from store.nodes import Agent, Node
-from store.rollouts import KIND, Rollout, RolloutState
+from store.rollouts import KIND, Ended, Rollout, RolloutState
 from store.signatures import covers
 from store.work import Work
 from tests.people import KEYS, person, place

@@ -7,9 +7,8 @@ from farmd.replication.commands import RC
 from farmd.rollout import noun
 from farmd.rollout.explaining import explain
 from store import codec
-from store.intent import Intent
 from store.nodes import Agent, Drain, Node
-from store.reality import Health, Reality
+from store.reality import Health, Intent, Reality
 from store.rollouts import KIND, RolloutState
 from store.work import Work
 from tests.people import KEYS, hello, person, place

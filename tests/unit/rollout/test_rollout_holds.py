@@ -10,7 +10,7 @@ import pytest
 from farmd.pods.state import STOP_MARGIN_SECONDS
 from farmd.rollout.model import Side
 from store.entry import Stored
-from store.intent import Intent
+from store.reality import Intent
 from store.rollouts import RolloutState
 from tests.rollout_worlds import NEW, NOW, OLD, OLDER, POD, World, controller, on, pod, rollout
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from scheduler.domains import domain_reasons
 from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.fleet import Fleet, node_views
 from scheduler.model import PodView
 from scheduler.requirement import compile_request, next_instance
-from scheduler.rules import domain_rules
+from scheduler.rules import domain_reasons, domain_rules
 from store.entry import Stored
 from store.manifests import AntiAffinity
 from store.nodes import Agent, Drain, Node, NodeVolume, Reserved, Taint

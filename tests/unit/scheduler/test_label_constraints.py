@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.constraints import check_placement, label_rule
+from scheduler.constraints import check_placement, label_rule, parse_range, parse_version
 from scheduler.errors import PlacementInvalid
-from scheduler.versions import parse_range, parse_version
 from store.manifests import Affinity, AntiAffinity, Constraint, Operator, Placement, Spread, Toleration
 
 

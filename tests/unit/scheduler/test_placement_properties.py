@@ -10,14 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.decide import allocation, eligibility, explanation
-from scheduler.domains import domain_parts, domain_reasons
 from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.model import Assignment, FleetView, NodeView, PlacementRequest
-from scheduler.rank import DIGITS, node_parts, replaced_owner
-from scheduler.ranking import Rankings
+from scheduler.rank import DIGITS, Rankings, node_parts, replaced_owner
+from scheduler.remote import violations
 from scheduler.requirement import compile_request, next_instance
-from scheduler.rules import domain_rules
-from scheduler.verify import violations
+from scheduler.rules import domain_parts, domain_reasons, domain_rules
 from store.manifests import Constraint, Spread
 from tests.effort import tries
 from tests.fleets import OWNER, fleets, placed, request, requests

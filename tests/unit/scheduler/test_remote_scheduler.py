@@ -14,11 +14,11 @@ import structlog
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from scheduler.decide import LabelSelectorScheduler
 from scheduler.errors import RemoteAnswerInvalid, RemoteUnavailable, SchedulerError
 from scheduler.model import Assignment, PlacementRequest, PodView
 from scheduler.protocol import Scheduler
 from scheduler.remote import RemoteScheduler
-from scheduler.selector import LabelSelectorScheduler
 from store.manifests import Manifest, Spread
 from store.selectors import Selector
 from tests.fleets import OWNER, fleet, node, request

@@ -23,12 +23,12 @@ from farmd.services.board import LINGER_SECONDS, Board, EndpointsAnswer, NotKnow
 from farmd.services.sightings import Sightings
 from store import codec
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.errors import NotFound, StoreUnavailable
 from store.families import SERVICES
-from store.intent import Intent
 from store.ports import Request
 from store.rcs import ReplicationController
+from store.reality import Intent
 from store.registration import register_cluster
 from store.services import Service, ServiceStore, reference
 from store.watch import BACKOFF_LIMIT

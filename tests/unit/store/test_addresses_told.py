@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from farmd.agent.runtimes.engine import Engine
 from farmd.config.fields import shown
 from farmd.kubernetes.access import access
-from store.addresses import told
 from store.consul.environment import Address
+from store.credentials import told
 from store.errors import InputInvalid
 from tests.kubeconfigs import kubeconfig
 from tests.still_clock import StillClock

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from store.consul.connect import connect
-from store.consul.environment import Address
-from store.consul.tokens import token_source
+from store.consul.environment import Address, token_source
+from store.consul.transport import connect
 from store.errors import CredentialInvalid, InputInvalid
 from tests.credentials import BAD, mend, spoil
 from tests.virtual import VirtualClock

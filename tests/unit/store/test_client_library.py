@@ -9,11 +9,10 @@ import pytest
 from aiohttp import web
 
 from store.consul.client import ConsulClient
-from store.consul.connect import connect
 from store.consul.environment import Address
 from store.consul.exchange import Exchange
 from store.consul.library import Library
-from store.consul.transport import AiohttpTransport
+from store.consul.transport import AiohttpTransport, connect
 from store.errors import UnexpectedAnswer
 from store.ports import Request, Response
 from tests.scripted_consul import Scripted, Seen, json_answer

@@ -13,8 +13,7 @@ from farmd.observe.recorder import Metrics
 from store import operations
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
-from store.consul.errors import Op
-from store.consul.exchange import STATUSES
+from store.consul.exchange import STATUSES, Op
 from store.consul.transport import AiohttpTransport
 from store.entry import Entry, Page
 from store.errors import StoreError, UnexpectedAnswer

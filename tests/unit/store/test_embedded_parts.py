@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.embedded.durations import InvalidDuration, parse
-from store.embedded.kv import KeyValues, Pair
-from store.embedded.ordered import OrderedMap
-from store.embedded.watches import TableWatches
+from store.embedded.answers import TableWatches
+from store.embedded.encoding import InvalidDuration, parse
+from store.embedded.kv import KeyValues, OrderedMap, Pair
 from tests.contract import faces
 from tests.fleet import LIMIT
 

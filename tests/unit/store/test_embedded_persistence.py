@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from store.embedded.inprocess import InProcessTransport
-from store.embedded.persistence import DataDirectoryBroken, Log
-from store.embedded.server import EmbeddedServer
+from store.embedded.server import EmbeddedServer, InProcessTransport
+from store.embedded.state import DataDirectoryBroken, Log
 from tests.contract.faces import Face
 from tests.effort import first
 from tests.fleet import LIMIT

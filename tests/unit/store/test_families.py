@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from store import families
-from store.family import Family
+from store.families import Family
 from store.keys import Keys
 
 KEYS = Keys("t/")

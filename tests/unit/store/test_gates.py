@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from store.addresses import refusal
+from store.credentials import refusal
 from store.errors import InputInvalid
-from store.gates import Gate
-from store.policies import Policy, Stage, check_gates
+from store.policies import Gate, Policy, Stage, check_gates
 
 
 def http(**fields: Any) -> Gate:

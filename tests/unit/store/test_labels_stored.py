@@ -10,7 +10,7 @@ import pytest
 from farmd.runtime.clock import SystemClock, SystemIds
 from store import codec, families, operations, pods
 from store.consul.client import ConsulClient
-from store.consul.connect import connect
+from store.consul.transport import connect
 from store.embedded.http import HttpFace
 from store.embedded.server import EmbeddedServer
 from store.errors import TransactionRejected

@@ -11,12 +11,11 @@ import pytest
 
 from store.consul.client import ConsulClient
 from store.consul.exchange import RENEW_SECONDS
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.entry import Page, RawEntry
 from store.errors import StoreUnavailable
-from store.leadership import LOOK_SECONDS, Leadership
 from store.ports import Lane, Request, Response
-from store.watch import follow
+from store.watch import LOOK_SECONDS, Leadership, follow
 from tests.virtual import VirtualClock, embedded_server
 
 OLD, NEW = "10.0.0.1:8300", "10.0.0.2:8300"

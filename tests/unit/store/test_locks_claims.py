@@ -6,7 +6,7 @@ import pytest
 
 from store import operations
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.errors import Conflict, Locked, NotRegistered, OutcomeUnknown, TransactionRejected
 from store.keys import Keys
 from store.locks import Claim, Holder, Locker, MutationLocker, batch_size

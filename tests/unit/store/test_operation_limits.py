@@ -6,9 +6,8 @@ import pytest
 
 from store import operations
 from store.consul.client import ConsulClient
-from store.embedded.acl import Policy
-from store.embedded.inprocess import InProcessTransport
-from store.embedded.server import EmbeddedServer
+from store.embedded.calls import Policy
+from store.embedded.server import EmbeddedServer, InProcessTransport
 from store.embedded.state import Limits
 from store.errors import StoreUnavailable
 from store.operations import MAX_OPERATIONS, MORE_OPERATIONS

@@ -14,8 +14,7 @@ from store.consul.client import ConsulClient
 from store.errors import Conflict, RecordInvalid, TransactionRejected
 from store.farms import Member
 from store.keys import Keys
-from store.presence import announce, this_process
-from store.process import start_ticks
+from store.presence import announce, start_ticks, this_process
 from tests.virtual import VirtualClock, embedded_client
 
 KEY = Keys("t/").farm("farm-1")

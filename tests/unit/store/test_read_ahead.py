@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from store.consul.ahead import ReadAhead
-from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.consul.client import ConsulClient, ReadAhead
+from store.embedded.server import InProcessTransport
 from store.entry import Entry
 from store.errors import StoreUnavailable
 from store.ports import Request, Response

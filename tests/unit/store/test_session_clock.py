@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from farmd.observe.recorder import Metrics
 from store.consul.client import ConsulClient
-from store.embedded.inprocess import InProcessTransport
+from store.embedded.server import InProcessTransport
 from store.errors import NoLeader, OutcomeUnknown, SessionGone, SessionSuspended, StoreUnavailable
 from store.ports import Request, Response
 from store.sessions import Session

@@ -9,8 +9,8 @@ import pytest
 from store import codec
 from store.cache import PrefixCache
 from store.families import INTENT
-from store.intent import Intent
 from store.keys import Keys
+from store.reality import Intent
 from store.registration import register_cluster
 from tests.virtual import SeededIds, VirtualClock, embedded_client
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from store.intent import Intent
+from store.reality import Intent
 from tests.fault.falling import Agents
 from tests.fleet import Cluster
 from tests.virtual import VirtualClock, embedded_client

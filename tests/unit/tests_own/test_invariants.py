@@ -11,13 +11,13 @@ from store import codec
 from store.audit import Audit
 from store.daemonsets import DaemonSet
 from store.entry import Entry
-from store.intent import Intent
 from store.keys import Keys
 from store.locks import Holder
 from store.manifests import Manifest
 from store.nodes import Drain, Node, Reserved
 from store.pods import Pod
 from store.rcs import ReplicationController
+from store.reality import Intent
 from store.services import Service
 from store.work import Transfer, Work
 from tests.fault.invariants import Dump, unfinished, violations

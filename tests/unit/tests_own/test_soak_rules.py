@@ -9,13 +9,12 @@ import pytest
 from store import codec
 from store.audit import Audit
 from store.entry import Entry
-from store.intent import Intent
 from store.keys import Keys
 from store.manifests import Manifest
 from store.nodes import Drain, Node, Taint
 from store.pods import Pod
 from store.rcs import ReplicationController
-from store.reality import Exit, Health, Reality
+from store.reality import Exit, Health, Intent, Reality
 from tests.fault.invariants import Dump
 from tests.soak import causes, continuity, processes
 from tests.soak.floors import Floors

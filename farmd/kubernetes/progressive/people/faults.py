@@ -35,8 +35,7 @@ from farmd.kubernetes.transport import KubernetesTransport
 from farmd.overview.faults import Examined, Fault
 from farmd.overview.members import farms, why_unowned
 from farmd.overview.owners import holders
-from store.clusters import CLUSTERS
-from store.farms import Member
+from store.farms import CLUSTERS, Member
 from store.mistakes import shown
 from store.words import count_of, listed
 

@@ -1,16 +1,67 @@
-"""Decodes JSON bodies as Consul's decoder does, with the same errors.
-
-Field names match in any case, ``null`` is a missing field, and text after the first value is ignored.
-Clients show these errors to people, so common mistakes get the same text as from Consul.
-"""
+"""JSON and durations as Consul's own decoder takes them, with the same errors."""
 
 from __future__ import annotations
 
 import binascii
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
+
+# Durations in Go's format ("10s", "1m30.5s", "500ns"), which Consul's API uses.
+
+_UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "μs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_PART = re.compile(r"(\d*)(\.\d*)?([^\d.]*)")
+_GREATEST = 2**63 - 1
+
+
+class InvalidDuration(ValueError):
+    """The text is no duration; the message is Go's."""
+
+
+def parse(text: str) -> int:
+    """The nanoseconds of a duration.
+
+    Raises:
+        InvalidDuration: with the text that Go's ``time.ParseDuration`` gives.
+    """
+    rest = text[1:] if text[:1] in ("-", "+") else text
+    if rest == "0":
+        return 0
+    if not rest:
+        raise InvalidDuration(f'time: invalid duration "{text}"')
+    total = Fraction(0)
+    while rest:
+        found = _PART.match(rest)
+        whole, fraction, unit = found.groups() if found else ("", None, "")
+        if not whole and fraction in (None, "."):
+            raise InvalidDuration(f'time: invalid duration "{text}"')
+        if not unit:
+            raise InvalidDuration(f'time: missing unit in duration "{text}"')
+        if unit not in _UNITS:
+            raise InvalidDuration(f'time: unknown unit "{unit}" in duration "{text}"')
+        total += Fraction((whole or "0") + (fraction or ".0") + "0") * _UNITS[unit]
+        rest = rest[found.end() :] if found else ""
+    if total > _GREATEST:
+        raise InvalidDuration(f'time: invalid duration "{text}"')
+    return -int(total) if text.startswith("-") else int(total)
+
+
+# Decodes JSON bodies as Consul's decoder does, with the same errors.
+#
+# Field names match in any case, ``null`` is a missing field, and text after the first value is ignored.
+# Clients show these errors to people, so common mistakes get the same text as from Consul.
 
 _decoder = json.JSONDecoder()
 _EXPECTED = {

@@ -1,1 +1,0 @@
-"""The receivers of alerts; each class satisfies ``alerting.alerter.Sink``."""
