@@ -22,7 +22,7 @@ from farmd.dispatch.model import Act, owner_of
 from farmd.dispatch.native import parse
 from farmd.replication.commands import RC
 from farmd.runtime.clock import SystemIds
-from farmd.work.sweep import SWEEP_PARTS, SWEEP_SECONDS
+from farmd.work.kind import SWEEP_PARTS, SWEEP_SECONDS
 from store import codec, operations
 from store.apps import KIND, App, AppStore, DispatchState, Entry, tracker
 from store.consul.client import ConsulClient, ReadAhead

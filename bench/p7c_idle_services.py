@@ -15,7 +15,7 @@ from bench.p7b_deploy import deploy
 from bench.rig import note, report
 from farmd.deploy.model import ContainerSpec, ServiceSpec
 from farmd.kinds import KINDS
-from farmd.work.sweep import SWEEP_PARTS, SWEEP_SECONDS
+from farmd.work.kind import SWEEP_PARTS, SWEEP_SECONDS
 
 SERVICES, OF_A_SET, NODES = 1000, 50, 500
 SETTLE_SECONDS, IDLE_SECONDS = 70, 75

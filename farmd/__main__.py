@@ -176,7 +176,7 @@ def init(
 def check_config(path: Path | None, show: bool, key: str | None) -> None:
     """Check the configuration; exit 78 if it cannot be used."""
     loaded = _loaded(path, {})
-    from farmd.config import report as config_report
+    from farmd.config import sources as config_report
     from farmd.config.sources import ConfigInvalid
     from farmd.process.checks import open_to_all, troubles
 

@@ -51,7 +51,7 @@ class KindOfWork:
         unclaimed: what the doctor says where no farm claims the kind; empty: a text that fits every kind.
         outside: the section of the configuration that turns it on, if its items lie outside of Consul.
         examined: the path of the function that finds faults of items outside of Consul
-            (``farmd.overview.faults``).
+            (``farmd.overview.incidents``).
         shown: the command that tells more of an item that has no noun, without the item's name.
         among: the family among whose records are its items, if it has none of its own, and ``waits`` the path
             of the function that says of such a record whether it is one.

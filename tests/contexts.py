@@ -8,11 +8,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from alerting.alert import Alerter
-from farmd.cache.caches import Caches
+from farmd.cache.caches import Caches, ManifestCache
 from farmd.cache.fleet import FleetIndex
-from farmd.cache.manifests import ManifestCache
-from farmd.failsafe.budget import RemovalBudget
-from farmd.farm.model import FarmSettings
+from farmd.failsafe.guard import RemovalBudget
+from farmd.farm.plan import FarmSettings
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
 from farmd.pods.placement import Placement

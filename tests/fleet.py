@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from alerting.alert import Alert
 from farmd.farm.farm import Farm
-from farmd.farm.model import FarmSettings
+from farmd.farm.plan import FarmSettings
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
 from farmd.process.wiring import build_farm

@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry
 from farmd.cache.caches import Caches
 from farmd.cache.fleet import FleetIndex
 from farmd.farm.farm import Farm
-from farmd.farm.features import Features
 from farmd.farm.kind import Worker
-from farmd.farm.model import FarmSettings, Item
+from farmd.farm.membership import Features
+from farmd.farm.plan import FarmSettings, Item
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
 from farmd.runtime.wake import Wake

@@ -14,7 +14,7 @@ from farmd.agent.model import SigningConfig
 from farmd.agent.revocations import Revocations
 from farmd.signing import keys as signing_keys
 from farmd.signing import trust
-from farmd.signing.judge import Decision, Question, Refused, judge
+from farmd.signing.trust import Decision, Question, Refused, judge
 from store import codec, families, signatures
 from store.consul.client import ConsulClient
 from store.credentials import CredentialFiles

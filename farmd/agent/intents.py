@@ -243,7 +243,7 @@ class Intents:
 
     async def _admitted(self, wanted: WantedPod, manifest: Manifest) -> WantedPod:
         """The intent with the verdict on its signatures; what this owner's pod started goes on (R32)."""
-        from farmd.signing.judge import Allowed
+        from farmd.signing.trust import Allowed
 
         assert self.admission is not None
         pod = self.pods.get(wanted.instance)

@@ -12,8 +12,8 @@ from typing import Any
 from farmd.catalog.leftovers import LeftoverWorker
 from farmd.catalog.shared import Shared
 from farmd.catalog.worker import ServiceWorker
-from farmd.farm.items import Items
-from farmd.farm.model import Item
+from farmd.farm.kind import Items
+from farmd.farm.plan import Item
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.kind import Kind

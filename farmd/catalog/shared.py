@@ -15,7 +15,7 @@ import structlog
 from farmd.catalog.asked import asks
 from farmd.catalog.view import View
 from farmd.runtime.wake import Wake
-from farmd.services.sightings import Running, Sightings
+from farmd.services.board import Running, Sightings
 from farmd.work.context import Context
 from store.cache import PrefixCache
 from store.entry import Stored

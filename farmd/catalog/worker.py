@@ -13,7 +13,7 @@ from farmd.catalog.asked import asks
 from farmd.catalog.model import Change, Plan, Snapshot
 from farmd.catalog.shared import Follower, Shared
 from farmd.runtime.wake import Wake
-from farmd.services.sightings import Doubt, Sightings
+from farmd.services.board import Doubt, Sightings
 from farmd.work.kind import Kind
 from farmd.work.model import Outcome
 from farmd.work.worker import Worker

@@ -1,8 +1,9 @@
-"""``farmctl alert``: the incidents that are open, and a test of a sink."""
+"""``farmctl alert`` and ``farmctl failsafe``: open incidents, a test of a sink, and frozen removals."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,12 +20,34 @@ from farmd.config.alerts import SinkSection, named
 from farmd.config.fields import this_host
 from farmd.config.sources import ConfigInvalid, load
 from farmd.overview import incidents
+from farmd.overview.incidents import Incident
 from farmd.process.alerts import sink_of
 from farmd.runtime.clock import SystemClock, system_rng
 from farmd.runtime.errors import EndedOtherwise
-from farmd.tables import incidents as table
-from farmd.tables.model import Table
+from farmd.tables.model import Column, Table, ago
 from store.errors import InputInvalid, NotFound
+from store.times import plain
+
+# The table of open incidents.
+
+
+def table(rows: Sequence[Incident], now: float) -> Table:
+    """One line for each incident; ``now`` in seconds since the epoch."""
+    columns = (
+        Column("INCIDENT", lambda row: row.key),
+        Column("KIND", lambda row: row.kind),
+        Column("ABOUT", lambda row: row.name),
+        Column("STATE", lambda row: row.state),
+        Column("FOR", lambda row: ago(now, row.since) if row.since else "-"),
+        Column("FARM", lambda row: row.farm, wide=True),
+        Column("REASON", lambda row: row.reason),
+    )
+    return Table(
+        "Incident", rows, columns, name=lambda row: f"incident/{row.key}", plain=plain, empty="none is open"
+    )
+
+
+# ``farmctl alert``: the incidents that are open, and a test of a sink.
 
 
 @click.group("alert", cls=LazyGroup)
@@ -38,7 +61,7 @@ async def list_(invocation: Invocation) -> None:
 
     async def read() -> Table:
         rows = await incidents.incidents(invocation.client, invocation.keys)
-        return table.table(rows, invocation.call.clock.now())
+        return table(rows, invocation.call.clock.now())
 
     await show(invocation, read)
 

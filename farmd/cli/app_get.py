@@ -10,8 +10,7 @@ from farmd.cli.options import Whole, command
 from farmd.cli.output import as_yaml, document, emit, show
 from farmd.dispatch.bundle import render_all
 from farmd.dispatch.revision import found
-from farmd.tables.model import Column, Table
-from farmd.tables.words import ago
+from farmd.tables.model import Column, Table, ago
 from store.apps import KIND, AppStore, ResourceTracker
 from store.errors import NotFound, RecordInvalid
 from store.times import moment, plain

@@ -10,7 +10,7 @@ from farmd.dispatch.creation import Application
 from farmd.dispatch.model import Act
 from farmd.dispatch.preview import Preview
 from farmd.kinds import KINDS, family_of
-from farmd.tables.words import differences
+from farmd.tables.model import differences
 from store.times import plain as plainly
 from store.words import count_of, listed
 

@@ -16,8 +16,7 @@ from farmd.commands.fleet import read
 from farmd.commands.mutation import Change, Mutation, commit, title
 from farmd.commands.outlook import Outlook
 from farmd.runtime.errors import Stale
-from farmd.tables.model import clean
-from farmd.tables.words import differences
+from farmd.tables.model import clean, differences
 from store.errors import Conflict, Locked
 from store.words import listed
 

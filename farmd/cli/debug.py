@@ -14,8 +14,7 @@ import click
 from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.options import command
-from farmd.config.report import printed
-from farmd.config.sources import ConfigInvalid, load
+from farmd.config.sources import ConfigInvalid, load, printed
 from farmd.doctor.bundle import PART_SECONDS, gathered
 from farmd.tables.model import clean
 from store.errors import InputInvalid

@@ -16,7 +16,7 @@ from farmd.cli.noun_edit import going_on
 from farmd.cli.output import document, emit, width_of
 from farmd.cli.progress import progress
 from farmd.cli.signing import settle
-from farmd.commands.folding import alike, fitting
+from farmd.commands.waiting import alike, fitting
 from farmd.deploy import lost, preview
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.goals import bodies, settings_of

@@ -11,7 +11,7 @@ from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import saying
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, width_of
-from farmd.commands.folding import fitting
+from farmd.commands.waiting import fitting
 from farmd.deploy import commands, view
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.pulls import Pulls

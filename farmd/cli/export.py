@@ -13,7 +13,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import text_of
 from farmd.cli.options import command
 from farmd.cli.output import as_yaml
-from farmd.commands import exporting, importing, signing
+from farmd.commands import exporting, signing
 from farmd.commands.bundled import Written
 from farmd.dispatch.bundle import parse
 from farmd.dispatch.bundle_files import texts
@@ -140,7 +140,7 @@ async def import_(invocation: Invocation, paths: tuple[str, ...], overwrite: boo
         raise InputInvalid(
             f"{listed(list(paths), 5)}: found no record in the files, expected those of an export"
         )
-    found = await importing.prepared(invocation.call, documents, overwrite=overwrite)
+    found = await exporting.prepared(invocation.call, documents, overwrite=overwrite)
     if found.same:
         invocation.say(f"{count_of(len(found.same), 'object')} as the files say: {listed(found.same, 5)}")
     for ref, why in found.refused.items():

@@ -12,8 +12,7 @@ from farmd.cli.names import freezes
 from farmd.cli.options import Duration, command
 from farmd.cli.output import show
 from farmd.commands.failsafe import clear as acknowledge
-from farmd.tables.model import Column, Table
-from farmd.tables.words import ago
+from farmd.tables.model import Column, Table, ago
 from store.failsafe import Failsafe, FailsafeStore, frozen
 from store.times import plain, rfc3339
 

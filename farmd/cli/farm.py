@@ -9,7 +9,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.options import command
 from farmd.cli.output import show
-from farmd.tables import farms
+from farmd.tables import nodes
 from farmd.tables.model import Table
 
 
@@ -24,7 +24,7 @@ async def list_(invocation: Invocation) -> None:
 
     async def read() -> Table:
         rows = await overview.farm_rows(invocation.client, invocation.keys)
-        return farms.table(rows, invocation.call.clock.now())
+        return nodes.farm_table(rows, invocation.call.clock.now())
 
     await show(invocation, read)
 

@@ -24,8 +24,7 @@ from farmd.kubernetes.people.found import FoundJob, Jobs, told
 from farmd.kubernetes.people.refusals import refusals
 from farmd.kubernetes.people.view import JobRow
 from farmd.tables import nouns as noun_tables
-from farmd.tables.model import Column, Table, clean
-from farmd.tables.words import ago
+from farmd.tables.model import Column, Table, ago, clean
 from store.audit import AuditReader, Filter
 from store.times import plain
 

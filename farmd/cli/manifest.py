@@ -15,7 +15,7 @@ from farmd.cli.options import Duration, Exampled, command
 from farmd.cli.output import document, emit
 from farmd.cli.settings import SIGN_SECONDS
 from farmd.cli.signing import reviewed, signer_of
-from farmd.commands import bodies, signing
+from farmd.commands import difference, signing
 from farmd.commands.mutation import Mutation
 from farmd.commands.signing import Start
 from farmd.kinds import KINDS, KindOfWork, load
@@ -88,7 +88,7 @@ async def sign(
         asked = load(_kind(noun).asked)
         for spec in asked.file.parse_all(*texts_of(paths)):
             there, _ = await asked.records(call.client, call.keys).named(spec.name)
-            stored = await bodies.ensured(call, spec, there.record if there is not None else None)
+            stored = await difference.ensured(call, spec, there.record if there is not None else None)
             for each in stored.writes:
                 start = Start(f"{asked.kind}/{spec.name}", call.keys.last_part(each.key))
                 mutations.append(signer.signed(start, [each]))

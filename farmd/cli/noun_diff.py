@@ -11,9 +11,8 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import FILES, specs_of
 from farmd.cli.options import command
 from farmd.cli.output import document, emit
-from farmd.commands.comparing import compare
 from farmd.commands.mutation import Change, title
-from farmd.commands.noun import Noun
+from farmd.commands.noun import Noun, compare
 
 
 def comparing(noun: Noun[Any, Any]) -> click.Command:

@@ -25,9 +25,8 @@ from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import converge
 from farmd.cli.options import command
 from farmd.cli.output import as_yaml
-from farmd.commands.comparing import edited
 from farmd.commands.mutation import Mutation
-from farmd.commands.noun import Noun
+from farmd.commands.noun import Noun, edited
 from farmd.kinds import KINDS
 from farmd.runtime.errors import Declined
 from store.entry import Stored

@@ -15,9 +15,8 @@ from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, show
 from farmd.commands import versions
-from farmd.commands.explaining import explain
 from farmd.commands.heads import headed
-from farmd.commands.noun import Noun
+from farmd.commands.noun import Noun, explain
 from farmd.kinds import KINDS, load
 from farmd.overview import Row
 from farmd.tables import manifests as manifest_facts

@@ -23,7 +23,7 @@ import msgspec
 from farmd.cli import tables
 from farmd.cli.invocation import Invocation
 from farmd.commands.mutation import registered
-from farmd.tables.environments import without_values
+from farmd.tables.manifests import without_values
 from farmd.tables.model import Table, clean
 from store.errors import StoreUnavailable
 

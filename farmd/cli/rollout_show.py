@@ -16,8 +16,7 @@ from farmd.cli.tables import drawable
 from farmd.rollout import commands, explaining, view
 from farmd.rollout.noun import ROLLOUT
 from farmd.tables import rollouts as rollout_tables
-from farmd.tables.model import Column, Table, clean
-from farmd.tables.words import ago
+from farmd.tables.model import Column, Table, ago, clean
 from store.errors import NotFound
 from store.families import RCS
 from store.rollouts import KIND

@@ -14,15 +14,14 @@ from farmd.cli.output import document, emit, show
 from farmd.services import commands
 from farmd.services.endpoints import Endpoint, serving
 from farmd.tables import services as service_tables
-from farmd.tables.model import Column, Table
-from farmd.tables.words import ago
+from farmd.tables.model import Column, Table, ago
 from store.audit import AuditReader, Filter
 from store.services import KIND, NOUN, Revision, Service
 from store.status import Status, StatusStore
 from store.times import plain
 
 if TYPE_CHECKING:
-    from farmd.services.polling import Farms
+    from farmd.services.commands import Farms
 
 HISTORY = 8
 
@@ -94,7 +93,7 @@ def _farms(invocation: Invocation) -> Farms | None:
     """Whom to ask for changes; None: nobody watches on."""
     if not invocation.settings.watch:
         return None
-    from farmd.services.polling import Farms
+    from farmd.services.commands import Farms
 
     return Farms(invocation.call, invocation.tls())
 

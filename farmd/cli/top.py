@@ -17,10 +17,9 @@ from farmd.commands.mutation import registered
 from farmd.dispatch.standing import AppState, standings
 from farmd.kinds import KINDS, load
 from farmd.overview import FarmRow, NodeRow, Row
-from farmd.tables import apps, farms, nodes, nouns
+from farmd.tables import apps, nodes, nouns
 from farmd.tables.changes import summary
-from farmd.tables.model import Table, clean
-from farmd.tables.words import ago
+from farmd.tables.model import Table, ago, clean
 from store.audit import Audit, AuditReader, Filter
 from store.errors import InputInvalid
 from store.failsafe import Failsafe
@@ -129,8 +128,8 @@ def _tables(
     fleet: FleetView, owners: dict[str, list[Row[Any]]], well: frozenset[str]
 ) -> Iterator[tuple[str, Table]]:
     """What ``list`` shows of farms, owners, apps and nodes; those whose state is ``well`` come last."""
-    processes = sorted(fleet.farms, key=lambda row: (farms.state(row.member) in well, row.member.id))
-    yield "farm", farms.table(processes, fleet.now)
+    processes = sorted(fleet.farms, key=lambda row: (nodes.state(row.member) in well, row.member.id))
+    yield "farm", nodes.farm_table(processes, fleet.now)
     for family, rows in owners.items():
         owned = sorted(rows, key=lambda row: (row.state in well, row.record.name))
         yield _label(family), nouns.table(load(KINDS[family].asked), owned, fleet.now)

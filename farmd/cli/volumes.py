@@ -10,8 +10,7 @@ from farmd.cli.names import nodes, objects, target, targets
 from farmd.cli.options import command
 from farmd.cli.output import show
 from farmd.nodes import volumes
-from farmd.tables.model import Column, Table
-from farmd.tables.words import pairs
+from farmd.tables.model import Column, Table, pairs
 from store.errors import refuse
 from store.nodes import KIND, LOCAL, NOUN, NodeVolume
 from store.times import plain

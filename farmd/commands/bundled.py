@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, Protocol
 
 from farmd import overview
-from farmd.commands import bodies, difference, waiting
+from farmd.commands import difference, waiting
 from farmd.commands.edits import S
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, lock_told
 from farmd.commands.noun import Noun
-from farmd.commands.placing import T
+from farmd.commands.outlook import T
 from farmd.commands.specs import changed
 from farmd.commands.waiting import Spells
 from store.entry import Stored
@@ -253,6 +253,6 @@ class BundledNoun(Generic[S, T]):
         """Why the version that is asked for failed on a record; empty: it did not."""
         failed: str = getattr(record, "failed", "")
         if failed and wish is not None:
-            sha = (await bodies.ensured(call, wish.spec, record)).sha
+            sha = (await difference.ensured(call, wish.spec, record)).sha
             return failed if sha == record.reverted.manifest else ""  # type: ignore[attr-defined]
         return failed

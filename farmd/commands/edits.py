@@ -10,32 +10,58 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from farmd import overview
-from farmd.commands import bodies, difference
-from farmd.commands.endings import Ending, audited
+from farmd.commands import difference
 from farmd.commands.finding import look
 from farmd.commands.fleet import Fleet
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, guard
-from farmd.commands.outlook import Outlook, OutlookFacts
-from farmd.commands.parts import opens, refuse_managed, refuse_part, refuse_stated
-from farmd.commands.placing import Placing, T
-from farmd.commands.remains import move_room, served
+from farmd.commands.outlook import Outlook, OutlookFacts, Placing, T
+from farmd.commands.parts import move_room, opens, refuse_managed, refuse_part, refuse_stated, served
 from farmd.commands.specs import Document, SpecFile, changed
-from farmd.kinds import KINDS, KindOfWork
+from farmd.kinds import KINDS, KindOfWork, noun
 from scheduler.errors import PlacementInvalid
 from store import manifests, operations
+from store.audit import AuditReader, Filter
 from store.entry import Stored
 from store.errors import Conflict, NotFound, RecordInvalid
 from store.keys import Keys
 from store.manifests import Manifest
 from store.named import NamedRecords
 from store.operations import Operation
+from store.times import Time
 from store.words import lasting
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
+
+# How items ended that end by themselves, such as rollouts: their records are gone, and people still ask.
+
+
+class Ending(NamedTuple):
+    """When and how an item ended, and the command that shows it; ``reason`` is empty where all went well."""
+
+    at: Time
+    how: str
+    reason: str
+    command: str
+
+
+async def audited(call: Call, kind: str, target: str) -> Ending | None:
+    """The end of the last item of a name or id, as the audit log tells it.
+
+    The caller knows that no record bears the name or id, so the last entry of the log is the end.
+    """
+    found = await AuditReader(call.client, call.keys).read(Filter(kind=kind, item=target), 1)
+    if not found:
+        return None
+    (last,) = found
+    how = last.action.partition(".")[2]
+    reason = "" if how == "done" else last.reason
+    return Ending(
+        last.at, how, reason, f"farmctl audit list --kind {noun(kind)} --item {last.name or last.id}"
+    )
 
 
 S = TypeVar("S", bound=Document)
@@ -154,7 +180,7 @@ class Edits(Generic[S, T]):
             if old != new:
                 before, after = {**before, name: old}, {**after, name: new}
         shrinks = self.pods is not None and self.pods.shrinks(record, wanted)
-        sha = bodies.manifest_of(wanted)
+        sha = difference.manifest_of(wanted)
         change = self.change(
             record,
             action,
@@ -162,7 +188,7 @@ class Edits(Generic[S, T]):
             after={**after, **held.after},
             details=details,
             destructive=destructive or shrinks or bool(held.before),
-            manifest="" if sha == bodies.manifest_of(record) else sha,
+            manifest="" if sha == difference.manifest_of(record) else sha,
         )
         if wanted == record and not anew:
             return Mutation(change)
@@ -280,7 +306,7 @@ async def _forecast(
 ) -> Outlook:
     """The outlook for a record as it will be; ``pod`` is its manifest where that is not stored yet."""
     try:
-        manifest = pod or await manifests.read(call.client, call.keys, bodies.manifest_of(wanted))
+        manifest = pod or await manifests.read(call.client, call.keys, difference.manifest_of(wanted))
         request = placing.request(wanted, manifest)
         own = {(row.node, row.instance): row for row in fleet.pods if row.owner == request.owner}
         return placing.outlook(wanted, OutlookFacts(own, fleet.view({request.owner}), request))

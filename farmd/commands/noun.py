@@ -1,32 +1,38 @@
-"""The commands that all named records share: create, update, restart, enable, disable, delete.
-
-A kind describes its records in one ``Noun``. Each command validates, reads, and returns a ``Mutation`` that
-has written nothing yet; callers show its change and pass it to ``farmd.commands.mutation.commit``. What must
-never break beside the rules of ``farmd.commands.edits``: each change that refers to a manifest writes it
-again (R24), and no command deletes a record that may still have pods.
-"""
+"""The commands that all named records share: create, update, restart, delete, compare, explain."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farmd import overview
-from farmd.commands import bodies, difference
-from farmd.commands.difference import word
+from farmd.commands import difference, fleet
+from farmd.commands.difference import manifest_of, word
 from farmd.commands.edits import Edits, S
-from farmd.commands.mutation import Call, Mutation, commit, registered
-from farmd.commands.parts import refuse_managed, refuse_part
-from farmd.commands.placing import T
-from farmd.commands.remains import pods_left, processes_left
+from farmd.commands.mutation import Call, Change, Mutation, commit, registered
+from farmd.commands.outlook import T
+from farmd.commands.parts import pods_left, processes_left, refuse_managed, refuse_part
 from farmd.commands.specs import changed
 from farmd.kinds import KINDS, load
-from store import manifests
+from scheduler.decide import explanation
+from scheduler.model import Explanation
+from store import manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid
+from store.keys import Keys
 from store.named import Owner
 from store.words import count_of
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+# The commands that all named records share: create, update, restart, enable, disable, delete.
+#
+# A kind describes its records in one ``Noun``. Each command validates, reads, and returns a ``Mutation``
+# that has written nothing yet; callers show its change and pass it to ``farmd.commands.mutation.commit``.
+# What must never break beside the rules of ``farmd.commands.edits``: each change that refers to a manifest
+# writes it again (R24), and no command deletes a record that may still have pods.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +50,7 @@ class Noun(Edits[S, T]):
         cluster = await registered(call)
         records = self.records(call.client, call.keys)
         existing, name_index = await records.named(spec.name)
-        ensured = await bodies.ensured(call, spec, existing.record if existing is not None else None)
+        ensured = await difference.ensured(call, spec, existing.record if existing is not None else None)
         built = self._built(spec, call.ids.new(), ensured)
         made = {"created": call.clock.now(), "part_of": call.part_of, "open": list(call.open)}
         known = existing is None or getattr(existing.record, "recorded", False)  # earlier jobs have no run
@@ -59,9 +65,9 @@ class Noun(Edits[S, T]):
 
     async def built(self, call: Call, spec: S, record_id: str, existing: T | None) -> T:
         """The record of a spec, with the manifests of ``existing`` where those say the same."""
-        return self._built(spec, record_id, await bodies.ensured(call, spec, existing), existing)
+        return self._built(spec, record_id, await difference.ensured(call, spec, existing), existing)
 
-    def _built(self, spec: S, record_id: str, ensured: bodies.Ensured, existing: T | None = None) -> T:
+    def _built(self, spec: S, record_id: str, ensured: difference.Ensured, existing: T | None = None) -> T:
         made = self.file.build(spec, record_id, ensured.sha, existing)
         return self.file.kept_digests(made, ensured.digests)
 
@@ -71,7 +77,7 @@ class Noun(Edits[S, T]):
         Raises:
             NotFound: the manifest is gone. RecordInvalid: it does not decode.
         """
-        sha = bodies.manifest_of(record) if self.pods is not None else ""
+        sha = difference.manifest_of(record) if self.pods is not None else ""
         return self.file.as_file(record, await manifests.read(call.client, call.keys, sha) if sha else None)
 
     async def commit_create(self, call: Call, mutation: Mutation, spec: S) -> Mutation:
@@ -120,7 +126,7 @@ class Noun(Edits[S, T]):
             return found
         stored, held = await self.editable(call, spec.name, by_name=True)
         before = stored.record
-        ensured = await bodies.ensured(call, spec, before)
+        ensured = await difference.ensured(call, spec, before)
         wanted = self._built(spec, before.id, ensured, before)
         if stated is not None:
             wanted = self.file.stated(before, wanted, stated)
@@ -128,10 +134,10 @@ class Noun(Edits[S, T]):
             wanted = changed(wanted, part_of=call.part_of, open=list(call.open))
         if any(getattr(wanted, name) != getattr(before, name) for name in self.membership):
             await refuse_managed(call, self.kind, before)
-        bodies.refuse_other_pod(before, wanted)
-        replaces = bodies.manifest_of(wanted) != bodies.manifest_of(before)
-        lost = wanted == before and await bodies.body_lost(call, before)
-        details = await bodies.pod_lines(call, before, spec) if replaces else ()
+        difference.refuse_other_pod(before, wanted)
+        replaces = difference.manifest_of(wanted) != difference.manifest_of(before)
+        lost = wanted == before and await difference.body_lost(call, before)
+        details = await difference.pod_lines(call, before, spec) if replaces else ()
         if replaces and not now and self.pods is not None and self.pods.wanted(wanted):
             begin = load(KINDS[self.words.gradual].begins)
             begun: Mutation = await begin(
@@ -163,8 +169,8 @@ class Noun(Edits[S, T]):
         record = stored.record
         if not getattr(record, "managed_by", "").startswith(f"{self.words.gradual}/"):
             return None
-        sha = (await bodies.ensured(call, spec, record)).sha
-        return stored if sha != bodies.manifest_of(record) else None
+        sha = (await difference.ensured(call, spec, record)).sha
+        return stored if sha != difference.manifest_of(record) else None
 
     async def restart(self, call: Call, target: str) -> Mutation:
         """Let the worker of an owner restart its pods, as ``update`` replaces them (R28).
@@ -252,7 +258,7 @@ class Noun(Edits[S, T]):
         await refuse_part(call, self.kind, record)
         names = [f"{name} ({word(before[name])} -> {word(after[name])})" for name in after if name != "pod"]
         if "pod" in after:
-            names += [line.partition(":")[0] for line in await bodies.pod_lines(call, record, spec)]
+            names += [line.partition(":")[0] for line in await difference.pod_lines(call, record, spec)]
         now = " --now" if self.pods is not None else ""
         raise Conflict(
             f"{noun} {wanted.name!r} exists and differs: {', '.join(names)}",
@@ -260,3 +266,59 @@ class Noun(Edits[S, T]):
             differs=list(after),
             hint=self.instead or f"farmctl {noun} update -f FILE{now} changes it{self.other_ways}",
         )
+
+
+# What a file would change of a record, and edits that are held to the version that a person saw.
+
+
+async def compare(call: Call, noun: Noun[S, T], spec: S) -> Change:
+    """What ``create`` or ``update`` would change, whether or not it is allowed now; empty: nothing.
+
+    Raises:
+        InputInvalid: the record does not exist, and the spec lacks what a new one cannot do without.
+    """
+    word, records = noun.words.noun, noun.records(call.client, call.keys)
+    stored, _ = await records.named(spec.name)
+    wanted = await noun.built(call, spec, "", stored.record if stored is not None else None)
+    if stored is None:
+        return Change(noun.kind, "", spec.name, f"{word}.create", after={**noun.told(wanted), "exists": True})
+    record = stored.record
+    before, after = difference.fields(record, wanted, noun.file.names)
+    lines = await difference.pod_lines(call, record, spec) if "pod" in after else ()
+    return Change(noun.kind, record.id, record.name, f"{word}.update", before, after, lines)
+
+
+async def edited(call: Call, noun: Noun[S, T], stored: Stored[T], spec: S) -> Mutation:
+    """The change of the version of a record that a person saw to what the person made of it.
+
+    Raises:
+        InputInvalid: another name, or what ``update`` refuses.
+        Conflict: it is managed, being deleted or locked. A later version is refused as it is committed.
+    """
+    if spec.name != stored.record.name:
+        raise InputInvalid(
+            f"name: found {spec.name!r}, expected {stored.record.name!r}: a name never changes", field="name"
+        )
+    mutation = await noun.update(call, spec, now=not noun.words.gradual)
+    seen = operations.check_index(stored.key, stored.index)
+    return replace(mutation, operations=(seen, *mutation.operations)) if mutation.needed else mutation
+
+
+# Explains why each node gets a pod or not, by the scheduler's own judgement.
+#
+# It uses the same pure functions as the farms, over one read of the fleet (``farmd.commands.fleet``), so it
+# cannot differ from what happens.
+
+
+async def explain(client: ConsulClient, keys: Keys, noun: Noun[S, T], record: T) -> Explanation:
+    """The verdict on every node for one more pod of an owner.
+
+    Raises:
+        NotFound: the owner's manifest is gone. RecordInvalid: it does not decode.
+        PlacementInvalid: its placement block cannot work.
+    """
+    assert noun.pods is not None
+    manifest = await manifests.read(client, keys, manifest_of(record))
+    request = noun.pods.request(record, manifest)
+    found = await fleet.read(client, keys)
+    return explanation(request, found.view({request.owner, *request.replaces}))

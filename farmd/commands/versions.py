@@ -7,7 +7,7 @@ from typing import Any
 from farmd import overview
 from farmd.commands.mutation import Call
 from farmd.commands.noun import Noun
-from farmd.commands.placing import T
+from farmd.commands.outlook import T
 from farmd.overview import Pods
 
 

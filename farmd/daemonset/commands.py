@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farmd.commands.noun import Noun
-from farmd.commands.placing import Placing, availability, counted
+from farmd.commands.outlook import Placing, availability, counted
 from farmd.daemonset.eligibility import request
 from farmd.daemonset.outlook import outlook
 from farmd.daemonset.spec import FILE, DaemonSetSpec

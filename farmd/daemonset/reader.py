@@ -14,8 +14,7 @@ from farmd.daemonset.contention import Contention, Rivals
 from farmd.daemonset.eligibility import Verdicts, across_nodes, one_a_node
 from farmd.daemonset.model import Need, Snapshot
 from farmd.pods.state import PodState
-from farmd.work.owner import ReplicaKind
-from farmd.work.reader import ReplicaReader
+from farmd.work.owner import ReplicaKind, ReplicaReader
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, PlacementRequest
 from store.daemonsets import DaemonSet

@@ -11,7 +11,7 @@ from alerting.alert import Urgency
 from farmd.deploy.cycle import BY_HAND, Cycle
 from farmd.deploy.report import progress
 from farmd.deploy.sights import Facts, ServiceFacts
-from farmd.farm.incidents import Incidents
+from farmd.farm.alerts import Incidents
 from farmd.work.context import Context
 from store.services import ServiceStore
 

@@ -20,7 +20,7 @@ from farmd.deploy.ports import ImageResolverClient
 from farmd.deploy.project import ProjectPlan, ResolvedServices, plan_project
 from farmd.deploy.reader import Scene, read
 from farmd.deploy.strategy import RollingStrategy
-from farmd.overview.members import NOT_YET, farms, why_unowned
+from farmd.overview.owners import NOT_YET, farms, why_unowned
 from farmd.runtime.errors import FarmdError
 from scheduler.cluster import ClusterState
 from scheduler.errors import SchedulerError

@@ -9,8 +9,7 @@ from farmd.deploy.metrics import STATES
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
-from farmd.work.managing import ManagingKind
-from farmd.work.phases import Phases
+from farmd.work.managing import ManagingKind, Phases
 from store import families
 from store.deployments import KIND, Deployment
 from store.locks import Claim

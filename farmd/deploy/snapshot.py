@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from farmd.cache.manifests import ManifestCache
+from farmd.cache.caches import ManifestCache
 from farmd.deploy import conditions, hooks
 from farmd.deploy.attempts import Attempts, Judgement, gate_of, min_healthy_time
 from farmd.deploy.decide_types import ServiceGoal, Snapshot
@@ -20,7 +20,7 @@ from farmd.deploy.strategy import RollingStrategy
 from farmd.failsafe.guard import holding
 from farmd.pods.state import PodState, altered, foreign, observed
 from farmd.runtime.wake import earliest
-from farmd.work import taken
+from farmd.work import managing
 from farmd.work.context import Context
 from scheduler.cluster import ClusterState
 from scheduler.errors import NoMachine, VolumeRefused
@@ -167,7 +167,7 @@ class Reader:
                 owners[said.owner.partition("/")[0]].append(said)
         found = dict[str, str]()
         for family, goals in owners.items():
-            waits = await taken.moving(
+            waits = await managing.moving(
                 self._context, family, [said.owner.partition("/")[2] for said in goals]
             )
             services = {said.service for said in goals}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from farmd.commands.mutation import Call, Guard, Scalar, holder_told
-from farmd.commands.remains import pods_left
+from farmd.commands.parts import pods_left
 from farmd.deploy import goals, owners, records
 from farmd.deploy.noun import owner_noun
 from farmd.deploy.sights import Facts, ServiceFacts, turned

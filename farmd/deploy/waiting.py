@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from farmd import overview
 from farmd.commands import waiting
-from farmd.commands.folding import fitting
 from farmd.commands.mutation import Call, Change
-from farmd.commands.waiting import Look, Report
+from farmd.commands.waiting import Look, Report, fitting
 from farmd.deploy import view
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.pulls import Pulls

@@ -7,7 +7,7 @@ others may have the name, or have left it behind, hold the lock, or have changed
 from __future__ import annotations
 
 from farmd import kinds
-from farmd.commands import bodies
+from farmd.commands import difference
 from farmd.dispatch.index import Index
 from farmd.dispatch.model import Act
 from store import codec
@@ -26,7 +26,7 @@ def read_for(index: Index, keys: Keys, act: Act) -> list[str]:
     if stored is None:
         return called if act.verb == "create" else []
     found = [*called, stored.key, keys.mutation_lock(family, keys.last_part(stored.key))]
-    sha = bodies.manifest_of(stored.record)
+    sha = difference.manifest_of(stored.record)
     return [*found, keys.manifest(sha)] if sha and "pod" in act.differs else found
 
 

@@ -20,7 +20,7 @@ from farmd.dispatch.ports import Outside
 from farmd.dispatch.preview import Preview, play
 from farmd.dispatch.revision import existing, recorded, refuse_deleting, wanted
 from farmd.dispatch.standing import AppState, former, snapshot, standing
-from farmd.overview.members import farms
+from farmd.overview.owners import farms
 from store.apps import ALL, MAX_ADOPTED, App, AppStore, Entry
 from store.errors import Conflict, InputInvalid, NotFound, refuse
 from store.farms import CLUSTERS, of_clusters

@@ -9,8 +9,8 @@ from farmd.dispatch.metrics import STATES
 from farmd.dispatch.ports import Elsewhere
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
+from farmd.work.managing import Phases
 from farmd.work.named import NamedKind
-from farmd.work.phases import Phases
 from store.apps import KIND
 from store.locks import Claim
 from store.sessions import Session

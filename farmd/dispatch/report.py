@@ -8,7 +8,7 @@ from itertools import accumulate, islice
 from farmd.dispatch.model import Act, Plan, Ref, Snapshot, owner_of
 from farmd.dispatch.order import steps
 from farmd.dispatch.sweep import unwanted
-from farmd.farm.incidents import Incidents
+from farmd.farm.alerts import Incidents
 from farmd.work.model import Blocked
 from store.apps import AppStatus, DispatchState, ObjectStatus
 from store.ports import Clock

@@ -13,8 +13,7 @@ from farmd.dispatch.model import Live, Ref, Snapshot, both, heirs, owner_of, tak
 from farmd.dispatch.plan import revisions
 from farmd.dispatch.ports import Outside
 from farmd.dispatch.sweep import leftovers
-from farmd.overview.members import why_unowned
-from farmd.overview.owners import holders
+from farmd.overview.owners import holders, why_unowned
 from store import codec
 from store.apps import KIND, TRACKERS, App, AppStatus, AppStore, DispatchState, Entry, ResourceTracker
 from store.apps import entries as entries_of

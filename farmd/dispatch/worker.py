@@ -21,9 +21,9 @@ from farmd.dispatch.reading import Reader
 from farmd.dispatch.records import Records
 from farmd.dispatch.writing import Writing
 from farmd.runtime.wake import Wake, earliest
+from farmd.work.managing import Phases
 from farmd.work.model import Blocked, Outcome
 from farmd.work.named import DELETED, LOOK_AGAIN_SECONDS, NamedKind, NamedWorker
-from farmd.work.phases import Phases
 from store import operations
 from store.apps import KIND, App, AppStatus
 from store.entry import Stored

@@ -19,7 +19,7 @@ from farmd.dispatch.model import Act, Plan, Ref, Snapshot
 from farmd.dispatch.names import revision_name
 from farmd.dispatch.plan import revisions
 from farmd.farm.writer import Write
-from farmd.work.item import ClaimedItem, Fields
+from farmd.work.worker import ClaimedItem, Fields
 from store import codec, operations
 from store.apps import KIND, AppStore, DispatchState
 from store.entry import Stored

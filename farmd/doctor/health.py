@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from farmd import kinds
 from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
-from farmd.overview.members import NOT_READY, NOT_YET, why_unowned
+from farmd.overview.owners import NOT_READY, NOT_YET, why_unowned
 from farmd.pods.ailing import complaint
 from store.farms import Member
 from store.locks import Holder

@@ -20,14 +20,13 @@ import structlog
 from farmd.cache.caches import Caches
 from farmd.cache.fleet import FleetIndex
 from farmd.failsafe.guard import FailsafeGuard
-from farmd.farm.backoff import Backoffs
 from farmd.farm.claims import ClaimLoop
 from farmd.farm.errors import TRANSIENT, AnotherCluster
-from farmd.farm.features import Features
-from farmd.farm.held import LockTree
 from farmd.farm.kind import Kind
-from farmd.farm.membership import Membership
-from farmd.farm.model import FarmSettings
+from farmd.farm.locking import LockTree
+from farmd.farm.membership import Features, Membership
+from farmd.farm.plan import FarmSettings
+from farmd.farm.supervisor import Backoffs
 from farmd.observe.progress import Progress
 from farmd.runtime import tasks
 from farmd.runtime.wake import wait, within

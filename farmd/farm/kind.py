@@ -6,16 +6,103 @@ A new kind lists its items, builds a worker for a claim, and says what must be f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from farmd.farm.model import Item
+from farmd.farm.plan import Item
 from farmd.runtime.wake import Wake
+from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.keys import Keys
 from store.locks import Claim, Locker
 from store.ports import Recorder
 from store.sessions import Session
+
+# Lists the items of a kind whose records lie in shared trees, and reports their changes.
+
+
+class Claimable(Protocol):
+    """The fields of a record that the claim engine needs."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels that farms select by."""
+
+    @property
+    def needs(self) -> list[str]:
+        """Features that a farm must know (R11)."""
+
+
+class Items:
+    """Keeps the items of some trees up to date; ``item`` builds one from the last part of a key.
+
+    ``always`` are items that have no record and never change.
+    """
+
+    def __init__(
+        self,
+        trees: Sequence[PrefixCache[Any]],
+        keys: Keys,
+        item: Callable[[str], Item | None] = lambda _: None,
+        always: Iterable[str] = (),
+    ) -> None:
+        self._trees = trees
+        self._keys = keys
+        self._item = item
+        self._items: dict[str, Item] = {name: Item(name, 0) for name in always}
+        self._subscribers: list[Callable[[set[str], bool], None]] = []
+        for tree in trees:
+            tree.subscribe(self._changed)
+            self._changed({*tree.entries, *tree.broken})
+
+    def items(self) -> Mapping[str, Item]:
+        """All items; an item whose record does not decode is marked as broken."""
+        return self._items
+
+    def trusted(self) -> bool:
+        """Whether an item that is missing here is proven to be gone (R20)."""
+        return all(tree.ready.is_set() and tree.doubt is None for tree in self._trees)
+
+    def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
+        """Call back with the changed items, and with whether the change can affect claiming."""
+        self._subscribers.append(changed)
+
+    def subscribe_gone(self, gone: Callable[[set[str]], None]) -> None:
+        """Call back with the items that are gone, whose state must be dropped."""
+        self.subscribe(lambda changed, _: gone(changed - self._items.keys()))
+
+    def _changed(self, changed: set[str]) -> None:
+        matters = False
+        items = set(map(self._keys.last_part, changed))
+        for item in items:
+            before, after = self._items.get(item), self._item(item)
+            if after is None:
+                self._items.pop(item, None)
+            else:
+                self._items[item] = after
+            matters = matters or before is None or after is None or not before.claimed_like(after)
+        for callback in self._subscribers:
+            callback(items, matters)
+
+
+class RecordItems(Items):
+    """The items of one tree of ``Claimable`` records.
+
+    A change in a tree ``beside`` it, whose keys end in an item's id, is a change of that item.
+    """
+
+    def __init__(self, tree: PrefixCache[Any], keys: Keys, beside: Sequence[PrefixCache[Any]] = ()) -> None:
+        self._tree = tree
+        super().__init__((tree, *beside), keys, self._record)
+
+    def _record(self, item: str) -> Item | None:
+        key = self._keys.record(self._tree.family, item)
+        if (stored := self._tree.entries.get(key)) is not None:
+            record: Claimable = stored.record
+            return Item(item, stored.index, record.labels, tuple(record.needs))
+        if (error := self._tree.broken.get(key)) is not None:
+            return Item(item, int(error.fields.get("index", 0)), broken=error.message)
+        return None
 
 
 class Worker(Protocol):

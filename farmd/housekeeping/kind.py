@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from farmd.config.sections import HousekeepingSection
-from farmd.farm.items import Items
+from farmd.farm.kind import Items
 from farmd.farm.writer import Writer
 from farmd.housekeeping.audit import AuditPruning
 from farmd.housekeeping.leavings import LeavingsCollection

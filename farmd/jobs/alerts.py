@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from farmd.work.item import ClaimedItem
 from farmd.work.status import STUCK
+from farmd.work.worker import ClaimedItem
 
 BLOCKED_SECONDS = 600.0
 

@@ -10,8 +10,8 @@ from farmd.jobs.metrics import STATES
 from farmd.jobs.run_copy import Takeover
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
+from farmd.work.managing import Phases
 from farmd.work.owner import OwnerKind
-from farmd.work.phases import Phases
 from store.jobs import KIND
 from store.locks import Claim
 from store.sessions import Session

@@ -12,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from farmd.farm.model import Item
+from farmd.farm.plan import Item
 from farmd.jobs.objects import Owned
 from farmd.kubernetes.store import version_of
 from farmd.kubernetes.transport import KubernetesTransport
@@ -43,7 +43,7 @@ class Known:
 
 
 class JobItems:
-    """The items of all units (``farmd.farm.items.Items``)."""
+    """The items of all units (``farmd.farm.kind.Items``)."""
 
     def __init__(self, units: Sequence[Unit], needs: tuple[str, ...]) -> None:
         self.known: dict[str, Known] = {}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from alerting.alert import Alert, one_line
-from farmd.farm.incidents import Incidents
+from farmd.farm.alerts import Incidents
 from farmd.kubernetes.pin import Pin
 from farmd.work.context import Context
 from store.farms import ClusterReport

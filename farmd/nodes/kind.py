@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-from farmd.farm.items import Items
-from farmd.farm.model import Item
+from farmd.farm.kind import Items
+from farmd.farm.plan import Item
 from farmd.nodes import reader as reading
 from farmd.nodes.absence import Absences
 from farmd.nodes.leftovers import SystemPods

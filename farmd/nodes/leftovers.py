@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from farmd import kinds
-from farmd.cache.manifests import ManifestCache
+from farmd.cache.caches import ManifestCache
 from farmd.nodes.model import Leftover
 from store import codec, families
 from store.entry import RawEntry

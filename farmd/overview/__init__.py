@@ -4,12 +4,20 @@ It only reads, and no decision uses these rows. A record that does not decode is
 others and hides none of them.
 """
 
-from farmd.overview.members import farms
-from farmd.overview.nodes import NodeRow, Nodes, node_row, node_state, nodes
-from farmd.overview.owners import Row, Rows, owners, records_of, row, row_of, rows, titled, titled_or_not
-from farmd.overview.pod_row import PodRow, pod_row
-from farmd.overview.pods import Pods, lost, pods, pods_of_node, states
-from farmd.overview.processes import FarmRow, farm_rows, freezes
+from farmd.overview.nodes import FarmRow, NodeRow, Nodes, farm_rows, freezes, node_row, node_state, nodes
+from farmd.overview.owners import (
+    Row,
+    Rows,
+    farms,
+    owners,
+    records_of,
+    row,
+    row_of,
+    rows,
+    titled,
+    titled_or_not,
+)
+from farmd.overview.pods import PodRow, Pods, lost, pod_row, pods, pods_of_node, states
 
 __all__ = [
     "FarmRow",

@@ -5,6 +5,10 @@ They stand where the next owner finds them: in the statuses of items, in freezes
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
 import msgspec
 
 from farmd.failsafe.alerts import incident_key
@@ -17,6 +21,25 @@ from store.keys import Keys
 from store.named import records
 from store.status import ItemStatus
 from store.times import Time
+
+# What is found wrong with items that lie outside of Consul, in the words of the doctor.
+
+
+class Fault(NamedTuple):
+    """``code`` is stable, ``object`` is as people write it, ``fix`` says what to do."""
+
+    code: str
+    object: str
+    explanation: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """Faults in the order in which they are to be read, and plain facts by name."""
+
+    faults: Sequence[Fault] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import pairwise
 
-from farmd.farm.incidents import Incidents
+from farmd.farm.alerts import Incidents
 from farmd.pods.state import PodState
 from store.pods import Place
 from store.reality import Glance

@@ -17,7 +17,7 @@ from aiohttp import web
 from farmd.config.sections import SchedulerSection
 from farmd.farm.errors import TRANSIENT, AnotherCluster
 from farmd.farm.farm import Farm
-from farmd.farm.model import FarmSettings
+from farmd.farm.plan import FarmSettings
 from farmd.kinds import KINDS, load
 from farmd.process import wiring
 from farmd.process.alerts import Alerting

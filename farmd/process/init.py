@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import click
 
-from farmd.config import report, shipped
+from farmd.config import shipped, sources
 from farmd.config.fields import shown
 from farmd.config.sections import Config
 from farmd.config.sources import ConfigInvalid, Values, checked, load
@@ -79,7 +79,7 @@ def init(wish: Wish, say: Callable[[str], None]) -> None:
 def files(wish: Wish) -> Iterator[HostFile]:
     """What a host of this role needs, but for what a package has put in place."""
     unit = UNITS[wish.role]
-    yield HostFile(CONFIG, report.template(wish.values))
+    yield HostFile(CONFIG, sources.template(wish.values))
     yield HostFile(f"etc/default/{unit}", shipped.text(f"systemd/{unit}.default"), 0o600)
     if not packaged(wish, service := f"systemd/system/{unit}.service"):
         text = shipped.text(f"systemd/{unit}.service").replace(_PROGRAM, wish.program)

@@ -11,17 +11,15 @@ from functools import partial
 from typing import Any
 
 from alerting.alert import Alerter
-from farmd.cache.caches import OWN_TREES_PAUSE, Caches
+from farmd.cache.caches import OWN_TREES_PAUSE, Caches, ManifestCache
 from farmd.cache.fleet import FleetIndex
-from farmd.cache.manifests import ManifestCache
 from farmd.failsafe.alerts import FreezeAlerts
-from farmd.failsafe.budget import RemovalBudget
 from farmd.failsafe.evidence import evidence, mass_failure, reread
-from farmd.failsafe.guard import THAW_AFTER, FailsafeGuard
+from farmd.failsafe.guard import THAW_AFTER, FailsafeGuard, RemovalBudget
 from farmd.farm.farm import Farm
-from farmd.farm.features import Features
 from farmd.farm.kind import Kind
-from farmd.farm.model import FarmSettings
+from farmd.farm.membership import Features
+from farmd.farm.plan import FarmSettings
 from farmd.kinds import KINDS, KindOfWork, load
 from farmd.observe.progress import Progress
 from farmd.pods.placement import Placement

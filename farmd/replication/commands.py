@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.noun import Noun
-from farmd.commands.placing import Placing, availability, counted
+from farmd.commands.outlook import Placing, availability, counted
 from farmd.commands.specs import changed, check_count
 from farmd.replication.outlook import outlook
 from farmd.replication.spec import FILE, ControllerSpec

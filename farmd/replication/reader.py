@@ -17,8 +17,7 @@ from farmd.pods.state import PodState
 from farmd.replication.model import Fact, Need, Offer, Snapshot
 from farmd.replication.moves import Moves
 from farmd.runtime.wake import Wake
-from farmd.work.owner import ReplicaKind
-from farmd.work.reader import ReplicaReader
+from farmd.work.owner import ReplicaKind, ReplicaReader
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, NodeView, PlacementRequest
 from store.entry import Stored

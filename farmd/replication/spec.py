@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from farmd.commands import specs
-from farmd.commands.policies import check_policy
+from farmd.commands.specs import check_policy
 from store.manifests import Manifest
 from store.policies import Policy
 from store.quantities import Seconds

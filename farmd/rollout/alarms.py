@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from alerting.alert import Urgency
-from farmd.farm.incidents import Incidents
+from farmd.farm.alerts import Incidents
 from farmd.rollout import faults, position
 from farmd.rollout.model import Plan, Snapshot
 from store.ports import Clock

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from farmd.commands import bodies, documents
+from farmd.commands import difference, documents
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.specs import SpecFile
 from farmd.rollout.creation import begin, toward
@@ -118,12 +118,12 @@ async def create(call: Call, asked: Asked) -> Mutation:
             call, stored.record.id, asked.to, replicas=asked.replicas, policy=policy, service=asked.service
         )
     spec = RolloutFile(name=stored.record.name, pod=asked.pod)
-    ensured = await bodies.ensured(call, spec, stored.record)
+    ensured = await difference.ensured(call, spec, stored.record)
     wanted = msgspec.structs.replace(stored.record, manifest=ensured.sha, pod_id=asked.pod.id)
-    bodies.refuse_other_pod(stored.record, wanted)
+    difference.refuse_other_pod(stored.record, wanted)
     if asked.replicas is not None:
         wanted = msgspec.structs.replace(wanted, replicas_desired=asked.replicas)
-    lines = await bodies.pod_lines(call, stored.record, spec)
+    lines = await difference.pod_lines(call, stored.record, spec)
     begun = await begin(
         call,
         stored,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from farmd.commands.policies import check_policy
+from farmd.commands.specs import check_policy
 from farmd.rollout.stages import minimum
 from store.errors import refuse
 from store.policies import Policy, at_least, staged

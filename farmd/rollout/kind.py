@@ -10,8 +10,7 @@ from farmd.rollout.metrics import PHASES
 from farmd.rollout.noun import ROLLOUT
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
-from farmd.work.managing import ManagingKind
-from farmd.work.phases import Phases
+from farmd.work.managing import ManagingKind, Phases
 from store.families import RCS
 from store.locks import Claim
 from store.rollouts import KIND, Rollout

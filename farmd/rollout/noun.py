@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from farmd import kinds
-from farmd.commands.endings import Ending
+from farmd.commands.edits import Ending
 from farmd.commands.mutation import Call
 from farmd.commands.noun import Noun
 from farmd.commands.specs import SpecFile

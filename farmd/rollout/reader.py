@@ -17,7 +17,7 @@ from farmd.pods.state import PodState, observed
 from farmd.rollout import fitting
 from farmd.rollout.model import FACTS, Need, Offer, Side, Snapshot
 from farmd.rollout.noun import controller
-from farmd.work import taken
+from farmd.work import managing
 from farmd.work.context import Context
 from scheduler.model import FleetView, PlacementRequest
 from store.entry import Entry, Stored
@@ -124,7 +124,7 @@ class Reader:
         """What a worker of one of the controllers has to end first; its pods are read after that (R14)."""
         if self._steady:
             return ""
-        waits = await taken.moving(self._context, RCS.name, (rollout.old, rollout.new))
+        waits = await managing.moving(self._context, RCS.name, (rollout.old, rollout.new))
         self._steady = not waits
         return waits
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from farmd.commands import bodies, difference
+from farmd.commands import difference
 from farmd.commands.mutation import Call, Change, Mutation, guard, registered
 from farmd.commands.noun import Noun
 from farmd.commands.parts import refuse_managed, refuse_part
@@ -58,14 +58,14 @@ async def supersede(
     if found.record.old != before.id:
         await refuse_managed(call, MANAGES, before)
     state, unchanged = await phase(call, found.record)
-    ensured = await bodies.ensured(call, spec, coming.record)
+    ensured = await difference.ensured(call, spec, coming.record)
     built = await noun.built(call, spec, before.id, before)
     wanted = msgspec.structs.replace(built, manifest=ensured.sha)
     if ensured.sha == found.record.to_manifest and not found.record.wish and not (state and state.back):
         return Mutation(Change(KIND, found.record.id, found.record.name, "rollout.supersede"))
     _refuse(found.record, state, asked=asked)
     await refuse_part(call, MANAGES, before, {"pod"})
-    bodies.refuse_other_pod(before, wanted)
+    difference.refuse_other_pod(before, wanted)
     _refuse_count(found.record, spec.replicas)
     rollout = superseded(found.record, before, wanted, actor=call.actor, now=call.clock.now())
     new = successor(coming.record, wanted)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farmd.commands.folding import fitting
+from farmd.commands.waiting import fitting
 from farmd.rollout.counts import floored
 from farmd.rollout.estimate import Estimate, estimated
 from store.rollouts import GateStatus, Rollout, RolloutStatus, SideStatus

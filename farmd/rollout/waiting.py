@@ -6,9 +6,8 @@ from msgspec.structs import replace
 
 from farmd import overview
 from farmd.commands import waiting
-from farmd.commands.folding import fitting
 from farmd.commands.mutation import Call, Change
-from farmd.commands.waiting import Look, Report
+from farmd.commands.waiting import Look, Report, fitting
 from farmd.rollout import view
 from farmd.rollout.commands import history, sight
 from farmd.rollout.noun import ROLLOUT

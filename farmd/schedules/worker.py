@@ -16,9 +16,9 @@ from farmd.schedules.commands import SCHEDULE, job_spec, jobs, lasting
 from farmd.schedules.metrics import RESULTS, STATES
 from farmd.schedules.plan import End, Plan, Snapshot
 from farmd.work.context import Context
+from farmd.work.managing import Phases
 from farmd.work.model import Outcome
 from farmd.work.named import LOOK_AGAIN_SECONDS, NamedKind, NamedWorker
-from farmd.work.phases import Phases
 from store import codec
 from store.entry import Stored
 from store.errors import Conflict, Locked, NotFound

@@ -8,8 +8,7 @@ from typing import Any
 from farmd.dispatch.plan import falls_back
 from farmd.dispatch.standing import AppState, Kept
 from farmd.dispatch.waiting import told
-from farmd.tables.model import Column, Table
-from farmd.tables.words import ago
+from farmd.tables.model import Column, Table, ago
 from store.times import plain
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.tables.model import Column, Table
-from farmd.tables.words import ago, differences
+from farmd.tables.model import Column, Table, ago, differences
 from store.audit import Audit
 from store.times import plain, rfc3339
 from store.words import listed

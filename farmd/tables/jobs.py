@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from farmd.commands.mutation import Call
 from farmd.jobs.commands import MEND, run_of
-from farmd.tables.model import Column, Table
-from farmd.tables.words import ago
+from farmd.tables.model import Column, Table, ago
 from store.errors import RecordInvalid
 from store.jobs import Job, Run
 from store.times import plain

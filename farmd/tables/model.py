@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from farmd.commands.difference import lines
 
 STATES = frozenset({"STATE", "PHASE", "HEALTH"})
 """The columns that are left out last where there is too little room."""
@@ -60,3 +62,27 @@ def colour_of(title: str, text: str) -> str:
     """The colour of a cell: that of the first word of a state; empty for none."""
     word = text.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0] if title in _COLOURED else ""
     return _COLOURS.get(word, "")
+
+
+# Values as short texts for people.
+
+
+def ago(now: float, then: float) -> str:
+    """How long ago, in one unit: ``5s``, ``3m``, ``2h``, ``4d``; empty for never."""
+    if then <= 0:
+        return ""
+    seconds = max(0, int(now - then))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """What changed, field by field, as people may see it."""
+    return [clean(line) for line in lines(before, after)]
+
+
+def pairs(values: dict[str, Any]) -> str:
+    """``a=1,b=2``, sorted."""
+    return ",".join(f"{key}={values[key]}" for key in sorted(values))

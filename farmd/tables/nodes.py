@@ -1,17 +1,52 @@
-"""The table of nodes, and the facts of one."""
+"""The tables of nodes and farms, and the facts of one node."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.overview import NodeRow
-from farmd.tables.model import Column, Table
-from farmd.tables.words import ago, pairs
+from farmd.overview import FarmRow, NodeRow
+from farmd.tables.model import Column, Table, ago, pairs
+from store.farms import Member
 from store.features import root_by_farm
 from store.nodes import NodeRecords, Taint
 from store.presence import at_host
 from store.times import plain, rfc3339
 from store.words import amount_text
+
+# The table of farms.
+
+
+def state(member: Member) -> str:
+    """Whether a farm takes items, in one word."""
+    return "draining" if member.draining else "starting" if member.starting else "ready"
+
+
+def farm_table(rows: Sequence[FarmRow], now: float) -> Table:
+    """One line for each farm; ``now`` in seconds since the epoch."""
+    columns = (
+        Column("NAME", lambda row: row.member.id),
+        Column("STATE", lambda row: state(row.member)),
+        Column("ITEMS", lambda row: str(sum(row.items.values()))),
+        Column("UP", lambda row: ago(now, row.member.since)),
+        Column("VERSION", lambda row: row.member.version),
+        Column("HOST", lambda row: row.member.host),
+        Column("PID", lambda row: str(row.member.pid or ""), wide=True),
+        Column("ADDRESS", lambda row: row.member.address, wide=True),
+        Column("KINDS", lambda row: ",".join(row.member.kinds), wide=True),
+        Column("SELECTOR", lambda row: row.member.selector, wide=True),
+        Column("HOLDS", lambda row: pairs(row.items)),
+    )
+    return Table(
+        kind="Farm",
+        rows=rows,
+        columns=columns,
+        name=lambda row: f"farm/{row.member.id}",
+        plain=lambda row: {**plain(row.member), "items": row.items},
+        empty="no farm is alive: nothing repairs, moves or adds pods; what runs keeps running",
+    )
+
+
+# The table of nodes, and the facts of one.
 
 
 def _taints(taints: Sequence[Taint]) -> str:

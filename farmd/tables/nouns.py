@@ -8,8 +8,7 @@ from typing import Any
 from farmd.commands.mutation import holder_told
 from farmd.commands.noun import Noun
 from farmd.overview import Row
-from farmd.tables.model import Column, Table
-from farmd.tables.words import ago, pairs
+from farmd.tables.model import Column, Table, ago, pairs
 from store.locks import Holder
 from store.times import plain, rfc3339
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from farmd.kinds import KINDS, title
 from farmd.overview import PodRow
-from farmd.tables.model import Column, Table, clean
-from farmd.tables.words import ago, pairs
+from farmd.tables.model import Column, Table, ago, clean, pairs
 from store.reality import Exit, ending
 from store.times import plain, rfc3339
 

@@ -6,8 +6,7 @@ from itertools import islice
 
 from farmd.commands.mutation import Call
 from farmd.schedules import times
-from farmd.tables.model import Column, Table
-from farmd.tables.words import ago
+from farmd.tables.model import Column, Table, ago
 from store.errors import InputInvalid
 from store.schedules import Fired, Schedule
 from store.times import plain, rfc3339

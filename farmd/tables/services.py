@@ -7,8 +7,7 @@ from typing import Any
 
 from farmd.services.commands import ServiceRow
 from farmd.services.endpoints import Endpoint
-from farmd.tables.model import Column, Table
-from farmd.tables.words import ago, pairs
+from farmd.tables.model import Column, Table, ago, pairs
 from store.images import parse
 from store.services import NOUN, Service, Version
 from store.status import Status

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from farmd.runtime.wake import Wake, wait
-from farmd.tables.environments import without_values
+from farmd.tables.manifests import without_values
 from farmd.web import audit, explaining, html, openapi, paging
 from farmd.web.connections import parked
 from farmd.web.lists import ItemList

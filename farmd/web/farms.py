@@ -9,9 +9,8 @@ from typing import Any
 from farmd.commands.mutation import Call
 from farmd.farm.farm import Farm
 from farmd.overview import FarmRow
-from farmd.tables import farms
-from farmd.tables.model import Table
-from farmd.tables.words import ago, pairs
+from farmd.tables import nodes
+from farmd.tables.model import Table, ago, pairs
 from farmd.web.lists import Described, ItemList, ListLine, Shape
 from store.entry import RawEntry
 from store.errors import NotFound
@@ -48,7 +47,7 @@ class FarmList(ItemList):
         return [
             ListLine(
                 row.member.id,
-                farms.state(row.member),
+                nodes.state(row.member),
                 f"{row.member.id} {row.member.host} {row.member.version}",
                 row,
             )
@@ -57,7 +56,7 @@ class FarmList(ItemList):
 
     def table(self, rows: Sequence[Any]) -> Table:
         broken = [error.message for error in self._tree.broken.values()]
-        return farms.table(rows, self.farm.clock.now())._replace(broken=broken)
+        return nodes.farm_table(rows, self.farm.clock.now())._replace(broken=broken)
 
     def shape(self) -> Shape:
         return Shape(Member, {"items": dict[str, int]})
@@ -69,7 +68,7 @@ class FarmList(ItemList):
         member = row.member
         facts = [
             ("Name", member.id),
-            ("State", farms.state(row.member)),
+            ("State", nodes.state(row.member)),
             ("Up", f"{ago(call.clock.now(), member.since)}, since {rfc3339(member.since)}"),
             ("Version", member.version),
             ("Host", f"{member.host}, pid {member.pid}"),
@@ -79,4 +78,4 @@ class FarmList(ItemList):
             ("Features", ", ".join(member.features)),
             ("Holds", pairs(row.items) or "nothing"),
         ]
-        return Described(member.id, member.id, farms.state(row.member), "", facts, {}, row)
+        return Described(member.id, member.id, nodes.state(row.member), "", facts, {}, row)

@@ -13,8 +13,7 @@ from farmd.commands.noun import Noun
 from farmd.farm.farm import Farm
 from farmd.kinds import KINDS, KindOfWork, load, title
 from farmd.overview import Row
-from farmd.overview.members import why_unowned
-from farmd.overview.owners import unmanaged
+from farmd.overview.owners import unmanaged, why_unowned
 from farmd.tables import manifests, nouns
 from farmd.tables.model import Table
 from farmd.tables.pods import pod_table

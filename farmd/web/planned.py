@@ -17,8 +17,7 @@ from aiohttp import web
 from farmd.commands.fleet import read
 from farmd.commands.mutation import Mutation, commit
 from farmd.kinds import KINDS, KindOfWork, load
-from farmd.tables.model import clean
-from farmd.tables.words import differences
+from farmd.tables.model import clean, differences
 from farmd.web import actions, html
 from farmd.web.lists import ItemList
 from farmd.web.visit import Visit, list_of

@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.named import EndingPlan, NamedKind, NamedWorker
-from farmd.work.phases import Phases
 from store.cache import PrefixCache
 from store.errors import RecordInvalid
 from store.locks import Claim
+from store.ports import Recorder
 from store.sessions import Session
+
+# How many items of a kind this farm works on, by where they are, as a metric.
+
+
+class Phases:
+    """The phase of each item that a worker of this farm saw last: the ``label`` of a ``metric``, which has
+    ``labels`` besides.
+    """
+
+    def __init__(
+        self, recorder: Recorder, metric: str, label: str, phases: Sequence[str], **labels: str
+    ) -> None:
+        self._recorder = recorder
+        self._metric, self._label, self._phases, self._labels = metric, label, phases, labels
+        self._now: dict[str, str] = {}
+        self._count()
+
+    def see(self, item: str, phase: str) -> None:
+        """An item is in this phase; ``""``: no worker of this farm works on it any more."""
+        if phase == self._now.get(item, ""):
+            return
+        if phase:
+            self._now[item] = phase
+        else:
+            self._now.pop(item, None)
+        self._count()
+
+    def _count(self) -> None:
+        counts = Counter(self._now.values())
+        for each in self._phases:
+            self._recorder.set(self._metric, counts[each], **self._labels, **{self._label: each})
+
 
 S = TypeVar("S")
 P = TypeVar("P", bound=EndingPlan)
@@ -89,3 +122,20 @@ class ManagingWorker(NamedWorker[S, P]):
             return state, "its state"
         broken = next(filter(None, map(context.fleet.broken_pod, self.followed)), None)
         return (broken, "a pod of it") if broken is not None else None
+
+
+# What a manager waits for after it took owners of pods, before it plans their pods (R14, R15).
+
+
+async def moving(context: Context, family: str, owners: Sequence[str]) -> str:
+    """The move that an owner's own worker has to end first, as text; if empty, the owners' pods and intents
+    were read after it was known that there is none.
+    """
+    caches, keys = context.caches, context.keys
+    await caches.work.barrier()
+    for owner in owners:
+        work = caches.work.get(keys.work(family, owner))
+        if work is not None and work.record.transfer is not None:
+            return f"waiting until a move of {'/'.join(work.record.transfer.old)} is ended"
+    await context.read_pods(owners)
+    return ""

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from farmd.commands.mutation import Call, audited
 from farmd.commands.noun import Noun
-from farmd.farm.items import Items, RecordItems
+from farmd.farm.kind import Items, RecordItems
 from farmd.farm.writer import Write
 from farmd.runtime.wake import Wake
 from farmd.work.kind import Kind

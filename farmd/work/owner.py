@@ -9,27 +9,26 @@ within the budget (R19), and a record that is being deleted goes last.
 from __future__ import annotations
 
 import dataclasses
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import structlog
 
-from farmd.commands.remains import pods_left
+from farmd.commands.parts import pods_left
 from farmd.pods.ailing import told, worst
 from farmd.pods.crashes import Crashes, tell_of_crashes
-from farmd.pods.placement import Subject
-from farmd.pods.spending import Spending
-from farmd.pods.state import PodState, settled, settling
+from farmd.pods.placement import Spending, Subject
+from farmd.pods.state import PodState, observed, settled, settling
 from farmd.runtime.wake import Wake, earliest
 from farmd.work.context import Context
 from farmd.work.model import Ask, Outcome
 from farmd.work.named import DELETED, NamedKind, NamedWorker, P, S
 from farmd.work.owned import ReplicaPlan, ReplicaReading, Units
-from farmd.work.reader import ReplicaReader
 from farmd.work.shortfalls import Shortfalls
+from scheduler.model import PlacementRequest
 from store.entry import Stored
 from store.errors import RecordInvalid
 from store.locks import Claim
@@ -39,6 +38,52 @@ from store.ports import Recorder
 from store.sessions import Session
 from store.signatures import UNSIGNED
 from store.status import Status
+
+# The base of the readers of all kinds that own replicas (R15).
+
+F = TypeVar("F")
+
+
+class ReplicaReader(ABC, Generic[F]):
+    """Reads for one owner under one claim; a kind defines its reading."""
+
+    __slots__ = ("context", "guard", "item", "noun")
+
+    def __init__(self, kind: NamedKind, item: str) -> None:
+        self.item = item
+        self.context = kind.context
+        self.guard = kind.guard
+        self.noun = kind.noun
+
+    @abstractmethod
+    async def read(self, stored: Stored[Any]) -> F:
+        """The owner and its fleet; facts that are needed only sometimes are left to ``answer``."""
+
+    @abstractmethod
+    async def answer(self, reading: F, need: Any) -> F:
+        """The reading with the fact that was asked for."""
+
+    async def request(self, record: Any) -> PlacementRequest:
+        """The request to the scheduler for pods of a record of this kind.
+
+        Raises:
+            NotFound: its manifest is gone.
+        """
+        assert self.noun.pods is not None
+        return self.noun.pods.request(record, await self.context.manifests.of(record))
+
+    def pods(self, record: Any) -> dict[Place, PodState]:
+        """The owner's present pods."""
+        mono = self.context.clock.mono()
+        return observed(self.context.fleet, self.item, record.min_healthy_time, mono)
+
+    def running(self, record: Any) -> str:
+        """The processes that nodes still run of an owner that is being deleted and has no pods left, as
+        text.
+        """
+        fleet = self.context.fleet
+        return fleet.processes.told(self.item) if record.deleting and not fleet.pods(self.item) else ""
+
 
 log = structlog.get_logger()
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from farmd.farm.incidents import Incidents, Labelled
+from farmd.farm.alerts import Incidents, Labelled
 from farmd.farm.writer import Write, Writer
 from farmd.work.context import Context
 from store import codec

@@ -17,18 +17,26 @@ worker, and at once where the plan is another one (``refusals.py``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
+import msgspec
 import structlog
 
-from farmd.runtime.metered import metered
+from farmd import kinds
+from farmd.farm.writer import Writer
+from farmd.runtime.tasks import metered
 from farmd.runtime.wake import Wake, wait
-from farmd.work.item import ClaimedItem
+from farmd.work.context import Context
 from farmd.work.kind import Kind
 from farmd.work.model import Ask, Outcome, Plan
-from farmd.work.refusals import LONGEST_REASON, Refusal, again
+from farmd.work.status import STATUS_RETRY, StatusWriter
 from scheduler.errors import SchedulerError
+from store import operations
+from store.audit import Audit
+from store.cache import PrefixCache
+from store.entry import Entry, Stored
 from store.errors import (
     AccessDenied,
     InputInvalid,
@@ -40,10 +48,195 @@ from store.errors import (
     TransactionRejected,
 )
 from store.locks import Claim
+from store.operations import Operation
 from store.sessions import Session
 from store.status import ItemStatus
+from store.times import rfc3339
+
+# One item of a kind of work, as its worker has it: its record, its status, its audit records.
+#
+# A farm owns ten thousand items, so an item keeps no attribute that its claim implies.
 
 log = structlog.get_logger()
+
+Fields = dict[str, int | str | bool]
+R = TypeVar("R")
+
+
+class ClaimedItem:
+    """An item while its claim lasts. ``wake`` is set by every change that concerns it."""
+
+    __slots__ = ("claim", "index", "kind", "status", "wake", "writer")
+
+    def __init__(self, kind: Kind, claim: Claim, session: Session, wake: Wake) -> None:
+        context = kind.context
+        self.kind = kind
+        self.claim = claim
+        self.wake = wake
+        self.writer = Writer(claim, session, context.client)
+        known = kind.recollection.take(claim.item)
+        self.status = StatusWriter(context, kind.status, known, self.writer, self)
+        # ModifyIndex of the record that was read last, decoded or not; 0: there is none.
+        self.index = 0
+
+    @property
+    def context(self) -> Context:
+        """The farm's parts."""
+        return self.kind.context
+
+    @property
+    def key(self) -> str:
+        """The key of the item's record."""
+        return self.context.keys.record(self.kind.name, self.claim.item)
+
+    def labels(self) -> dict[str, str]:
+        """The labels by which its alerts are routed: those of its record, and ``kind``, its kind of work."""
+        item = self.kind.items().get(self.claim.item)
+        return {**({} if item is None else item.labels), "kind": self.kind.name}
+
+    def called(self) -> str:
+        """The item's name, as people use it."""
+        known = self.status.known
+        return known.name if known is not None and known.name else self.claim.item
+
+    def title(self) -> str:
+        """The item as its alerts name it: ``rc/web``."""
+        return kinds.title(self.kind.name, self.called())
+
+    def path(self) -> str:
+        """Where the page shows the item; empty: nowhere."""
+        return kinds.path(self.kind.name, self.called())
+
+    def stands(self) -> Sequence[Operation]:
+        """Checks that the record is still the version that was read."""
+        check = operations.check_index(self.key, self.index) if self.index else None
+        return (check or operations.check_not_exists(self.key),)
+
+    def obstructed(self, reason: str) -> ItemStatus:
+        """The status of an item that cannot be worked on; how far it was stays known."""
+        known = self.status.known
+        if isinstance(known, self.kind.status) and known.underway:
+            return msgspec.structs.replace(known, state="blocked", reason=reason)
+        return self.kind.status(state="blocked", reason=reason)
+
+    def stored(self, tree: PrefixCache[R]) -> Stored[R] | RecordInvalid | None:
+        """The item's record in a cached tree, the error of one that does not decode, or None."""
+        if (broken := tree.broken.get(self.key)) is not None:
+            self.index = int(broken.fields.get("index", 0))
+            return broken
+        stored = tree.get(self.key)
+        self.index = stored.index if stored is not None else 0
+        return stored
+
+    async def unreadable(self, error: RecordInvalid, what: str) -> Outcome:
+        """Report that a record under the plan does not decode; nothing of the item is touched (R10)."""
+        return Outcome("blocked", await self.block(error.message), f"{what} does not decode")
+
+    async def gone(self) -> Outcome:
+        """Resolve the item's alerts, because its record is gone."""
+        await self.status.incidents.end_all()
+        return Outcome("blocked", None, "the record is gone")
+
+    def release(self) -> None:
+        """Keep the item's alerts alive no more, because this worker ended."""
+        self.status.incidents.release()
+
+    def audit(
+        self,
+        action: str,
+        reason: str,
+        *,
+        before: Fields | None = None,
+        after: Fields | None = None,
+        name: str = "",
+    ) -> Operation:
+        """The write of an audit record of this item; ``name`` is the name that people use, if not the id."""
+        context, item = self.context, self.claim.item
+        record = Audit(
+            at=context.audit.now(),
+            actor=context.actor,
+            action=action,
+            kind=self.kind.name,
+            id=item,
+            name=name or item,
+            reason=reason,
+            before=before or {},
+            after=after or {},
+        )
+        return context.audit.operation(record)
+
+    async def block(self, reason: str) -> float | None:
+        """Report why the item cannot be worked on; returns when to try again if that was too early."""
+        told = msgspec.structs.replace(
+            self.obstructed(reason), farm=self.context.farm, since=self.context.clock.now()
+        )
+        try:
+            return await self.status.write(told, self.index, self.stands())
+        except StoreError as error:
+            log.debug("status.not_written", **self.claim.named(), code=error.code)
+            return STATUS_RETRY
+
+    def look_at_status(self, entry: Entry | None) -> None:
+        """Write the status again if somebody deleted or changed the stored one."""
+        if self.status.differs(entry):
+            self.wake.set()
+
+
+# Writes outside of Consul that were refused: when the same may be tried again, and one record of all tries.
+#
+# What must never break: events do not cut a rest short, because most of them follow from the try itself,
+# while another plan is tried at once; and the audit log of an item that is refused for days stays as small
+# as that of one that was refused twice an hour.
+
+LONGEST_REASON = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A plan that was refused, and how many tries in a row were since ``first``.
+
+    ``until`` is on the monotonic clock. ``record`` is the key of the audit record that counts the tries;
+    empty: none does yet.
+    """
+
+    what: object
+    text: str
+    first: float
+    last: float
+    until: float
+    many: int = 1
+    record: str = ""
+
+    def rests(self, what: object, now: float) -> float:
+        """Seconds for which this is not tried again."""
+        return max(0.0, self.until - now) if self.what == what else 0.0
+
+    def outcome(self, now: float) -> Outcome:
+        """How a cycle ends that waits for the next try."""
+        return Outcome("blocked", max(0.0, self.until - now), self.text)
+
+    @property
+    def counted(self) -> bool:
+        """Whether this try is written down: the first, the second, the fourth and so on are."""
+        return self.many & (self.many - 1) == 0
+
+    def counts(self) -> dict[str, int | str | bool]:
+        """What the audit tells of the tries."""
+        return {"tries": self.many, "first": rfc3339(self.first), "last": rfc3339(self.last)}
+
+    def recorded(self, told: Operation) -> tuple[Refusal, Operation]:
+        """The write of an audit record, in place of the one before it unless that is of another hour."""
+        same_hour = self.record.rpartition("/")[0] == told.key.rpartition("/")[0]
+        written = operations.put(self.record, told.value) if same_hour else told
+        return replace(self, record=written.key), written
+
+
+def again(before: Refusal | None, what: object, text: str, now: float, until: float) -> Refusal:
+    """One more try that was refused, after those before it in a row."""
+    if before is None:
+        return Refusal(what=what, text=text, first=now, last=now, until=until)
+    return replace(before, what=what, text=text, last=now, until=until, many=before.many + 1)
+
 
 S = TypeVar("S")
 P = TypeVar("P", bound=Plan)

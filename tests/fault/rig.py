@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from farmd.commands.mutation import Call
-from farmd.farm.preference import preferred
+from farmd.farm.members import preferred
 from farmd.runtime.clock import SystemIds
 from store import codec, manifests, operations, registration
 from store.consul.client import ConsulClient

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from farmd.config import report
+from farmd.config import sources
 from farmd.config.sections import every_key
 from farmd.config.sources import load
 from farmd.web import tokens
@@ -230,7 +230,7 @@ def settings(config: Path, folder: Path, heard: Heard) -> None:
         printed.ends()
         heard.add("check-config --print", printed.text)
     loaded, every = load(config, known), [f"{section}.{key.name}" for section, key in every_key()]
-    explained = [line for key in every for line in report.explained(loaded, key)]
+    explained = [line for key in every for line in sources.explained(loaded, key)]
     heard.add("check-config --explain", "\n".join(explained))
 
 

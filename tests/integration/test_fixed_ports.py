@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from farmd.commands.explaining import explain
-from farmd.commands.noun import Noun
+from farmd.commands.noun import Noun, explain
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.replication.commands import RC
 from store import codec, manifests, operations

@@ -18,8 +18,8 @@ import pytest
 
 from farmd.commands.mutation import Call
 from farmd.runtime.clock import SystemClock, SystemIds
+from farmd.services.commands import Farms
 from farmd.services.endpoints import Endpoint
-from farmd.services.polling import Farms
 from store.keys import Keys
 from tests import prometheus
 from tests.certificates import authority, caller, issue

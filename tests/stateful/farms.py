@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from farmd.config.sections import HousekeepingSection
 from farmd.farm.farm import Farm
-from farmd.farm.model import FarmSettings
+from farmd.farm.plan import FarmSettings
 from farmd.kinds import KINDS
 from farmd.observe.progress import Progress
 from farmd.process.wiring import build_farm

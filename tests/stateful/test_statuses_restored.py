@@ -6,7 +6,7 @@ import pytest
 
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.nodes import commands as node_commands
-from farmd.work.sweep import SWEEP_SECONDS
+from farmd.work.kind import SWEEP_SECONDS
 from store import codec
 from store.status import Status
 from tests.people import hello

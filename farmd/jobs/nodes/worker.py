@@ -22,10 +22,10 @@ from farmd.jobs.nodes.release import release
 from farmd.jobs.run_copy import RunCopy
 from farmd.pods.placement import Subject
 from farmd.runtime.wake import Wake, earliest
+from farmd.work.managing import Phases
 from farmd.work.model import Ask, Outcome
 from farmd.work.named import DELETED
 from farmd.work.owner import OwnerKind, OwnerWorker
-from farmd.work.phases import Phases
 from store import manifests, operations
 from store.entry import Stored
 from store.errors import InputInvalid, RecordInvalid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from farmd.farm.model import Item
+from farmd.farm.plan import Item
 from farmd.kubernetes.progressive.assembly import owner
 from farmd.kubernetes.progressive.objects import RELEASED
 from farmd.kubernetes.progressive.watches import KnativeWatches
@@ -22,7 +22,7 @@ class Where:
 
 
 class ServiceItems:
-    """The items of all namespaces (``farmd.farm.items.Items``)."""
+    """The items of all namespaces (``farmd.farm.kind.Items``)."""
 
     def __init__(self, needs: tuple[str, ...]) -> None:
         self.known: dict[str, Where] = {}

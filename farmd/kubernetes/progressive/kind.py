@@ -21,7 +21,7 @@ from farmd.rollout.metrics import PHASES
 from farmd.runtime.tasks import until_one_fails
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
-from farmd.work.phases import Phases
+from farmd.work.managing import Phases
 from store.locks import Claim
 from store.sessions import Session
 

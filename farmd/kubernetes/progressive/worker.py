@@ -27,8 +27,8 @@ from farmd.kubernetes.progressive.writing import Writing, told_of
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.wake import Wake, earliest
 from farmd.work.kind import Kind
+from farmd.work.managing import Phases
 from farmd.work.model import Ask, Outcome
-from farmd.work.phases import Phases
 from farmd.work.worker import Worker
 from store.errors import CredentialInvalid
 from store.locks import Claim

@@ -11,7 +11,7 @@ import pytest
 from farmd.agent.intents import Intents
 from farmd.agent.model import Policy, Record, SigningConfig, WantedPod
 from farmd.agent.pod import Pod
-from farmd.signing.judge import Allowed, Decision, Refused
+from farmd.signing.trust import Allowed, Decision, Refused
 from store import manifests
 from store.entry import Page, RawEntry
 from tests.unit.agent import test_agent_runtimes as agents

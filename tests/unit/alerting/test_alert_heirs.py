@@ -13,7 +13,7 @@ import pytest
 from alerting.alert import Alert
 from alerting.errors import DeliveryFailed
 from alerting.router import Route, Router
-from farmd.farm.incidents import Incidents
+from farmd.farm.alerts import Incidents
 from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock
 

@@ -10,7 +10,7 @@ from farmd import overview
 from farmd.commands import failsafe
 from farmd.commands.mutation import Call, commit
 from farmd.nodes import commands
-from farmd.tables.words import differences
+from farmd.tables.model import differences
 from store import codec
 from store.audit import AuditReader, Filter
 from store.errors import Conflict, InputInvalid, Locked, NotFound

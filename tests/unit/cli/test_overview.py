@@ -9,8 +9,8 @@ from farmd import overview
 from farmd.cli.invocation import Invocation
 from farmd.cli.pod_logs import locate
 from farmd.cli.settings import Settings
-from farmd.commands.explaining import explain
 from farmd.commands.mutation import Call, commit
+from farmd.commands.noun import explain
 from farmd.commands.waiting import Spells, convergence, look
 from farmd.overview.owners import DELETING, OUTDATED
 from farmd.replication.commands import RC

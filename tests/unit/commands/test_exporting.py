@@ -13,9 +13,9 @@ import pytest
 from msgspec import structs
 
 from farmd import kinds
-from farmd.commands import difference, exporting, importing
+from farmd.commands import difference, exporting
 from farmd.commands.bundled import Bundled, Written
-from farmd.commands.importing import Import
+from farmd.commands.exporting import Import
 from farmd.commands.mutation import Call, commit
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.nodes.commands import cordon
@@ -58,7 +58,7 @@ async def read(call: Call, found: Written, *, overwrite: bool = False) -> Import
         for path, files in found.files.items()
         for each in files
     }
-    done = await importing.prepared(call, documents, overwrite=overwrite)
+    done = await exporting.prepared(call, documents, overwrite=overwrite)
     for mutation in done.mutations:
         await commit(call, mutation)
     return done
@@ -231,6 +231,6 @@ async def test_a_record_that_does_not_decode_is_refused_and_the_rest_of_the_file
         stored = await RC.find(call, "hello")
         await call.client.put(stored.key, b'{"replicas": "of a later version"}')
         files = {"rc/hello": ("rc", DOCUMENTS["rc"]), "job/hello": ("job", DOCUMENTS["job"])}
-        found = await importing.prepared(call, files, overwrite=False)
+        found = await exporting.prepared(call, files, overwrite=False)
     assert list(found.refused) == ["rc/hello"]
     assert [mutation.change.action for mutation in found.mutations] == ["job.create"]

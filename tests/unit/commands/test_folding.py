@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.commands.folding import alike
+from farmd.commands.waiting import alike
 
 
 def test_a_warning_that_many_services_have_alike_is_one_line() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from farmd.config.alerts import SinkSection
 from farmd.config.fields import keys
 from farmd.config.sections import every_key
-from farmd.tables.environments import HIDDEN, without_values
+from farmd.tables.manifests import HIDDEN, without_values
 from tests import canaries
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from farmd.agent.environment import environment
 from farmd.agent.users import Account
-from farmd.config import report as config_report
+from farmd.config import sources as config_report
 from farmd.config import sources as config_sources
 from farmd.config.sources import ConfigInvalid, changes, load
 from store.manifests import Manifest, Port

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farmd.farm.model import ClaimPlan, Item, Peer, Situation
-from farmd.farm.plan import HAND_OVER_BATCH, SLACK, decide
-from farmd.farm.preference import Shares, preferred, rooms
+from farmd.farm.members import Shares, preferred, rooms
+from farmd.farm.plan import HAND_OVER_BATCH, SLACK, ClaimPlan, Item, Peer, Situation, decide
 from tests.effort import tries
 
 ME, OTHER = "farm-a", "farm-b"

@@ -10,9 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.failsafe.alerts import FreezeAlerts
-from farmd.failsafe.budget import RemovalBudget
 from farmd.failsafe.evidence import NO_LEADER, mass_loss, undecodable
-from farmd.failsafe.guard import FailsafeGuard
+from farmd.failsafe.guard import FailsafeGuard, RemovalBudget
 from farmd.observe.recorder import Metrics
 from store import codec, failsafe
 from store.cache import PrefixCache

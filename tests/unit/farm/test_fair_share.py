@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from farmd.farm.claims import IDLE_SECONDS
-from farmd.farm.features import Features
-from farmd.farm.members import SLICE, Members
-from farmd.farm.model import FarmSettings, Item, Peer
-from farmd.farm.preference import preferred
+from farmd.farm.members import SLICE, Members, preferred
+from farmd.farm.membership import Features
+from farmd.farm.plan import FarmSettings, Item, Peer
 from store.farms import Member
 from tests.toys import KEYS, Farms
 from tests.virtual import SeededIds, VirtualClock

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from farmd.failsafe.evidence import NO_LEADER
-from farmd.farm.model import FarmSettings
+from farmd.farm.plan import FarmSettings
 from farmd.observe.progress import Progress
 from farmd.process.wiring import build_farm
 from store.consul.client import ConsulClient

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.farm.held import LONGEST_REST
+from farmd.farm.locking import LONGEST_REST
 from store import registration
 from store.ports import Request, Response
 from store.rcs import ReplicationController

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.farm.held import LONGEST_REST, REFUSED_LIMIT, HeldLocks, LockTree
+from farmd.farm.locking import LONGEST_REST, REFUSED_LIMIT, HeldLocks, LockTree
 from farmd.kinds import KINDS
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics

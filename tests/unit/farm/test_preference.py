@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.farm.preference import Shares, preferred, ranking, rooms, score
+from farmd.farm.members import Shares, preferred, ranking, rooms, score
 
 MEMBERS = st.lists(st.text("abc-0123456789", min_size=1, max_size=8), min_size=1, max_size=6, unique=True)
 ITEMS = [f"{number:016x}" for number in range(200)]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from farmd.farm.backoff import Backoffs
+from farmd.farm.supervisor import Backoffs
 from store import codec
 from store.cache import PrefixCache
 from store.keys import Keys

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from farmd.runtime.metered import metered
+from farmd.runtime.tasks import metered
 from farmd.work.worker import REST, REST_LIMIT
 from store import operations
 from store.manifests import Manifest, canonical, digest

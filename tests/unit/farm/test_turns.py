@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from farmd.work.limiter import Limiter
+from farmd.work.context import Limiter
 
 
 async def passes(begun: list[int], count: int) -> list[int]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from farmd.farm.features import Features
+from farmd.farm.membership import Features
 from farmd.kubernetes.contact import UNREACHED_SECONDS, Contact
 from farmd.kubernetes.credentials import RequestIdentity
 from farmd.kubernetes.errors import TooManyRequests, Unavailable, UnknownOutcome

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from alerting.alert import Alert
-from farmd.farm.incidents import Incidents
+from farmd.farm.alerts import Incidents
 from farmd.pods.crashes import Crashes, tell_of_crashes
 from farmd.pods.state import PodState
 from store.pods import Place

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.farm.incidents import Incidents
+from farmd.farm.alerts import Incidents
 from farmd.rollout.alarms import LOW_SECONDS, WAITS_SECONDS, RolloutAlerts
 from store.policies import Stage
 from store.rollouts import RolloutState

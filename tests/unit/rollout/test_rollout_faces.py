@@ -13,7 +13,7 @@ from farmd.rollout.counts import floored
 from farmd.rollout.estimate import Estimate, estimated
 from farmd.rollout.metrics import PHASES
 from farmd.rollout.view import RolloutView, lines
-from farmd.work.phases import Phases
+from farmd.work.managing import Phases
 from store.policies import Stage
 from store.rollouts import GateStatus, RolloutStatus, SideStatus
 from store.words import lasting

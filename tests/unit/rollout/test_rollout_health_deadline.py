@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.commands.policies import check_policy
+from farmd.commands.specs import check_policy
 from farmd.pods.state import PodState
 from farmd.rollout.creation import begun
 from store.errors import InputInvalid

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from farmd import kinds
-from farmd.commands.policies import check_policy
+from farmd.commands.specs import check_policy
 from farmd.rollout.checks import check
 from farmd.rollout.stages import ceiling, goals, minimum, unrested
 from store import rcs, rollouts

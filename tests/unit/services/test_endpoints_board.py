@@ -19,8 +19,7 @@ from farmd.observe.recorder import Metrics
 from farmd.runtime.wake import Wake
 from farmd.services import board as boards
 from farmd.services import commands
-from farmd.services.board import LINGER_SECONDS, Board, EndpointsAnswer, NotKnown, TooManyWaiting
-from farmd.services.sightings import Sightings
+from farmd.services.board import LINGER_SECONDS, Board, EndpointsAnswer, NotKnown, Sightings, TooManyWaiting
 from store import codec
 from store.consul.client import ConsulClient
 from store.embedded.server import InProcessTransport

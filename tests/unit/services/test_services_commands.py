@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from farmd.commands.mutation import commit
-from farmd.commands.remains import MOST_SERVICES
+from farmd.commands.parts import MOST_SERVICES
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.replication.commands import RC
 from farmd.services import commands

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from farmd.signing import keys, trust
-from farmd.signing.judge import Allowed, Question, Refused, judge
-from farmd.signing.trust import Trusted
+from farmd.signing.trust import Allowed, Question, Refused, Trusted, judge
 from store import codec, revocations, signatures
 from store.entry import Entry
 from store.errors import CredentialInvalid, InputInvalid, RecordInvalid

@@ -7,7 +7,7 @@ import pytest
 from farmd.cli import tables
 from farmd.cli.top import FleetView, lines
 from farmd.overview import FarmRow
-from farmd.tables import farms
+from farmd.tables import nodes
 from farmd.web.farms import FarmList
 from store.farms import Member
 from tests.people import person
@@ -24,7 +24,7 @@ async def test_the_page_the_table_and_top_tell_the_same_state_of_a_farm(
     page = FarmList.__new__(FarmList)
     async with person() as call:
         described = await page.described(call, "one")
-    cells = [column.text(row) for column in farms.table([row], 0.0).columns if column.title == "STATE"]
+    cells = [column.text(row) for column in nodes.farm_table([row], 0.0).columns if column.title == "STATE"]
     assert ([each.state for each in page.made()], described.state, cells) == ([state], state, [state])
     (line,) = [
         each

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.workqueue.limits import Bucket, Failures
-from farmd.workqueue.queue import WorkQueue
+from farmd.workqueue.queue import Bucket, Failures, WorkQueue
 from tests.virtual import VirtualClock
 
 

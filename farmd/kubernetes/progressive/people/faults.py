@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from farmd.commands.mutation import Call
-from farmd.farm.model import Item
+from farmd.farm.plan import Item
 from farmd.kubernetes import install
 from farmd.kubernetes.errors import NotFound
 from farmd.kubernetes.people.farms import ClusterFarm, knative_namespace, workers
@@ -32,9 +32,8 @@ from farmd.kubernetes.progressive.settings import NETWORK, Settings
 from farmd.kubernetes.resources import CRDS
 from farmd.kubernetes.store import version_of
 from farmd.kubernetes.transport import KubernetesTransport
-from farmd.overview.faults import Examined, Fault
-from farmd.overview.members import farms, why_unowned
-from farmd.overview.owners import holders
+from farmd.overview.incidents import Examined, Fault
+from farmd.overview.owners import farms, holders, why_unowned
 from store.farms import CLUSTERS, Member
 from store.mistakes import shown
 from store.words import count_of, listed

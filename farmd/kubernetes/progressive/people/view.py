@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from farmd.commands.folding import fitting
+from farmd.commands.waiting import fitting
 from farmd.kubernetes.progressive import bounds, forecast, plan, reading, record, traffic
 from farmd.kubernetes.progressive.model import Plan, Snapshot
 from farmd.kubernetes.progressive.objects import CAUSE, RELEASED, RevisionPod, condition
