@@ -15,11 +15,10 @@ from dataclasses import replace
 from bench.apps import controller
 from bench.farm_process import OF_EVERY_FARM, FarmProcess
 from bench.rig import held, note, report, rig, shared, write_all
+from farmd.apps.bundle import parse_native
+from farmd.apps.changes import mutation, noun_of, speaking
+from farmd.apps.facts import Act, owner_of
 from farmd.commands.mutation import Call
-from farmd.dispatch.changes import mutation
-from farmd.dispatch.looking import noun_of, speaking
-from farmd.dispatch.model import Act, owner_of
-from farmd.dispatch.native import parse
 from farmd.replication.commands import RC
 from farmd.runtime.clock import SystemIds
 from farmd.work.kind import SWEEP_PARTS, SWEEP_SECONDS
@@ -65,7 +64,7 @@ async def _seeded(client: ConsulClient) -> None:
     reached, writes = DispatchState(seq=1, effective=1, reached=1, swept=1, wave=1), list[Operation]()
     for number in range(APPS):
         app, store = f"app{number:04}", AppStore(client, KEYS)
-        entries = [parse(controller(f"a{number:04}-{each:02}"), "bench") for each in range(OBJECTS)]
+        entries = [parse_native(controller(f"a{number:04}-{each:02}"), "bench") for each in range(OBJECTS)]
         for entry in entries:
             name = KEYS.name(RC.kind, entry.ref.name)
             async with ReadAhead(client, [], {**known, name: None}) as ahead:

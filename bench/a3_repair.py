@@ -14,7 +14,7 @@ import msgspec
 
 from bench.apps import Setting, bare, controller, setting
 from bench.rig import median, report
-from farmd.dispatch.standing import state_of
+from farmd.apps.scene import state_of
 from farmd.replication.commands import RC
 from tests.app_fleet import apply
 from tests.fleet import KEYS, eventually

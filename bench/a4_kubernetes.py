@@ -19,10 +19,10 @@ from bench.kubernetes import Call as Request
 from bench.kubernetes import Setting, setting
 from bench.rig import median, note, report
 from farmd import overview
+from farmd.apps import commands
+from farmd.apps.bundle import AppSpec, parse
+from farmd.apps.scene import state_of
 from farmd.commands.mutation import Call, commit
-from farmd.dispatch import commands, creation, waiting
-from farmd.dispatch.bundle import AppSpec, parse
-from farmd.dispatch.standing import state_of
 from farmd.kubernetes.apps.api import CREATION, user_of
 from farmd.kubernetes.apps.marks import OwnerMark, marked
 from farmd.kubernetes.resources import Resource
@@ -98,7 +98,7 @@ async def _reached(call: Call, app: str, documents: list[dict[str, Any]], histor
     """Seconds from a revision's record until it is reached."""
     files = [(json.dumps(each), f"{number}.json") for number, each in enumerate(documents)]
     bundle = parse(files, AppSpec(name=app, namespace="ours", history=history))
-    found = await creation.apply(call, bundle)
+    found = await commands.apply(call, bundle)
     await commit(call, found.mutation)
     began = time.monotonic()
     key, index = call.keys.work(KIND, app), 0
@@ -113,7 +113,7 @@ async def _removed(world: Setting, call: Call, app: str) -> None:
     """Empty all namespaces, so that each round begins as the first did."""
     deletion, _ = await commands.delete(call, app, keep=False)
     await commit(call, deletion)
-    await waiting.gone(call, app, WITHIN, lambda _: None)
+    await commands.gone(call, app, WITHIN, lambda _: None)
     for namespace in ("bare", "plain"):
         await world.call(Request("DELETE", CONFIG_MAPS.path(namespace)))
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from bench.rig import median, report
 from farmd.deploy.manifest import manifest_of
-from farmd.deploy.model import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
 from farmd.deploy.project import ResolvedServices, plan_project
+from farmd.deploy.spec import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
 from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.fleet import node_view

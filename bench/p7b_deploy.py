@@ -16,11 +16,11 @@ from bench.fleet import CHORES, BenchFleet, fleet
 from bench.p6_rollout import makespan
 from bench.rig import median, note, report
 from farmd.commands.mutation import Call
-from farmd.deploy.attempts import MONITOR_SECONDS
-from farmd.deploy.deployment import Deployment
-from farmd.deploy.model import ContainerSpec, ServiceSpec
+from farmd.deploy.commands import Deployment
+from farmd.deploy.gate import MONITOR_SECONDS
 from farmd.deploy.project import ResolvedServices
 from farmd.deploy.resolver import ServiceSpecResolver
+from farmd.deploy.spec import ContainerSpec, ServiceSpec
 from farmd.runtime.clock import SystemIds, system_rng
 from store.deployments import KIND
 from store.services import UpdateConfig

@@ -13,7 +13,7 @@ from bench.farm_process import OF_EVERY_FARM
 from bench.fleet import CHORES, fleet
 from bench.p7b_deploy import deploy
 from bench.rig import note, report
-from farmd.deploy.model import ContainerSpec, ServiceSpec
+from farmd.deploy.spec import ContainerSpec, ServiceSpec
 from farmd.kinds import KINDS
 from farmd.work.kind import SWEEP_PARTS, SWEEP_SECONDS
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from farmd.apps.bundle import parse_native
+from farmd.apps.plan import carried
+from farmd.apps.revision import wanted
+from farmd.apps.scene import former, standing, state_of
 from farmd.commands.mutation import Call, Change, audited, registered
-from farmd.dispatch.native import parse
-from farmd.dispatch.plan import carried
-from farmd.dispatch.revision import wanted
-from farmd.dispatch.standing import former, standing, state_of
 from farmd.replication.commands import RC
 from store import apps, codec
 from store.apps import KIND, App, AppStatus, AppStore, DispatchState
@@ -56,7 +56,7 @@ async def apply(call: Call, name: str, *documents: Mapping[str, Any], **settings
     number = now.stored.record.revision + 1 if now.stored is not None else 1
     before = now.stored.record if now.stored is not None else App(revision=1)
     app = msgspec.structs.replace(before, **({"revision": number, "mass": False, "adopt": []} | settings))
-    entries = [parse(dict(each), "test") for each in documents]
+    entries = [parse_native(dict(each), "test") for each in documents]
     made = apps.tracker(
         number, carried(entries, await former(call, now), prune=app.prune), by=call.actor, at=call.clock.now()
     )

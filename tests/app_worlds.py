@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from farmd.dispatch.model import Act, Live, Plan, Ref, Snapshot, both, heirs, owner_of, takes
-from farmd.dispatch.plan import carried, decide, revisions, target
+from farmd.apps.facts import Act, Live, Plan, Ref, Snapshot, both, heirs, owner_of, takes
+from farmd.apps.plan import carried, decide, revisions, target
 from store.apps import App, DispatchState, Entry, TypedReference
 
 

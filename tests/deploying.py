@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from farmd.deploy.manifest import compiled
-from farmd.deploy.model import ServiceSpec
+from farmd.deploy.spec import ServiceSpec
 from store import codec, manifests
 from store.keys import Keys, is_sentinel
 from store.nodes import Agent

@@ -9,11 +9,8 @@ from typing import Any
 
 from farmd.config.sections import HousekeepingSection
 from farmd.farm.writer import Writer
-from farmd.housekeeping.audit import AuditPruning
-from farmd.housekeeping.kind import Housekeeping
-from farmd.housekeeping.leavings import LeavingsCollection
-from farmd.housekeeping.manifests import ManifestCollection
-from farmd.housekeeping.worker import Housekeeper
+from farmd.housekeeping.chores import AuditPruning, LeavingsCollection, ManifestCollection
+from farmd.housekeeping.kind import Housekeeper, Housekeeping
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from store import codec, manifests, operations

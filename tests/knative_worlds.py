@@ -32,7 +32,7 @@ from farmd.kubernetes.progressive.objects import (
     TemplateMeta,
     TrafficTarget,
 )
-from farmd.rollout.revisions import TargetRevision
+from farmd.rollout.staging import TargetRevision
 from store.times import rfc3339
 
 FREE = Bounds()

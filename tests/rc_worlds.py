@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from farmd.pods.state import PodState
-from farmd.replication.model import Offer, Snapshot
+from farmd.replication.facts import Offer, Snapshot
 from scheduler.model import Assignment
 from store.entry import Stored
 from store.pods import Pod

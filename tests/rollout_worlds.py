@@ -8,7 +8,7 @@ from typing import Any
 
 from farmd.pods.state import PodState
 from farmd.rollout import plan as planning
-from farmd.rollout.model import FACTS, Move, Need, Offer, Plan, Side, Snapshot
+from farmd.rollout.facts import FACTS, Move, Need, Offer, Plan, Side, Snapshot
 from farmd.work.model import Ask
 from scheduler.model import Assignment
 from store.entry import Stored

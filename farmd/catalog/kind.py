@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from farmd.catalog.leftovers import LeftoverWorker
-from farmd.catalog.shared import Shared
-from farmd.catalog.worker import ServiceWorker
+from farmd.catalog.facts import Shared
+from farmd.catalog.worker import LeftoverWorker, ServiceWorker
 from farmd.farm.kind import Items
 from farmd.farm.plan import Item
 from farmd.runtime.wake import Wake

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from farmd.catalog.model import CatalogPod, Change, Plan, Snapshot, alike, same
+from farmd.catalog.facts import CatalogPod, Change, Plan, Snapshot, alike, same
 from farmd.runtime.wake import earliest
 from farmd.services import endpoints
 from farmd.services.endpoints import Endpoint, Sighting

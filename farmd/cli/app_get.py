@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
+from farmd.apps.bundle import render_all
+from farmd.apps.revision import found
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import Whole, command
 from farmd.cli.output import as_yaml, document, emit, show
-from farmd.dispatch.bundle import render_all
-from farmd.dispatch.revision import found
 from farmd.tables.model import Column, Table, ago
 from store.apps import KIND, AppStore, ResourceTracker
 from store.errors import NotFound, RecordInvalid

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import click
 
+from farmd.apps.commands import told
+from farmd.apps.facts import Live, owner_of
+from farmd.apps.revision import found
+from farmd.apps.scene import AppState, Kept, kept, lives, naming, owned, standing, standings
 from farmd.cli.apply_cluster import looking
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import checked, objects, target
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, show, text_table
-from farmd.dispatch.model import Live, owner_of
-from farmd.dispatch.revision import found
-from farmd.dispatch.standing import AppState, Kept, kept, lives, naming, owned, standing, standings
-from farmd.dispatch.waiting import told
 from farmd.tables.apps import facts, plain_row
 from farmd.tables.apps import table as apps_table
 from farmd.tables.model import Column, Table, clean

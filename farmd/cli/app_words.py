@@ -6,6 +6,8 @@ from functools import partial
 
 import click
 
+from farmd.apps import commands
+from farmd.apps.scene import standing
 from farmd.cli import apply_lines, changes
 from farmd.cli.apply_cluster import looking
 from farmd.cli.apply_flow import carry_out
@@ -14,8 +16,6 @@ from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import going_on
 from farmd.cli.options import Whole, command
 from farmd.cli.progress import progress
-from farmd.dispatch import commands, creation, waiting
-from farmd.dispatch.standing import standing
 from farmd.tables.model import clean
 from store.apps import KIND
 
@@ -28,7 +28,7 @@ APP = target("app", objects(KIND))
 @APP
 async def rollback(invocation: Invocation, name: str, revision: int | None, cluster: str) -> None:
     """Go back to an earlier revision of an app: a new one with that one's documents."""
-    back = partial(creation.rollback, invocation.call, name, revision, cluster=cluster)
+    back = partial(commands.rollback, invocation.call, name, revision, cluster=cluster)
     now = await standing(invocation.call, name)
     needs = () if now.outside else (await back()).app.needs
     async with looking(invocation, now, needs=needs) as outside:
@@ -76,6 +76,6 @@ async def delete(invocation: Invocation, name: str, keep_objects: bool) -> None:
         invocation.say(f"app/{name}: marked; a farm takes its objects down, then itself")
         return
     with going_on(invocation, [mutation]), progress(invocation) as report:
-        await waiting.gone(invocation.call, name, settings.timeout, report)
+        await commands.gone(invocation.call, name, settings.timeout, report)
     if not settings.quiet and settings.output in {"table", "wide"}:
         click.echo(f"app/{name} deleted")

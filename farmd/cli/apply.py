@@ -15,7 +15,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
 
 if TYPE_CHECKING:
-    from farmd.dispatch.creation import Application
+    from farmd.apps.commands import Application
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,16 +104,15 @@ async def _preparing(
     **said: Any,
 ) -> AsyncIterator[Callable[[], Awaitable[Application]]]:
     """What prepares the next revision of a bundle's app, again and again if need be."""
+    from farmd.apps import commands
+    from farmd.apps.bundle import AppSpec, foreign_kinds, parse, texts
+    from farmd.apps.scene import has_outside
     from farmd.cli.noun_edit import text_of
-    from farmd.dispatch import creation
-    from farmd.dispatch.bundle import AppSpec, foreign_kinds, parse
-    from farmd.dispatch.bundle_files import texts
-    from farmd.dispatch.standing import has_outside
 
     files = texts(paths, text_of, recursive=recursive)
     settings = AppSpec(name=app.removeprefix("app/"), **said)
     make = partial(
-        creation.apply,
+        commands.apply,
         invocation.call,
         adopt=adopt,
         mass=mass_removal,

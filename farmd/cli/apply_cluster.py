@@ -16,8 +16,8 @@ from store.farms import CLUSTERS, PinnedCluster, of_clusters
 from store.registration import cluster_id
 
 if TYPE_CHECKING:
-    from farmd.dispatch.ports import Outside
-    from farmd.dispatch.standing import AppState
+    from farmd.apps.protocols import Outside
+    from farmd.apps.scene import AppState
     from farmd.kubernetes.apps.discovery import Discovery
     from farmd.kubernetes.transport import KubernetesTransport
 

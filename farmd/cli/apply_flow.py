@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import click
 
+from farmd.apps import commands
+from farmd.apps.commands import Application
+from farmd.apps.scene import AppState
 from farmd.cli.apply_lines import lines, plain
 from farmd.cli.asking import ask
 from farmd.cli.changes import CHANGES_DUE, replanned
@@ -15,9 +18,6 @@ from farmd.cli.output import document, emit
 from farmd.cli.progress import progress
 from farmd.cli.signing import settled
 from farmd.commands.mutation import commit
-from farmd.dispatch import waiting
-from farmd.dispatch.creation import Application
-from farmd.dispatch.standing import AppState
 from farmd.tables.model import clean
 
 
@@ -84,7 +84,7 @@ async def _follow(invocation: Invocation, found: Application) -> None:
         return
     began = clock.mono()
     with going_on(invocation, [found.mutation]), progress(invocation) as report:
-        now = await waiting.reached(invocation.call, name, found.app.revision, settings.end_timeout, report)
+        now = await commands.reached(invocation.call, name, found.app.revision, settings.end_timeout, report)
     _result(invocation, found, _reached(now, clock.mono() - began))
 
 

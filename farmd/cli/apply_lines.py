@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from farmd.apps.commands import Application
+from farmd.apps.facts import Act
+from farmd.apps.plan import Preview
 from farmd.commands.mutation import Change, Mutation, Scalar
-from farmd.dispatch.creation import Application
-from farmd.dispatch.model import Act
-from farmd.dispatch.preview import Preview
 from farmd.kinds import KINDS, family_of
 from farmd.tables.model import differences
 from store.times import plain as plainly

@@ -14,7 +14,7 @@ from store.errors import InputInvalid
 
 if TYPE_CHECKING:
     from farmd.compose.project import Project
-    from farmd.deploy.deployment import Deployment
+    from farmd.deploy.commands import Deployment
     from farmd.deploy.project import ResolvedServices
 
 
@@ -61,7 +61,7 @@ async def deploy(
     """
     from farmd.cli.deploy_files import project_of
     from farmd.cli.deploy_flow import carry_out
-    from farmd.deploy.deployment import Deployment
+    from farmd.deploy.commands import Deployment
     from farmd.deploy.registry import registries
 
     if prune and services:

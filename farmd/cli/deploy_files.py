@@ -33,7 +33,7 @@ def project_of(
     from farmd.compose.disk import Disk, found, variables
     from farmd.compose.load import valid_project
     from farmd.compose.project import Project, read
-    from farmd.deploy.spec_files import services_of
+    from farmd.deploy.resolver import services_of
 
     files = found(paths, os.environ, Path())
     text = cache(text_of)  # stdin can be read once

@@ -17,11 +17,10 @@ from farmd.cli.output import document, emit, width_of
 from farmd.cli.progress import progress
 from farmd.cli.signing import settle
 from farmd.commands.waiting import alike, fitting
-from farmd.deploy import lost, preview
-from farmd.deploy.deployment import Deployment
-from farmd.deploy.goals import bodies, settings_of
-from farmd.deploy.holders import taken_over, told
-from farmd.deploy.signing import planned, starting
+from farmd.deploy import owners, preview
+from farmd.deploy.commands import Deployment
+from farmd.deploy.goals import bodies, planned, settings_of, starting
+from farmd.deploy.scene import taken_over, told
 from farmd.runtime.errors import EndedOtherwise, FarmdError, Stale
 from farmd.tables.model import clean
 from store.errors import Conflict, StoreError
@@ -150,7 +149,9 @@ def _lines(deployment: Deployment, title: str) -> list[str]:
         takes = holder.resting or deployment.call.force
         verb = f"takes {name} over from" if takes else f"{name} is changed by"
         over.append(f"! {verb} {told(holder)}")
-    over += [lost.told(scene.records[aim.goal.name]) for aim in deployment.aims if scene.lost(aim.goal.name)]
+    over += [
+        owners.told(scene.records[aim.goal.name]) for aim in deployment.aims if scene.lost(aim.goal.name)
+    ]
     return [clean(line) for line in [*shown[:-1], *over, *deployment.remarks, shown[-1]]]
 
 

@@ -14,7 +14,7 @@ from farmd.cli.output import document, emit, width_of
 from farmd.commands.waiting import fitting
 from farmd.deploy import commands, view
 from farmd.deploy.noun import DEPLOYMENT
-from farmd.deploy.pulls import Pulls
+from farmd.deploy.view import Pulls
 from farmd.overview import Row
 from farmd.tables.model import clean
 from store.deployments import KIND, Deployment

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from farmd import overview
+from farmd.apps.scene import standings
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, text_table
 from farmd.commands.mutation import registered
-from farmd.dispatch.standing import standings
 from farmd.kinds import KINDS, load
 from farmd.services import commands as services
 from farmd.tables import apps, nodes, nouns

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from farmd.apps.bundle import parse, texts
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import text_of
@@ -15,8 +16,6 @@ from farmd.cli.options import command
 from farmd.cli.output import as_yaml
 from farmd.commands import exporting, signing
 from farmd.commands.bundled import Written
-from farmd.dispatch.bundle import parse
-from farmd.dispatch.bundle_files import texts
 from farmd.tables.model import clean
 from store.errors import Conflict, InputInvalid
 from store.words import count_of, listed

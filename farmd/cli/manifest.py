@@ -139,9 +139,7 @@ def _revocable(target: str, digests: tuple[str, ...]) -> list[Start]:
     if not name:
         raise InputInvalid(f"{target!r}: expected NOUN/NAME, such as rc/hello", field="target")
     owners = (
-        load("farmd.deploy.signing:owners_of")(name)
-        if noun == "service"
-        else [f"{_kind(noun).family}/{name}"]
+        load("farmd.deploy.goals:owners_of")(name) if noun == "service" else [f"{_kind(noun).family}/{name}"]
     )
     return [Start(signatures.valid_owner(owner), digest) for digest in digests for owner in owners]
 
@@ -232,7 +230,7 @@ async def _of(invocation: Invocation, target: str) -> list[Start]:
     if not name:
         raise InputInvalid(f"{target!r}: expected NOUN/NAME, such as rc/hello", field="target")
     if noun == "service":
-        found: list[Start] = await load("farmd.deploy.signing:of_service")(invocation.call, name)
+        found: list[Start] = await load("farmd.deploy.goals:of_service")(invocation.call, name)
         return found
     kind = _kind(noun)
     record = (await load(kind.asked).find(invocation.call, name)).record

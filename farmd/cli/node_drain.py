@@ -10,8 +10,8 @@ from farmd.cli.names import nodes, targets
 from farmd.cli.noun_edit import going_on
 from farmd.cli.options import Duration, command
 from farmd.cli.progress import ProgressLine, shown
-from farmd.nodes import commands, waiting
-from farmd.nodes.waiting import Look, describe
+from farmd.nodes import commands
+from farmd.nodes.commands import Look, describe
 
 _NODES = targets("node", nodes)
 
@@ -37,7 +37,7 @@ async def drain(invocation: Invocation, names: tuple[str, ...], deadline: float)
         return
     with going_on(invocation, prepared), shown(invocation, _step) as report:
         for name in names:
-            await waiting.drained(invocation.call, name, invocation.settings.timeout, report)
+            await commands.drained(invocation.call, name, invocation.settings.timeout, report)
 
 
 @command("undrain", mutates=True)

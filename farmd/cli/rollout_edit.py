@@ -12,10 +12,10 @@ from farmd.cli.names import checked_if_given, objects, target
 from farmd.cli.noun_edit import carry_out, saying, text_of
 from farmd.cli.options import Duration, Whole, command
 from farmd.cli.rollout_ksvc import beside_ksvc
-from farmd.rollout import asked as asking
-from farmd.rollout import commands, scaling
-from farmd.rollout.asked import Asked, from_file, pod_of
+from farmd.rollout import commands
+from farmd.rollout import spec as asking
 from farmd.rollout.noun import ROLLOUT
+from farmd.rollout.spec import Asked, from_file, pod_of
 from store import codec
 from store.families import RCS, SERVICES
 from store.policies import Policy, Strategy
@@ -131,7 +131,7 @@ async def approve(invocation: Invocation, name: str, everything: bool) -> None:
 @click.argument("replicas", type=int)
 async def scale(invocation: Invocation, name: str, replicas: int) -> None:
     """Set how many pods there are to be in the end; both versions follow. Fewer than now asks first."""
-    await carry_out(invocation, ROLLOUT, [await scaling.scale(invocation.call, name, replicas)])
+    await carry_out(invocation, ROLLOUT, [await commands.scale(invocation.call, name, replicas)])
 
 
 pause, resume, revert = map(beside_ksvc, (pause, resume, revert))

@@ -13,7 +13,7 @@ from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, live, looks, on_terminal, show, width_of
 from farmd.cli.rollout_ksvc import beside_ksvc
 from farmd.cli.tables import drawable
-from farmd.rollout import commands, explaining, view
+from farmd.rollout import commands, view
 from farmd.rollout.noun import ROLLOUT
 from farmd.tables import rollouts as rollout_tables
 from farmd.tables.model import Column, Table, ago, clean
@@ -83,7 +83,7 @@ async def explain(invocation: Invocation, name: str) -> None:
     """
 
     async def read() -> Table:
-        return rollout_tables.explanation(await explaining.explain(invocation.call, name))
+        return rollout_tables.explanation(await commands.explain(invocation.call, name))
 
     await show(invocation, read)
 

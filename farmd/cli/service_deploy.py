@@ -11,11 +11,12 @@ from farmd.cli.deploy_flow import carry_out
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import Whole, command
-from farmd.deploy import port_spec, services
-from farmd.deploy.deployment import Deployment
-from farmd.deploy.model import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
+from farmd.deploy import commands
+from farmd.deploy import spec as deploy_spec
+from farmd.deploy.commands import Deployment
 from farmd.deploy.project import ResolvedServices
 from farmd.deploy.resolver import ServiceSpecResolver
+from farmd.deploy.spec import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
 from store.errors import refuse
 from store.mistakes import shown
 from store.services import KIND, NOUN
@@ -60,11 +61,11 @@ async def run(
             mounts=mounts,
         ),
         volumes=[VolumeSpec(name=mount.volume) for mount in mounts],
-        ports=[port_spec.parse(text) for text in ports],
+        ports=[deploy_spec.parse(text) for text in ports],
         placement=Placement(machines=list(machines)),
     )
     spec = ServiceSpecResolver(secrets.SystemRandom()).resolve(spec)
-    await services.unused(invocation.call, spec.name)
+    await commands.unused(invocation.call, spec.name)
     async with registries(os.environ) as images:
 
         async def make() -> Deployment:
@@ -86,7 +87,7 @@ async def run(
 async def scale(invocation: Invocation, name: str, replicas: int) -> None:
     """Change how many pods a service has."""
     await carry_out(
-        invocation.reviewing(), lambda: services.scaled(invocation.call, name, replicas), f"{NOUN} {name}"
+        invocation.reviewing(), lambda: commands.scaled(invocation.call, name, replicas), f"{NOUN} {name}"
     )
 
 
@@ -97,7 +98,7 @@ async def rollback(invocation: Invocation, name: str, revision: int | None) -> N
     """Make a service what it was at a revision; farmctl service history shows them."""
     await carry_out(
         invocation.reviewing(),
-        lambda: services.rolled_back(invocation.call, name, revision),
+        lambda: commands.rolled_back(invocation.call, name, revision),
         f"{NOUN} {name}",
     )
 

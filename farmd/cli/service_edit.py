@@ -100,7 +100,7 @@ async def delete(invocation: Invocation, names: tuple[str, ...]) -> None:
 
 async def _deleted(invocation: Invocation, project: str, services: Sequence[Service]) -> None:
     from farmd.cli.deploy_flow import carry_out
-    from farmd.deploy.services import removed
+    from farmd.deploy.commands import removed
 
     title = f"project {project}" if project else "delete"
     await carry_out(invocation, lambda: removed(invocation.call, services), title)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import click
 
 from farmd import overview
+from farmd.apps.scene import AppState, standings
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
 from farmd.cli.output import cropped_table, document, emit, on_terminal, scrolled, text_table
 from farmd.commands.mutation import registered
-from farmd.dispatch.standing import AppState, standings
 from farmd.kinds import KINDS, load
 from farmd.overview import FarmRow, NodeRow, Row
 from farmd.tables import apps, nodes, nouns

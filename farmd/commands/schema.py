@@ -17,9 +17,9 @@ from store.errors import InputInvalid
 from store.mistakes import nearest
 
 _OTHERS = {
-    "app": "farmd.dispatch.bundle:AppSpec",
+    "app": "farmd.apps.bundle:AppSpec",
     "node": "farmd.nodes.bundled:NodeSpec",
-    "service": "farmd.deploy.model:ServiceSpec",
+    "service": "farmd.deploy.spec:ServiceSpec",
 }
 """Kinds whose documents are read by something else than a ``File``."""
 

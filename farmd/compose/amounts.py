@@ -8,7 +8,7 @@ from typing import TypeVar
 from farmd.compose import schema
 from farmd.compose.errors import refuse
 from farmd.compose.scalars import word, words
-from farmd.deploy.model import Placement, Resources
+from farmd.deploy.spec import Placement, Resources
 from store.containers import Device, DeviceReservation, Ulimit
 from store.manifests import Constraint, Spread
 

@@ -19,7 +19,7 @@ from farmd.compose.errors import refuse
 from farmd.compose.interpolation import warnings
 from farmd.compose.scalars import word
 from farmd.compose.sources import MAX_COPY_BYTES, Files
-from farmd.deploy.model import ConfigSpec, FileMount
+from farmd.deploy.spec import ConfigSpec, FileMount
 from store.errors import InputInvalid
 
 WITH_FILES = "--with-files"

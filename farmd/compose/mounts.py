@@ -16,7 +16,7 @@ from farmd.compose.errors import refuse
 from farmd.compose.files import WITH_FILES, ProjectContext, copied, path_of
 from farmd.compose.scalars import file_mode, size, words
 from farmd.compose.sources import MAX_COPY_BYTES
-from farmd.deploy.model import (
+from farmd.deploy.spec import (
     BindOptions,
     ConfigSpec,
     FileMount,

@@ -19,8 +19,8 @@ from farmd.compose.load import Loaded, load
 from farmd.compose.mounts import volume_name
 from farmd.compose.services import service_spec
 from farmd.compose.sources import Files, placed
-from farmd.deploy.model import ServiceSpec
 from farmd.deploy.resolver import check
+from farmd.deploy.spec import ServiceSpec
 from store import codec
 from store.deployments import MAX_GOALS, Condition
 from store.errors import InputInvalid

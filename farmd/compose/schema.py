@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from farmd.compose.scalars import Count, FileMode, Flag, Number, Pairs, Scalar, Size, Words
-from farmd.deploy.model import Propagation
+from farmd.deploy.spec import Propagation
 from store.manifests import Toleration
 from store.quantities import Seconds
 

@@ -16,14 +16,8 @@ from farmd.compose.files import ProjectContext, configs_of, environment, secrets
 from farmd.compose.mounts import mounts_of
 from farmd.compose.scalars import count, size, word, words
 from farmd.compose.verdicts import ENDLESS
-from farmd.deploy import port_spec
-from farmd.deploy.model import (
-    LOG_DRIVER,
-    ContainerSpec,
-    LogDriver,
-    PortSpec,
-    ServiceSpec,
-)
+from farmd.deploy import spec as deploy_spec
+from farmd.deploy.spec import LOG_DRIVER, ContainerSpec, LogDriver, PortSpec, ServiceSpec
 from store.errors import InputInvalid
 from store.manifests import HealthCheck, Restart, Stop
 from store.mistakes import nearest, shown
@@ -245,7 +239,7 @@ def _ports(where: str, said: schema.Service) -> list[PortSpec]:
     if said.ports and said.port_texts:
         refuse(f"{where}.x-ports", word(said.port_texts[0]), "none beside ports")
     try:
-        found = [port_spec.parse(word(text)) for text in said.port_texts]
+        found = [deploy_spec.parse(word(text)) for text in said.port_texts]
         for port in said.ports:
             published = word(port.published)
             if published and not (published.isascii() and published.isdigit()):
@@ -263,7 +257,7 @@ def _ports(where: str, said: schema.Service) -> list[PortSpec]:
                 host_ip="" if "/" in port.host_ip else port.host_ip,
                 host_prefix=port.host_ip if "/" in port.host_ip else "",
             )
-            port_spec.validate(spec)
+            deploy_spec.validate(spec)
             found.append(spec)
         found = list(dict.fromkeys(found))  # Compose takes one that is listed twice
     except InputInvalid as error:

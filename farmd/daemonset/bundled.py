@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from farmd.commands.bundled import BundledNoun
-from farmd.daemonset.commands import DAEMON_SET
-from farmd.daemonset.spec import DaemonSetSpec
+from farmd.daemonset.commands import DAEMON_SET, DaemonSetSpec
 from store.daemonsets import DaemonSet
 
 BUNDLED: BundledNoun[DaemonSetSpec, DaemonSet] = BundledNoun(of=DAEMON_SET, order=2)

@@ -1,15 +1,87 @@
-"""The noun of daemon sets for the commands that all nouns share (``farmd.commands.noun``)."""
+"""The noun of daemon sets, the file that people write, and what a change will do."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+import msgspec
+
+from farmd.commands import specs
 from farmd.commands.noun import Noun
-from farmd.commands.outlook import Placing, availability, counted
-from farmd.daemonset.eligibility import request
-from farmd.daemonset.outlook import outlook
-from farmd.daemonset.spec import FILE, DaemonSetSpec
-from store.daemonsets import KIND, DaemonSet
+from farmd.commands.outlook import Outlook, OutlookFacts, Placing, availability, counted
+from farmd.daemonset.facts import STAYING, request
+from farmd.daemonset.plan import NOWHERE
+from scheduler.decide import eligibility, ranked
+from scheduler.model import EVICTING
+from store.daemonsets import KIND, DaemonSet, Floor
+from store.errors import InputInvalid
+from store.manifests import Manifest
+from store.quantities import Seconds
 from store.status import Status
 from store.words import count_of
+
+# What becomes of a daemon set's pods if its record is changed: pure, for ``--dry-run``.
+
+
+def outlook(daemonset: DaemonSet, standing: OutlookFacts) -> Outlook:
+    """The outlook for a daemon set as it will be."""
+    pods = standing.pods
+    if daemonset.deleting:
+        return Outlook(removes=tuple(sorted(pods)))
+    if daemonset.disabled:
+        return Outlook()
+    found = eligibility(standing.request, standing.view)
+    codes = {node: {reason.code for reason in reasons} for node, reasons in found.refused.items()}
+    keeps = {place for place in pods if not codes.get(place[0], set()) & (EVICTING - STAYING)}
+    leaving = pods.keys() - keeps
+    if not found.eligible and not keeps:
+        leaving = {place for place in leaving if "draining" in codes.get(place[0], ())}
+    nodes = {node for node, _ in pods}
+    without = Counter(code for node in codes.keys() - nodes for code in codes[node])
+    why = ", ".join(f"{code} {number}" for code, number in ranked(without))
+    head = f"no pod on {count_of(len(codes.keys() - nodes), 'node')}" if found.eligible else NOWHERE
+    return Outlook(
+        adds=tuple((node, standing.request.manifest.id) for node in found.eligible if node not in nodes),
+        removes=tuple(sorted(leaving)),
+        replaces=standing.outdated(keeps, daemonset),
+        unplaced=(f"{head} ({why})",) if why else (),
+    )
+
+
+# The file of a daemon set, as people write it (docs/cli.md).
+
+
+class DaemonSetSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """One document of a daemon set file."""
+
+    name: str
+    pod: Manifest
+    node_selector: str = ""
+    labels: dict[str, str] = {}
+    pod_labels: dict[str, str] = {}
+    min_health: Floor | None = None
+    rate: int = 0
+    max_in_progress: int = 50
+    min_healthy_time: Seconds = 10.0
+    disabled: bool | None = None
+    needs: list[str] = []
+
+
+def _check(spec: DaemonSetSpec, source: str) -> None:
+    specs.check_count(spec.rate, f"{source}: rate")
+    specs.check_count(spec.max_in_progress, f"{source}: max_in_progress", lowest=1)
+    if spread := spec.pod.placement.spread:
+        raise InputInvalid(
+            f"{source}: pod.placement.spread: found {len(spread)} rules, expected none:"
+            " a daemon set has one pod on every eligible node",
+            field="pod.placement.spread",
+        )
+
+
+FILE = specs.SpecFile(spec=DaemonSetSpec, record=DaemonSet, check=_check)
+
+
+# The noun of daemon sets for the commands that all nouns share (``farmd.commands.noun``).
 
 
 def _facts(daemonset: DaemonSet, status: Status | None) -> list[tuple[str, str]]:

@@ -11,14 +11,14 @@ from farmd.commands import difference, waiting
 from farmd.commands.bundled import FoundRecord, Readiness, Wish, Written, marked
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, lock_told
 from farmd.commands.waiting import Spells
-from farmd.deploy import resolver, spec_files
-from farmd.deploy.deployment import Deployment
+from farmd.deploy import resolver
+from farmd.deploy.commands import Deployment
 from farmd.deploy.goals import version_of
 from farmd.deploy.manifest import spec_of
-from farmd.deploy.model import ServiceSpec
 from farmd.deploy.noun import owner_noun
 from farmd.deploy.project import ResolvedServices
-from farmd.deploy.reader import holding
+from farmd.deploy.scene import holding
+from farmd.deploy.spec import ServiceSpec
 from farmd.kinds import title
 from farmd.services.commands import published
 from store import manifests
@@ -37,7 +37,7 @@ class BundledService:
     replaces = False
 
     def parse(self, document: Any, where: str) -> ServiceSpec:
-        spec = spec_files.service(document, where)
+        spec = resolver.service(document, where)
         resolver.check(spec)
         return spec
 

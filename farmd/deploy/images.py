@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from farmd.deploy.model import PullPolicy, ServiceSpec
-from farmd.deploy.ports import ImageResolverClient, NoDigest
-from farmd.deploy.standing import StandingService
+from farmd.deploy.operations import StandingService
+from farmd.deploy.protocols import ImageResolverClient, NoDigest
+from farmd.deploy.spec import PullPolicy, ServiceSpec
 from store.errors import InputInvalid
 from store.images import parse
 

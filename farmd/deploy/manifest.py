@@ -10,8 +10,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from farmd.deploy.hook_pods import of_hook
-from farmd.deploy.model import (
+from farmd.deploy.spec import (
     BindOptions,
     ConfigSpec,
     ContainerSpec,
@@ -27,10 +26,35 @@ from farmd.deploy.model import (
     VolumeOptions,
     VolumeSpec,
 )
-from store import manifests
+from scheduler.model import PlacementRequest
+from scheduler.volumes import Volume as SchedulerVolume
+from store import manifests, selectors
 from store.containers import Container, File, Limits, Mount, Secret, Volume
-from store.manifests import Constraint, Logs, Manifest, Port, canonical, digest
-from store.services import Version
+from store.manifests import Constraint, Logs, Manifest, Port, Restart, canonical, digest
+from store.services import Hook, Version
+
+# What the pod of a service's hook runs.
+
+
+def of_hook(manifest: Manifest, hook: Hook) -> Manifest:
+    """What a hook's pod runs: the service's container with another command, no ports and no check."""
+    container = manifest.container
+    if container is not None and hook.privileged is not None:
+        container = replace(container, privileged=hook.privileged)
+    return replace(
+        manifest,
+        id=f"{manifest.id}-hook",
+        command=hook.command,
+        args=[],
+        env=manifest.env | hook.env,
+        user=hook.user or manifest.user,
+        container=container,
+        ports={},
+        health=None,
+        restart=Restart(policy="never"),
+        resources={},
+    )
+
 
 NODE = "node"
 VOLUME = "volume/"
@@ -309,3 +333,43 @@ def _name(mount: Mount) -> str:
 
 def _id(text: str) -> int:
     return int(text or 0)
+
+
+# What the scheduler is asked for the pods of a service.
+
+ALL = selectors.parse("")
+
+
+def request_of(spec: ServiceSpec, owner: str, *, near: bool = True) -> PlacementRequest:
+    """The request for one more pod of a service. It leaves out volumes, which the plan itself places, and
+    without ``near`` also the pods with which it stays.
+    """
+    most = spec.placement.max_per_node or spec.replicas
+    placement = placement_of(spec)
+    return PlacementRequest(
+        manifest=manifest_of(spec, placement if near else replace(placement, pod_affinity=[])),
+        selector=ALL,
+        owner=owner,
+        numbered=True,
+        replicas_per_node=max(1, most),
+    )
+
+
+def volumes_of(spec: ServiceSpec, external: frozenset[str] = frozenset()) -> list[SchedulerVolume]:
+    """The named volumes that its pods mount, as the scheduler of volumes reads them."""
+    found = []
+    for each in spec.mounted():
+        options, name = each.volume, each.volume_name
+        driver = options.driver if options is not None else None
+        found.append(
+            SchedulerVolume(
+                name=name,
+                driver=None if driver is None else driver.name,
+                options={} if driver is None else driver.options,
+                labels={} if options is None else options.labels,
+                no_copy=options is not None and options.no_copy,
+                subpath="" if options is None else options.subpath,
+                external=name in external,
+            )
+        )
+    return found

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from farmd.deploy.attempts import min_healthy_time
+from farmd.commands.mutation import Call
+from farmd.deploy.gate import min_healthy_time
+from farmd.deploy.noun import owner_noun
+from farmd.kinds import KINDS, title
 from store.deployments import DEPLOYED, KIND, PROJECT_LABEL, SERVICE_LABEL, Goal
-from store.families import FAMILIES
+from store.entry import Stored
+from store.families import FAMILIES, owners
 from store.features import needed_of_farm
 from store.manifests import Manifest
 from store.rcs import NUMBERED
 from store.services import KIND as SERVICES
-from store.services import Version, reference
+from store.services import Mode, Service, Version, reference
 
 OWNER_PREFIX = "svc-"
 NEEDS = (NUMBERED, DEPLOYED)
@@ -66,3 +70,53 @@ def taken(record: Any, deployment: str) -> dict[str, Any]:
 def handed_back(record: Any) -> dict[str, Any]:
     """The fields of an owner whose own worker keeps its pods again; what it needs stays (R11)."""
     return {"managed_by": "", "taken": False, "hands": record.hands + record.taken}
+
+
+# Finds services whose record is gone, by the owner of their pods, which bears their mark (``part_of``).
+#
+# A deployment of such a name takes the owner back with its pods. What only the record told is lost: the
+# project, settings of updates, the hook and the history. What must never break: an owner whose service
+# exists, or that bears no mark, is another one's.
+
+
+async def services(call: Call, names: Collection[str], project: str) -> dict[str, Stored[Service]]:
+    """The services of these names, which no record bears, that owners of pods tell of; their index is 0.
+
+    Raises:
+        RecordInvalid: the name or the record of an owner does not decode.
+    """
+    found: dict[str, Stored[Service]] = {}
+    for family in (each.name for each in owners() if not KINDS[each.name].ended) if names else ():
+        prefix = call.keys.name(family, owner_name(""))
+        there = {key.removeprefix(prefix) for key in (await call.client.keys(prefix)).items}
+        for name in sorted(there.intersection(names)):
+            stored, _ = await owner_noun(family).records(call.client, call.keys).named(owner_name(name))
+            if stored is None or stored.record.deleting:
+                continue
+            of, _, ident = stored.record.part_of.partition("/")
+            key = call.keys.record(SERVICES, ident)
+            if of == SERVICES and await call.client.read(key, mode="consistent") is None:
+                found[name] = Stored(key, _service(ident, name, project, family, stored.record), 0, b"")
+    return found
+
+
+def told(stored: Stored[Service]) -> str:
+    """What becomes of such a service, for people."""
+    family = stored.record.active[0].partition("/")[0]
+    owner = title(family, owner_name(stored.record.name))
+    return f"! the record of {stored.record.name} was lost: takes {owner} back with its pods, as they are"
+
+
+def _service(ident: str, name: str, project: str, family: str, owner: Any) -> Service:
+    mode: Mode = "global" if KINDS[family].per_node else "replicated"
+    replicas, per_node = getattr(owner, "replicas_desired", 1), getattr(owner, "replicas_per_node", 1)
+    kept = {name: getattr(owner, name) for name in ("on_lost", "unhealthy_after") if hasattr(owner, name)}
+    version = Version(
+        manifest=owner.manifest,
+        mode=mode,
+        replicas=replicas,
+        max_per_node=0 if per_node == max(1, replicas) else per_node,
+        **kept,
+    )
+    active = [reference(family, owner.id)]
+    return Service(id=ident, name=name, project=project, mode=mode, version=version, active=active)

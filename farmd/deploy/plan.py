@@ -1,90 +1,364 @@
-"""Whether a running pod still fits its service's spec (uncloud ``EvalContainerSpecChange``): pure.
+"""What a deployment does next: pure. Each cycle plans anew from what stands, with the planner of the preview.
 
-What must never break: equal specs are up to date in whatever order their files list things, and a spec whose
-image is to be pulled always is never up to date, because only the registry knows what its tag means now.
+What must never break: as many pods stay healthy as were at the start, or as are wanted, less the pods that
+are replaced where they stand, which are at most ``parallelism``; a service that turned back never turns
+forward again; a freeze lets pods come and none go; and whoever plans next comes to the same end, because
+nothing is remembered but which pods are the deployment's own.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from msgspec.structs import replace
-
-from farmd.deploy import port_spec
-from farmd.deploy.model import (
-    ContainerSpec,
-    ContainerSpecStatus,
-    LogDriver,
-    Resources,
-    ServiceSpec,
-    VolumeDriver,
-    VolumeOptions,
-    VolumeSpec,
+from farmd.deploy.facts import Condition, Facts, ServiceFacts, ServiceGoal, ServiceStep, Snapshot, Turn
+from farmd.deploy.operations import (
+    CreateVolumeOperation,
+    Operation,
+    RemoveContainerOperation,
+    ReplaceContainerOperation,
+    RunContainerOperation,
+    RunPreDeployOperation,
+    ServicePlan,
+    ServicePod,
+    StopContainerOperation,
 )
-from store.services import UpdateConfig
+from farmd.deploy.project import fingerprint
+from farmd.deploy.strategy import RollingStrategy
+from farmd.runtime.wake import earliest
+from farmd.work.model import Blocked, frozen
+from scheduler.cluster import ClusterState
+from scheduler.errors import NoMachine
+from store.deployments import Ending, reasons
+from store.pods import Place
+
+AT_ONCE = 8
+UNPROVEN = 50
 
 
-def eval_container_spec_change(current: ServiceSpec, new: ServiceSpec) -> ContainerSpecStatus:
-    """What a pod that was placed for ``current`` needs to fit ``new``.
+def decide(shot: Snapshot) -> tuple[ServiceStep, ...]:
+    """One step for each service that is not over; at most eight of them go on, the others wait."""
+    goals = {goal.service.name: goal for goal in shot.goals}
+    steps: list[ServiceStep] = []
+    active = 0
+    for goal in shot.goals:
+        if goal.released:
+            continue
+        waits = _waits(goal, goals, shot.met) if not goal.back else ""
+        if not waits and active == AT_ONCE:
+            waits = f"waits until fewer than {AT_ONCE} services change"
+        active += not waits
+        name = goal.service.name
+        if waits is None:
+            steps.append(ServiceStep(service=name, turn="skip", reason="what it depends on was rolled back"))
+        elif shot.paused:
+            steps.append(ServiceStep(service=name, repairs=goal.altered, reason="paused"))
+        else:
+            steps.append(ServiceStep(service=name, reason=waits) if waits else _step(goal, shot.state))
+    return tuple(steps)
 
-    Replicas, the way of an update and the hook are no part of a pod.
+
+def _waits(
+    goal: ServiceGoal, goals: Mapping[str, ServiceGoal], met: frozenset[tuple[str, Condition]]
+) -> str | None:
+    """What a goal that has not begun waits for; None: it will never come."""
+    if goal.taken or any(pod.mine for pod in goal.service.containers):
+        return ""
+    for name, condition in sorted(goal.after.items()):
+        other = goals.get(name)
+        if other is None:
+            if (name, condition) not in met:
+                return f"waits until {name} is {condition}"
+        elif other.back:
+            return None
+        elif not _is(other, condition):
+            return f"waits until {name} is {condition}"
+    return ""
+
+
+def _is(goal: ServiceGoal, condition: Condition) -> bool:
+    pods = goal.service.containers
+    if condition == "started":
+        return goal.released or (
+            bool(pods) and all(pod.running for pod in pods if pod.mine) and goal.hook != "running"
+        )
+    if condition == "healthy":
+        return goal.released
+    return bool(pods) and all(pod.done and pod.proven for pod in pods)
+
+
+def _step(goal: ServiceGoal, state: ClusterState) -> ServiceStep:
+    name = goal.service.name
+    failure, place = _failure(goal)
+    if failure:
+        pauses = goal.back or (goal.spec is not None and goal.spec.update.on_failure == "pause")
+        turn: Turn = "pause" if pauses else "back"
+        return ServiceStep(service=name, turn=turn, reason=failure, failed=place, repairs=goal.altered)
+    try:
+        plan = _plan(goal, state)
+    except NoMachine as error:
+        return ServiceStep(service=name, repairs=goal.altered, reason=error.message, short=True)
+    hooks = [each for each in plan if isinstance(each, RunPreDeployOperation)]
+    if hooks and goal.hook != "done" and not goal.back:
+        waiting = "its hook runs" if goal.hook == "running" else ""
+        return ServiceStep(
+            service=name, operations=() if waiting else tuple(hooks), repairs=goal.altered, reason=waiting
+        )
+    operations = _allowed(goal, [each for each in plan if each not in hooks])
+    if operations or goal.altered:
+        return ServiceStep(service=name, operations=operations, repairs=goal.altered, short=bool(plan.short))
+    if len(plan) > len(hooks) or plan.short:
+        reason = "; ".join(plan.short) or _unproven(goal)
+        return ServiceStep(service=name, reason=reason, short=bool(plan.short))
+    if goal.unproven:
+        return ServiceStep(service=name, reason=_unproven(goal))
+    return ServiceStep(service=name, turn="release")
+
+
+def _unproven(goal: ServiceGoal) -> str:
+    """What a service waits for, with the first pod that its agent does not start."""
+    waits = "waits until its new pods have proven themselves"
+    refused = next((pod for pod in goal.service.containers if pod.mine and pod.refused), None)
+    return f"{waits}; {'/'.join(refused.place)}: {refused.refused}" if refused else waits
+
+
+def _failure(goal: ServiceGoal) -> tuple[str, Place | None]:
+    """Why this turn fails, and because of which pod; empty if it does not."""
+    if goal.hook == "failed" and not goal.back:
+        return f"its hook failed: {goal.hook_failure}", goal.hook_place
+    failed = next((pod for pod in goal.service.containers if pod.mine and pod.failed), None)
+    return (f"{'/'.join(failed.place)}: {failed.failed}", failed.place) if failed else ("", None)
+
+
+def _plan(goal: ServiceGoal, state: ClusterState) -> ServicePlan:
+    """What is left to do of this turn, if all went well."""
+    if goal.wanted is None:
+        gone = sorted(goal.service.containers, key=lambda pod: pod.place)
+        removals = tuple(RemoveContainerOperation(goal.service.id, pod.place) for pod in gone)
+        return ServicePlan(removals, goal.service.id, goal.service.name)
+    strategy = RollingStrategy(force_recreate=goal.recreate and not goal.back)
+    return strategy.plan(state, goal.service, goal.wanted, goal.machines)
+
+
+def _allowed(goal: ServiceGoal, operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """The part of a plan that may be done now."""
+    pods = {pod.place: pod for pod in goal.service.containers}
+    found: list[Operation] = []
+    replacements = [each for each in operations if isinstance(each, ReplaceContainerOperation)]
+    most = goal.wanted.update.parallelism if goal.wanted is not None else 1
+    budget = 0 if goal.rests else most - goal.unproven
+    lost = 0
+    for each in replacements[: max(0, budget)]:
+        if each.order == "start-first":
+            found.append(RunContainerOperation(each.service_id, each.spec, each.place[0]))
+        elif not goal.held:
+            stops = [
+                other
+                for other in operations
+                if isinstance(other, StopContainerOperation) and other.place[0] == each.place[0]
+            ]
+            found += [*stops, each]
+            lost += sum(pods[place].available for place in [each.place, *(other.place for other in stops)])
+    runs = [each for each in operations if isinstance(each, RunContainerOperation)]
+    if not replacements:
+        found += runs[: max(0, UNPROVEN - goal.unproven)]
+    if not goal.held:
+        found += _leaving(goal, operations, pods, lost)
+    return tuple(found)
+
+
+def _leaving(
+    goal: ServiceGoal, operations: Sequence[Operation], pods: Mapping[Place, ServicePod], lost: int
+) -> list[Operation]:
+    """The pods that may go without falling below the floor."""
+    removals = [each for each in operations if isinstance(each, RemoveContainerOperation)]
+    runs = sum(isinstance(each, RunContainerOperation) for each in operations)
+    floor = min(goal.started, len(pods) - len(removals) + runs)
+    available = sum(pod.available for pod in pods.values()) - lost
+    found: list[Operation] = []
+    for each in removals:
+        costs = pods[each.place].available
+        if not costs or available > floor:
+            found.append(each)
+            available -= costs
+    return found
+
+
+# What the worker of a deployment does in one cycle: pure, around ``decide``.
+
+DRAFT_SECONDS = 60.0
+LOOK_AGAIN_SECONDS = 5.0
+VOLUMES_AT_ONCE = 20
+BY_HAND = "it was rolled back by hand"
+
+Action = Literal["", "begin", "volumes", "steps", "end"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """One cycle. ``steps`` are those with something to do, ``told`` all of them, for the status.
+
+    ``ending``: how it ends, and ``why``; ``failed`` are the places of the pods because of which.
     """
-    if new.container.pull == "always" or not port_spec.equal(current.ports, new.ports):
-        return ContainerSpecStatus.NEEDS_RECREATE
-    if _fixed(current) != _fixed(new):
-        return ContainerSpecStatus.NEEDS_RECREATE
-    if current.container.resources != new.container.resources:
-        return ContainerSpecStatus.NEEDS_UPDATE
-    return ContainerSpecStatus.UP_TO_DATE
+
+    action: Action = ""
+    steps: tuple[ServiceStep, ...] = ()
+    told: tuple[ServiceStep, ...] = ()
+    volumes: tuple[CreateVolumeOperation, ...] = ()
+    ending: Ending = "done"
+    why: str = ""
+    failed: tuple[str, ...] = ()
+    blocked: Blocked | None = None
+    after: float | None = None
+    ends: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write except a status."""
+        return not self.action
 
 
-def volume_defaults(volume: VolumeSpec) -> VolumeSpec:
-    """The same volume with everything named: a driver without a name is ``local``.
+def next_cycle(reading: Facts) -> Cycle:
+    """What is to be done now."""
+    record, state = reading.stored.record, reading.state
+    if record.draft:
+        if reading.idle >= DRAFT_SECONDS:
+            return Cycle(action="end", ending="abandoned", why="its submit was never completed")
+        return Cycle(after=DRAFT_SECONDS - reading.idle)
+    if not state.begun:
+        return _beginning(reading)
+    if all(sight.over for sight in reading.sights.values()) and not any(_returns(reading)):
+        return _ending(reading)
+    if reading.planned is not None and reading.planned.volumes and not reading.paused:
+        return Cycle(action="volumes", volumes=reading.planned.volumes[:VOLUMES_AT_ONCE])
+    return _steps(reading)
 
-    A missing driver stays missing: such a volume is made with the default, and takes any that exists.
-    """
-    if volume.type != "volume":
-        return volume
-    options = volume.volume or VolumeOptions()
-    driver = options.driver
-    if driver is not None:
-        driver = VolumeDriver(driver.name or "local", driver.options)
-    return replace(volume, volume=replace(options, name=volume.volume_name, driver=driver))
+
+def _beginning(reading: Facts) -> Cycle:
+    record = reading.stored.record
+    if record.ask == "rollback":
+        return Cycle(action="end", ending="reverted", why="rolled back before it began")
+    if record.ask == "pause":
+        return Cycle(blocked=Blocked("paused", "paused", wanted=True))
+    if reading.unplanned and record.fingerprint:
+        return Cycle(action="end", ending="stale", why=reading.unplanned)
+    if reading.unplanned:
+        return Cycle(blocked=Blocked("no_plan", reading.unplanned), after=LOOK_AGAIN_SECONDS)
+    if (
+        record.fingerprint
+        and reading.planned is not None
+        and fingerprint(reading.planned) != record.fingerprint
+    ):
+        return Cycle(action="end", ending="stale", why="what is running has changed since it was planned")
+    return Cycle(action="begin")
 
 
-def _fixed(spec: ServiceSpec) -> ServiceSpec:
-    """What only a new container can change, in one order."""
-    return replace(
-        spec,
-        replicas=1,
-        labels={},
-        container=_fixed_container(spec.container),
-        ports=[],
-        volumes=sorted(map(volume_defaults, spec.volumes), key=lambda each: each.name),
-        configs=sorted(spec.configs, key=lambda each: each.name),
-        update=UpdateConfig(),
-        pre_deploy=None,
-        on_lost="replace",
-        unhealthy_after=0.0,
-        placement=replace(spec.placement, max_per_node=0),
+def _ending(reading: Facts) -> Cycle:
+    sights = reading.sights.items()
+    back = {name: sight.state for name, sight in sights if sight.state is not None and sight.state.back}
+    failed = [(name, state.failure) for name, state in back.items()]
+    failed += [
+        (name, f"taken over by deployment {sight.said.superseded}")
+        for name, sight in sights
+        if sight.said.superseded
+    ]
+    return Cycle(
+        action="end",
+        ending="reverted" if failed else "done",
+        why="; ".join(reasons(failed)),
+        failed=tuple(state.failed for state in back.values() if state.failed),
     )
 
 
-def _fixed_container(container: ContainerSpec) -> ContainerSpec:
-    return replace(
-        container,
-        pull="missing",
-        log=container.log or LogDriver(),
-        mounts=sorted(container.mounts, key=_key),
-        configs=sorted(container.configs, key=_key),
-        secrets=sorted(container.secrets, key=_key),
-        resources=Resources(
-            devices=container.resources.devices,
-            device_reservations=container.resources.device_reservations,
-            ulimits=container.resources.ulimits,
-        ),
+def _steps(reading: Facts) -> Cycle:
+    assert reading.shot is not None
+    steps = tuple(_asked(reading, step) for step in _decided(reading))
+    due = tuple(step for step in steps if _does(reading.sights[step.service], step))
+    waiting = {name for sight in reading.sights.values() if sight.state is None for name in sight.said.after}
+    waits = LOOK_AGAIN_SECONDS if waiting - reading.sights.keys() else None
+    return Cycle(
+        action="steps" if due else "",
+        steps=due,
+        told=steps,
+        blocked=_blocked(reading),
+        after=earliest(reading.after, waits),
     )
 
 
-def _key(mount: Any) -> tuple[str, ...]:
-    return tuple(str(getattr(mount, name)) for name in mount.__struct_fields__)
+def _decided(reading: Facts) -> tuple[ServiceStep, ...]:
+    """The step of each service; what people ask for comes before what the pods say."""
+    assert reading.shot is not None
+    record = reading.stored.record
+    if record.ask == "rollback" and (found := (*_turned(reading, BY_HAND), *_returns(reading))):
+        return found
+    if not record.atomic or reading.paused:
+        return decide(reading.shot)
+    failed = [name for name, sight in reading.sights.items() if sight.goal.back]
+    if failed and (found := tuple(_turned(reading, f"{failed[0]} failed, and all go together"))):
+        return found
+    return _together(reading.shot)
+
+
+def _turned(reading: Facts, why: str) -> Iterator[ServiceStep]:
+    """All services that go forward turn back."""
+    for sight in reading.sights.values():
+        if not (sight.over or sight.goal.back):
+            yield ServiceStep(
+                service=sight.said.name, turn="skip" if sight.state is None else "back", reason=why
+            )
+
+
+def _returns(reading: Facts) -> Iterator[ServiceStep]:
+    """Services that were released already and are to become what they were, because a person said so."""
+    if reading.stored.record.ask != "rollback":
+        return
+    for sight in reading.sights.values():
+        released = sight.over and sight.owner is not None and not sight.said.superseded
+        if released and not sight.goal.back:
+            yield ServiceStep(service=sight.said.name, turn="back", reason=BY_HAND)
+
+
+def _together(shot: Snapshot) -> tuple[ServiceStep, ...]:
+    """The steps where services are released all at once: those that could be wait for the others."""
+    ready: list[ServiceStep] = []
+    while True:
+        steps = decide(shot)
+        found = {step.service for step in steps if step.turn == "release"}
+        ready += [step for step in steps if step.turn == "release"]
+        if not found:
+            break
+        goals = [replace(each, released=each.released or each.service.name in found) for each in shot.goals]
+        shot = replace(shot, goals=goals)
+    if all(goal.released for goal in shot.goals):
+        return tuple(ready)
+    waiting = [replace(step, turn="", reason="waits for the other services") for step in ready]
+    return (*steps, *waiting)
+
+
+def _asked(reading: Facts, step: ServiceStep) -> ServiceStep:
+    sight = reading.sights[step.service]
+    if sight.leftover and sight.state is not None and not reading.paused:
+        gone = tuple(RemoveContainerOperation(sight.said.service, place) for place in sight.leftover)
+        return ServiceStep(service=step.service, operations=gone, repairs=step.repairs)
+    if sight.busy and sight.state is not None:
+        return replace(step, operations=(), turn="", reason=sight.busy)
+    return step
+
+
+def _does(sight: ServiceFacts, step: ServiceStep) -> bool:
+    """Whether a step changes anything; before its service is taken only what leads to that does."""
+    if sight.state is None:
+        return bool(step.operations) or step.turn in ("skip", "release")
+    return bool(step.operations or step.repairs or step.turn)
+
+
+def _blocked(reading: Facts) -> Blocked | None:
+    if reading.state.halted and reading.paused and reading.stored.record.ask != "pause":
+        return Blocked("halted", reading.state.halted)
+    if reading.paused:
+        return Blocked("paused", "paused", wanted=True)
+    if reading.frozen is not None:
+        return frozen(reading.frozen)
+    busy = [sight.busy for sight in reading.sights.values() if sight.busy]
+    return Blocked("busy", busy[0]) if busy else None

@@ -11,7 +11,6 @@ from typing import Any
 
 from farmd.commands.difference import manifest_lines
 from farmd.deploy.manifest import manifest_of
-from farmd.deploy.model import ServiceSpec
 from farmd.deploy.operations import (
     Operation,
     RemoveContainerOperation,
@@ -19,10 +18,11 @@ from farmd.deploy.operations import (
     RunContainerOperation,
     RunPreDeployOperation,
     ServicePlan,
+    StandingService,
     StopContainerOperation,
 )
 from farmd.deploy.project import ProjectPlan, ResolvedServices
-from farmd.deploy.standing import StandingService
+from farmd.deploy.spec import ServiceSpec
 from store.images import parse
 from store.words import count_of, lasting
 

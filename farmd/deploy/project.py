@@ -6,18 +6,28 @@ no two services count on the same room, and no volume is planned that another se
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from farmd.deploy.model import ServiceSpec
-from farmd.deploy.operations import CreateVolumeOperation, RemoveContainerOperation, ServicePlan
-from farmd.deploy.placing import request_of, volumes_of
-from farmd.deploy.standing import StandingService
+from farmd.deploy.manifest import request_of, volumes_of
+from farmd.deploy.operations import (
+    CreateVolumeOperation,
+    RemoveContainerOperation,
+    ReplaceContainerOperation,
+    RunContainerOperation,
+    ServicePlan,
+    StandingService,
+    StopContainerOperation,
+)
+from farmd.deploy.spec import ServiceSpec
 from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.volumes import Schedule, VolumeScheduler, VolumeUser
+from store import codec
 from store.deployments import PROJECT_LABEL, Condition
 from store.errors import Conflict
 from store.manifests import PodAffinity
@@ -160,3 +170,32 @@ def _fixed(wanted: ResolvedServices, name: str) -> ServiceSpec:
         spec = replace(spec, placement=replace(spec.placement, pod_affinity=[near]))
         bound = any(each.mounted() for each in wanted.services.values() if each.mode == "replicated")
     return replace(spec, on_lost=spec.on_lost or ("wait" if bound else "replace"))
+
+
+# A plan as one short text, by which a farm knows the plan that a person saw: pure.
+#
+# Volumes, removals and replacements count with their machines, because they cost data or service. Of pods
+# that come only the number counts: on a busy fleet the best places change from moment to moment.
+
+Fact = tuple[str | int, ...]
+
+
+def fingerprint(plan: ProjectPlan) -> str:
+    """The fingerprint of a plan; that of an empty one is empty."""
+    facts: list[Fact] = [("volume", each.volume.volume_name, each.machine) for each in plan.volumes]
+    facts += [fact for service in plan.services for fact in _facts(service)]
+    return hashlib.blake2b(codec.encode(sorted(facts)), digest_size=16).hexdigest() if facts else ""
+
+
+def _facts(plan: ServicePlan) -> list[Fact]:
+    name, runs = plan.service_name, Counter[str]()
+    found: list[Fact] = []
+    for each in plan.operations:
+        if isinstance(each, RunContainerOperation):
+            runs["run"] += 1
+        elif isinstance(each, RemoveContainerOperation | StopContainerOperation):
+            verb = "remove" if isinstance(each, RemoveContainerOperation) else "stop"
+            found.append((verb, name, *each.place))
+        elif isinstance(each, ReplaceContainerOperation):
+            found.append((each.order, name, *each.place))
+    return [*found, *((verb, name, count) for verb, count in runs.items())]

@@ -22,7 +22,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from farmd.deploy.ports import NoDigest
+from farmd.deploy.protocols import NoDigest
 from store.images import REGISTRY, Login, Reference, login, parse
 
 ANSWER_SECONDS = 10.0

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from farmd.deploy import port_spec
-from farmd.deploy.model import ContainerSpecStatus, ServiceSpec
+from farmd.deploy import spec as deploy_spec
+from farmd.deploy.manifest import request_of
 from farmd.deploy.operations import (
     Operation,
     RemoveContainerOperation,
@@ -23,12 +23,13 @@ from farmd.deploy.operations import (
     RunContainerOperation,
     RunPreDeployOperation,
     ServicePlan,
+    ServicePod,
+    StandingService,
     StopContainerOperation,
     Way,
 )
-from farmd.deploy.placing import request_of
-from farmd.deploy.plan import eval_container_spec_change
-from farmd.deploy.standing import ServicePod, StandingService
+from farmd.deploy.spec import ContainerSpecStatus, ServiceSpec
+from farmd.deploy.spec_diff import eval_container_spec_change
 from scheduler.cluster import ClusterState, Machines
 from scheduler.feasibility import port_text
 from scheduler.model import PlacementRequest
@@ -178,7 +179,7 @@ class _Planner:
             if kept is None and running:
                 kept = running[0]
                 for other in running[1:]:
-                    if other.spec is None or port_spec.conflicting(self.spec.ports, other.spec.ports):
+                    if other.spec is None or deploy_spec.conflicting(self.spec.ports, other.spec.ports):
                         self.changes.append(StopContainerOperation(self.service.id, other.place))
                 self._keep(kept)
             elif kept is None and not self._run(machine):
@@ -235,8 +236,8 @@ class _Planner:
         spec, machine = self.spec, pod.place[0]
         if pod.spec is None:
             return "stop-first", "what it runs cannot be read"
-        if held := port_spec.conflicting(spec.ports, pod.spec.ports):
-            return "stop-first", f"one port for both, {port_spec.text(held[0])}"
+        if held := deploy_spec.conflicting(spec.ports, pod.spec.ports):
+            return "stop-first", f"one port for both, {deploy_spec.text(held[0])}"
         if not self.state.bit(machine) & self.eligible:
             return "stop-first", "the machine takes no new pods"
         if not self._has_room(machine):
@@ -272,7 +273,7 @@ class _Planner:
         planned = (getattr(each, "place", None) or (getattr(each, "machine", ""),) for each in self.changes)
         return any(place[0] == machine for place in planned) or any(
             pod.place[0] == machine
-            and (pod.spec is None or bool(port_spec.conflicting(self.spec.ports, pod.spec.ports)))
+            and (pod.spec is None or bool(deploy_spec.conflicting(self.spec.ports, pod.spec.ports)))
             for pod in self.service.containers
         )
 

@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, audited, commit, registered
 from farmd.deploy.goals import Aim, bodies, joined
-from farmd.deploy.holders import superseding, taken_over, unless_held
 from farmd.deploy.noun import DEPLOYMENT
-from farmd.deploy.reader import Scene, holding, services
+from farmd.deploy.scene import Scene, holding, services, superseding, taken_over, unless_held
 from store import codec, operations
 from store.deployments import DEPLOYED, KIND, Deployment
 from store.errors import Conflict, OutcomeUnknown, StoreError, TooLarge, TransactionRejected

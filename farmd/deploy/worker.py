@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from farmd.commands.mutation import Scalar
-from farmd.deploy import changes, report, turns
-from farmd.deploy.alarms import DeploymentAlerts
-from farmd.deploy.cycle import LOOK_AGAIN_SECONDS, Cycle, next_cycle
-from farmd.deploy.decide_types import ServiceStep
-from farmd.deploy.sights import Facts, ServiceFacts
-from farmd.deploy.snapshot import Reader
-from farmd.deploy.volumes import VolumeNotes
+from farmd.deploy import changes, report
+from farmd.deploy import writes as deploy_writes
+from farmd.deploy.changes import VolumeNotes
+from farmd.deploy.facts import Facts, Reader, ServiceFacts, ServiceStep
+from farmd.deploy.plan import LOOK_AGAIN_SECONDS, Cycle, next_cycle
+from farmd.deploy.report import DeploymentAlerts
 from farmd.pods.changes import NodeChanges, Note, together
 from farmd.pods.placement import Subject
 from farmd.runtime.wake import Wake
@@ -55,7 +54,7 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         return await self._reader.read(stored)
 
     def decide(self, snapshot: Facts) -> Cycle:
-        """Pure (``cycle.py``)."""
+        """Pure (``plan.py``)."""
         return next_cycle(snapshot)
 
     def decided(self, snapshot: Facts, plan: Cycle) -> None:
@@ -91,7 +90,7 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
             sight = snapshot.sights[step.service]
             try:
                 found = await self._step(snapshot, sight, step)
-            except turns.TurnRefused as error:
+            except deploy_writes.TurnRefused as error:
                 await self.block(f"{sight.said.name}: {error.message}")
                 found = Outcome("blocked", LOOK_AGAIN_SECONDS, error.message)
             if found.result == "rejected":
@@ -103,7 +102,7 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
     async def _begin(self, reading: Facts) -> Outcome:
         audit = self.audit("deployment.begin", reading.stored.record.reason, name=reading.stored.record.name)
         await self.writer.commit(
-            *self.stands(), turns.noted(self.context, self.claim.item, begun=True), audit
+            *self.stands(), deploy_writes.noted(self.context, self.claim.item, begun=True), audit
         )
         return GO_ON
 
@@ -126,19 +125,19 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         if step.turn == "pause":
             return await self._pause(reading, step)
         if sight.state is None and step.turn == "skip":
-            found = turns.skip(self.context, reading, sight, step.reason)
+            found = deploy_writes.skip(self.context, reading, sight, step.reason)
             return await self._turned(reading, sight, "skip", step.reason, found)
         if sight.state is None:
-            taken = await turns.take(self.context, reading, sight)
+            taken = await deploy_writes.take(self.context, reading, sight)
             return await self._turned(reading, sight, "take", "", taken)
         if step.turn in ("back", "skip"):
             if sight.state.phase == "taken":
-                back = await turns.back(self.context, reading, sight, step.reason, _place(step))
+                back = await deploy_writes.back(self.context, reading, sight, step.reason, _place(step))
             else:
-                back = await turns.take_back(self.context, reading, sight, step.reason)
+                back = await deploy_writes.take_back(self.context, reading, sight, step.reason)
             return await self._turned(reading, sight, "back", step.reason, back)
         if step.turn == "release":
-            released = await turns.release(self.context, reading, sight)
+            released = await deploy_writes.release(self.context, reading, sight)
             await self._alarms.released(reading, sight)
             return await self._turned(reading, sight, "release", sight.state.failure, *released)
         return await self._pods(reading, sight, step)
@@ -147,7 +146,7 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         record, why = reading.stored.record, f"{step.service}: {step.reason}"
         audit = self.audit("deployment.halt", why, name=record.name)
         said = {"halted": why, "failed": _place(step), "resumed": record.resumed}
-        state = turns.noted(self.context, self.claim.item, **said)
+        state = deploy_writes.noted(self.context, self.claim.item, **said)
         await self.writer.commit(*self.stands(), state, audit)
         return GO_ON
 
@@ -157,7 +156,7 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         sight: ServiceFacts,
         verb: str,
         why: str,
-        writes: turns.Writes,
+        writes: deploy_writes.Writes,
         services: Scalar = "",
     ) -> Outcome:
         """One service changes hands or direction. ``services``: others that named its owner."""
@@ -202,7 +201,7 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         if state is None or not (placed or (over and not state.hooked)):
             return None
         said = replace(state, hook=placed or state.hook, hooked=not placed, since=self.context.clock.now())
-        write = turns.noted_goal(self.context, self.claim.item, sight.said.service, said)
+        write = deploy_writes.noted_goal(self.context, self.claim.item, sight.said.service, said)
         return Note(
             (write,), "deployment.hook", f"the hook of {sight.said.name}{'' if placed else ' is done'}"
         )
@@ -244,7 +243,7 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
     async def _free(self, record: Deployment, goals: Sequence[Goal], why: str) -> None:
         writes = []
         for said in goals:
-            let_go = turns.handed_over if said.superseded else turns.freed
+            let_go = deploy_writes.handed_over if said.superseded else deploy_writes.freed
             writes += await let_go(self.context, record.id, said)
         if writes:
             audit = self.audit("deployment.free", why, name=record.name)

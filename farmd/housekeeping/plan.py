@@ -11,7 +11,7 @@ import bisect
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-from farmd.housekeeping.model import PATIENCE_SECONDS, Body, Collection, Sighting
+from farmd.housekeeping.facts import PATIENCE_SECONDS, Body, Collection, Sighting
 from store.audit import utc_hour
 
 _HOUR = re.compile(r"\d{4}-\d\d-\d\dT\d\d")

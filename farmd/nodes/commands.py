@@ -1,29 +1,76 @@
-"""The commands of nodes; the command line and HTTP both call them.
-
-Each function returns a ``Mutation`` that has written nothing yet. People's settings are in ``nodes/<node>``;
-the agent's own facts are never changed here.
-"""
+"""The commands of nodes, what each will do, and the wait for a drain."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import msgspec
 
+from farmd import kinds, overview
+from farmd.commands.fleet import Fleet
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, registered
+from farmd.commands.outlook import Outlook
 from farmd.commands.parts import STATED, said_by
-from farmd.nodes import leftovers
-from farmd.nodes.outlook import outlook
-from store import registration
-from store.errors import Conflict, InputInvalid, NotRegistered
+from farmd.commands.waiting import until
+from farmd.nodes import facts
+from farmd.overview import PodRow
+from farmd.runtime.errors import WaitTimeout
+from scheduler.decide import allocation
+from scheduler.errors import PlacementInvalid
+from scheduler.model import FleetView
+from scheduler.protocol import Allocation
+from store import manifests, registration
+from store.errors import Conflict, InputInvalid, NotFound, NotRegistered, RecordInvalid
 from store.keys import valid_segment
 from store.nodes import LOCAL, Drain, Node, NodeRecords, NodeStore
 from store.operations import Operation
+from store.pods import Place
 from store.selectors import valid_key, valid_node_labels
 from store.times import rfc3339
 from store.words import amount_text
+
+# What becomes of a node's pods if it is drained, for ``--dry-run``: where each one goes, or why nowhere.
+
+
+async def outlook(call: Call, node: str, fleet: Fleet) -> Outlook:
+    """The outlook for a node that is drained."""
+    view = fleet.view()
+    if node in view:
+        view = {**view, node: msgspec.structs.replace(view[node], drain="pods", cordoned=True)}
+    by_owner: dict[str, list[PodRow]] = defaultdict(list)
+    for row in fleet.pods:
+        if row.node == node:
+            by_owner[row.owner].append(row)
+    removes: list[Place] = []
+    moves: list[tuple[Place, Place]] = []
+    unplaced: list[str] = []
+    for owner_id, pods in sorted(by_owner.items()):
+        owner = await facts.find_owner(call.client, call.keys, owner_id)
+        places = [(row.node, row.instance) for row in pods]
+        if owner.stays:
+            unplaced.append(f"{owner.title}: {owner.stays}")
+        elif not owner.moves:
+            removes += places
+        else:
+            found = await _places(call, view, owner.kind, owner_id, len(places))
+            moves += zip(places, ((goal.node, goal.instance) for goal in found.assignments), strict=False)
+            unplaced += [f"{owner.title}: {found.why}"] if found.why else []
+    return Outlook(removes=tuple(removes), moves=tuple(moves), unplaced=tuple(unplaced))
+
+
+async def _places(call: Call, view: FleetView, family: str, owner_id: str, count: int) -> Allocation:
+    """Places for pods of an owner, which may keep the others that it has."""
+    noun = kinds.load(kinds.KINDS[family].asked)
+    try:
+        record = (await noun.records(call.client, call.keys).find(owner_id)).record
+        manifest = await manifests.read(call.client, call.keys, record.manifest)
+        return allocation(noun.pods.request(record, manifest), count, view)
+    except (NotFound, RecordInvalid, PlacementInvalid) as error:
+        return Allocation((), missing=count, why=error.message)
+
 
 KIND = "nodes"
 LONGEST_DRAIN_SECONDS = 30 * 86400.0
@@ -166,8 +213,8 @@ async def undrain(call: Call, name: str) -> Mutation:
 async def _moves(call: Call, node: str) -> tuple[str, ...]:
     """What a drain will move, and what will stay: one line for each owner, system pods last."""
     try:
-        left = await leftovers.read(
-            call.client, call.keys, node, leftovers.SystemPods(call.client, call.keys), running=False
+        left = await facts.read_leftovers(
+            call.client, call.keys, node, facts.SystemPods(call.client, call.keys), running=False
         )
     except NotRegistered:
         return ("no agent ever ran there",)
@@ -181,7 +228,7 @@ async def _moves(call: Call, node: str) -> tuple[str, ...]:
 
 
 async def _move(call: Call, owner_id: str, names: str, system: bool) -> str:
-    owner = await leftovers.find_owner(call.client, call.keys, owner_id)
+    owner = await facts.find_owner(call.client, call.keys, owner_id)
     if owner.stays:
         return f"stays: {names} ({owner.title}: {owner.stays})"
     verb = "moves" if owner.moves else "goes"
@@ -259,3 +306,88 @@ def _fields(record: Node) -> dict[str, Scalar]:
     deadline = rfc3339(drain.deadline)
     told |= {"drain": drain.stage, "deadline": deadline if drain.deadline else ""}
     return told | ({"force": True} if drain.force else {})
+
+
+# Waits until a node is drained: reads its pods, and the worker's status for why they stay.
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at a drain; ``stage`` is empty where there is none."""
+
+    name: str
+    stage: str = ""
+    left: int = 0
+    left_system: int = 0
+    overdue: bool = False
+    waiting: list[str] = []
+
+
+Report = Callable[[Look], None]
+
+
+async def look(call: Call, name: str, system: facts.SystemPods) -> Look:
+    """The present state of a node's drain.
+
+    Raises:
+        NotFound: there is no such node.
+    """
+    store = NodeStore(call.client, call.keys)
+    view = await store.get(name)
+    drain = view.record.drain
+    if drain is None or drain.stage == "done":
+        return Look(name=name, stage=drain.stage if drain is not None else "")
+    condition = await store.condition(name)
+    status = condition.status
+    try:
+        running = not condition.lost_since
+        left = await facts.read_leftovers(call.client, call.keys, name, system, running=running)
+    except NotRegistered:
+        left = ()
+    return Look(
+        name=name,
+        stage=drain.stage,
+        left=len(left),
+        left_system=sum(pod.system for pod in left),
+        overdue=drain.overdue,
+        waiting=status.waiting if status is not None and not condition.outdated(view) else [],
+    )
+
+
+async def drained(call: Call, name: str, timeout: float, report: Report) -> None:
+    """Wait until a drain is done, at most ``timeout`` seconds.
+
+    Raises:
+        WaitTimeout: it is not; the message says what is left and why.
+        Conflict: somebody ended the drain meanwhile.
+    """
+    system = facts.SystemPods(call.client, call.keys)
+
+    def done(now: Look, _: bool) -> bool:
+        if not now.stage:
+            raise Conflict(f"node {name!r}: its drain was ended by somebody else", id=name)
+        return now.stage == "done"
+
+    async def late(now: Look) -> WaitTimeout:
+        text = f"node {name!r} is not drained after {timeout:g} s: {describe(now)}"
+        return WaitTimeout(text, hint=await _why(call, name), look=msgspec.to_builtins(now))
+
+    await until(call, lambda: look(call, name, system), done, late, timeout, report)
+
+
+def describe(now: Look) -> str:
+    """One line: ``3 pods left, 1 of them the system's; past its deadline; rc/web: …``."""
+    if now.stage == "done":
+        return "drained"
+    text = f"{now.left} {'pod' if now.left == 1 else 'pods'} left"
+    if now.left_system:
+        text += f", {now.left_system} of them the system's"
+    return "; ".join([text, *(["past its deadline"] if now.overdue else []), *now.waiting])
+
+
+async def _why(call: Call, name: str) -> str:
+    farms = await overview.farms(call.client, call.keys)
+    if not any("nodes" in farm.kinds for farm in farms):
+        return (
+            "no farm claims nodes, so no drain advances: start a farm with farmd run; the drain goes on then"
+        )
+    return f"the drain goes on: farmctl node describe {name} tells more, farmctl node undrain {name} ends it"

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from farmd.commands.mutation import Call, Change, Mutation, guard, registered
-from farmd.nodes import leftovers
+from farmd.nodes import facts
 from store import codec, families, operations
 from store.entry import Entry
 from store.errors import Conflict, NotFound, NotRegistered, RecordInvalid
@@ -199,4 +199,4 @@ async def _arriving(call: Call, name: str, there: set[str]) -> AsyncIterator[str
 
 
 async def _title(call: Call, owner: str) -> str:
-    return (await leftovers.find_owner(call.client, call.keys, owner)).title
+    return (await facts.find_owner(call.client, call.keys, owner)).title

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from farmd.nodes.model import LOOK_SECONDS, NOTICE_SECONDS, Plan, Snapshot
+from farmd.nodes.facts import LOOK_SECONDS, NOTICE_SECONDS, Plan, Snapshot
 from farmd.work.model import Blocked, frozen
 from store.nodes import Drain, NodeStatus
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from farmd.commands.bundled import BundledNoun
-from farmd.replication.commands import RC
-from farmd.replication.spec import ControllerSpec
+from farmd.replication.commands import RC, ControllerSpec
 from store.rcs import ReplicationController
 
 BUNDLED: BundledNoun[ControllerSpec, ReplicationController] = BundledNoun(of=RC, order=2)

@@ -1,20 +1,107 @@
-"""The noun of replication controllers, and ``set-replicas``, which other nouns lack."""
+"""The noun of replication controllers, the file that people write, and what a change will do."""
 
 from __future__ import annotations
 
+import msgspec
+
+from farmd.commands import specs
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.noun import Noun
-from farmd.commands.outlook import Placing, availability, counted
-from farmd.commands.specs import changed, check_count
-from farmd.replication.outlook import outlook
-from farmd.replication.spec import FILE, ControllerSpec
+from farmd.commands.outlook import Outlook, OutlookFacts, Placing, availability, counted
+from farmd.commands.specs import changed, check_count, check_policy
+from farmd.overview import PodRow
+from scheduler.decide import allocation, eligibility
 from scheduler.model import PlacementRequest
 from store import selectors
 from store.labels import pod_labels
 from store.manifests import Manifest
-from store.rcs import KIND, ReplicationController
+from store.pods import Place
+from store.policies import Policy
+from store.quantities import Seconds
+from store.rcs import KIND, OnLost, ReplicationController, Strategy
 from store.status import Status
 from store.words import count_of
+
+# What becomes of a controller's pods if its record is changed: pure, for ``--dry-run``.
+
+
+def outlook(rc: ReplicationController, standing: OutlookFacts) -> Outlook:
+    """The outlook for a controller as it will be."""
+    if rc.disabled:
+        return Outlook()
+    pods, view, request = standing.pods, standing.view, standing.request
+    retained = set(eligibility(request, view).retained)
+
+    def order(place: Place) -> tuple[bool, bool, float, Place]:
+        # As the plan removes pods, but for how long a pod has been healthy, which only farms know.
+        row: PodRow = pods[place]
+        return place[0] in retained, row.healthy, -row.placed_at, place
+
+    surplus = max(0, len(pods) - rc.replicas_desired)
+    removes = tuple(sorted(pods, key=order)[:surplus])
+    stays = sorted(pods.keys() - set(removes))
+    leaving = [place for place in stays if rc.strategy == "dynamic" and place[0] not in retained]
+    missing = max(0, rc.replicas_desired - len(pods))
+    asked = msgspec.structs.replace(request, leaving=frozenset(leaving))
+    found = allocation(asked, missing + len(leaving), view)
+    places = [(goal.node, goal.instance) for goal in found.assignments]
+    moves = tuple(zip(leaving, places[missing:], strict=False))
+    moved = {old for old, _ in moves}
+    return Outlook(
+        adds=tuple(places[:missing]),
+        removes=removes,
+        replaces=standing.outdated(set(stays) - moved, rc),
+        moves=moves,
+        unplaced=(found.why,) if found.why else (),
+    )
+
+
+# The file of a replication controller, as people write it (docs/cli.md).
+
+
+class ControllerSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """One document of an RC file; ``replicas`` may be left out where a controller exists already."""
+
+    name: str
+    pod: Manifest
+    replicas: int | None = None
+    node_selector: str = ""
+    labels: dict[str, str] = {}
+    pod_labels: dict[str, str] = {}
+    replicas_per_node: int = 1
+    max_unavailable: int | str = 1
+    strategy: Strategy = "static"
+    on_lost: OnLost = "replace"
+    unhealthy_after: Seconds = 300.0
+    transfer_timeout: Seconds = 300.0
+    min_healthy_time: Seconds = 10.0
+    disabled: bool | None = None
+    needs: list[str] = []
+    rollout: Policy | None = None
+
+
+def _check(spec: ControllerSpec, source: str) -> None:
+    if spec.replicas is not None:
+        specs.check_count(spec.replicas, f"{source}: replicas")
+    specs.check_count(spec.replicas_per_node, f"{source}: replicas_per_node", lowest=1)
+    specs.check_share(spec.max_unavailable, f"{source}: max_unavailable")
+    specs.check_seconds(spec.unhealthy_after, f"{source}: unhealthy_after")
+    specs.check_seconds(spec.transfer_timeout, f"{source}: transfer_timeout", lowest=1.0)
+    if spec.rollout is not None:
+        check_policy(spec.rollout, f"{source}: rollout")
+
+
+FILE = specs.SpecFile(
+    spec=ControllerSpec,
+    record=ReplicationController,
+    check=_check,
+    names={"replicas": "replicas_desired"},
+    kept={"replicas": "a whole number, 0 or more", "disabled": ""},
+    shares={"max_unavailable": "max_unavailable_percent"},
+)
+
+
+# The noun of replication controllers, and ``set-replicas``, which other nouns lack.
 
 
 def request(rc: ReplicationController, manifest: Manifest) -> PlacementRequest:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 
 from farmd.pods.state import PodState, altered, cramped, foreign
-from farmd.replication import healing, reasons, transfer
-from farmd.replication.model import MoveStep, Need, Plan, Snapshot
+from farmd.replication import healing, report
+from farmd.replication.facts import MoveStep, Need, Plan, Snapshot
 from farmd.work import owned
 from farmd.work.model import Ask, frozen
 from farmd.work.model import blocked as told
@@ -38,7 +38,7 @@ def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
         after = LOCK_LOOK_SECONDS if plan.after is None else min(plan.after, LOCK_LOOK_SECONDS)
         plan = dataclasses.replace(plan, after=after)
     if plan.changes_pods:
-        why, unasked = reasons.why(snapshot, plan), healing.unasked(snapshot, plan)
+        why, unasked = report.why(snapshot, plan), healing.unasked(snapshot, plan)
         plan = dataclasses.replace(plan, why=why, unasked=tuple(unasked))
     return plan
 
@@ -51,7 +51,7 @@ def _missing(snapshot: Snapshot) -> Need | None:
     if "retained" in unread and _retention_matters(snapshot):
         return Need(fact="retained")
     need = healing.need(snapshot)
-    moves = transfer.advance(snapshot) is not None or (need is not None and need.purpose == "transfer")
+    moves = healing.advance(snapshot) is not None or (need is not None and need.purpose == "transfer")
     if "lock" in unread and moves:
         return Need(fact="lock")
     if "room" in unread and snapshot.outdated:
@@ -93,13 +93,13 @@ def _pods(snapshot: Snapshot) -> Plan:
     # A change of the record during a freeze would count as a person's command (R18).
     if snapshot.frozen is None and not rc.managed_by and snapshot.unmarked:
         return Plan(marks=True)
-    step = transfer.advance(snapshot)
+    step = healing.advance(snapshot)
     if step is None and snapshot.completed:  # before anything moves, because these never do
         return Plan(completions=snapshot.completed)
     step = step or _start(snapshot)
     if step is not None:
         return Plan(step=step)
-    surplus = transfer.surplus(snapshot)
+    surplus = healing.surplus(snapshot)
     removals = _removals(snapshot, surplus) if surplus > 0 else _evictions(snapshot)
     moves, additions = _moves(snapshot), _additions(snapshot, -surplus)
     blocked = told("no_room", _short(snapshot)) or told("foreign", foreign(rc.id, snapshot.unwell))
@@ -111,7 +111,7 @@ def _pods(snapshot: Snapshot) -> Plan:
         removals = ()
     leaving = frozenset(removals) | {place for place, _ in moves}
     wait = healing.waiting(snapshot)
-    due = (wait.after, transfer.look_again(snapshot))
+    due = (wait.after, healing.look_again(snapshot))
     return Plan(
         additions=additions,
         removals=removals,
@@ -129,7 +129,7 @@ def _pods(snapshot: Snapshot) -> Plan:
 
 def _taken(snapshot: Snapshot) -> Plan:
     """The plan while the manager alone changes the pods (R14); a move under way is ended first."""
-    if (step := transfer.advance(snapshot)) is not None:
+    if (step := healing.advance(snapshot)) is not None:
         return Plan(step=step)
     evidence = snapshot.frozen if snapshot.transfer is not None else None
     return Plan(blocked=frozen(evidence) if evidence is not None else None)
@@ -199,7 +199,7 @@ def removal_order(place: Place, state: PodState) -> tuple[bool, bool, bool, floa
 
 
 def _removals(snapshot: Snapshot, count: int) -> tuple[Place, ...]:
-    exempt = transfer.moving(snapshot)
+    exempt = healing.moving(snapshot)
     order = sorted(
         snapshot.pods.keys() - exempt, key=lambda place: removal_order(place, snapshot.pods[place])
     )

@@ -1,31 +1,44 @@
-"""What people say of a rollout while it lasts, and after its end.
-
-A word is a compare-and-set of the record, which every transaction of the worker names: what was planned
-before the word is refused (R12, R13).
-"""
+"""What people say of a rollout, and its explanation and view while it lasts."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from farmd import overview
-from farmd.commands import difference
-from farmd.commands.mutation import Call, Mutation
-from farmd.rollout import noun
-from farmd.rollout.creation import begin, toward
-from farmd.rollout.stages import goals, minimum, unrested
+from farmd.commands import difference, fleet, specs, waiting
+from farmd.commands.mutation import Call, Change, Mutation, Scalar
+from farmd.commands.waiting import Look, Report
+from farmd.commands.waiting import fitting as fitted
+from farmd.pods.state import PodState
+from farmd.rollout import fitting, membership, noun, progress, view
+from farmd.rollout.creation import begin, toward, with_floor
+from farmd.rollout.facts import Side, Snapshot
+from farmd.rollout.membership import floored
+from farmd.rollout.noun import ROLLOUT, controller
+from farmd.rollout.stages import check_floor, goals, minimum, unrested
 from farmd.rollout.view import RolloutView
+from farmd.runtime.errors import EndedOtherwise, WaitTimeout
+from scheduler.decide import allocation, eligibility
 from store import codec, manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, NotFound, RecordInvalid
 from store.named import Listing
 from store.operations import Operation
-from store.policies import Policy
-from store.rollouts import KIND, Ended, History, Rollout, RolloutState, RolloutStatus
+from store.pods import Place
+from store.policies import Policy, staged
+from store.rcs import ReplicationController
+from store.rollouts import KIND, Ended, Ending, History, Rollout, RolloutState, RolloutStatus
 from store.status import StatusStore
+from store.words import lasting
 from store.work import Work
+
+# What people say of a rollout while it lasts, and after its end.
+#
+# A word is a compare-and-set of the record, which every transaction of the worker names: what was planned
+# before the word is refused (R12, R13).
 
 
 async def pause(call: Call, target: str) -> Mutation:
@@ -211,3 +224,230 @@ def _said(call: Call, stored: Stored[Rollout], word: str, **fields: Any) -> Muta
     return noun.ROLLOUT.command(
         call, stored, word, destructive=word in {"abort", "revert"}, beside=since, **fields
     )
+
+
+# Why each pod of a rollout stays or goes, by the planner's own classes, over one read of the store.
+
+MISSING = "missing"
+
+
+class RolloutPodRow(msgspec.Struct, frozen=True):
+    """One pod of a rollout, or one that is missing.
+
+    ``fate``: whether it ``goes`` in this stage, in the order of the rows, or ``stays``; a pod that is missing
+    ``comes``. ``kind`` is its class: missing, lost, idle, must leave, serving or unknown.
+    """
+
+    side: str
+    pod: str
+    fate: str
+    kind: str
+    state: str
+    reason: str
+
+
+async def explain(call: Call, target: str) -> list[RolloutPodRow]:
+    """The pods that go, in their order, then those that stay, then those that are missing.
+
+    Raises:
+        NotFound: there is no such rollout, or one of its controllers is gone.
+    """
+    rollout = (await noun.ROLLOUT.look(call, target)).record
+    state, _ = await phase(call, rollout)
+    old, new = await _side(call, rollout.old), await _side(call, rollout.new)
+    shot = Snapshot(rollout=rollout, state=state, old=old, new=new, now=call.clock.now())
+    going, staying = _leaving(shot)
+    return [*going, *staying, *await _missing(call, shot, going)]
+
+
+async def _side(call: Call, ident: str) -> Side:
+    rc = (await noun.controller().records(call.client, call.keys).get(ident)).record
+    stop_after = (await manifests.read(call.client, call.keys, rc.manifest)).stop_after
+    return Side(rc, await overview.states(call.client, call.keys, rc), stop_after)
+
+
+def _leaving(shot: Snapshot) -> tuple[list[RolloutPodRow], list[RolloutPodRow]]:
+    """The pods that go in this stage, and those that stay."""
+    source, target = shot.sides
+    goal, floor = progress.goal(shot), progress.floor(shot)
+    stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
+    short = source.serving + target.serving <= floor
+    old, new = (target, source) if shot.back else (source, target)
+    held = floored(floor, old.serving, new.serving, "/".join(target.ailing or ()))
+    going, staying, gone = list[RolloutPodRow](), list[RolloutPodRow](), set[tuple[str, Place]]()
+    for side, surplus in ((source, source.desired - stay), (target, target.desired - there)):
+        for each in membership.leaving(side, shot.now)[: max(0, surplus)]:
+            if each.place is not None:
+                gone.add((side.rc.id, each.place))
+                row = _row(shot, side, each.place, "goes")
+                going.append(msgspec.structs.replace(row, reason=held) if each.cost and short else row)
+    for side in (source, target):
+        places = sorted(place for place in side.pods if (side.rc.id, place) not in gone)
+        staying += [_row(shot, side, place, "stays") for place in places]
+    return going, staying
+
+
+def _row(shot: Snapshot, side: Side, place: Place, fate: str) -> RolloutPodRow:
+    state = side.pods[place]
+    row = overview.pod_row(side.rc.id, side.rc.name, place, state)
+    phase_, reason = "healthy" if row.healthy else row.phase, _why(side, state) or row.reason
+    kind = membership.named(side, state, shot.now)
+    return RolloutPodRow(_word(shot, side.rc), "/".join(place), fate, kind, phase_, reason)
+
+
+def _why(side: Side, state: PodState) -> str:
+    """What decides about a pod beside its health."""
+    if state.foreign(side.rc.id):
+        return "its intent is another owner's, which only a person may repair"
+    if state.lost is not None:
+        return "its node is lost" + (", and its pods are waited for" if side.rc.on_lost == "wait" else "")
+    return f"its node is drained ({state.draining})" if state.draining else ""
+
+
+def _word(shot: Snapshot, rc: ReplicationController) -> str:
+    return "old" if rc.id == shot.rollout.old else "new"
+
+
+async def _missing(call: Call, shot: Snapshot, going: list[RolloutPodRow]) -> list[RolloutPodRow]:
+    """Pods that have no place: those that a side lacks, and those that cannot stand where the old ones do."""
+    source, target = shot.sides
+    pods = noun.controller().pods
+    assert pods is not None
+    view = (await fleet.read(call.client, call.keys)).view({source.rc.id, target.rc.id})
+    manifest = await manifests.read(call.client, call.keys, target.rc.manifest)
+    request = pods.request(target.rc, manifest)
+    rolling = shot.rollout.policy.strategy == "rolling"  # else no pod takes the place of another
+    goes = {row.pod for row in going} if rolling else set()
+    leave = {place for place in source.pods if "/".join(place) in goes}
+    asked = fitting.question(request, source.rc.id, sorted(leave))
+    unfit = leave - fitting.places(asked, eligibility(asked, view), view)
+    there = progress.goal(shot).old if shot.back else progress.goal(shot).new
+    count = target.missing + (len(unfit) if rolling else max(0, there - target.desired))
+    if not count:
+        return []
+    elsewhere = msgspec.structs.replace(request, leaving=frozenset(unfit))
+    found = allocation(elsewhere, count, view)
+    reason = found.why if found.missing else "a free node has room"
+    row = RolloutPodRow(_word(shot, target.rc), f"({count} elsewhere)", "comes", MISSING, "", reason)
+    return [row]
+
+
+# Another number of replicas in the middle of a rollout: the worker fills or empties both sides for it.
+
+
+async def scale(call: Call, target: str, replicas: int) -> Mutation:
+    """How many pods there are to be in the end, and how many the old version has if the rollout goes back.
+
+    A floor that nobody chose follows; another one stays, and must be below the new number.
+
+    Raises:
+        InputInvalid: no such number, or no pod could ever leave.
+        Conflict: it goes back, or ends.
+    """
+    specs.check_count(replicas, "replicas", lowest=1)
+    stored = await ROLLOUT.find(call, target)
+    record, (state, unchanged) = stored.record, await phase(call, stored.record)
+    if record.wish or (state is not None and state.back):
+        word = "ends" if record.wish == "abort" else "goes back"
+        hint = f"farmctl rollout status {record.name}; scale the controller afterwards"
+        raise Conflict(f"rollout {record.name!r} {word}, and is not scaled", id=record.id, hint=hint)
+    wanted = msgspec.structs.replace(
+        record,
+        replicas=replicas,
+        started_from=record.started_from if record.policy.leave_old else replicas,
+        policy=await _policy(call, record, replicas),
+    )
+    check_floor(wanted)
+    before: dict[str, Scalar] = {"replicas": record.replicas}
+    after: dict[str, Scalar] = {"replicas": replicas}
+    if minimum(record) != minimum(wanted):
+        before, after = {**before, "minimum": minimum(record)}, {**after, "minimum": minimum(wanted)}
+    change = Change(
+        KIND,
+        record.id,
+        record.name,
+        "rollout.scale",
+        before,
+        after,
+        destructive=replicas < record.replicas,
+    )
+    if wanted == record:
+        return Mutation(change)
+    return Mutation(change, (unchanged, ROLLOUT.records(call.client, call.keys).replace(stored, wanted)))
+
+
+async def _policy(call: Call, rollout: Rollout, replicas: int) -> Policy:
+    policy = rollout.policy
+    if policy.stages and isinstance(staged(policy.stages[-1]).to, int):
+        last = msgspec.structs.replace(staged(policy.stages[-1]), to="100%")
+        policy = msgspec.structs.replace(policy, stages=[*policy.stages[:-1], last])
+    try:
+        found = await controller().records(call.client, call.keys).get(rollout.old)
+    except NotFound:
+        return policy
+    old: ReplicationController = found.record
+    open_ = msgspec.structs.replace(policy, minimum=None)
+    if policy.minimum == with_floor(open_, old, rollout.replicas).minimum:
+        return with_floor(open_, old, replicas)
+    return policy
+
+
+# Waiting for the end of a rollout, with its progress.
+
+ASKED: dict[str, Ending] = {"rollout.revert": "reverted", "rollout.abort": "aborted"}
+"""How a rollout ends if it ends as was asked; otherwise with the new version."""
+
+
+async def end(call: Call, change: Change, timeout: float, report: Report) -> None:
+    """Wait until a rollout ends as the change asked: done, reverted or aborted.
+
+    Raises:
+        EndedOtherwise: it ended in another way.
+        WaitTimeout: it is not over; it goes on.
+    """
+
+    async def now() -> Look:
+        return await look(call, change)
+
+    async def late(now: Look) -> WaitTimeout:
+        text = f"rollout {change.name!r} is not over after {timeout:g} s: {waiting.describe(now)}"
+        return WaitTimeout(text, hint=f"farmctl rollout status {change.name}")
+
+    await waiting.until(call, now, lambda now, _: now.state == "ended", late, timeout, report)
+    over = await _ended(call, change)
+    if over.outcome != ASKED.get(change.action, "done"):
+        raise EndedOtherwise(
+            f"rollout {change.name!r} was {over.outcome}: {over.reason}",
+            hint=f"farmctl rollout history {change.name}",
+        )
+
+
+async def look(call: Call, change: Change) -> Look:
+    """How far it is, also as the lines of ``rollout status``."""
+    found = Look(name=change.name, noun="rollout", state="ended", desired=0, counts=False)
+    try:
+        records = ROLLOUT.records(call.client, call.keys)
+        row: overview.Row[Rollout] = await overview.row(call.client, call.keys, records, change.id)
+        seen, at = await sight(call, row), call.clock.now()
+    except NotFound:
+        over = await _ended(call, change)
+        told = f"{over.outcome}: {over.reason}"
+        end = [f"{over.name}  {over.outcome} after {lasting(over.ended - over.began)}: {over.reason}"]
+        return replace(found, reason=told, draw=lambda width: fitted(end, width))
+    status = row.status if isinstance(row.status, RolloutStatus) else None
+    return replace(
+        found,
+        state=status.progress if status is not None else row.state,
+        desired=row.record.replicas,
+        available=status.new.available if status is not None else 0,
+        reason=row.news,
+        owner=row.owner,
+        draw=lambda width: view.lines(seen, at, width),
+    )
+
+
+async def _ended(call: Call, change: Change) -> Ended:
+    found = [each for each in await history(call, change.name) if each.id == change.id]
+    if not found:
+        raise NotFound(f"rollout {change.name!r} is gone, and history does not know it", id=change.id)
+    return found[0]

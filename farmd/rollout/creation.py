@@ -13,11 +13,10 @@ from farmd.commands.fleet import Fleet
 from farmd.commands.mutation import Call, Change, Guard, Mutation, registered
 from farmd.commands.parts import refuse_part
 from farmd.commands.specs import check_count
-from farmd.rollout import fitting, serving
-from farmd.rollout.checks import check
+from farmd.rollout import fitting, writes
 from farmd.rollout.noun import ROLLOUT, controller
 from farmd.rollout.simulate import Course, simulate
-from farmd.rollout.stages import minimum
+from farmd.rollout.stages import check, minimum
 from scheduler.decide import allocation, eligibility
 from store import manifests
 from store.entry import Stored
@@ -176,7 +175,7 @@ async def _served(
 
     A farm that knows no services would leave them as they are, so it must not carry it out (R11).
     """
-    service, operations = await serving.join(call, rollout, new, name, pod)
+    service, operations = await writes.join(call, rollout, new, name, pod)
     needs = sorted({*rollout.needs, STAGED}) if operations else rollout.needs
     return msgspec.structs.replace(rollout, service=service, needs=needs), operations
 

@@ -19,8 +19,7 @@ from weakref import WeakValueDictionary
 import aiohttp
 
 from farmd.config.sections import RolloutsSection
-from farmd.rollout.prometheus import NoData, judged, value
-from farmd.rollout.verdict import GateAnswer, GateJudgement, Standings
+from farmd.rollout.judgement import GateAnswer, GateJudgement, NoData, Standings, judged, value
 from farmd.runtime.wake import Wake
 from store import credentials
 from store.credentials import refusal

@@ -1,22 +1,139 @@
-"""What a rollout does next: pure (p2 ``pkg/roll/update.go``, spec of the phases below).
-
-pending → moving ⇄ halted, moving → baking → moving … → end. While it moves, the rollout has taken both
-controllers and alone changes their pods; in every other phase they are lent, and heal themselves. What must
-never break: a rollout that goes back never turns forward again, no stage falls, nothing moves under a freeze,
-and each wait has an end or says why it has none.
-"""
+"""What a rollout does next, phase by phase: pure (p2 ``pkg/roll/update.go``)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
 from msgspec.structs import replace
 
 from farmd.pods.state import altered, foreign
-from farmd.rollout import faults, membership, target, verdict
-from farmd.rollout.model import Moves, Need, Plan, Snapshot, Turn
-from farmd.rollout.position import complete, floor, goal, last, stage, stages
-from farmd.rollout.stages import StageGoal
+from farmd.rollout import judgement, membership, progress
+from farmd.rollout.facts import Moves, Need, Plan, Side, Snapshot, Turn
+from farmd.rollout.progress import complete, floor, goal, last, stage, stages
+from farmd.rollout.stages import StageGoal, ceiling, goals, minimum
+from farmd.rollout.staging import (
+    RolloutOrchestrator,
+    StagePodAutoscaler,
+    TargetRevision,
+    retrieve_revs_up_down,
+)
+from farmd.rollout.steps import AVAILABILITY_STRATEGY, RESOURCE_UTIL_STRATEGY, concluded, new_rollout_strategy
 from farmd.work.model import Ask, Blocked, frozen
+from store.policies import at_most
 from store.rollouts import RolloutState
+
+# Both controllers of a rollout as what its strategy's steps scale: pure.
+#
+# A controller's bounds are its count, and its scale is how many of its pods are available. Which pods come
+# or go until it has a count is decided in ``membership``.
+
+
+def carried_out(shot: Snapshot, goal: StageGoal, floor: int, healthy: bool) -> tuple[bool, Moves | Need]:
+    """Whether the stage is done, and what to move now; ``healthy``: pods that come must be available."""
+    rollout = orchestrator(shot, goal, floor)
+    controllers = Controllers(shot, goal, floor, healthy)
+    strategy = new_rollout_strategy(controllers)[rollout.rollout_strategy]
+    up, down = retrieve_revs_up_down(rollout.stage_target_revisions)
+    rollout, ready = strategy.reconcile(rollout, up, down)
+    done = ready and concluded(rollout).stage_ready is True
+    return done, membership.restored(shot, controllers.planned, goal, floor)
+
+
+def orchestrator(shot: Snapshot, goal: StageGoal, floor: int) -> RolloutOrchestrator:
+    """The stage of a rollout as its steps see it: one controller grows, the other one shrinks.
+
+    What grows has at most what the ceiling leaves it, until more of the others are gone. Where old pods go
+    first, only so many go that the floor holds without those that are to come.
+    """
+    (source, target), record = shot.sides, shot.rollout
+    stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
+    whole = record.started_from if shot.back else record.replicas
+    first = stay
+    strategy = AVAILABILITY_STRATEGY
+    if not record.policy.beside:
+        first = max(stay, min(source.desired, floor - target.desired))
+        strategy = RESOURCE_UTIL_STRATEGY
+    most = ceiling(record, goals(record, minimum(record))) - source.desired - source.terminating
+    grows = min(there, max(target.desired, most))
+    return RolloutOrchestrator(
+        name=record.name,
+        rollout_strategy=strategy,
+        initial_revisions=(TargetRevision(revision_name=source.rc.id, percent=100),),
+        target_revisions=(TargetRevision(revision_name=target.rc.id, percent=100),),
+        stage_target_revisions=(
+            _revision(source, first, max(source.desired, stay), "down"),
+            _revision(target, grows, whole, "up"),
+        ),
+    )
+
+
+def _revision(side: Side, count: int, whole: int, direction: Literal["up", "down"]) -> TargetRevision:
+    part = count if direction == "up" else whole - count
+    share = part * 100 // whole if whole else 100
+    return TargetRevision(
+        revision_name=side.rc.id,
+        direction=direction,
+        percent=share if direction == "up" else (100 - share) or None,
+        target_replicas=count,
+        min_scale=whole,
+        max_scale=whole,
+    )
+
+
+@dataclass(slots=True)
+class Controllers:
+    """The controllers of a moment (``ScaleTarget``). ``planned``: the moves of the first step with any."""
+
+    shot: Snapshot
+    goal: StageGoal
+    floor: int
+    healthy: bool
+    planned: Moves | Need = field(default_factory=Moves)
+
+    def autoscaler(self, revision: str) -> StagePodAutoscaler | None:
+        """A controller's count, and how many of its pods are there; not known once some are to be moved."""
+        source, target = self.shot.sides
+        grows = revision == target.rc.id
+        side = target if grows else source
+        found = StagePodAutoscaler(name=revision, stage_min=side.desired, stage_max=side.desired)
+        if self.moving:
+            return found
+        actual = self._serving(side) if grows else side.placed
+        return msgspec.structs.replace(
+            found, desired=side.desired, actual=actual, terminating=side.terminating
+        )
+
+    def scale(self, wanted: StagePodAutoscaler) -> None:
+        """Plan the moves of one transaction toward a count, unless a step before has some."""
+        if self.moving:
+            return
+        stay = self.goal.new if self.shot.back else self.goal.old
+        change = membership.grown if wanted.name == self.shot.sides[1].rc.id else membership.shrunk
+        found = change(self.shot, wanted.stage_min or 0, stay, self.floor)
+        if isinstance(found, Need) or found.moves or found.short:
+            self.planned = found
+
+    @property
+    def moving(self) -> bool:
+        """Whether a step has planned moves."""
+        return isinstance(self.planned, Need) or bool(self.planned.moves)
+
+    def _serving(self, side: Side) -> int:
+        """Pods that count as available; those that are not placed yet never do."""
+        if not self.healthy:
+            return side.desired - side.missing - len(side.outdated)
+        tolerated = at_most(self.shot.rollout.policy.tolerate, self.shot.rollout.replicas)
+        return min(side.desired, side.settled + side.waived + tolerated) - side.missing
+
+
+# What a rollout does next: pure (p2 ``pkg/roll/update.go``, spec of the phases below).
+#
+# pending → moving ⇄ halted, moving → baking → moving … → end. While it moves, the rollout has taken both
+# controllers and alone changes their pods; in every other phase they are lent, and heal themselves. What
+# must never break: a rollout that goes back never turns forward again, no stage falls, nothing moves under
+# a freeze, and each wait has an end or says why it has none.
 
 FROZEN_SECONDS = 30.0
 # Nobody says when a mutation lock that another holds is free.
@@ -33,14 +150,14 @@ def decide(shot: Snapshot) -> Plan | Ask[Need]:
     if (held := _held(shot)) is not None:
         return (None if shot.superseded else _cure(shot, held)) or _halted(shot, held)
     if wish == "revert" and not shot.back:
-        return faults.turn_back(shot, "a person reverted it")
+        return progress.turn_back(shot, "a person reverted it")
     if state is None:
         return _begin(shot)
     if shot.superseded:
         return Plan(turn=Turn("take", _moves_on(shot, 0, back=False), "a person superseded the version"))
     if state.phase == "halted":
         return _resumed(shot, state)
-    if (fault := faults.refuted(shot, state, goal(shot).gates)) is not None:
+    if (fault := progress.refuted(shot, state, goal(shot).gates)) is not None:
         return fault
     if state.phase == "baking":
         return _baking(shot, state)
@@ -65,7 +182,7 @@ def _cure(shot: Snapshot, held: Blocked) -> Plan | None:
     """Mass ill health holds it forward only: the version that fails is reverted like any other (R19)."""
     if not held.frozen or not shot.curable or shot.state is None or shot.back:
         return None
-    fault = faults.refuted(shot, shot.state, goal(shot).gates) or faults.fault(shot, complete(shot))
+    fault = progress.refuted(shot, shot.state, goal(shot).gates) or progress.fault(shot, complete(shot))
     return fault if fault is not None and fault.turn is not None and fault.turn.action == "back" else None
 
 
@@ -74,14 +191,14 @@ def _halted(shot: Snapshot, held: Blocked) -> Plan:
     state = shot.state
     due = [LOCK_LOOK_SECONDS] if held.code == "locked" else []
     if held.frozen and shot.curable and state is not None:
-        due.append(faults.deadline(shot) - shot.now)
+        due.append(progress.deadline(shot) - shot.now)
     if state is None or state.phase != "moving":
         return Plan(blocked=held, after=min((left for left in due if left > 0), default=None))
     if held.frozen and shot.frozen_for < FROZEN_SECONDS:
         due.append(FROZEN_SECONDS - shot.frozen_for)
         return Plan(blocked=held, after=min(left for left in due if left > 0))
     cause = _cause(shot) or held.code
-    idle = 0.0 if shot.rollout.paused else shot.now - shot.frozen_for - faults.progressed(shot)
+    idle = 0.0 if shot.rollout.paused else shot.now - shot.frozen_for - progress.progressed(shot)
     halted = replace(
         state,
         phase="halted",
@@ -133,10 +250,10 @@ def _baking(shot: Snapshot, state: RolloutState) -> Plan:
     """A stage was reached: give it time, and a person's word if it wants one."""
     if not _as_wanted(shot):
         return Plan(turn=Turn("take", _moves_on(shot, state.stage), "it was scaled"))
-    if (fault := faults.fault(shot, complete(shot))) is not None:
+    if (fault := progress.fault(shot, complete(shot))) is not None:
         return fault
     if not complete(shot):
-        return Plan(waiting=membership.waits(shot, goal(shot), floor(shot)), after=faults.due(shot))
+        return Plan(waiting=membership.waits(shot, goal(shot), floor(shot)), after=progress.due(shot))
     if (waits := _gated(shot, state, goal(shot))) is not None:
         return waits
     if last(shot):
@@ -153,13 +270,13 @@ def _gated(shot: Snapshot, state: RolloutState, reached: StageGoal) -> Plan | No
     """Waiting for the rest of a stage and for its gates, but not for ever."""
     told = "the service is switched" if state.switched else f"stage {state.stage + 1} is reached"
     patience = shot.rollout.policy.progress_deadline
-    limits = verdict.limits(reached.gates, shot.gates, state.reached, reached.bake, patience)
+    limits = judgement.limits(reached.gates, shot.gates, state.reached, reached.bake, patience)
     if limits and limits[0][0] <= shot.now:
-        return faults.stuck(shot, state, limits[0][1])
+        return progress.stuck(shot, state, limits[0][1])
     due = [at - shot.now for at, _ in limits]
     if (rest := state.reached + reached.bake - shot.now) > 0:
         return Plan(waiting=f"{told} and rests", after=min([rest, *due]))
-    gate = verdict.pending(reached.gates, shot.gates)
+    gate = judgement.pending(reached.gates, shot.gates)
     return Plan(waiting=f"{told}; {gate}", after=min(due, default=None)) if gate else None
 
 
@@ -189,7 +306,7 @@ def _moving(shot: Snapshot, state: RolloutState) -> Plan | Ask[Need]:
     reached, found = _pushed(shot)
     if reached:
         return _passed(shot, state)
-    if (fault := faults.fault(shot, complete(shot))) is not None:
+    if (fault := progress.fault(shot, complete(shot))) is not None:
         return fault
     if isinstance(found, Need):
         return Ask(found)
@@ -199,7 +316,7 @@ def _moving(shot: Snapshot, state: RolloutState) -> Plan | Ask[Need]:
         repairs=repairs,
         blocked=_short(shot, found),
         waiting=found.waiting,
-        after=faults.due(shot),
+        after=progress.due(shot),
     )
 
 
@@ -210,7 +327,7 @@ def _pushed(shot: Snapshot) -> tuple[bool, Moves | Need]:
         reached = _reached(shot)
         return reached, Moves() if reached else membership.plan(shot, wanted, least)
     healthy = shot.back or shot.rollout.policy.require_healthy_end or not last(shot)
-    done, found = target.carried_out(shot, wanted, least, healthy)
+    done, found = carried_out(shot, wanted, least, healthy)
     return done and _as_wanted(shot), found
 
 

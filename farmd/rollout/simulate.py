@@ -15,11 +15,11 @@ import msgspec
 
 from farmd.pods.state import PodState
 from farmd.rollout import plan as planning
-from farmd.rollout import position
+from farmd.rollout import progress
+from farmd.rollout.facts import FACTS, Need, Offer, Plan, Side, Snapshot
+from farmd.rollout.judgement import passed
 from farmd.rollout.membership import ADDED, ELSEWHERE, IN_PLACE, REMOVED, ROOM
-from farmd.rollout.model import FACTS, Need, Offer, Plan, Side, Snapshot
 from farmd.rollout.stages import StageGoal, minimum
-from farmd.rollout.verdict import passed
 from farmd.work.model import Ask
 from scheduler.model import Assignment
 from store.entry import Stored
@@ -100,7 +100,7 @@ def simulate(
     rollout: Rollout, old: ReplicationController, new: ReplicationController, unfit: Collection[Place] = ()
 ) -> Course:
     """The course of a rollout that begins now; ``unfit`` places may not keep a pod of the new version."""
-    goals = position.stages(Snapshot(rollout=rollout, old=Side(old), new=Side(new)))
+    goals = progress.stages(Snapshot(rollout=rollout, old=Side(old), new=Side(new)))
     left = sorted(unfit)[: rollout.started_from]
     others = (("old", str(number)) for number in count())
     queue = chain(left, others)
@@ -115,7 +115,7 @@ def simulate(
     reached[0].append((rollout.started_from, rollout.started_to))
     elsewhere, most = 0, rollout.started_from + rollout.started_to
     for number in count():
-        plan, now = _decided(shot, frozenset(left), number), position.stage(shot)
+        plan, now = _decided(shot, frozenset(left), number), progress.stage(shot)
         if plan.turn is not None and plan.turn.action == "end":
             stopped = "" if plan.turn.outcome == "done" else plan.turn.reason
             break

@@ -1,26 +1,17 @@
-"""A stage as steps in order: new pods before old ones go, or after that (Knative's
-``pkg/reconciler/rolloutorchestrator/strategies``).
-
-What must never break: a step begins only once the one before it is verified.
-"""
+"""A stage as steps in order, within bounds: new pods before old ones go, or after that: pure."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from farmd.rollout.bounds import (
-    create_base_stage_pod_autoscaler,
-    is_stage_scale_down_ready,
-    is_stage_scale_up_ready,
-    update_spa_for_rev_down,
-    update_spa_for_rev_up,
-)
-from farmd.rollout.ports import ScaleTarget
-from farmd.rollout.revisions import (
+from farmd.rollout.staging import (
+    REVISION_LABEL,
+    SERVICE_LABEL,
     Revisions,
     RolloutOrchestrator,
     StagePodAutoscaler,
@@ -28,6 +19,98 @@ from farmd.rollout.revisions import (
     last_stage_complete,
     remove_non_traffic_rev,
 )
+
+# A revision's bounds in a stage, and whether it reached its goal within them: pure (Knative's
+# ``pkg/reconciler/rolloutorchestrator/strategies``).
+#
+# A maximum of 0 or None is no bound, so what is drained gets a maximum of 1.
+
+UNLIMITED = 2**31 - 1
+
+
+def create_base_stage_pod_autoscaler(
+    rollout: RolloutOrchestrator, revision: TargetRevision
+) -> StagePodAutoscaler:
+    """The bounds of a revision before any stage changed them: its own."""
+    return StagePodAutoscaler(
+        name=revision.revision_name,
+        namespace=rollout.namespace,
+        owner=rollout.name,
+        labels={REVISION_LABEL: revision.revision_name, SERVICE_LABEL: rollout.name},
+        stage_min=revision.min_scale,
+        stage_max=revision.max_scale,
+    )
+
+
+def is_stage_scale_up_ready(spa: StagePodAutoscaler, revision: TargetRevision) -> bool:
+    """Whether a revision that grows has what its stage asks for.
+
+    A goal within the revision's minimum must be reached; beyond that the traffic decides how many there are.
+    """
+    least, goal = revision.min_scale or 0, revision.target_replicas
+    if spa.desired is None or spa.actual is None:
+        return False
+    if goal is None:
+        return least <= spa.actual <= (revision.max_scale or UNLIMITED)
+    return min(spa.desired, spa.actual) >= min(goal, least)
+
+
+def is_stage_scale_down_ready(spa: StagePodAutoscaler, revision: TargetRevision) -> bool:
+    """Whether a revision that shrinks has no more than its stage leaves it."""
+    if spa.desired is None or spa.actual is None:
+        return False
+    goal = revision.target_replicas
+    limit = (revision.max_scale or UNLIMITED) if goal is None else goal
+    return max(spa.desired, spa.actual) <= limit
+
+
+def update_spa_for_rev_up(
+    spa: StagePodAutoscaler, revision: TargetRevision, scale_up_ready: bool = True
+) -> StagePodAutoscaler:
+    """The bounds with the minimum of the stage; the maximum stays, so that the revision may always burst."""
+    del scale_up_ready  # what grows does so whatever else is ready
+    goal, least = revision.target_replicas, revision.min_scale
+    if goal is not None and goal < (least or 0) and (revision.percent or 0) < 100:
+        least = goal
+    return replace(spa, stage_min=least, stage_max=revision.max_scale)
+
+
+def update_spa_for_rev_down(
+    spa: StagePodAutoscaler, revision: TargetRevision, scale_up_ready: bool
+) -> StagePodAutoscaler:
+    """The bounds that leave the revision what the stage leaves it; unchanged before the others are up."""
+    if not scale_up_ready or not revision.revision_name:
+        return spa
+    goal, least = revision.target_replicas, revision.min_scale
+    if revision.percent is None:
+        return replace(spa, stage_min=0, stage_max=1)
+    if goal is None or goal >= (revision.max_scale or UNLIMITED):
+        return replace(spa, stage_min=least, stage_max=revision.max_scale)
+    if goal == 0:
+        return replace(spa, stage_min=0, stage_max=1)
+    return replace(spa, stage_min=min(goal, least or 0), stage_max=goal)
+
+
+# What a rollout's steps scale: controllers on bare metal, and whatever else has revisions.
+
+
+class ScaleTarget(Protocol):
+    """The revisions of one rollout as they stood when they were read, and the changes that a step wants.
+
+    It plans: the worker carries the changes out in a fenced way afterwards, and then everything is read anew.
+    """
+
+    def autoscaler(self, revision: str) -> StagePodAutoscaler | None:
+        """A revision's bounds and scale, or None if it has none yet. What a change made uncertain is None."""
+
+    def scale(self, wanted: StagePodAutoscaler) -> None:
+        """Plan what is missing until a revision has these bounds; nothing where it has them."""
+
+
+# A stage as steps in order: new pods before old ones go, or after that (Knative's
+# ``pkg/reconciler/rolloutorchestrator/strategies``).
+#
+# What must never break: a step begins only once the one before it is verified.
 
 AVAILABILITY_STRATEGY, RESOURCE_UTIL_STRATEGY = "availability", "resourceutil"
 

@@ -15,13 +15,12 @@ from farmd.commands import difference
 from farmd.commands.mutation import Call, Change, Mutation, guard, registered
 from farmd.commands.noun import Noun
 from farmd.commands.parts import refuse_managed, refuse_part
-from farmd.rollout import serving
-from farmd.rollout.checks import check
+from farmd.rollout import writes
 from farmd.rollout.commands import phase
 from farmd.rollout.creation import begun, refuse_reverted, with_floor
+from farmd.rollout.facts import of_rollout
 from farmd.rollout.noun import ROLLOUT
-from farmd.rollout.reader import of_rollout
-from farmd.rollout.stages import goals, minimum
+from farmd.rollout.stages import check, goals, minimum
 from store import manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, NotFound, refuse
@@ -72,7 +71,7 @@ async def supersede(
     check(rollout, new.min_healthy_time)
     if not retry:
         await refuse_reverted(call, rollout)
-    _, services = await serving.join(call, rollout, new, "", spec.pod)
+    _, services = await writes.join(call, rollout, new, "", spec.pod)
     return Mutation(
         _change(found.record, rollout, await _pod_lines(call, coming.record, spec)),
         (

@@ -7,12 +7,12 @@ import dataclasses
 import structlog
 
 from farmd.pods.placement import Subject
-from farmd.rollout import actions, membership, position, report, serving
+from farmd.rollout import membership, progress, report
 from farmd.rollout import plan as planning
-from farmd.rollout.alarms import RolloutAlerts
+from farmd.rollout import writes as rollout_writes
+from farmd.rollout.facts import Facts, Need, Plan, Reader, Snapshot, Turn
 from farmd.rollout.gates import Ask, GateWatch
-from farmd.rollout.model import Need, Plan, Snapshot, Turn
-from farmd.rollout.reader import Facts, Reader
+from farmd.rollout.report import RolloutAlerts
 from farmd.runtime.wake import Wake
 from farmd.work import model
 from farmd.work.managing import ManagingKind, ManagingWorker
@@ -70,7 +70,7 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
     def _gated(self, reading: Facts) -> Facts:
         """The reading with what gates say; those of the present stage are asked from now on."""
         shot = reading.snapshot
-        gates = position.goal(shot).gates if self._asks(shot) else ()
+        gates = progress.goal(shot).gates if self._asks(shot) else ()
         state = shot.state or RolloutState(phase="moving")
         found = self._gates.hold(gates, (state.stage, state.reached))
         return dataclasses.replace(reading, snapshot=dataclasses.replace(shot, gates=found))
@@ -118,13 +118,13 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         with context.fleet.expecting(self.claim.item, arriving):
             request = await self._reader.request((source if plan.moves.restores else target).rc)
             found = await context.placement.execute(
-                [actions.unit(snapshot, plan, request, context)],
+                [rollout_writes.unit(snapshot, plan, request, context)],
                 Subject(KIND, rollout.id, rollout.name, context.actor, snapshot.stored, self._why(snapshot)),
                 self.writer,
                 standing=sum(len(side.pods) for side in snapshot.snapshot.sides),
                 guards=[
-                    *actions.held(snapshot, self.claim),
-                    *actions.verdicts(snapshot, plan, context),
+                    *rollout_writes.held(snapshot, self.claim),
+                    *rollout_writes.verdicts(snapshot, plan, context),
                 ],
             )
         if found.replan:
@@ -144,12 +144,12 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         if turn.action == "end":
             return await self._end(reading, turn, plan)
         back, told = reading.snapshot.back, report.audit_fields(turn)
-        services = await serving.to_turn(context.client, context.keys, rollout, turn.action, back=back)
+        services = await rollout_writes.to_turn(context.client, context.keys, rollout, turn.action, back=back)
         services = await self._fitting(rollout, services)
         if services:
             told |= {"services": ",".join(sorted(each.record.name for each, _ in services))}
         audit = self.audit(f"rollout.{turn.action}", turn.reason, name=rollout.name, after=told)
-        writes = actions.turn(reading, turn, context, self.claim, services)
+        writes = rollout_writes.turn(reading, turn, context, self.claim, services)
         await self.writer.commit(*self.stands(), *writes, audit)
         log.info("rollout.turned", item=rollout.id, name=rollout.name, action=turn.action, reason=turn.reason)
         self._time(reading.snapshot, turn, plan)
@@ -157,13 +157,13 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
             await self._alarms.failed(rollout, plan.fault)
         return Outcome("after", 0.0)
 
-    async def _fitting(self, rollout: Rollout, services: serving.Changes) -> serving.Changes:
+    async def _fitting(self, rollout: Rollout, services: rollout_writes.Changes) -> rollout_writes.Changes:
         """The changes that have room in the transaction of a turn; those before them are written now."""
-        while len(services) > serving.MOST_CHANGED:
-            first, services = services[: serving.MOST_CHANGED], services[serving.MOST_CHANGED :]
+        while len(services) > rollout_writes.MOST_CHANGED:
+            first, services = services[: rollout_writes.MOST_CHANGED], services[rollout_writes.MOST_CHANGED :]
             names = ",".join(sorted(each.record.name for each, _ in first))
             audit = self.audit("rollout.services", "", name=rollout.name, after={"services": names})
-            writes = serving.written(self.context.client, self.context.keys, first)
+            writes = rollout_writes.written(self.context.client, self.context.keys, first)
             await self.writer.commit(*self.stands(), *writes, audit)
         return services
 
@@ -181,7 +181,7 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         """The last transaction; before it the old side's pods are read, so that none is forgotten."""
         rollout = reading.stored.record
         await self.context.caches.pods.barrier([self.context.keys.pods(rc) for rc in self.followed])
-        if self.context.fleet.pods(actions.goes(rollout, turn.outcome)):
+        if self.context.fleet.pods(rollout_writes.goes(rollout, turn.outcome)):
             return Outcome("after", 0.0, "a pod of it is left")
         audit = self.audit(
             f"rollout.{turn.outcome}",
@@ -194,12 +194,12 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         if turn.outcome == "reverted" and not rollout.wish:
             await self._alarms.failed(rollout, turn.reason)
         before = [each.record.outcome for each in known]
-        over = self._alarms.left_open(rollout, turn.outcome, before, actions.old(reading).name)
-        stay = reading.records.keys() - {actions.goes(rollout, turn.outcome)}
+        over = self._alarms.left_open(rollout, turn.outcome, before, rollout_writes.old(reading).name)
+        stay = reading.records.keys() - {rollout_writes.goes(rollout, turn.outcome)}
         client, keys = self.context.client, self.context.keys
-        services = await serving.to_end(client, keys, rollout, turn.outcome, stay)
+        services = await rollout_writes.to_end(client, keys, rollout, turn.outcome, stay)
         services = await self._fitting(rollout, services)
-        writes = actions.end(reading, turn, self.context, known, services, over)
+        writes = rollout_writes.end(reading, turn, self.context, known, services, over)
         await self.writer.commit(*self.stands(), *writes, audit)
         log.info(
             "rollout.ended", item=rollout.id, name=rollout.name, outcome=turn.outcome, reason=turn.reason

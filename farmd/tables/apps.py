@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from farmd.dispatch.plan import falls_back
-from farmd.dispatch.standing import AppState, Kept
-from farmd.dispatch.waiting import told
+from farmd.apps.commands import told
+from farmd.apps.plan import falls_back
+from farmd.apps.scene import AppState, Kept
 from farmd.tables.model import Column, Table, ago
 from store.times import plain
 

@@ -6,7 +6,7 @@ import asyncio
 
 from farmd.commands.mutation import Call
 from farmd.deploy.noun import DEPLOYMENT
-from farmd.deploy.pulls import pods_of
+from farmd.deploy.view import pods_of
 from farmd.tables.model import Table
 from farmd.tables.pods import pod_table
 from store.deployments import Deployment

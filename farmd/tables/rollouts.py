@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.rollout.explaining import RolloutPodRow
+from farmd.rollout.commands import RolloutPodRow
 from farmd.tables.model import Column, Table
 from store.times import plain
 

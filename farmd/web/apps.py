@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from farmd.apps.revision import found
+from farmd.apps.scene import AppState, kept, owned
 from farmd.commands.mutation import Call
-from farmd.dispatch.revision import found
-from farmd.dispatch.standing import AppState, kept, owned
 from farmd.farm.farm import Farm
 from farmd.kinds import KindOfWork
 from farmd.tables import apps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farmd.jobs.nodes.placing import request_of
-from farmd.rollout import explaining
+from farmd.rollout import commands
 from farmd.tables import rollouts as rollout_tables
 from farmd.tables.model import Column, Table
 from farmd.web.items import NamedList
@@ -30,7 +30,7 @@ async def explained(site: Site, found: ItemList, row: Any) -> list[tuple[str, Ta
     assert isinstance(found, NamedList)
     farm, record = site.farm, row.record
     if found.family == rollouts.KIND:
-        return [("Pods", rollout_tables.explanation(await explaining.explain(site.call(), record.id)))]
+        return [("Pods", rollout_tables.explanation(await commands.explain(site.call(), record.id)))]
     wanted: list[tuple[str, PlacementRequest]] = []
     if found.family == jobs.KIND:
         for kind in record.types:

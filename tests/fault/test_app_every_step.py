@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from farmd.apps.scene import state_of
 from farmd.commands.mutation import Call
-from farmd.dispatch.standing import state_of
 from farmd.runtime.clock import SystemIds
 from store.apps import KIND
 from tests.app_fleet import MARK, apply, document, rc, records

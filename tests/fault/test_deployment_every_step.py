@@ -18,11 +18,11 @@ import pytest
 from msgspec.structs import replace
 
 from farmd.commands.mutation import Call
-from farmd.deploy.deployment import Deployment
+from farmd.deploy.commands import Deployment
 from farmd.deploy.manifest import compiled
-from farmd.deploy.model import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
 from farmd.deploy.project import ResolvedServices
 from farmd.deploy.resolver import ServiceSpecResolver
+from farmd.deploy.spec import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
 from farmd.doctor.examine import examine
 from farmd.runtime.clock import SystemIds, system_rng
 from store.deployments import KIND

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from farmd.commands.mutation import Call, commit
-from farmd.deploy.deployment import Deployment
+from farmd.deploy.commands import Deployment
 from farmd.deploy.manifest import compiled
-from farmd.deploy.model import ContainerSpec, Resources, ServiceSpec
 from farmd.deploy.operations import RunContainerOperation
 from farmd.deploy.project import ResolvedServices
+from farmd.deploy.spec import ContainerSpec, Resources, ServiceSpec
 from farmd.nodes import commands as nodes
 from farmd.runtime.clock import SystemIds
 from store import codec

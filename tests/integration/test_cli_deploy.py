@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from farmd.compose.disk import Disk
 from farmd.compose.project import read
-from farmd.deploy.model import Placement, ServiceSpec
 from farmd.deploy.resolver import ServiceSpecResolver
+from farmd.deploy.spec import Placement, ServiceSpec
 from store.deployments import PROJECT_LABEL
 from store.images import parse
 from store.keys import Keys

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from farmd.commands import signing as signing_commands
 from farmd.commands.mutation import Call
-from farmd.deploy.hook_pods import of_hook
+from farmd.deploy.manifest import of_hook
 from farmd.signing import keys as signing
 from store import signatures
 from store.deployments import Deployment

@@ -22,7 +22,7 @@ import yaml
 
 from farmd.cli.deploy_files import project_of
 from farmd.compose.project import Project, service_name
-from farmd.deploy.model import ServiceSpec
+from farmd.deploy.spec import ServiceSpec
 from store.errors import InputInvalid
 
 CASES: dict[str, dict[str, Any]] = yaml.safe_load(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from farmd.deploy.model import ContainerSpec, ServiceSpec
 from farmd.deploy.resolver import ServiceSpecResolver
+from farmd.deploy.spec import ContainerSpec, ServiceSpec
 from farmd.runtime.clock import system_rng
 from store.deployments import Deployment, DeploymentState, DeploymentStatus, Goal, GoalState
 from store.keys import Keys

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from farmd.rollout.gates import OF_ONE_HOST, Asker, asking
-from farmd.rollout.verdict import GateAnswer
+from farmd.rollout.judgement import GateAnswer
 from store.policies import Gate
 from tests.fleet import in_time
 from tests.ports import free_ports

@@ -9,8 +9,8 @@ import pytest
 
 from farmd.config.sections import HousekeepingSection
 from farmd.farm.errors import ClaimLost
+from farmd.housekeeping.facts import PATIENCE_SECONDS
 from farmd.housekeeping.kind import CHORES
-from farmd.housekeeping.model import PATIENCE_SECONDS
 from farmd.runtime.clock import SystemIds
 from store import manifests
 from store.audit import AuditReader

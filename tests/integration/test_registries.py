@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from farmd.deploy.ports import NoDigest
+from farmd.deploy.protocols import NoDigest
 from farmd.deploy.registry import Registries, registries
 from tests.registry import PASSWORD, USER, Registry, config_json
 from tests.web_servers import Handler, serving

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from farmd.rollout import commands, scaling
+from farmd.rollout import commands
 from farmd.services import commands as service_commands
 from store.errors import Conflict, NotFound
 from store.services import ServiceStore
@@ -112,7 +112,7 @@ async def test_a_held_canary_is_scaled_up_and_down_on_both_sides(
     ident = await rolling.begin(3, STAGED)
     await rolling.status(ident, "waits for farmctl rollout approve web")
     for count, both in ((4, [3, 1]), (2, [1, 1])):
-        await rolling.say(await scaling.scale(rolling.call, "web", count))
+        await rolling.say(await commands.scale(rolling.call, "web", count))
 
         async def held(both: list[int] = both) -> bool:
             found = sorted((await rolling.controllers()).values(), key=lambda rc: rc.name)

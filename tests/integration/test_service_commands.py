@@ -9,8 +9,8 @@ import yaml
 from msgspec.structs import replace
 
 from farmd.deploy.manifest import compiled
-from farmd.deploy.model import ContainerSpec, ServiceSpec
 from farmd.deploy.resolver import ServiceSpecResolver
+from farmd.deploy.spec import ContainerSpec, ServiceSpec
 from farmd.runtime.clock import system_rng
 from store import codec, manifests
 from store.deployments import Deployment, Goal

@@ -18,7 +18,7 @@ KEPT_OUT = {
         *("consul", "dbus_fast", "aiodocker", "pydantic", "rich.console", "yaml"),
         *("farmd.agent", "farmd.cli", "farmd.compose", "farmd.dev", "farmd.doctor", "store.embedded"),
         *("jinja2", "farmd.web.site", "farmd.web.pages", "farmd.tables"),
-        *("farmd.commands.documents", "farmd.deploy.decide", "farmd.jobs.plan", "farmd.rollout.plan"),
+        *("farmd.commands.documents", "farmd.deploy.plan", "farmd.jobs.plan", "farmd.rollout.plan"),
     },
     "agent": {
         *("consul", "dbus_fast", "aiodocker", "pydantic", "rich.console", "yaml"),

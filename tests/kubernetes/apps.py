@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from farmd import overview
+from farmd.apps import commands
+from farmd.apps.bundle import AppSpec, parse
+from farmd.apps.scene import AppState, standing
 from farmd.commands.mutation import Call, commit
-from farmd.dispatch import creation
-from farmd.dispatch.bundle import AppSpec, parse
-from farmd.dispatch.standing import AppState, standing
 from farmd.kubernetes.apps import elsewhere
 from farmd.kubernetes.settings import KubernetesSettings
 from farmd.kubernetes.transport import KubernetesTransport
@@ -81,7 +81,7 @@ class Apps:
         self, app: str, *files: tuple[str, str], adopt: tuple[str, ...] = (), **said: Any
     ) -> int:
         bundle = parse(files, AppSpec(name=app, namespace=self.namespace, **said))
-        found = await creation.apply(self.call, bundle, adopt=adopt, mass=True)
+        found = await commands.apply(self.call, bundle, adopt=adopt, mass=True)
         await commit(self.call, found.mutation)
         return found.app.revision
 

@@ -33,7 +33,7 @@ from farmd.kubernetes.progressive.objects import (
 )
 from farmd.kubernetes.resources import CRDS, PODS, Resource
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
-from farmd.rollout.revisions import REVISION_LABEL, SERVICE_LABEL
+from farmd.rollout.staging import REVISION_LABEL, SERVICE_LABEL
 from tests.fleet import LIMIT
 from tests.kubernetes import knative_rules as rules
 from tests.kubernetes.knative_world import (

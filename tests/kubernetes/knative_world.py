@@ -27,7 +27,7 @@ from farmd.kubernetes.progressive.objects import (
 from farmd.kubernetes.resources import CRDS, PODS, Resource
 from farmd.kubernetes.store import ObjectStore
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
-from farmd.rollout.revisions import REVISION_LABEL
+from farmd.rollout.staging import REVISION_LABEL
 from farmd.runtime.clock import SystemClock
 from tests.fleet import eventually
 from tests.kubernetes import knative_rules as rules

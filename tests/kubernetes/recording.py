@@ -29,7 +29,7 @@ from farmd.kubernetes.progressive.objects import (
 )
 from farmd.kubernetes.resources import PODS, Resource
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
-from farmd.rollout.revisions import REVISION_LABEL
+from farmd.rollout.staging import REVISION_LABEL
 from tests.kubernetes.knative_rules import bounds
 from tests.kubernetes.knative_world import WATCHED, Thing
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from farmd.dispatch.bundle import AppSpec, parse
-from farmd.dispatch.model import Act, Live, Rehearsal, Verb
+from farmd.apps.bundle import AppSpec, parse
+from farmd.apps.facts import Act, Live, Rehearsal, Verb
 from farmd.kubernetes.apps.api import Api
 from farmd.kubernetes.apps.applicator import Applicator
 from farmd.kubernetes.apps.discovery import Discovery

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from farmd.dispatch.model import Act
+from farmd.apps.facts import Act
 from farmd.kubernetes.apps.api import Api
 from farmd.kubernetes.apps.applicator import Applicator
 from farmd.kubernetes.apps.discovery import Discovery

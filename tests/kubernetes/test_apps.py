@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from farmd.apps import commands
+from farmd.apps.revision import wanted
+from farmd.apps.scene import standing
 from farmd.commands.mutation import Call, commit
-from farmd.dispatch import commands, creation
-from farmd.dispatch.revision import wanted
-from farmd.dispatch.standing import standing
 from farmd.kubernetes.apps.marks import APPLIED, LABEL
 from farmd.kubernetes.errors import UnknownOutcome
 from farmd.kubernetes.transport import REQUEST_SECONDS, ApiRequest, KubernetesTransport
@@ -50,7 +50,7 @@ async def test_an_app_is_applied_in_waves_changed_pruned_rolled_back_and_deleted
     await apps.reached("shop", 2)
     assert apps.config("a")["data"] == {"x": "2"}
     assert apps.config("b") is None
-    await commit(apps.call, (await creation.rollback(apps.call, "shop")).mutation)
+    await commit(apps.call, (await commands.rollback(apps.call, "shop")).mutation)
     await apps.reached("shop", 3)
     assert apps.config("b")["data"] == {"x": "1"}
     told = await AuditReader(apps.call.client, apps.call.keys).read(Filter(kind=KIND), 50)

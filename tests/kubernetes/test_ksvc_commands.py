@@ -30,7 +30,7 @@ from farmd.kubernetes.progressive.objects import (
     SERVICES,
     STAGE_AUTOSCALERS,
 )
-from farmd.rollout.revisions import SERVICE_LABEL
+from farmd.rollout.staging import SERVICE_LABEL
 from farmd.runtime.clock import SystemClock
 from store.rollouts import Rollout
 from tests.farmctl import Farmctl, Result

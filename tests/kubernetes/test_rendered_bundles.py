@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from farmd.apps import commands
 from farmd.commands.mutation import commit
-from farmd.dispatch import commands
 from farmd.kubernetes.apps.marks import APPLIED, LABEL
 from tests.binaries import binary
 from tests.fleet import eventually

@@ -9,10 +9,9 @@ import random
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from farmd.apps import commands, revision
+from farmd.apps.bundle import AppSpec, Bundle, parse_native
 from farmd.commands.mutation import Call, Mutation
-from farmd.dispatch import creation, revision
-from farmd.dispatch.bundle import AppSpec, Bundle
-from farmd.dispatch.native import parse
 from store.apps import API_VERSION
 from store.errors import Conflict
 from tests.fault.app_invariants import marks, states
@@ -31,11 +30,11 @@ async def asked(call: Call, dump: Dump, pod: Callable[[str], dict[str, Any]], rn
     name, word = rng.choice(APPS), rng.choice(WORDS)
     if word == "apply" or name not in states(dump):
         bundle = _bundle(name, pod, rng)
-        application = await creation.apply(
+        application = await commands.apply(
             call, bundle, adopt=rng.choice(((), ("all",))), mass=rng.random() < 0.5
         )
     elif word == "rollback":
-        application = await creation.rollback(call, name)
+        application = await commands.rollback(call, name)
     else:
         fields = {"delete": {"deleting": "objects"}}.get(word, {"paused": word == "pause"})
         return await revision.said(call, await revision.existing(call, name), word, **fields)
@@ -68,7 +67,7 @@ def _bundle(
         }
         for each in wanted or rng.sample(CONTROLLERS, rng.randint(1, len(CONTROLLERS)))
     ]
-    entries = tuple(parse(each, "soak") for each in documents)
+    entries = tuple(parse_native(each, "soak") for each in documents)
     spec = AppSpec(
         name=name,
         prune=rng.random() < 0.7,

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from farmd.apps import commands
 from farmd.commands.mutation import Mutation, commit
 from farmd.daemonset.commands import DAEMON_SET
-from farmd.dispatch import creation
 from farmd.replication.commands import RC, set_replicas
 from store import codec
 from store.errors import StoreError
@@ -163,7 +163,7 @@ class People:
     async def swap(self, dump: Dump) -> bool:
         """Each of two apps wants what the other one has."""
         for bundle in apps.swapped(dump, lambda name: self._pod(name, LASTING), self._rng):
-            application = await creation.apply(self._fleet.call, bundle, adopt=("all",), mass=True)
+            application = await commands.apply(self._fleet.call, bundle, adopt=("all",), mass=True)
             application.refuse()
             await commit(self._fleet.call, application.mutation)
         return True

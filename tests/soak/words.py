@@ -8,7 +8,7 @@ from typing import Any
 
 from farmd.commands.mutation import Call, Mutation, commit
 from farmd.rollout import commands
-from farmd.rollout.scaling import scale
+from farmd.rollout.commands import scale
 from farmd.services import commands as services
 from store import codec
 from store.rcs import ReplicationController

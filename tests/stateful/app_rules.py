@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from farmd.dispatch.model import takes
+from farmd.apps.facts import takes
 from farmd.kinds import bundled, family_of
 from store import apps
 from store.apps import KIND, TRACKERS, App, DispatchState, Entry, ResourceTracker

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from farmd.apps import commands, revision
 from farmd.commands.mutation import Mutation
-from farmd.dispatch import creation, revision
 from farmd.replication.commands import RC, set_replicas
 from farmd.rollout import commands as rollouts
 from tests.app_fleet import apply, document, rc
@@ -82,7 +82,7 @@ class Applying:
         call, name = self.scene.call, self.rng.choice(APPS)
 
         async def word() -> Mutation:
-            return (await creation.rollback(call, name)).mutation
+            return (await commands.rollback(call, name)).mutation
 
         self.scene.ask(word)
 

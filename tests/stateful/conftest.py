@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from farmd.housekeeping.model import DEFAULTS
+from farmd.housekeeping.facts import DEFAULTS
 from tests.stateful.scene import Scene
 
 

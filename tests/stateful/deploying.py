@@ -8,9 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from farmd.deploy.hook_pods import of_hook
-from farmd.deploy.manifest import compiled
-from farmd.deploy.model import ContainerSpec, ServiceSpec
+from farmd.deploy.manifest import compiled, of_hook
+from farmd.deploy.spec import ContainerSpec, ServiceSpec
 from store import codec, manifests, operations
 from store.deployments import KIND, Deployment, DeploymentState, DeploymentStatus, Goal
 from store.operations import Operation

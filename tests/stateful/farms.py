@@ -14,7 +14,7 @@ from farmd.kinds import KINDS
 from farmd.observe.progress import Progress
 from farmd.process.wiring import build_farm
 from farmd.rollout.gates import Ask
-from farmd.rollout.verdict import GateAnswer
+from farmd.rollout.judgement import GateAnswer
 from store import policies
 from store.consul.client import ConsulClient
 from store.embedded.server import EmbeddedServer

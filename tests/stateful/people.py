@@ -19,8 +19,7 @@ from farmd.commands.mutation import Mutation
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.nodes import commands as node_commands
 from farmd.replication import commands
-from farmd.replication.commands import RC
-from farmd.replication.spec import ControllerSpec
+from farmd.replication.commands import RC, ControllerSpec
 from farmd.rollout import commands as rollouts
 from farmd.services import commands as services
 from store.daemonsets import DaemonSet

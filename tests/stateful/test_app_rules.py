@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.housekeeping.model import DEFAULTS
+from farmd.housekeeping.facts import DEFAULTS
 from store import codec, operations
 from store.apps import KIND, App
 from store.audit import Audit

@@ -15,7 +15,7 @@ from typing import Literal
 import pytest
 
 from farmd.daemonset.commands import DAEMON_SET
-from farmd.housekeeping.model import DEFAULTS
+from farmd.housekeeping.facts import DEFAULTS
 from farmd.nodes import commands as node_commands
 from tests.effort import first
 from tests.stateful.fleet import KEYS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.deploy.model import Placement
+from farmd.deploy.spec import Placement
 from store.services import Hook
 from tests.stateful.deploying import BAD, SECOND, Deploying, spec
 from tests.stateful.fleet import KEYS

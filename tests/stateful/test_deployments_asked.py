@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from farmd.commands.mutation import Call, Mutation, commit
-from farmd.deploy.deployment import Deployment
+from farmd.deploy.commands import Deployment
 from farmd.deploy.manifest import compiled
-from farmd.deploy.model import ServiceSpec, VolumeMount, VolumeSpec
 from farmd.deploy.project import ResolvedServices
+from farmd.deploy.spec import ServiceSpec, VolumeMount, VolumeSpec
 from farmd.doctor import fixes
 from farmd.doctor.examine import examine
 from farmd.nodes import commands as nodes

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.deploy.model import VolumeMount, VolumeSpec
-from farmd.housekeeping.model import DEFAULTS
+from farmd.deploy.spec import VolumeMount, VolumeSpec
+from farmd.housekeeping.facts import DEFAULTS
 from store.deployments import KIND
 from store.services import Hook
 from tests.effort import shares, until_over

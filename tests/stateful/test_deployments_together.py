@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.deploy.model import VolumeMount, VolumeSpec
-from farmd.deploy.volumes import VolumeNotes
+from farmd.deploy.changes import VolumeNotes
+from farmd.deploy.spec import VolumeMount, VolumeSpec
 from store import codec, operations
 from store.failsafe import Failsafe
 from store.nodes import Node

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from farmd.deploy.model import ServiceSpec
+from farmd.deploy.spec import ServiceSpec
 from farmd.nodes import commands as nodes
 from store.services import Hook
 from tests.stateful.deploying import BAD, FIRST, SECOND, Deploying, spec

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from farmd.rollout import commands
-from farmd.rollout.verdict import GateAnswer, Result
+from farmd.rollout.judgement import GateAnswer, Result
 from store.policies import Gate
 from store.rollouts import KIND
 from tests.stateful.fleet import KEYS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.deploy import services
+from farmd.deploy import commands
 from farmd.deploy.manifest import compiled
-from farmd.deploy.model import ServiceSpec
+from farmd.deploy.spec import ServiceSpec
 from farmd.nodes import commands as nodes
 from store.manifests import Restart
 from tests.stateful.deploying import FIRST, SECOND, Deploying, spec
@@ -62,7 +62,7 @@ def test_a_rollback_restores_what_is_done_and_runs_nothing(deploying: Deploying)
     scene = deploying.scene
     done(deploying, once())
     done(deploying, once(SECOND))
-    made = scene.run(services.rolled_back(scene.call, "migrate"))
+    made = scene.run(commands.rolled_back(scene.call, "migrate"))
     deploying.ended(str(scene.run(made.submit()).change.id))
     scene.advance(60.0)
     assert [deploying.runs(sha(once(image))) for image in (FIRST, SECOND)] == [1, 1]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from farmd.housekeeping.model import DEFAULTS
+from farmd.housekeeping.facts import DEFAULTS
 from farmd.nodes import commands as node_commands
 from farmd.replication.commands import RC
-from farmd.rollout import commands, scaling
+from farmd.rollout import commands
 from store.rollouts import KIND, Rollout
 from tests.effort import first
 from tests.stateful.falling import FATES, Fall
@@ -94,7 +94,7 @@ def test_r10_a_record_that_nobody_can_read_blocks_it_with_a_reason(rolling: Roll
 def test_a_scale_of_a_held_canary_survives_the_farm_that_carries_it_out(rolling: Rolling, count: int) -> None:
     rollout = rolling.begin(stages=[{"to": 1}, {"to": "100%", "approve": True}])
     rolling.until(lambda: rolling.said(rollout.id).asks)
-    assert rolling.ask(lambda: scaling.scale(rolling.scene.call, "web", count)) is not None
+    assert rolling.ask(lambda: commands.scale(rolling.scene.call, "web", count)) is not None
     rolling.scene.run(rolling.scene.farms[worker(rolling)].kill())
     both = [count - 1, 1]
     rolling.until(lambda: [len(rolling.scene.places(rc)) for rc in (rollout.old, rollout.new)] == both)

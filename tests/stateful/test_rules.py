@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from farmd.housekeeping.model import DEFAULTS
+from farmd.housekeeping.facts import DEFAULTS
 from store import codec, operations
 from store.audit import Audit
 from store.daemonsets import DaemonSet

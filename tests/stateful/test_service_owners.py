@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import cycle
 
-from farmd.housekeeping.model import DEFAULTS
+from farmd.housekeeping.facts import DEFAULTS
 from farmd.replication.commands import RC
 from farmd.services import commands
 from store.services import reference

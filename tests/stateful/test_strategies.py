@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from farmd.housekeeping.model import DEFAULTS
+from farmd.housekeeping.facts import DEFAULTS
 from farmd.nodes import commands as node_commands
 from farmd.rollout import commands
 from farmd.services import commands as service_commands

@@ -12,10 +12,10 @@ from typing import Literal
 import pytest
 
 from farmd.deploy import submission
-from farmd.deploy.deployment import Deployment
-from farmd.deploy.model import ServiceSpec
+from farmd.deploy.commands import Deployment
 from farmd.deploy.project import ResolvedServices
 from farmd.deploy.resolver import ServiceSpecResolver
+from farmd.deploy.spec import ServiceSpec
 from farmd.runtime.clock import system_rng
 from store.consul.client import ConsulClient
 from store.deployments import KIND

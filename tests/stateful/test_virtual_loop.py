@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from farmd.housekeeping.model import DEFAULTS
+from farmd.housekeeping.facts import DEFAULTS
 from farmd.replication.commands import RC
 from tests.people import hello
 from tests.stateful.fleet import Fleet

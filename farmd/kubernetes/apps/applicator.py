@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from farmd.dispatch.model import Act, Ref, Rehearsal, owner_of
-from farmd.dispatch.ports import OutsideUnknown
-from farmd.dispatch.scopes import scopes_in, scopes_of
+from farmd.apps.facts import Act, Ref, Rehearsal, owner_of
+from farmd.apps.objects import scopes_in, scopes_of
+from farmd.apps.protocols import OutsideUnknown
 from farmd.kubernetes.apps import compare, marks
 from farmd.kubernetes.apps.api import Object, taken_over, unstated, user_of
 from farmd.kubernetes.apps.marks import OwnerMark, marked

@@ -1,4 +1,4 @@
-"""Where apps' workers find the objects that lie in Kubernetes (``farmd.dispatch.ports.Elsewhere``)."""
+"""Where apps' workers find the objects that lie in Kubernetes (``farmd.apps.protocols.Elsewhere``)."""
 
 from __future__ import annotations
 

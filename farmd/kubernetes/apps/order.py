@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.dispatch.model import Act
+from farmd.apps.facts import Act
 
 _KINDS = (
     "PriorityClass",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from farmd.dispatch.model import Live, Ref, owner_of
-from farmd.dispatch.scopes import scopes_of
+from farmd.apps.facts import Live, Ref, owner_of
+from farmd.apps.objects import scopes_of
 from farmd.jobs.objects import seconds_since_epoch
 from farmd.kubernetes.apps import compare, marks
 from farmd.kubernetes.apps.absence import absent

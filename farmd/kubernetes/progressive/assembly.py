@@ -21,7 +21,7 @@ from farmd.kubernetes.progressive.objects import (
     StageAutoscaler,
 )
 from farmd.kubernetes.store import Key, Object
-from farmd.rollout.revisions import REVISION_LABEL, SERVICE_LABEL
+from farmd.rollout.staging import REVISION_LABEL, SERVICE_LABEL
 
 T = TypeVar("T", bound=Object)
 M = TypeVar("M", Revision, PodAutoscaler)

@@ -28,7 +28,7 @@ from farmd.kubernetes.progressive.objects import (
     TrafficTarget,
 )
 from farmd.kubernetes.resources import Resource
-from farmd.rollout.revisions import REVISION_LABEL, SERVICE_LABEL
+from farmd.rollout.staging import REVISION_LABEL, SERVICE_LABEL
 
 Body = dict[str, Any]
 

@@ -26,7 +26,7 @@ from farmd.kubernetes.progressive.objects import (
     PodAutoscaler,
     Revision,
 )
-from farmd.rollout.revisions import TargetRevision
+from farmd.rollout.staging import TargetRevision
 from store.mistakes import shown
 
 # A marker of Knative's extension: the revision is to get no pods before those of the others are gone.

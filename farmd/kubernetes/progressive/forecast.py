@@ -21,7 +21,7 @@ from farmd.kubernetes.progressive.objects import (
 )
 from farmd.kubernetes.progressive.targets import Revisions
 from farmd.kubernetes.progressive.traffic import actual
-from farmd.rollout.revisions import TargetRevision, last_stage_complete, remove_non_traffic_rev
+from farmd.rollout.staging import TargetRevision, last_stage_complete, remove_non_traffic_rev
 from farmd.rollout.steps import RESOURCE_UTIL_STRATEGY
 
 MOST_STAGES = 200

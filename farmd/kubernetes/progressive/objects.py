@@ -13,7 +13,7 @@ import msgspec
 from farmd.jobs.objects import ObjectMeta, PodStatus
 from farmd.kubernetes.managed import ManagedMeta
 from farmd.kubernetes.resources import PODS, Resource
-from farmd.rollout.revisions import TargetRevision
+from farmd.rollout.staging import TargetRevision
 from store.version import USER_AGENT
 
 GROUP = "serving.knative.dev"

@@ -21,8 +21,7 @@ from farmd.kubernetes.progressive.objects import (
     UNKNOWN,
     condition,
 )
-from farmd.rollout.progressive import overdue_shift
-from farmd.rollout.revisions import RolloutOrchestrator
+from farmd.rollout.staging import RolloutOrchestrator, overdue_shift
 from farmd.work.model import Blocked, frozen
 from store.times import rfc3339
 

@@ -29,8 +29,7 @@ from farmd.kubernetes.progressive.objects import (
     condition,
 )
 from farmd.kubernetes.progressive.traffic import actual
-from farmd.rollout.progressive import Scales
-from farmd.rollout.revisions import RolloutOrchestrator, StagePodAutoscaler, TargetRevision
+from farmd.rollout.staging import RolloutOrchestrator, Scales, StagePodAutoscaler, TargetRevision
 from farmd.rollout.steps import AVAILABILITY_STRATEGY, RESOURCE_UTIL_STRATEGY
 from store.times import seconds_of
 

@@ -32,8 +32,7 @@ from farmd.kubernetes.progressive.objects import (
     OrchestratorSpec,
     Revision,
 )
-from farmd.rollout.progressive import Scales, next_stage
-from farmd.rollout.revisions import RolloutOrchestrator, TargetRevision
+from farmd.rollout.staging import RolloutOrchestrator, Scales, TargetRevision, next_stage
 from store.times import rfc3339
 
 MOST_REFUSED = 10

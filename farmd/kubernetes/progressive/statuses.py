@@ -24,7 +24,7 @@ from farmd.kubernetes.progressive.conditions import (
 from farmd.kubernetes.progressive.model import Snapshot
 from farmd.kubernetes.progressive.objects import RESUMED, OrchestratorStatus
 from farmd.rollout import steps
-from farmd.rollout.revisions import RolloutOrchestrator, TargetRevision
+from farmd.rollout.staging import RolloutOrchestrator, TargetRevision
 
 # What people had said of resuming when a fault stopped the rollout: another value resumes it.
 HALTED = "farmd.io/halted"

@@ -24,19 +24,14 @@ from farmd.kubernetes.progressive.model import (
     Write,
 )
 from farmd.kubernetes.progressive.objects import FINAL, UNREACHABLE, RevisionPod, routed
-from farmd.rollout.bounds import is_stage_scale_up_ready
-from farmd.rollout.revisions import (
-    Revisions,
-    RolloutOrchestrator,
-    StagePodAutoscaler,
-    retrieve_revs_up_down,
-)
+from farmd.rollout.staging import Revisions, RolloutOrchestrator, StagePodAutoscaler, retrieve_revs_up_down
 from farmd.rollout.steps import (
     RESOURCE_UTIL_STRATEGY,
     Rollout,
     RolloutStep,
     ScaleDownStep,
     ScaleUpStep,
+    is_stage_scale_up_ready,
 )
 
 BOUNDS = (StageBounds, RevisionBounds)
@@ -44,7 +39,7 @@ BOUNDS = (StageBounds, RevisionBounds)
 
 @dataclass(slots=True)
 class KnativeTarget:
-    """``farmd.rollout.ports.ScaleTarget``: what it ``planned`` is what is missing until bounds stand."""
+    """``farmd.rollout.steps.ScaleTarget``: what it ``planned`` is what is missing until bounds stand."""
 
     knative: Snapshot
     planned: list[Write] = field(default_factory=list)

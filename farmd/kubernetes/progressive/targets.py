@@ -16,7 +16,7 @@ from farmd.kubernetes.progressive.conditions import READY, STAGE_READY, known
 from farmd.kubernetes.progressive.model import Snapshot
 from farmd.kubernetes.progressive.objects import OrchestratorSpec, TrafficTarget
 from farmd.kubernetes.progressive.traffic import actual
-from farmd.rollout.revisions import TargetRevision
+from farmd.rollout.staging import TargetRevision
 
 LATEST = "latest"
 Revisions = tuple[TargetRevision, ...]

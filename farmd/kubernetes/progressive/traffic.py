@@ -18,7 +18,7 @@ from farmd.kubernetes.progressive.conditions import LAST_STAGE_READY, known
 from farmd.kubernetes.progressive.model import Snapshot
 from farmd.kubernetes.progressive.objects import MANAGER, UNREACHABLE, TrafficTarget, routed
 from farmd.kubernetes.progressive.settings import NO_DURATION
-from farmd.rollout.revisions import TargetRevision
+from farmd.rollout.staging import TargetRevision
 from farmd.rollout.steps import RESOURCE_UTIL_STRATEGY
 
 # To whom the share of a revision goes that is not ready.

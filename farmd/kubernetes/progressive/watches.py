@@ -28,7 +28,7 @@ from farmd.kubernetes.progressive.objects import (
 )
 from farmd.kubernetes.store import Key, Object, ObjectStore
 from farmd.kubernetes.transport import KubernetesTransport
-from farmd.rollout.revisions import SERVICE_LABEL
+from farmd.rollout.staging import SERVICE_LABEL
 from farmd.runtime.tasks import until_one_fails
 from store.ports import Clock, Rng
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from farmd.catalog import plan as planning
-from farmd.catalog.model import Plan, Snapshot
+from farmd.catalog.facts import Plan, Snapshot
 from farmd.services.endpoints import Endpoint, Sighting
 from store import catalog
 from store.catalog import Node, Standing

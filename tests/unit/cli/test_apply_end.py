@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from farmd.apps.scene import AppState
 from farmd.cli.apply_flow import _reached
-from farmd.dispatch.standing import AppState
 from store.apps import AppStatus, DispatchState
 
 

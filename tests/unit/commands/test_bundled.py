@@ -13,7 +13,7 @@ from farmd import kinds
 from farmd.commands.bundled import Bundled, FoundRecord
 from farmd.commands.mutation import Call, commit
 from farmd.commands.waiting import Spells
-from farmd.deploy.deployment import Deployment
+from farmd.deploy.commands import Deployment
 from farmd.deploy.manifest import compiled
 from farmd.deploy.project import ResolvedServices
 from farmd.replication.commands import RC, set_replicas

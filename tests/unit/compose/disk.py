@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from farmd.compose.project import Project, read
-from farmd.deploy.model import ServiceSpec
 from farmd.deploy.resolver import ServiceSpecResolver
+from farmd.deploy.spec import ServiceSpec
 from store.errors import InputInvalid
 
 

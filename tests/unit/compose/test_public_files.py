@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from farmd.compose.project import Project
-from farmd.deploy import port_spec
+from farmd.deploy import spec
 from farmd.deploy.manifest import compiled, spec_of
 from tests.unit.compose.disk import project, resolved
 
@@ -128,7 +128,7 @@ def test_what_the_shop_asks_for() -> None:
     web = resolved(found)["web"]
     assert (found.together, found.after["web"]) == (True, {"db": "healthy", "cache": "started"})
     assert web.container.image == "registry.example/shop/web:1.5"
-    assert [port_spec.text(port) for port in web.ports] == ["8080:8080/tcp@host"]
+    assert [spec.text(port) for port in web.ports] == ["8080:8080/tcp@host"]
     assert web.pre_deploy is not None
     assert (web.pre_deploy.command, web.pre_deploy.timeout) == (["rails", "db:migrate"], 300.0)
     assert web.container.resources.memory == 512 * 1024**2

@@ -6,7 +6,7 @@ import pytest
 
 from farmd.compose.mounts import unnamed
 from farmd.deploy.manifest import compiled, spec_of
-from farmd.deploy.model import (
+from farmd.deploy.spec import (
     BindOptions,
     ConfigSpec,
     FileMount,

@@ -10,15 +10,8 @@ from typing import Any
 
 import pytest
 
-from farmd.deploy import port_spec
-from farmd.deploy.model import (
-    Device,
-    DeviceReservation,
-    Hook,
-    LogDriver,
-    Resources,
-    Ulimit,
-)
+from farmd.deploy import spec
+from farmd.deploy.spec import Device, DeviceReservation, Hook, LogDriver, Resources, Ulimit
 from store.manifests import Constraint, HealthCheck, Restart, Spread, Stop, Toleration
 from tests.unit.compose.disk import service
 
@@ -218,7 +211,7 @@ def test_a_key_of_the_service(keys: str, field: str, expected: Any) -> None:
     ],
 )
 def test_ports(keys: str, expected: str) -> None:
-    assert " ".join(map(port_spec.text, service(keys, env={"P": "9000"}).ports)) == expected
+    assert " ".join(map(spec.text, service(keys, env={"P": "9000"}).ports)) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from farmd.commands.outlook import Outlook
-from farmd.daemonset.spec import DaemonSetSpec
-from farmd.replication.spec import ControllerSpec
+from farmd.daemonset.commands import DaemonSetSpec
+from farmd.replication.commands import ControllerSpec
 from store.manifests import HealthCheck, Logs
 from store.reality import Phase
 from store.status import Status

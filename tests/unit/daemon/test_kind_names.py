@@ -27,7 +27,7 @@ WORDS = {
     "daemonsets": r"daemon[ _-]?set",
     "jobs": r"(?<![a-z])jobs?(?![a-z])",
     "schedules": r"(?<![a-z])schedules(?![a-z])|store\.schedules",  # a scheduler has a schedule, too
-    "apps": r"(?<![a-z])apps(?![a-z])|farmd\.dispatch",
+    "apps": r"(?<![a-z])apps(?![a-z])",
     "kubejobs": r"kube_?jobs",
     "progressive": r"progressive",
     "housekeeping": r"house[ _-]?keeping",
@@ -95,7 +95,7 @@ EXCEPTIONS = {
         "farmd/services/": "a service names the deployment that changes it (R13)",
         "farmd/tables/services.py": "a service names the deployment that changes it (R13)",
         "farmd/web/services_list.py": "a service names the deployment that changes it (R13)",
-        "farmd/dispatch/": "nobody watches services; their deployments tell of them",
+        "farmd/apps/": "nobody watches services; their deployments tell of them",
         "farmd/doctor/": "a service may name a deployment that is over",
         "farmd/nodes/": "a deployment holds manifests before its owners do",
         "store/services.py": STATE,
@@ -141,7 +141,6 @@ EXCEPTIONS = {
         "farmd/kubernetes/install.py": "it installs what each kind there needs",
         "farmd/cli/kubernetes.py": OUTSIDE,
         "farmd/cli/rollout": OUTSIDE,
-        "farmd/rollout/": "ramps of rollouts have Knative's word, too",
     },
     "housekeeping": {
         "farmd/config/": SECTION,

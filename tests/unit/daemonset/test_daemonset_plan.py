@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.daemonset.eligibility import one_a_node
-from farmd.daemonset.model import Plan, Snapshot
-from farmd.daemonset.pace import MINUTE, SETTLING_SECONDS
-from farmd.daemonset.plan import NOWHERE, decide, status
+from farmd.daemonset.facts import Plan, Snapshot, one_a_node
+from farmd.daemonset.plan import MINUTE, NOWHERE, SETTLING_SECONDS, decide, status
 from farmd.pods.state import PodState
 from scheduler.model import Assignment
 from store.daemonsets import DaemonSet

@@ -13,17 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from farmd.deploy.decide import decide
-from farmd.deploy.decide_types import ServiceGoal, ServiceStep, Snapshot
-from farmd.deploy.model import Resources, ServiceSpec
+from farmd.deploy.facts import ServiceGoal, ServiceStep, Snapshot
 from farmd.deploy.operations import (
     RemoveContainerOperation,
     ReplaceContainerOperation,
     RunContainerOperation,
     RunPreDeployOperation,
+    ServicePod,
+    StandingService,
     StopContainerOperation,
 )
-from farmd.deploy.standing import ServicePod, StandingService
+from farmd.deploy.plan import decide
+from farmd.deploy.spec import Resources, ServiceSpec
 from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from store.pods import Place

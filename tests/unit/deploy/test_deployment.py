@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from farmd.commands.mutation import Call
-from farmd.deploy.deployment import Deployment
-from farmd.deploy.model import ContainerSpec, ServiceSpec
+from farmd.deploy.commands import Deployment
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.project import ResolvedServices
+from farmd.deploy.spec import ContainerSpec, ServiceSpec
 from farmd.runtime.errors import EndedOtherwise, FarmdError, Stale, WaitTimeout
 from store import codec
 from store.audit import Audit, AuditLogStore

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from farmd.deploy.attempts import gate_of
-from farmd.deploy.gate import Attempt, Gate, judge
+from farmd.deploy.gate import Attempt, Gate, gate_of, judge
 from store.manifests import Manifest, Restart
 from store.services import Version
 

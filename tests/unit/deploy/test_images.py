@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmd.deploy.images import ImageDigestResolver, pinned
-from farmd.deploy.model import ContainerSpec, ServiceSpec
-from farmd.deploy.names import generate_service_name
-from farmd.deploy.ports import NoDigest
-from farmd.deploy.standing import ServicePod, StandingService
+from farmd.deploy.operations import ServicePod, StandingService
+from farmd.deploy.protocols import NoDigest
+from farmd.deploy.resolver import generate_service_name
+from farmd.deploy.spec import ContainerSpec, ServiceSpec
 from store import images
 from store.errors import InputInvalid
 from store.keys import valid_name

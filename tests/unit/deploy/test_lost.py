@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farmd.deploy import reader
+from farmd.deploy import scene
 from store import codec
 from store.daemonsets import DaemonSet
 from store.rcs import ReplicationController
@@ -26,7 +26,7 @@ async def found(owner: ReplicationController | DaemonSet, **service: Any) -> dic
         if service:
             record = Service(**service)
             await call.client.put(KEYS.record("services", record.id), codec.encode(record))
-        known = await reader.services(call, {"web"}, "shop")
+        known = await scene.services(call, {"web"}, "shop")
         return {name: stored.record for name, stored in known.items()}
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.deploy import port_spec
-from farmd.deploy.model import PortSpec
+from farmd.deploy import spec
+from farmd.deploy.spec import PortSpec
 from store.errors import InputInvalid
 
 P = PortSpec
@@ -47,7 +47,7 @@ READ = {
 
 @pytest.mark.parametrize("text", READ)
 def test_a_port_is_read(text: str) -> None:
-    assert port_spec.parse(text) == READ[text]
+    assert spec.parse(text) == READ[text]
 
 
 REFUSED = {
@@ -88,12 +88,12 @@ REFUSED = {
 )
 def test_what_is_no_port_is_refused_by_the_part_that_cannot_be(what: str, text: str) -> None:
     with pytest.raises(InputInvalid, match=rf"^{what}: found .*, expected "):
-        port_spec.parse(text)
+        spec.parse(text)
 
 
 def test_a_second_protocol_is_refused() -> None:
     with pytest.raises(InputInvalid):
-        port_spec.parse("8080/tcp/udp")
+        spec.parse("8080/tcp/udp")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_second_protocol_is_refused() -> None:
 )
 def test_a_port_that_cannot_be_is_refused(port: PortSpec) -> None:
     with pytest.raises(InputInvalid):
-        port_spec.validate(port)
+        spec.validate(port)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_a_port_that_cannot_be_is_refused(port: PortSpec) -> None:
     ],
 )
 def test_ports_of_one_machine_exclude_one_another(standing: str, wanted: str, expected: str) -> None:
-    old = [port_spec.parse(text) for text in standing.split(",") if text]
-    found = port_spec.conflicting([port_spec.parse(wanted)], old)
-    assert ",".join(map(port_spec.text, found)) == expected
+    old = [spec.parse(text) for text in standing.split(",") if text]
+    found = spec.conflicting([spec.parse(wanted)], old)
+    assert ",".join(map(spec.text, found)) == expected
 
 
 ports = st.sampled_from(sorted(READ)).flatmap(
@@ -159,20 +159,20 @@ ports = st.sampled_from(sorted(READ)).flatmap(
 
 @given(ports)
 def test_the_canonical_text_is_read_as_the_same_port(port: PortSpec) -> None:
-    assert port_spec.parse(port_spec.text(port)) == port
+    assert spec.parse(spec.text(port)) == port
 
 
 @given(st.text(alphabet="0123456789:/@[].ahostcpudh", max_size=40))
 def test_any_text_is_a_port_or_refused(text: str) -> None:
     try:
-        port = port_spec.parse(text)
+        port = spec.parse(text)
     except InputInvalid:
         return
-    assert port_spec.parse(port_spec.text(port)) == port
+    assert spec.parse(spec.text(port)) == port
 
 
 @given(st.lists(ports, max_size=4), st.randoms())
 def test_ports_in_another_order_are_equal(found: list[PortSpec], rng: object) -> None:
     shuffled = list(found)
     rng.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert port_spec.equal(found, shuffled)
+    assert spec.equal(found, shuffled)

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 from msgspec.structs import replace as changed
 
-from farmd.deploy.fingerprint import fingerprint
-from farmd.deploy.model import ContainerSpec, ServiceSpec, VolumeMount, VolumeSpec
-from farmd.deploy.operations import RemoveContainerOperation, RunContainerOperation
-from farmd.deploy.project import ProjectPlan, ResolvedServices, plan_project
-from farmd.deploy.standing import ServicePod, StandingService
+from farmd.deploy.operations import (
+    RemoveContainerOperation,
+    RunContainerOperation,
+    ServicePod,
+    StandingService,
+)
+from farmd.deploy.project import ProjectPlan, ResolvedServices, fingerprint, plan_project
+from farmd.deploy.spec import ContainerSpec, ServiceSpec, VolumeMount, VolumeSpec
 from farmd.deploy.strategy import RollingStrategy
 from tests.unit.deploy.worlds import cluster
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.deploy.model import (
+from farmd.deploy.spec import (
     BindOptions,
     ConfigSpec,
     ContainerSpec,
@@ -33,7 +33,7 @@ from farmd.deploy.model import (
     VolumeOptions,
     VolumeSpec,
 )
-from farmd.deploy.plan import eval_container_spec_change
+from farmd.deploy.spec_diff import eval_container_spec_change
 from store.manifests import HealthCheck, Stop
 
 U, N, X = "up-to-date", "needs-update", "needs-recreate"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.deploy.spec_files import services_of
+from farmd.deploy.resolver import services_of
 
 COMPOSE = "services: {kind: {image: nginx}}"
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmd.deploy.manifest import compiled, manifest_of, spec_of
-from farmd.deploy.model import (
+from farmd.deploy.resolver import ServiceSpecResolver
+from farmd.deploy.spec import (
     BindOptions,
     ConfigSpec,
     ContainerSpec,
@@ -27,8 +28,7 @@ from farmd.deploy.model import (
     VolumeOptions,
     VolumeSpec,
 )
-from farmd.deploy.plan import eval_container_spec_change
-from farmd.deploy.resolver import ServiceSpecResolver
+from farmd.deploy.spec_diff import eval_container_spec_change
 from store import codec, manifest_check
 from store.containers import Device, DeviceReservation, Ulimit
 from store.manifests import Constraint, HealthCheck, Manifest, Restart, Spread, Stop, Toleration

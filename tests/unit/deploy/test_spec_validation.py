@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from farmd.deploy import port_spec
-from farmd.deploy.model import (
+from farmd.deploy import spec as deploy_spec
+from farmd.deploy.resolver import ServiceSpecResolver, validate
+from farmd.deploy.spec import (
     BindOptions,
     ConfigSpec,
     ContainerSpec,
@@ -24,8 +25,6 @@ from farmd.deploy.model import (
     VolumeOptions,
     VolumeSpec,
 )
-from farmd.deploy.resolver import ServiceSpecResolver
-from farmd.deploy.validation import validate
 from store.errors import InputInvalid
 
 
@@ -35,7 +34,7 @@ def spec(name: str = "web", image: str = "nginx", ports: str = "", **fields: Any
     return ServiceSpec(
         name=name,
         container=ContainerSpec(image=image, **inside),
-        ports=[port_spec.parse(text) for text in ports.split()],
+        ports=[deploy_spec.parse(text) for text in ports.split()],
         configs=defined,
         **fields,
     )

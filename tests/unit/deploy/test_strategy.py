@@ -14,7 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.deploy.model import (
+from farmd.deploy.operations import (
+    Names,
+    ReplaceContainerOperation,
+    RunContainerOperation,
+    ServicePod,
+    StandingService,
+)
+from farmd.deploy.spec import (
     BindOptions,
     Hook,
     Placement,
@@ -25,8 +32,6 @@ from farmd.deploy.model import (
     VolumeMount,
     VolumeSpec,
 )
-from farmd.deploy.operations import Names, ReplaceContainerOperation, RunContainerOperation
-from farmd.deploy.standing import ServicePod, StandingService
 from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.errors import NoMachine

@@ -8,15 +8,16 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
-from farmd.deploy import port_spec
-from farmd.deploy.model import ContainerSpec, Placement, ServiceSpec
+from farmd.deploy import spec as deploy_spec
 from farmd.deploy.operations import (
     RemoveContainerOperation,
     ReplaceContainerOperation,
     RunContainerOperation,
     ServicePlan,
+    ServicePod,
+    StandingService,
 )
-from farmd.deploy.standing import ServicePod, StandingService
+from farmd.deploy.spec import ContainerSpec, Placement, ServiceSpec
 from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.model import PodView
@@ -37,7 +38,7 @@ def spec(
     return ServiceSpec(
         name="web",
         container=ContainerSpec(image=image, **inside),
-        ports=[port_spec.parse(text) for text in ports.split()],
+        ports=[deploy_spec.parse(text) for text in ports.split()],
         placement=fields.pop("placement", Placement(machines=machines.split(), max_per_node=most)),
         **fields,
     )

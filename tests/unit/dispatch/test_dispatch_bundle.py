@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.dispatch import bundle_files, native, objects
-from farmd.dispatch.bundle import AppSpec, Bundle, parse, render
+from farmd.apps import bundle, objects
+from farmd.apps.bundle import AppSpec, Bundle, parse, render
 from store.apps import MAX_ENTRIES, Entry, TypedReference
 from store.errors import InputInvalid
 
@@ -438,7 +438,7 @@ def test_an_entry_that_is_printed_and_read_again_is_the_same_entry(entry: Entry)
     text = yaml.safe_dump(render(entry))
     data = yaml.safe_load(text)
     if entry.ref.own:
-        assert native.parse(data, "f") == entry
+        assert bundle.parse_native(data, "f") == entry
     else:
         assert objects.parse(data, "f", namespace="", scopes={}, secrets=False) == entry
 
@@ -456,12 +456,12 @@ def read(path: str) -> str:
 
 def test_a_folder_is_its_files_in_the_order_of_their_names(tmp_path: Path) -> None:
     write(tmp_path, b_yaml="b", a_yaml="a", sub__c_yaml="c", README="no")
-    names = [Path(name).name for _, name in bundle_files.texts([str(tmp_path)], read)]
+    names = [Path(name).name for _, name in bundle.texts([str(tmp_path)], read)]
     assert names == ["a.yaml", "b.yaml"]
-    names = [Path(name).name for _, name in bundle_files.texts([str(tmp_path)], read, recursive=True)]
+    names = [Path(name).name for _, name in bundle.texts([str(tmp_path)], read, recursive=True)]
     assert names == ["a.yaml", "b.yaml", "c.yaml"]
     with pytest.raises(InputInvalid, match=r"twice, expected each file once"):
-        bundle_files.texts([str(tmp_path), str(tmp_path / "a.yaml")], read)
+        bundle.texts([str(tmp_path), str(tmp_path / "a.yaml")], read)
 
 
 @pytest.mark.parametrize(
@@ -475,5 +475,5 @@ def test_a_folder_that_another_tool_renders_prints_the_pipe(tmp_path: Path, name
     folder = tmp_path / "shop"
     write(folder, **{name: "x", "a_yaml": "a"})
     with pytest.raises(InputInvalid) as refused:
-        bundle_files.texts([str(folder)], read)
+        bundle.texts([str(folder)], read)
     assert refused.value.fields["hint"] == pipe.format(folder=folder)

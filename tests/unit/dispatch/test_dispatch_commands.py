@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from farmd.apps import changes, commands
+from farmd.apps.bundle import AppSpec, Bundle, parse
+from farmd.apps.changes import noun_of, speaking
+from farmd.apps.commands import Application
+from farmd.apps.facts import Act, Live, Rehearsal
+from farmd.apps.plan import Preview
+from farmd.apps.revision import wanted
+from farmd.apps.scene import naming, standing
 from farmd.commands.mutation import Call, commit
-from farmd.dispatch import changes, commands, creation
-from farmd.dispatch.bundle import AppSpec, Bundle, parse
-from farmd.dispatch.creation import Application
-from farmd.dispatch.looking import noun_of, speaking
-from farmd.dispatch.model import Act, Live, Rehearsal
-from farmd.dispatch.preview import Preview
-from farmd.dispatch.revision import wanted
-from farmd.dispatch.standing import naming, standing
 from farmd.replication.commands import RC
 from store import codec
 from store.apps import KIND, MAX_ADOPTED, App, AppStore, DispatchState, Entry, TypedReference, tracker
@@ -39,7 +39,7 @@ def bundle(*texts: str, **settings: Any) -> Bundle:
 async def applied(
     call: Call, *texts: str, adopt: tuple[str, ...] = (), force: bool = False, **settings: Any
 ) -> Application:
-    found = await creation.apply(call, bundle(*texts, **settings), adopt=adopt, force=force)
+    found = await commands.apply(call, bundle(*texts, **settings), adopt=adopt, force=force)
     found.refuse()
     await commit(call, found.mutation)
     return found
@@ -121,7 +121,7 @@ async def test_d1_a_revision_is_recorded_with_its_tracker_before_any_object_is_t
 
 async def test_the_preview_names_each_object_in_its_step() -> None:
     async with person() as call:
-        found = await creation.apply(call, bundle(document("web", wave=1, after=["rc/db"]), document("db")))
+        found = await commands.apply(call, bundle(document("web", wave=1, after=["rc/db"]), document("db")))
         assert verbs(found) == [(1, "create", "rc/db"), (2, "create", "rc/web")]
 
 
@@ -140,7 +140,7 @@ async def test_a_changed_field_is_an_update_that_says_which() -> None:
     async with person() as call:
         await applied(call, document("web"))
         await reach(call)
-        found = await creation.apply(call, bundle(document("web", replicas=5)))
+        found = await commands.apply(call, bundle(document("web", replicas=5)))
         assert verbs(found) == [(1, "update", "rc/web")]
         assert found.changes["rc/web"].change.after == {"replicas": 5}
 
@@ -152,7 +152,7 @@ async def test_what_left_the_files_is_carried_without_prune_and_goes_with_it() -
         kept = await applied(call, document("web"))
         assert kept.preview.left == ["rc/db"]
         await reach(call)
-        gone = await creation.apply(call, bundle(document("web"), prune=True))
+        gone = await commands.apply(call, bundle(document("web"), prune=True))
         assert verbs(gone) == [(2, "remove", "rc/db")]
 
 
@@ -160,7 +160,7 @@ async def test_an_object_of_an_app_that_is_gone_is_refused_by_that_name() -> Non
     async with person() as call:
         asking = replace(call, part_of="apps/other")
         await commit(asking, await RC.create(asking, RC.file.parse(hello(name="db"), "x")))
-        found = await creation.apply(call, bundle(document("db")))
+        found = await commands.apply(call, bundle(document("db")))
         assert found.preview.refused == {"rc/db": "belongs to app other"}
 
 
@@ -171,7 +171,7 @@ async def test_an_object_of_an_app_whose_record_does_not_decode_is_refused_by_it
         await applied(call, document("db"), name="other")
         await commit(asking, await RC.create(asking, RC.file.parse(hello(name="db"), "x")))
         await call.client.put(broken, b"{")
-        found = await creation.apply(call, bundle(document("db")))
+        found = await commands.apply(call, bundle(document("db")))
         assert found.preview.refused["rc/db"].startswith("belongs to app other")
 
 
@@ -181,7 +181,7 @@ async def test_all_refusals_are_told_at_once_before_anything_is_written() -> Non
         asking = replace(call, part_of="apps/other")
         await applied(call, document("db"), name="other")
         await commit(asking, await RC.create(asking, RC.file.parse(hello(name="db"), "x")))
-        found = await creation.apply(call, bundle(document("web", replicas=9), document("db")))
+        found = await commands.apply(call, bundle(document("web", replicas=9), document("db")))
         before = await snapshot(call)
         with pytest.raises(Conflict) as refused:
             found.refuse()
@@ -196,13 +196,13 @@ async def test_all_refusals_are_told_at_once_before_anything_is_written() -> Non
 async def test_adopt_takes_what_differs_and_what_is_equal_needs_no_word() -> None:
     async with person() as call:
         await commit(call, await RC.create(call, RC.file.parse(hello(name="web"), "x")))
-        equal = await creation.apply(call, bundle(document("web")))
+        equal = await commands.apply(call, bundle(document("web")))
         assert verbs(equal) == [(1, "adopt", "rc/web")]
-        differs = await creation.apply(call, bundle(document("web", replicas=9)), adopt=["rc/web"])
+        differs = await commands.apply(call, bundle(document("web", replicas=9)), adopt=["rc/web"])
         assert not differs.preview.refused
         assert verbs(differs)[0] == (1, "adopt", "rc/web")
         with pytest.raises(InputInvalid, match=r"--adopt: found 'rc/wen', did you mean 'rc/web'"):
-            await creation.apply(call, bundle(document("web")), adopt=["rc/wen"])
+            await commands.apply(call, bundle(document("web")), adopt=["rc/wen"])
 
 
 async def test_a_node_that_another_app_has_is_waited_for_by_a_persons_word_and_else_refused() -> None:
@@ -231,11 +231,11 @@ async def test_more_objects_are_not_adopted_by_name_than_a_record_holds() -> Non
 async def test_a_word_that_lets_a_refused_revision_go_on_is_recorded_with_the_same_documents() -> None:
     async with person() as call:
         await applied(call, document("web"))
-        assert not (await creation.apply(call, bundle(document("web")))).mutation.needed
+        assert not (await commands.apply(call, bundle(document("web")))).mutation.needed
         again = await applied(call, document("web"), adopt=("rc/web",), force=True)
         assert (again.app.revision, again.app.adopt, again.app.force) == (2, ["rc/web"], True)
         await reach(call)
-        assert not (await creation.apply(call, bundle(document("web")))).mutation.needed
+        assert not (await commands.apply(call, bundle(document("web")))).mutation.needed
 
 
 @pytest.mark.parametrize("prune", [True, False])
@@ -248,9 +248,9 @@ async def test_a8_an_empty_bundle_is_refused_and_nothing_is_recorded(prune: bool
             InputInvalid,
             match="app 'shop': found no object in the files; --mass-removal --prune removes rc/web",
         ):
-            await creation.apply(call, bundle(prune=prune))
+            await commands.apply(call, bundle(prune=prune))
         assert await snapshot(call) == before
-        assert verbs(await creation.apply(call, bundle(prune=True), mass=True)) == [(1, "remove", "rc/web")]
+        assert verbs(await commands.apply(call, bundle(prune=True), mass=True)) == [(1, "remove", "rc/web")]
 
 
 async def test_a8_more_than_half_goes_by_a_persons_word_alone() -> None:
@@ -260,29 +260,29 @@ async def test_a8_more_than_half_goes_by_a_persons_word_alone() -> None:
         with pytest.raises(
             InputInvalid, match=r"would remove 2 objects of 3: rc/a, rc/b; farmctl apply --mass-removal"
         ):
-            await creation.apply(call, bundle(document("c"), prune=True))
-        found = await creation.apply(call, bundle(document("c"), prune=True), mass=True)
+            await commands.apply(call, bundle(document("c"), prune=True))
+        found = await commands.apply(call, bundle(document("c"), prune=True), mass=True)
         assert [verb for _, verb, _ in verbs(found)] == ["remove", "remove"]
 
 
 async def test_atomic_refuses_what_needs_more_than_one_transaction() -> None:
     async with person() as call:
         with pytest.raises(InputInvalid, match=r"--atomic: found changes in 2 steps, expected one step"):
-            await creation.apply(call, bundle(document("a"), document("b", wave=1), atomic=True))
+            await commands.apply(call, bundle(document("a"), document("b", wave=1), atomic=True))
         many = [document(f"a{number}") for number in range(25)]
         with pytest.raises(
             InputInvalid, match=r"--atomic: found \d+ operations of \d+ bytes, expected at most 64"
         ):
-            await creation.apply(call, bundle(*many, atomic=True))
-        assert (await creation.apply(call, bundle(*many[:9], atomic=True))).app.atomic
+            await commands.apply(call, bundle(*many, atomic=True))
+        assert (await commands.apply(call, bundle(*many[:9], atomic=True))).app.atomic
 
 
 async def test_atomic_refuses_as_many_objects_as_farms_do() -> None:
     many = [document(f"a{number}") for number in range(19)]  # each a manifest, a record and a name
     async with person() as call:
         with pytest.raises(InputInvalid, match=r"--atomic: found 65 operations of \d+ bytes, expected"):
-            await creation.apply(call, bundle(*many, atomic=True))
-        assert (await creation.apply(call, bundle(*many[:18], atomic=True))).app.atomic
+            await commands.apply(call, bundle(*many, atomic=True))
+        assert (await commands.apply(call, bundle(*many[:18], atomic=True))).app.atomic
 
 
 async def test_atomic_refuses_more_bytes_than_farms_write_at_once() -> None:
@@ -290,14 +290,14 @@ async def test_atomic_refuses_more_bytes_than_farms_write_at_once() -> None:
     async with person() as call:
         found = r"--atomic: found \d\d operations of 10\d{4} bytes, expected at most 64 of 61440 bytes"
         with pytest.raises(InputInvalid, match=found):
-            await creation.apply(call, bundle(*large, atomic=True))
-        assert (await creation.apply(call, bundle(*large[:4], atomic=True))).app.atomic
+            await commands.apply(call, bundle(*large, atomic=True))
+        assert (await commands.apply(call, bundle(*large[:4], atomic=True))).app.atomic
 
 
 async def test_of_two_people_who_apply_at_once_the_second_is_told() -> None:
     async with person() as call:
-        first = await creation.apply(call, bundle(document("web")))
-        second = await creation.apply(call, bundle(document("db")))
+        first = await commands.apply(call, bundle(document("web")))
+        second = await commands.apply(call, bundle(document("db")))
         await commit(call, first.mutation)
         with pytest.raises(Conflict, match="changed since it was read; nothing was written"):
             await commit(call, second.mutation)
@@ -310,21 +310,21 @@ async def test_a_rollback_is_a_new_revision_with_the_documents_of_an_old_one() -
         await reach(call)
         await applied(call, document("web", replicas=7))
         await reach(call)
-        back = await creation.rollback(call, "shop")
+        back = await commands.rollback(call, "shop")
         assert verbs(back) == [(1, "update", "rc/web")]
         await commit(call, back.mutation)
         store = AppStore(call.client, KEYS)
         assert (await store.tracker("shop", 3)).of == 1
         assert await store.entries("shop", 3) == await store.entries("shop", 1)
         with pytest.raises(NotFound, match="app 'shop' has no revision 9"):
-            await creation.rollback(call, "shop", 9)
+            await commands.rollback(call, "shop", 9)
 
 
 async def test_a_first_revision_has_none_to_go_back_to() -> None:
     async with person() as call:
         await applied(call, document("web"))
         with pytest.raises(NotFound, match="app 'shop' has no revision before 1"):
-            await creation.rollback(call, "shop")
+            await commands.rollback(call, "shop")
 
 
 async def test_what_failed_is_recorded_anew_when_the_same_files_are_applied_again() -> None:
@@ -399,7 +399,7 @@ async def test_delete_marks_the_app_and_shows_what_becomes_of_its_objects(
         assert mutation.change.destructive
         await commit(call, mutation)
         assert wanted(await standing(call, "shop")).deleting == ("keep" if keep else "objects")
-        for ask in (commands.pause(call, "shop"), creation.apply(call, bundle(document("web")))):
+        for ask in (commands.pause(call, "shop"), commands.apply(call, bundle(document("web")))):
             with pytest.raises(Conflict, match="app 'shop' is being deleted"):
                 await ask
 
@@ -409,7 +409,7 @@ async def test_r13_an_app_whose_mutation_lock_is_held_is_left_alone() -> None:
         await applied(call, document("web"))
         holder = Holder("user", "bob@desk", "n")
         await call.client.put(KEYS.mutation_lock(KIND, "shop"), holder.value())
-        for ask in (commands.pause(call, "shop"), creation.apply(call, bundle(document("web", replicas=5)))):
+        for ask in (commands.pause(call, "shop"), commands.apply(call, bundle(document("web", replicas=5)))):
             with pytest.raises(Locked, match="app 'shop' is locked by user/bob@desk"):
                 await ask
 
@@ -418,7 +418,7 @@ async def test_a_document_that_a_new_record_cannot_be_made_of_names_its_place() 
     async with person() as call:
         text = document("web").replace('"replicas":3', '"labels":{}')
         with pytest.raises(InputInvalid, match=r"f1\.json:1: web: replicas: missing, expected"):
-            await creation.apply(call, bundle(text))
+            await commands.apply(call, bundle(text))
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ async def test_a_document_that_a_new_record_cannot_be_made_of_names_its_place() 
 async def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:
     async with person() as call:
         with pytest.raises(InputInvalid, match=told):
-            await creation.apply(call, bundle(document("web"), **settings))
+            await commands.apply(call, bundle(document("web"), **settings))
 
 
 def test_the_settings_of_a_bundle_are_fields_of_the_record() -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from farmd.apps import commands
 from farmd.commands.mutation import commit
-from farmd.dispatch import waiting
 from farmd.replication.commands import RC, set_replicas
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from tests.app_fleet import KEYS, MARK, app_fleet, apply, document, pod, rc, spec
@@ -60,7 +60,7 @@ async def test_a_controller_that_left_the_files_in_mid_rollout_goes_when_that_is
 async def test_who_waits_for_a_revision_is_told_who_applied_another_one_meanwhile() -> None:
     async with app_fleet("n1") as fleet:
         await fleet.apply(rc("web", "--bad"), deadline=3000.0)
-        wait = asyncio.create_task(waiting.reached(fleet.call, "shop", 1, 600.0, lambda _: None))
+        wait = asyncio.create_task(commands.reached(fleet.call, "shop", 1, 600.0, lambda _: None))
         await fleet.clock.advance(5)
         assert not wait.done()
         await apply(replace(fleet.call, actor="user/bob@desk"), "shop", rc("web"))
@@ -76,7 +76,7 @@ async def test_who_waits_for_a_revision_is_told_so_also_where_the_later_one_was_
         number = await fleet.apply(rc("web"))
         await fleet.call.client.delete(KEYS.tracker("shop", number))
         with pytest.raises(EndedOtherwise, match="'shop': somebody applied revision 2 meanwhile"):
-            await waiting.reached(fleet.call, "shop", 1, 600.0, lambda _: None)
+            await commands.reached(fleet.call, "shop", 1, 600.0, lambda _: None)
 
 
 async def test_who_waits_for_an_app_that_is_blocked_is_not_told_that_it_goes_on() -> None:
@@ -85,7 +85,7 @@ async def test_who_waits_for_an_app_that_is_blocked_is_not_told_that_it_goes_on(
         await fleet.reached(1)
         await fleet.apply(rc("web"), app="next")
         await fleet.told("belongs to app shop", app="next")
-        wait = asyncio.create_task(waiting.reached(fleet.call, "next", 1, 5.0, lambda _: None))
+        wait = asyncio.create_task(commands.reached(fleet.call, "next", 1, 5.0, lambda _: None))
         await fleet.clock.advance(10)
         with pytest.raises(WaitTimeout, match="rc/web: belongs to app shop") as late:
             await asyncio.wait_for(wait, 1)
@@ -98,7 +98,7 @@ async def test_the_wait_for_a_revision_ends_where_the_way_back_from_it_fails_too
         await fleet.reached(1)
         await fleet.apply(rc("bad", "--bad"))
         await commit(fleet.call, await set_replicas(fleet.call, "web", 2))  # more than there are nodes
-        wait = asyncio.create_task(waiting.reached(fleet.call, "shop", 2, 600.0, lambda _: None))
+        wait = asyncio.create_task(commands.reached(fleet.call, "shop", 2, 600.0, lambda _: None))
         await fleet.told("the way back to revision 1 failed", within=300)
         await fleet.clock.advance(5)
         with pytest.raises(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from farmd.dispatch.metrics import STATES
+from farmd.apps.metrics import STATES
 from farmd.replication.commands import RC
 from tests.app_fleet import KEYS, AppFleet, app_fleet, rc
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from farmd.dispatch.index import Index
+from farmd.apps.reader import Index
 from store import codec, operations
 from store.apps import ALL, KIND, MAX_WAITS, DispatchState, TypedReference
 from store.errors import TransactionRejected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.dispatch.names import (
+from farmd.apps.facts import (
     construct_resource_tracker_name,
     extract_app_name,
     extract_app_revision_name,

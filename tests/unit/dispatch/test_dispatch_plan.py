@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from farmd.dispatch.model import Live
-from farmd.dispatch.order import steps
-from farmd.dispatch.plan import decide, revisions
+from farmd.apps.facts import Live
+from farmd.apps.plan import decide, revisions
+from farmd.apps.sweep import steps
 from store import codec
 from store.apps import MAX_ENTRIES, App, DispatchState, Entry
 from store.errors import InputInvalid

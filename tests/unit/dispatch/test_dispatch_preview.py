@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from farmd.dispatch.model import Live
-from farmd.dispatch.plan import decide
-from farmd.dispatch.preview import play
+from farmd.apps.facts import Live
+from farmd.apps.plan import decide, play
 from store.apps import Entry, TypedReference
 from tests.app_worlds import World, entry, world
 

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from farmd.dispatch.model import Plan, Snapshot, owner_of
-from farmd.dispatch.order import steps
-from farmd.dispatch.plan import decide, falls_back
+from farmd.apps.facts import Plan, Snapshot, owner_of
+from farmd.apps.plan import decide, falls_back
+from farmd.apps.sweep import steps
 from store.apps import Entry
 from tests.app_worlds import World, entry
 from tests.effort import tries

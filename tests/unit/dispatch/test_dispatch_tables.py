@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from farmd.dispatch import report
-from farmd.dispatch.model import Act
-from farmd.dispatch.standing import AppState, owned, standing, standings
-from farmd.dispatch.waiting import told
+from farmd.apps import report
+from farmd.apps.commands import told
+from farmd.apps.facts import Act
+from farmd.apps.scene import AppState, owned, standing, standings
 from farmd.tables.apps import table
 from store.apps import MAX_ENTRIES, App, AppStatus, DispatchState, TypedReference
 from store.consul.client import ConsulClient

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from farmd.apps import revision
+from farmd.apps.scene import standing
 from farmd.commands.mutation import commit
-from farmd.dispatch import revision
-from farmd.dispatch.standing import standing
 from farmd.replication.commands import RC
 from store.apps import AppStore
 from tests.app_fleet import KEYS, KINDS, AppFleet, app_fleet, document, rc, spec

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from farmd.apps import changes, commands
+from farmd.apps.bundle import AppSpec, Bundle, parse
+from farmd.apps.facts import Act, Live
 from farmd.commands.mutation import Call, commit
-from farmd.dispatch import creation, looking
-from farmd.dispatch.bundle import AppSpec, Bundle, parse
-from farmd.dispatch.model import Act, Live
 from farmd.kinds import bundled, load
 from farmd.nodes.commands import label
 from farmd.replication.commands import RC, set_replicas
@@ -55,7 +55,7 @@ async def test_a_bundle_of_two_waves_is_made_and_each_object_bears_its_mark() ->
 async def test_a_pod_that_changes_while_its_app_looks_at_other_objects_is_not_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, well, look = asyncio.Event(), asyncio.Event(), looking.differing
+    asked, well, look = asyncio.Event(), asyncio.Event(), changes.differing
 
     async def late(part: Any, call: Call, there: Any, *rest: Any, **more: Any) -> Any:
         if there.stored.record.name == "web" and not well.is_set():
@@ -63,7 +63,7 @@ async def test_a_pod_that_changes_while_its_app_looks_at_other_objects_is_not_mi
             await well.wait()
         return await look(part, call, there, *rest, **more)
 
-    monkeypatch.setattr(looking, "differing", late)
+    monkeypatch.setattr(changes, "differing", late)
     async with app_fleet("n1") as fleet:
         await fleet.apply(rc("db"), rc("web"))
 
@@ -285,7 +285,7 @@ async def test_what_the_api_server_refuses_is_tried_ever_more_seldom_whatever_it
         await fleet.clock.advance(1.0)
         said = AppSpec(name="shop", namespace="x", deadline=900)
         bundle = parse([(json.dumps(document), "app.json")], said)
-        await commit(fleet.call, (await creation.apply(fleet.call, bundle)).mutation)
+        await commit(fleet.call, (await commands.apply(fleet.call, bundle)).mutation)
         await fleet.told("forbidden")
         await fleet.clock.advance(600.0)
         assert 10 <= cluster.trials <= 20
@@ -307,7 +307,7 @@ async def test_people_are_told_of_an_app_that_an_api_server_refuses_for_ten_minu
         bundle = parse(
             [(json.dumps(document), "app.json")], AppSpec(name="shop", namespace="x", deadline=7200)
         )
-        await commit(fleet.call, (await creation.apply(fleet.call, bundle)).mutation)
+        await commit(fleet.call, (await commands.apply(fleet.call, bundle)).mutation)
         await fleet.told("forbidden")
         await fleet.clock.advance(580.0)
         assert "app_shop" not in inbox.firing
@@ -340,18 +340,18 @@ async def test_r11_an_app_needs_no_cluster_once_its_objects_there_are_gone_and_a
     async with app_fleet(farms=0) as fleet:
         await serving(fleet, "prod", "test")
         call, web = fleet.call, rc("web", replicas=0)
-        await commit(call, (await creation.apply(call, bundle(web, SETTINGS), cluster="prod")).mutation)
-        left = await creation.apply(call, bundle(web))
+        await commit(call, (await commands.apply(call, bundle(web, SETTINGS), cluster="prod")).mutation)
+        left = await commands.apply(call, bundle(web))
         assert left.app.needs == [f"{CLUSTERS}prod"], "a farm is to take them down first"
         await commit(call, left.mutation)
         await fleet.reached(2)
-        without = await creation.apply(call, bundle(web))
+        without = await commands.apply(call, bundle(web))
         assert (without.app.needs, without.mutation.needed) == ([], True)
         await commit(call, without.mutation)
         await fleet.reached(3)
         with pytest.raises(InputInvalid, match="--cluster: found farms that serve"):
-            await creation.rollback(call, "shop", 1)
-        back = await creation.rollback(call, "shop", 1, cluster="test")
+            await commands.rollback(call, "shop", 1)
+        back = await commands.rollback(call, "shop", 1, cluster="test")
         assert back.app.needs == [f"{CLUSTERS}test"]
 
 
@@ -360,14 +360,14 @@ async def test_the_cluster_of_an_app_stays_as_long_as_it_has_objects_there() -> 
     async with app_fleet(farms=0) as fleet:
         await serving(fleet, "prod", "test")
         call, web = fleet.call, rc("web", replicas=0)
-        made = await creation.apply(call, bundle(web, settings), cluster="prod")
+        made = await commands.apply(call, bundle(web, settings), cluster="prod")
         await commit(call, made.mutation)
         for documents in ((web, settings), (web,)):
             with pytest.raises(InputInvalid, match="--cluster: found 'test', expected 'prod', where objects"):
-                await creation.apply(call, bundle(*documents), cluster="test")
-        await commit(call, (await creation.apply(call, bundle(web))).mutation)
+                await commands.apply(call, bundle(*documents), cluster="test")
+        await commit(call, (await commands.apply(call, bundle(web))).mutation)
         await fleet.reached(2)
-        moved = await creation.apply(call, bundle(web, settings), cluster="test")
+        moved = await commands.apply(call, bundle(web, settings), cluster="test")
         assert moved.app.needs == [f"{CLUSTERS}test"]
 
 

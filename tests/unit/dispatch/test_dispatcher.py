@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from farmd.dispatch.collector import GCHandler
-from farmd.dispatch.dispatcher import AppManifestsDispatcher
-from farmd.dispatch.model import Act, ApplicationRevision
+from farmd.apps.facts import Act, ApplicationRevision
+from farmd.apps.writes import AppManifestsDispatcher, GCHandler
 from store.apps import Entry
 from tests.app_worlds import World, entry, ref, world
 

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from farmd import overview
+from farmd.apps.revision import wanted
+from farmd.apps.scene import standing
 from farmd.commands.mutation import Call, commit
 from farmd.commands.restarting import restart
-from farmd.dispatch.revision import wanted
-from farmd.dispatch.standing import standing
 from farmd.doctor import fixes
 from farmd.doctor.examine import examine
 from farmd.doctor.model import Report
-from farmd.nodes import leftovers, volumes
+from farmd.nodes import facts, volumes
 from farmd.replication.commands import RC
 from store import apps, codec
 from store.apps import App, AppStore
@@ -95,7 +95,7 @@ async def test_r20_a_hook_is_no_orphan_while_nobody_can_tell_whose_it_is(doubt: 
 async def test_a_drain_says_whose_hook_it_waits_for() -> None:
     async with person() as call:
         await deploying(call)
-        owner = await leftovers.find_owner(call.client, KEYS, WEB)
+        owner = await facts.find_owner(call.client, KEYS, WEB)
         assert (owner.title, owner.moves) == ("service/web", False)
         assert owner.stays == f"deployments/{DEPLOYMENT} runs it, and takes it away once it has ended"
 

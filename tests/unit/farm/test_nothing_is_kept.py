@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sized
 
 from farmd.farm.kind import RecordItems
-from farmd.nodes.leftovers import SystemPods
+from farmd.nodes.facts import SystemPods
 from farmd.work.status import Recollection
 from scheduler.fleet import Fleet
 from store import codec, manifests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from farmd.replication.worker import ReplicationController as Worker
+from farmd.replication.kind import ReplicationController as Worker
 from store import operations
 from store.manifests import Manifest, canonical, digest
 from store.rcs import ReplicationController

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.housekeeping.model import PATIENCE_SECONDS, Body, Sighting
+from farmd.housekeeping.facts import PATIENCE_SECONDS, Body, Sighting
 from farmd.housekeeping.plan import sort_out
 
 NOW, MONO, AGE = 10_000, 500.0, 1_000.0

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from farmd.farm.errors import ClaimLost
+from farmd.housekeeping.facts import PATIENCE_SECONDS
 from farmd.housekeeping.kind import CHORES, Housekeeping
-from farmd.housekeeping.model import PATIENCE_SECONDS
 from farmd.observe.metrics import table
 from store import codec
 from store.errors import StoreUnavailable

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from farmd.housekeeping import leavings as chore
-from farmd.housekeeping.model import PATIENCE_SECONDS
+from farmd.housekeeping import chores as chore
+from farmd.housekeeping.facts import PATIENCE_SECONDS
 from store import codec, operations
 from store.jobs import JobStatus, Run
 from tests.house import HOUR, House, house

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from farmd.farm.errors import ClaimLost
-from farmd.housekeeping import manifests as chore
-from farmd.housekeeping.manifests import ManifestCollection
-from farmd.housekeeping.model import PATIENCE_SECONDS, Sighting
+from farmd.housekeeping import chores as chore
+from farmd.housekeeping.chores import ManifestCollection
+from farmd.housekeeping.facts import PATIENCE_SECONDS, Sighting
 from store import codec, manifests, operations
 from store.audit import Audit
 from store.errors import NotRegistered
@@ -232,7 +232,7 @@ async def test_what_the_caches_know_costs_no_reading() -> None:
 
 
 async def test_rounds_are_bounded_and_every_manifest_gets_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chore, "A_ROUND", 3)
+    monkeypatch.setattr(chore, "MANIFESTS_A_ROUND", 3)
     async with house(manifest_age=AGE) as home:
         shas = [await home.store_manifest(number) for number in range(8)]
         work = home.collection()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farmd.dispatch.model import Act, Verb
+from farmd.apps.facts import Act, Verb
 from farmd.kubernetes.apps import compare
 from farmd.kubernetes.apps.marks import APPLIED, OwnerMark, mark_in
 from farmd.kubernetes.apps.order import ordered

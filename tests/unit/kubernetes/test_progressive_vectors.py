@@ -29,7 +29,7 @@ from farmd.kubernetes.progressive.bounds import (
 from farmd.kubernetes.progressive.model import Bounds, Snapshot
 from farmd.kubernetes.progressive.objects import MAX_SCALE, MIN_SCALE, Orchestrator, OrchestratorSpec
 from farmd.kubernetes.progressive.settings import Settings, load_config_from_service, new_config
-from farmd.rollout.revisions import TargetRevision
+from farmd.rollout.staging import TargetRevision
 from store.errors import InputInvalid
 from tests.knative_worlds import (
     autoscaler,

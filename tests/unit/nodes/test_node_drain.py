@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from farmd.nodes import leftovers
+from farmd.nodes import facts
 from store.daemonsets import DaemonSet
 from store.nodes import Drain, Node
 from store.rcs import ReplicationController
@@ -50,7 +50,7 @@ async def test_a_drain_waits_for_the_pods_then_for_the_systems_then_it_is_done()
 async def test_a_pod_that_goes_while_a_farm_takes_the_drain_over_is_not_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, gone, reason = asyncio.Event(), asyncio.Event(), leftovers.reason
+    asked, gone, reason = asyncio.Event(), asyncio.Event(), facts.reason
 
     async def late(*known: Any) -> str:
         asked.set()
@@ -60,7 +60,7 @@ async def test_a_pod_that_goes_while_a_farm_takes_the_drain_over_is_not_missed(
     async with fleet_of(*NODES) as fleet:
         await fleet.place("n1", "web")
         await fleet.drain("n1")
-        monkeypatch.setattr(leftovers, "reason", late)
+        monkeypatch.setattr(facts, "reason", late)
         await fleet.start("a")
         await asked.wait()
         await fleet.unplace("n1", "web")

@@ -8,8 +8,8 @@ import pytest
 
 from farmd import overview
 from farmd.commands.mutation import Call, commit
-from farmd.nodes import commands, waiting
-from farmd.nodes.waiting import Look
+from farmd.nodes import commands
+from farmd.nodes.commands import Look
 from farmd.runtime.errors import WaitTimeout
 from store import codec, manifests, operations
 from store.daemonsets import DaemonSet
@@ -160,15 +160,15 @@ async def test_waiting_reports_progress_and_ends_with_the_drain() -> None:
         looks: list[Look] = []
 
         with pytest.raises(WaitTimeout, match="1 pod left") as late:
-            await waiting.drained(call, "web1", 3, looks.append)
+            await commands.drained(call, "web1", 3, looks.append)
         assert "no farm claims nodes" in late.value.hint
         assert len(looks) == 1
         await call.client.put(KEYS.node("web1"), codec.encode(Node(drain=Drain("done"))))
-        await waiting.drained(call, "web1", 3, looks.append)
-        assert [waiting.describe(look) for look in looks] == ["1 pod left", "drained"]
+        await commands.drained(call, "web1", 3, looks.append)
+        assert [commands.describe(look) for look in looks] == ["1 pod left", "drained"]
         await call.client.put(KEYS.node("web1"), codec.encode(Node()))
         with pytest.raises(Conflict, match="ended"):
-            await waiting.drained(call, "web1", 3, looks.append)
+            await commands.drained(call, "web1", 3, looks.append)
 
 
 @pytest.mark.parametrize(

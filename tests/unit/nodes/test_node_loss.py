@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 
 from farmd import overview
-from farmd.nodes.model import NOTICE_SECONDS
+from farmd.nodes.facts import NOTICE_SECONDS
 from farmd.tables import nodes as tables
 from store import codec
 from store.errors import StoreUnavailable

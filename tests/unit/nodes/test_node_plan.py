@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.nodes.model import Leftover, Snapshot
+from farmd.nodes.facts import Leftover, Snapshot
 from farmd.nodes.plan import decide
 from farmd.work.model import Blocked
 from store.nodes import Drain, Node, NodeStatus

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from farmd.pods.changes import NodeChanges, PodPlan, group, planned, wanted
 from farmd.pods.state import PodState
-from farmd.replication.model import Plan
+from farmd.replication.facts import Plan
 from farmd.replication.plan import decide, status
 from store.entry import Stored
 from store.keys import Keys

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from farmd.pods.state import PodState
-from farmd.replication.model import Snapshot
+from farmd.replication.facts import Snapshot
 from farmd.replication.plan import decide
 from tests.rc_worlds import NEWER, NOW, controller, offered, pod, world
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from farmd.pods.state import PodState
-from farmd.replication import healing, transfer
+from farmd.replication import healing
 from farmd.replication.plan import decide, removal_order, status
 from tests.rc_worlds import NEWER, NOW, controller, moving, nodes, pod, world
 
@@ -79,8 +79,8 @@ def test_a_move_ends_when_the_new_pod_is_available(
 ) -> None:
     pods = {"n1": pod(retained=False), "n2": pod(), "n9": new}
     shot = world(controller(desired), pods, transfer=moving(**move))
-    step = transfer.advance(shot)
-    assert (step.action if step else None, transfer.look_again(shot)) == (action, after), case
+    step = healing.advance(shot)
+    assert (step.action if step else None, healing.look_again(shot)) == (action, after), case
 
 
 def test_removal_takes_what_is_unhealthy_then_what_settles_then_the_newest() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmd.pods.state import PodState
-from farmd.replication.model import Offer, Plan, Snapshot
+from farmd.replication.facts import Offer, Plan, Snapshot
 from farmd.replication.plan import decide, removal_order, status
 from scheduler.decide import allocation, eligibility
 from scheduler.fleet import node_views

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmd.pods.state import PodState
-from farmd.replication import healing, transfer
-from farmd.replication.model import Snapshot
+from farmd.replication import healing
+from farmd.replication.facts import Snapshot
 from farmd.replication.plan import decide, status
 from tests.plans import said
 from tests.rc_worlds import NEWER, NOW, POD, controller, moving, nodes, offered, pod, world
@@ -156,7 +156,7 @@ OLDER = {"cause": "preempted"}
 def test_w16_make_before_break(
     case: str, pods: dict[str, PodState], move: dict[str, Any], fields: dict[str, Any], action: str | None
 ) -> None:
-    step = transfer.advance(world(controller(3), pods, transfer=moving(**move), **fields))
+    step = healing.advance(world(controller(3), pods, transfer=moving(**move), **fields))
     assert (None if step is None else step.action) == action, case
 
 
@@ -218,8 +218,8 @@ def test_transfer_rolled_back_on_replicas_desired_decrease() -> None:
 
 def test_a_lowered_count_ends_a_move_even_in_a_freeze() -> None:
     fields = {"frozen": "doubt", "transfer": moving()}
-    assert transfer.advance(world(controller(2), STANDING, **fields)) is None
-    step = transfer.advance(world(controller(2), STANDING, commanded=True, **fields))
+    assert healing.advance(world(controller(2), STANDING, **fields)) is None
+    step = healing.advance(world(controller(2), STANDING, commanded=True, **fields))
     assert step is not None
     assert step.action == "cancel"
 
@@ -263,7 +263,7 @@ def test_an_intent_that_is_not_there_yet_is_no_arrival() -> None:
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 60), (2, 120), (3, 240), (20, 3600), (5000, 3600)])
 def test_failed_moves_are_tried_again_ever_later(failures: int, seconds: float) -> None:
-    assert transfer.backoff(failures) == seconds
+    assert healing.backoff(failures) == seconds
 
 
 def test_only_a_deadline_is_a_timer() -> None:
@@ -344,7 +344,7 @@ def test_w16_no_step_ever_takes_a_healthy_pod_before_its_successor_is(shot: Snap
 @given(moves())
 def test_ordinary_changes_leave_the_pair_of_a_move_alone(shot: Snapshot) -> None:
     plan = decide(shot)
-    pair = transfer.moving(shot)
+    pair = healing.moving(shot)
     assert not pair & {*plan.removals, *(place for place, _ in plan.moves)}
     if shot.frozen is not None:
         assert not plan.moves

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from farmd.cache.caches import Caches
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
-from farmd.replication.moves import Moves
+from farmd.replication.facts import Moves
 from store.keys import Keys
 from store.work import Transfer, Work
 from tests.virtual import VirtualClock, embedded_client

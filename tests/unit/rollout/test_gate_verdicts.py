@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farmd.rollout.checks import check
-from farmd.rollout.model import Plan
-from farmd.rollout.prometheus import NoData, judged, value
-from farmd.rollout.verdict import GateAnswer, GateJudgement, failed, limits, pending
+from farmd.rollout.facts import Plan
+from farmd.rollout.judgement import GateAnswer, GateJudgement, NoData, failed, judged, limits, pending, value
+from farmd.rollout.stages import check
 from store.errors import InputInvalid
 from store.policies import Gate, Stage
 from store.rollouts import RolloutState

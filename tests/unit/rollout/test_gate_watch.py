@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from farmd.rollout.gates import GateWatch
-from farmd.rollout.verdict import GateAnswer
+from farmd.rollout.judgement import GateAnswer
 from farmd.runtime.wake import Wake
 from store.policies import Gate
 from tests.fleet import in_time

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from farmd.farm.alerts import Incidents
-from farmd.rollout.alarms import LOW_SECONDS, WAITS_SECONDS, RolloutAlerts
+from farmd.rollout.report import LOW_SECONDS, WAITS_SECONDS, RolloutAlerts
 from store.policies import Stage
 from store.rollouts import RolloutState
 from tests.fleet import Inbox

@@ -12,7 +12,7 @@ import yaml
 from farmd.commands.mutation import Call, commit
 from farmd.replication.commands import RC
 from farmd.rollout import commands, noun
-from farmd.rollout.asked import Asked, create, from_file, pod_of
+from farmd.rollout.spec import Asked, create, from_file, pod_of
 from store import codec, operations
 from store.audit import Audit, AuditLogStore
 from store.errors import Conflict, InputInvalid, Locked, NotFound

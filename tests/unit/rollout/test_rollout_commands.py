@@ -16,7 +16,7 @@ from farmd.commands.fleet import read
 from farmd.commands.mutation import Call, Change, commit
 from farmd.commands.waiting import describe
 from farmd.replication.commands import RC, set_replicas
-from farmd.rollout import commands, creation, noun, scaling, waiting
+from farmd.rollout import commands, creation, noun
 from farmd.runtime.errors import EndedOtherwise
 from store import codec, operations
 from store.audit import Audit
@@ -344,7 +344,7 @@ async def test_both_controllers_tell_how_far_the_rollout_is_that_manages_them() 
 async def test_whoever_waits_sees_both_versions() -> None:
     async with person() as call:
         change = (await commands.pause(call, (await begun(call)).name)).change
-        found = await waiting.look(call, change)
+        found = await commands.look(call, change)
         assert describe(found) == f"{MOVING.progress}: no farm is alive"
         assert found.draw is not None
         assert [line.split()[0] for line in found.draw(0)] == ["web", "old", "new", "floor", "no"]
@@ -357,7 +357,7 @@ async def test_a_status_that_a_word_made_outdated_is_no_news_to_whoever_waits() 
         await call.client.put(KEYS.lock(KIND, found.id), b"farm/one/nonce", acquire=session)
         mutation = await commands.pause(call, found.name)
         await commit(call, mutation)
-        assert describe(await waiting.look(call, mutation.change)) == MOVING.progress
+        assert describe(await commands.look(call, mutation.change)) == MOVING.progress
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ async def test_a_wait_ends_well_if_the_rollout_ends_as_was_asked(
             ended=1.0,
         )
         await call.client.transaction([operations.create(KEYS.history("web", "aa"), codec.encode(over))])
-        ends = waiting.end(call, Change(KIND, "aa", "web", f"rollout.{action}"), 5.0, lambda _: None)
+        ends = commands.end(call, Change(KIND, "aa", "web", f"rollout.{action}"), 5.0, lambda _: None)
         with nullcontext() if good else pytest.raises(EndedOtherwise, match=f"was {outcome}: so it was"):
             await ends
 
@@ -398,7 +398,7 @@ async def test_a_wait_ends_well_if_the_rollout_ends_as_was_asked(
 async def test_scale_sets_both_numbers_and_a_floor_that_nobody_chose() -> None:
     async with person() as call:
         await begun(call)
-        mutation = await scaling.scale(call, "web", 20)
+        mutation = await commands.scale(call, "web", 20)
         assert (mutation.change.before, mutation.change.after) == (
             {"replicas": 4, "minimum": 3},
             {"replicas": 20, "minimum": 19},
@@ -406,35 +406,35 @@ async def test_scale_sets_both_numbers_and_a_floor_that_nobody_chose() -> None:
         await commit(call, mutation)
         found = await rollout(call)
         assert (found.replicas, found.started_from, found.policy.minimum) == (20, 20, 19)
-        assert not (await scaling.scale(call, "web", 20)).needed
-        assert (await scaling.scale(call, "web", 2)).change.destructive
+        assert not (await commands.scale(call, "web", 20)).needed
+        assert (await commands.scale(call, "web", 2)).change.destructive
 
 
 async def test_a_floor_that_a_person_chose_stays_as_others_scale() -> None:
     async with person() as call:
         await created(call)
         await commit(call, await update(call, rollout={"minimum": 2, "stages": [1, 4]}))
-        await commit(call, await scaling.scale(call, "web", 8))
+        await commit(call, await commands.scale(call, "web", 8))
         found = await rollout(call)
         assert (found.policy.minimum, found.policy.stages[-1].to) == (2, "100%")  # type: ignore[union-attr]
         with pytest.raises(InputInvalid, match=r"rollout\.minimum: found 2 of 2, expected less"):
-            await scaling.scale(call, "web", 2)
+            await commands.scale(call, "web", 2)
 
 
 @pytest.mark.parametrize("state", [RolloutState(phase="moving", back=True), RolloutState(phase="moving")])
 async def test_scale_is_refused_on_the_way_back_also_if_it_turns_back_now(state: RolloutState) -> None:
     async with person() as call:
         found = await begun(call)
-        late = await scaling.scale(call, "web", 8)
+        late = await commands.scale(call, "web", 8)
         await call.client.put(KEYS.work(KIND, found.id), codec.encode(Work(rollout=state)))
         with pytest.raises(Conflict):
             await commit(call, late)
         if state.back:
             with pytest.raises(Conflict, match="goes back, and is not scaled"):
-                await scaling.scale(call, "web", 8)
+                await commands.scale(call, "web", 8)
         await commit(call, await commands.revert(call, "web"))
         with pytest.raises(Conflict, match="goes back, and is not scaled"):
-            await scaling.scale(call, "web", 8)
+            await commands.scale(call, "web", 8)
 
 
 @pytest.mark.parametrize("count", [0, -1, 100_001])
@@ -442,7 +442,7 @@ async def test_scale_takes_a_number_of_replicas(count: int) -> None:
     async with person() as call:
         await begun(call)
         with pytest.raises(InputInvalid, match=f"replicas: found {count}, expected a whole number from 1"):
-            await scaling.scale(call, "web", count)
+            await commands.scale(call, "web", count)
 
 
 async def test_a_difference_tells_the_pod_field_by_field_and_the_whole_policy() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmd.pods.state import PodState
-from farmd.rollout.counts import counts
-from farmd.rollout.model import Side
+from farmd.rollout.facts import Side
+from farmd.rollout.membership import counts
 from store.pods import Place
 from store.rollouts import RolloutState
 from tests.rollout_worlds import NEW, NOW, OLD, POD, World, controller, on, pod, rollout

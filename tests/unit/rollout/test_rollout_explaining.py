@@ -5,7 +5,7 @@ from __future__ import annotations
 from farmd.commands.mutation import commit
 from farmd.replication.commands import RC
 from farmd.rollout import noun
-from farmd.rollout.explaining import explain
+from farmd.rollout.commands import explain
 from store import codec
 from store.nodes import Agent, Drain, Node
 from store.reality import Health, Intent, Reality

@@ -9,10 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.observe.recorder import Metrics
-from farmd.rollout.counts import floored
-from farmd.rollout.estimate import Estimate, estimated
+from farmd.rollout.membership import floored
 from farmd.rollout.metrics import PHASES
-from farmd.rollout.view import RolloutView, lines
+from farmd.rollout.view import Estimate, RolloutView, estimated, lines
 from farmd.work.managing import Phases
 from store.policies import Stage
 from store.rollouts import GateStatus, RolloutStatus, SideStatus

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from farmd.pods.state import STOP_MARGIN_SECONDS
-from farmd.rollout.model import Side
+from farmd.rollout.facts import Side
 from store.entry import Stored
 from store.reality import Intent
 from store.rollouts import RolloutState

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.rollout.model import Move
+from farmd.rollout.facts import Move
 from scheduler.model import Assignment
 from store.pods import Place
 from store.rollouts import RolloutState

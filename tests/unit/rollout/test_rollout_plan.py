@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farmd.rollout.model import Plan, Side
+from farmd.rollout.facts import Plan, Side
 from store.rollouts import RolloutState
 from tests.effort import tries
 from tests.rollout_worlds import NEW, NOW, OLD, POD, World, controller, on, pod, rollout

@@ -7,12 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from farmd.rollout.progressive import Scales, delta, gauge, next_stage, overdue_shift, paced
-from farmd.rollout.revisions import (
+from farmd.rollout.staging import (
     NoRevisionGrows,
     RolloutOrchestrator,
+    Scales,
     TargetRevision,
+    delta,
+    gauge,
     last_stage_complete,
+    next_stage,
+    overdue_shift,
+    paced,
     remove_non_traffic_rev,
     retrieve_revs_up_down,
 )

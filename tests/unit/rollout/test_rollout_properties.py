@@ -12,7 +12,7 @@ import msgspec
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from farmd.rollout import position
+from farmd.rollout import progress
 from store.pods import Place
 from store.rollouts import RolloutState
 from tests.effort import tries
@@ -49,7 +49,7 @@ class Case:
 
     @property
     def floor(self) -> int:
-        return position.floor(self.world.snapshot())
+        return progress.floor(self.world.snapshot())
 
     def of(self, places: Iterable[Place], *kinds: str) -> set[Place]:
         return {place for place in places if self.kinds[place] in kinds}
@@ -98,7 +98,7 @@ def test_p1_to_p5_of_one_transaction(case: Case) -> None:
     world, plan = case.world, case.world.decide()
     assume(plan.turn is None)
     source, target = world.snapshot().sides
-    goal, moves = position.goal(world.snapshot()), plan.moves
+    goal, moves = progress.goal(world.snapshot()), plan.moves
     stay, there = (goal.new, goal.old) if world.snapshot().back else (goal.old, goal.new)
     leave = [move.source for move in moves.moves if move.source is not None]
     assert len(leave) == len(set(leave))

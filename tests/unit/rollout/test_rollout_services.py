@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from farmd.commands.mutation import Call, commit
 from farmd.replication.commands import RC
-from farmd.rollout import creation, noun, serving
+from farmd.rollout import creation, noun, writes
 from farmd.services import commands
 from store.errors import Conflict, InputInvalid
 from store.policies import Policy
@@ -42,7 +42,7 @@ GREEN = Policy(strategy="blue-green")
 def test_t1_both_versions_serve_but_before_a_switch_only_the_old_one(
     policy: Policy, active: list[str], after: list[str]
 ) -> None:
-    assert serving.begins(active, OLDER, NEWER, policy) == after
+    assert writes.begins(active, OLDER, NEWER, policy) == after
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_t8_those_serve_that_stay(
     outcome: Any, fields: dict[str, Any], active: list[str], stay: list[str], after: list[str]
 ) -> None:
     record = msgspec.structs.replace(rollout(4, 3), **{k: v for k, v in fields.items() if k != "policy"})
-    assert serving.ends(active, record, outcome, stay) == after
+    assert writes.ends(active, record, outcome, stay) == after
 
 
 @given(
@@ -77,11 +77,11 @@ def test_t5_a_switch_is_one_list_for_another_and_keeps_what_is_not_the_rollouts(
     active: list[str], back: bool
 ) -> None:
     gone, stays = (NEWER, OLDER) if back else (OLDER, NEWER)
-    after = serving.switches(active, gone, stays)
+    after = writes.switches(active, gone, stays)
     assert gone not in after
     assert after.count(stays) == 1
     assert [ref for ref in after if ref != stays] == [ref for ref in active if ref not in (gone, stays)]
-    assert serving.switches(after, gone, stays) == after
+    assert writes.switches(after, gone, stays) == after
 
 
 # -- at the beginning ---------------------------------------------------------------------------
@@ -205,7 +205,7 @@ async def test_one_service_that_does_not_decode_stops_no_rollout() -> None:
 async def test_too_many_services_are_refused() -> None:
     async with person() as call:
         await created(call)
-        for number in range(serving.MOST_SERVICES + 1):
+        for number in range(writes.MOST_SERVICES + 1):
             await commit(call, await commands.create(call, f"s{number}", "http", ["web"]))
         with pytest.raises(InputInvalid, match="11 services name web, expected at most 10"):
             await update(call)

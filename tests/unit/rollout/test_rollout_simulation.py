@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmd.rollout import plan as planning
-from farmd.rollout.model import Snapshot
+from farmd.rollout.facts import Snapshot
 from farmd.rollout.simulate import simulate
 from store.policies import Stage
 from tests.effort import tries

@@ -9,8 +9,7 @@ import pytest
 
 from farmd import kinds
 from farmd.commands.specs import check_policy
-from farmd.rollout.checks import check
-from farmd.rollout.stages import ceiling, goals, minimum, unrested
+from farmd.rollout.stages import ceiling, check, goals, minimum, unrested
 from store import rcs, rollouts
 from store.errors import InputInvalid
 from store.policies import Policy, Stage, staged

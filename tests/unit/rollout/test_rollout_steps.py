@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from farmd.rollout.bounds import (
+from farmd.rollout.staging import RolloutOrchestrator, StagePodAutoscaler, TargetRevision
+from farmd.rollout.steps import (
+    Rollout,
+    RolloutStep,
+    concluded,
     create_base_stage_pod_autoscaler,
     is_stage_scale_down_ready,
     is_stage_scale_up_ready,
+    new_rollout_strategy,
     update_spa_for_rev_down,
     update_spa_for_rev_up,
 )
-from farmd.rollout.revisions import RolloutOrchestrator, StagePodAutoscaler, TargetRevision
-from farmd.rollout.steps import Rollout, RolloutStep, concluded, new_rollout_strategy
 
 Scale = tuple[int | None, int | None]
 NONE: Scale = (None, None)

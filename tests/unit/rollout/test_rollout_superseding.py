@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from farmd.commands.mutation import Call, Mutation, commit
 from farmd.replication.commands import RC
-from farmd.rollout import commands, position, report
+from farmd.rollout import commands, progress, report
 from farmd.rollout.noun import ROLLOUT
 from farmd.rollout.superseding import successor, superseded
 from store.errors import Conflict, InputInvalid
@@ -112,7 +112,7 @@ def test_all_versions_share_one_floor_until_the_new_one_is_whole(data: st.DataOb
     if back:
         made.state = msgspec.structs.replace(MOVING, back=True, cause="it failed")
     for _ in range(20 * total + 40):
-        before, floor = made.available(), position.floor(made.snapshot())
+        before, floor = made.available(), progress.floor(made.snapshot())
         plan = made.step()
         assert made.available() >= min(before, floor)
         if made.outcome:

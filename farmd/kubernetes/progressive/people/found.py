@@ -32,7 +32,7 @@ from farmd.kubernetes.progressive.settings import Settings, load_config_from_ser
 from farmd.kubernetes.store import Key, Object
 from farmd.kubernetes.transport import REQUEST_SECONDS, ApiRequest, KubernetesTransport
 from farmd.overview.owners import holders
-from farmd.rollout.revisions import SERVICE_LABEL
+from farmd.rollout.staging import SERVICE_LABEL
 from farmd.work.status import STUCK
 from store import errors
 from store.ports import Clock

@@ -14,7 +14,7 @@ from farmd.kubernetes.progressive import bounds, forecast, plan, reading, record
 from farmd.kubernetes.progressive.model import Plan, Snapshot
 from farmd.kubernetes.progressive.objects import CAUSE, RELEASED, RevisionPod, condition
 from farmd.kubernetes.progressive.people.found import FoundService
-from farmd.rollout.revisions import TargetRevision
+from farmd.rollout.staging import TargetRevision
 from store.words import count_of, lasting
 
 SERVES = "Ready"

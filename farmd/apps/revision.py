@@ -1,0 +1,155 @@
+"""The record of an app as people change it: a new revision with its tracker, or a single word.
+
+A tracker is written in the transaction that wants it (D1). What must never break: the record is compared with
+the one that was read, so of two people who change an app at once the second one is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from farmd.apps.scene import AppState, standing
+from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, registered
+from store.apps import KIND, App, AppStore, Entry, ResourceTracker, tracker
+from store.errors import AccessDenied, Conflict, NotFound, RecordInvalid
+from store.times import rfc3339
+
+# Who said last what the objects of an app are.
+
+
+async def latest(call: Call, name: str) -> str:
+    """An app's revision, and who applied it and when, as far as that can be told; empty: there is no such
+    app.
+    """
+    store = AppStore(call.client, call.keys)
+    try:
+        found = await store.find(name)
+    except RecordInvalid:
+        return "its record does not decode"
+    if found is None:
+        return ""
+    number = found.record.revision
+    try:
+        tracker = await store.tracker(name, number)
+    except (NotFound, RecordInvalid, AccessDenied):  # a person removed it, or the doctor tells of it
+        return f"revision {number}"
+    return f"revision {number}, applied by {tracker.by} at {rfc3339(tracker.at)}"
+
+
+async def found(call: Call, name: str) -> AppState:
+    """An app that there is.
+
+    Raises:
+        NotFound: there is none.
+    """
+    now = await standing(call, name)
+    if now.stored is None:
+        raise NotFound(f"app {name!r} does not exist", kind=KIND, id=name, hint="farmctl app list")
+    return now
+
+
+async def existing(call: Call, name: str) -> AppState:
+    """An app that there is, and is not being deleted.
+
+    Raises:
+        NotFound: there is none. Conflict: it is being deleted.
+    """
+    now = await found(call, name)
+    refuse_deleting(now)
+    return now
+
+
+def refuse_deleting(now: AppState) -> None:
+    """Refuse a change of an app that ends.
+
+    Raises:
+        Conflict: it is being deleted.
+    """
+    if now.stored is not None and now.stored.record.deleting:
+        hint = f"a farm finishes it; farmctl app describe {now.name} shows its progress"
+        raise Conflict(f"app {now.name!r} is being deleted", id=now.name, hint=hint)
+
+
+def wanted(now: AppState) -> App:
+    """What people want of an app that there is."""
+    assert now.stored is not None
+    return now.stored.record
+
+
+async def recorded(
+    call: Call, now: AppState, app: App, entries: Sequence[Entry], of: int = 0, action: str = "apply"
+) -> Mutation:
+    """A revision and the wish for it in one transaction; nothing, where the app has it already.
+
+    Raises:
+        TooLarge: its documents do not fit into a record. Locked: somebody holds the app's mutation lock.
+    """
+    name, stored, store = now.name, now.stored, AppStore(call.client, call.keys)
+    made = tracker(app.revision, entries, of=of, by=call.actor, at=call.clock.now(), reason=call.reason)
+    if stored is not None and action == "apply" and await _same(store, now, app, made):
+        return Mutation(change(name, action))
+    before: dict[str, Scalar] = {} if stored is None else {"revision": stored.record.revision}
+    after: dict[str, Scalar] = {"revision": app.revision, "objects": len(entries), "digest": made.digest[:12]}
+    return await _written(call, now, app, change(name, action, before, after), store.record(name, made))
+
+
+async def said(
+    call: Call, now: AppState, action: str, *, destructive: bool = False, **fields: Any
+) -> Mutation:
+    """A change of single fields of an app's record.
+
+    Raises:
+        Locked: somebody holds its mutation lock.
+    """
+    was = wanted(now)
+    differs = {name: value for name, value in fields.items() if getattr(was, name) != value}
+    if not differs:
+        return Mutation(change(now.name, action))
+    before = {name: getattr(was, name) for name in differs}
+    told = change(now.name, action, before, differs, destructive=destructive)
+    return await _written(call, now, replace(was, **differs), told)
+
+
+def change(
+    name: str,
+    action: str,
+    before: Mapping[str, Scalar] | None = None,
+    after: Mapping[str, Scalar] | None = None,
+    *,
+    destructive: bool = False,
+) -> Change:
+    """A change of an app for people and the audit."""
+    return Change(
+        KIND,
+        name,
+        name,
+        f"app.{action}",
+        before=dict(before or {}),
+        after=dict(after or {}),
+        destructive=destructive,
+    )
+
+
+async def _written(call: Call, now: AppState, app: App, told: Change, *more: Any) -> Mutation:
+    held = await guard(call, KIND, now.name, f"app {now.name!r}")
+    write = AppStore(call.client, call.keys).want(now.name, now.stored, app)
+    return Mutation(told, (await registered(call), *held.operations, *more, write))
+
+
+async def _same(store: AppStore, now: AppState, app: App, made: ResourceTracker) -> bool:
+    """Whether the wanted revision has these very entries and settings, and did not fail.
+
+    What a person allows for one revision is something new until that one is reached.
+    """
+    was, state = wanted(now), now.state
+    if state.reached == was.revision:
+        app = replace(app, adopt=was.adopt, mass=was.mass, force=was.force)
+    if state.refused == was.revision or replace(app, revision=was.revision) != was:
+        return False
+    try:
+        return (await store.tracker(now.name, was.revision)).digest == made.digest
+    except NotFound:
+        return False

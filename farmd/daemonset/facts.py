@@ -1,0 +1,401 @@
+"""The facts of one daemon set: its snapshot, and how it is read (R15)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from farmd.pods.state import PodState
+from farmd.work.context import Context
+from farmd.work.owned import ReplicaPlan, ReplicaSnapshot
+from farmd.work.owner import ReplicaKind, ReplicaReader
+from scheduler.errors import PlacementInvalid
+from scheduler.feasibility import cramped
+from scheduler.model import EVICTING, Assignment, FleetView, PlacementRequest
+from scheduler.protocol import Scheduler
+from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
+from store.entry import Stored
+from store.errors import NotFound, RecordInvalid
+from store.families import DAEMONSETS
+from store.labels import POD_ID_LABEL
+from store.manifests import Manifest
+from store.manifests import asked as amounts
+from store.pods import Place
+from store.selectors import parse
+from store.words import count_of
+
+# Finds daemon sets that claim the same nodes: the oldest gets them, and the younger ones wait.
+#
+# Only daemon sets of one pod id can contend. A change of a record wakes those that share its pod id.
+
+Ask = Callable[[DaemonSet], Awaitable[PlacementRequest]]
+
+
+class Rivals:
+    """The daemon sets of the fleet, by pod id."""
+
+    def __init__(self, context: Context) -> None:
+        self._daemonsets = context.caches.tree(DAEMONSETS)
+        self._context = context
+        self._pod_ids: dict[str, str] = {}
+        self._daemonsets.subscribe(self._changed)
+        self._changed(set(self._daemonsets.entries))
+
+    def elders(self, stored: Stored[DaemonSet]) -> list[Stored[DaemonSet]]:
+        """Enabled daemon sets of the same pod id that are older, the oldest first."""
+        same = [rival for rival, pod_id in self._pod_ids.items() if pod_id == stored.record.pod_id]
+        rivals = [self._daemonsets.get(self._context.keys.record("daemonsets", rival)) for rival in same]
+        elders = [
+            rival
+            for rival in rivals
+            if rival is not None and rival.record.wants_pods and _age(rival) < _age(stored)
+            # Numbered instances have names of their own.
+            if not (rival.record.numbered or stored.record.numbered)
+        ]
+        return sorted(elders, key=_age)
+
+    def _changed(self, changed: set[str]) -> None:
+        concerned = set()
+        for key in changed:
+            item, stored = self._context.keys.last_part(key), self._daemonsets.get(key)
+            pod_ids = {self._pod_ids.pop(item, "")}
+            if stored is not None:
+                self._pod_ids[item] = stored.record.pod_id
+                pod_ids.add(stored.record.pod_id)
+            concerned |= {other for other, pod_id in self._pod_ids.items() if pod_id and pod_id in pod_ids}
+        self._context.fleet.wake(concerned)
+
+
+class Contention:
+    """The contention of one daemon set with an older one; the scheduler is asked again only for a reason."""
+
+    __slots__ = ("_key", "_rivals", "_scheduler", "_text")
+
+    def __init__(self, rivals: Rivals, scheduler: Scheduler) -> None:
+        self._rivals = rivals
+        self._scheduler = scheduler
+        self._text = ""
+        self._key: Any = None
+
+    async def with_elders(
+        self, stored: Stored[DaemonSet], request: PlacementRequest, view: FleetView, ask: Ask, *, again: bool
+    ) -> str:
+        """The contention as one line for people; empty: there is none. ``again``: the scheduler's verdicts
+        are new.
+
+        Raises:
+            SchedulerError: no trustworthy answer.
+        """
+        elders = self._rivals.elders(stored)
+        key = (stored.index, tuple((elder.record.id, elder.index) for elder in elders))
+        if not again and key == self._key:
+            return self._text
+        self._text, self._key = "", None
+        for elder in elders:
+            try:
+                other = await ask(elder.record)
+                shared = await self._shared(request, other, view)
+            except (NotFound, RecordInvalid, PlacementInvalid):
+                continue  # it cannot place any pod, and its own worker reports that
+            if shared or _alike(request, other):
+                where = (
+                    f"{count_of(len(shared), 'node')}, such as {shared[0]}"
+                    if shared
+                    else "every node that either may get"
+                )
+                self._text = f"contends with daemonset {elder.record.name!r}, which is older, for {where}"
+                break
+        self._key = key
+        return self._text
+
+    async def _shared(self, request: PlacementRequest, other: PlacementRequest, view: FleetView) -> list[str]:
+        """The nodes that both would get if the other did not exist."""
+        asked = []
+        for one, rival in ((request, other), (other, request)):
+            alone = msgspec.structs.replace(one, replaces=frozenset({rival.owner}))
+            asked.append((await self._scheduler.eligible_nodes(alone, view)).eligible)
+        return sorted(set(asked[0]) & set(asked[1]))
+
+
+def _alike(request: PlacementRequest, other: PlacementRequest) -> bool:
+    """Whether both must claim the same nodes, even while no node exists: p2 asked for equal selectors."""
+    if request.manifest.placement.constraints or other.manifest.placement.constraints:
+        return False
+    one, two = str(request.selector), str(other.selector)
+    return one == two or not one or not two
+
+
+def _age(stored: Stored[DaemonSet]) -> tuple[int, str]:
+    """The order of creation, by Consul's index, which is more reliable than any clock."""
+    return stored.create_index, stored.record.id
+
+
+# Finds the nodes that are eligible for a daemon set; the scheduler is asked again only about changed nodes.
+#
+# The verdict on a node depends on that node alone, unless the manifest has rules across nodes; then every
+# question covers the whole fleet. So a converged daemon set costs nothing, and a changed node one verdict.
+
+# A pod stays on a node that is given up: it may still run there, and belongs there when the node returns.
+STAYING = frozenset({"agent_lost"})
+
+
+def request(daemonset: DaemonSet, manifest: Manifest) -> PlacementRequest:
+    """The request to the scheduler for a daemon set."""
+    labels = {**daemonset.pod_labels, POD_ID_LABEL: manifest.id, DAEMON_SET_ID_LABEL: daemonset.id}
+    return PlacementRequest(
+        manifest=manifest,
+        selector=parse(daemonset.node_selector),
+        owner=daemonset.id,
+        labels=labels,
+        numbered=daemonset.numbered,
+    )
+
+
+class Verdicts:
+    """The scheduler's verdict on each node: the codes of its reasons against the node, none if it is
+    eligible.
+    """
+
+    __slots__ = ("_codes", "_key")
+
+    def __init__(self) -> None:
+        self._codes: dict[str, frozenset[str]] = {}
+        self._key: Any = None
+
+    async def refresh(
+        self,
+        scheduler: Scheduler,
+        request: PlacementRequest,
+        view: FleetView,
+        changed: Collection[str],
+        key: Any,
+    ) -> bool:
+        """Ask about the changed nodes; about all nodes at first, when ``key`` changed, and where rules across
+        nodes apply. Returns whether anything was asked.
+
+        Raises:
+            SchedulerError: no trustworthy answer; all is asked again the next time.
+        """
+        undecided = {node for node, codes in self._codes.items() if "contended" in codes}
+        stale = {*changed, *undecided}
+        if key == self._key and not stale:
+            return False
+        whole = key != self._key or across_nodes(request)
+        self._key = None
+        if not whole:
+            request = msgspec.structs.replace(request, among=frozenset(stale & view.keys()))
+        answer = await scheduler.eligible_nodes(request, view)
+        if whole:
+            self._codes.clear()
+        for node in stale:
+            self._codes.pop(node, None)
+        self._codes.update((node, frozenset()) for node in answer.eligible)
+        for node, reasons in answer.refused.items():
+            self._codes[node] = frozenset(reason.code for reason in reasons)
+        self._key = key
+        return True
+
+    def eligible(self) -> set[str]:
+        """Nodes that should have a pod."""
+        return {node for node, codes in self._codes.items() if not codes}
+
+    def keeps(self, node: str) -> bool:
+        """Whether a pod on the node may stay."""
+        codes = self._codes.get(node)
+        return codes is not None and not codes & (EVICTING - STAYING)
+
+    def draining(self, node: str) -> bool:
+        """Whether a drain, which is a person's command on that very node, sends its pod away."""
+        return "draining" in self._codes.get(node, frozenset())
+
+    def refused(self) -> Mapping[str, int]:
+        """How many nodes have each reason against them."""
+        return Counter(code for codes in self._codes.values() for code in codes)
+
+
+def one_a_node(daemonset: DaemonSet, pods: Mapping[Place, PodState]) -> dict[Place, PodState]:
+    """The pods, of which at most one a node may stay: one that serves first.
+
+    A manager that replaced pods side by side may leave two on a node (R14).
+    """
+    wanted = daemonset.manifest, daemonset.restart
+
+    def order(place: Place) -> tuple[bool, bool, bool, Place]:
+        state = pods[place]
+        return not state.available, not state.healthy, state.outdated(*wanted), place
+
+    seen, found = set[str](), dict(pods)
+    for place in sorted((place for place in pods if pods[place].retained), key=order):
+        if place[0] in seen:
+            found[place] = msgspec.structs.replace(pods[place], retained=False)
+        seen.add(place[0])
+    return found
+
+
+def across_nodes(request: PlacementRequest) -> bool:
+    """Whether pods on other nodes affect a node's verdict."""
+    placement = request.manifest.placement
+    return bool(placement.spread or placement.anti_affinity or placement.pod_affinity)
+
+
+# The snapshot and the plan of a daemon set.
+
+Fact = Literal["room", "places"]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The fact that the scheduler must supply before the plan; ``count``: the number of places."""
+
+    fact: Fact
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(ReplicaSnapshot):
+    """One daemon set and its fleet at one moment.
+
+    ``vacant`` are eligible nodes without a pod of it, ``offer`` the places there from the scheduler (as many
+    as may be taken now). ``refused`` counts the ineligible nodes by reason code; ``nodes`` is the number of
+    all nodes. ``contention`` names the older daemon set that it contends with. ``edited``: the record changed
+    since a plan last took in all that it says.
+    """
+
+    daemonset: DaemonSet
+    vacant: tuple[str, ...] = ()
+    offer: tuple[Assignment, ...] = ()
+    nodes: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    contention: str = ""
+    edited: bool = False
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether other changes of reservations are in flight, or outdated pods have no room."""
+        return bool(self.refused.get("contended") or self.cramped)
+
+    @property
+    def kept(self) -> dict[Place, PodState]:
+        """Pods that may stay, on nodes that are not given up."""
+        return {place: state for place, state in self.pods.items() if state.retained and state.lost is None}
+
+    @property
+    def outdated(self) -> list[Place]:
+        """Pods that run another manifest than they should, or must be restarted."""
+        wanted = self.daemonset.manifest, self.daemonset.restart
+        return [place for place, state in self.pods.items() if state.outdated(*wanted)]
+
+    @property
+    def desired(self) -> int:
+        """How many nodes should have a pod: eligible ones, and those that may keep theirs."""
+        if self.daemonset.deleting:
+            return 0
+        return len(self.vacant) + len(self.kept)
+
+
+Plan = ReplicaPlan
+
+
+# Reads the input of one daemon set's decision: its record, its pods, the scheduler's verdicts (R15).
+#
+# A converged daemon set costs no request to the store or the scheduler until a node changes.
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A snapshot, and what its plan is carried out with; ``view`` is what the places were chosen from.
+
+    ``request`` is the request to the scheduler; None: the daemon set wants no pods.
+    """
+
+    stored: Stored[DaemonSet]
+    snapshot: Snapshot
+    view: FleetView
+    request: PlacementRequest | None = None
+
+
+class Reader(ReplicaReader[Facts]):
+    """Reads for one daemon set under one claim."""
+
+    __slots__ = ("_contention", "_verdicts", "settled")
+
+    def __init__(self, kind: ReplicaKind, item: str, rivals: Rivals) -> None:
+        super().__init__(kind, item)
+        self._verdicts = Verdicts()
+        self._contention = Contention(rivals, self.context.scheduler)
+        stored = kind.tree.get(self.context.keys.record(kind.name, item))
+        # ModifyIndex of the record that a plan took in as a whole. A record that is older than the claim
+        # counts as taken in: nobody edited it just now.
+        self.settled = stored.index if stored is not None else 0
+
+    async def read(self, stored: Stored[DaemonSet]) -> Facts:
+        """The daemon set and its fleet; facts that are needed only sometimes are left to ``answer``.
+
+        Raises:
+            NotFound: its manifest is gone. SchedulerError: the scheduler has no trustworthy answer.
+        """
+        context, daemonset = self.context, stored.record
+        request = await self.request(daemonset) if daemonset.wants_pods else None
+        # Nothing is awaited between the view and the question to the scheduler: a change that the view lacks
+        # is asked about later.
+        view = context.fleet.view()
+        snapshot = Snapshot(
+            daemonset=daemonset,
+            pods={},
+            nodes=len(view),
+            frozen=self.guard.frozen(),
+            commanded=self.guard.commanded(stored.index),
+            edited=stored.index != self.settled,
+            now=context.clock.now(),
+            unread=frozenset({"room", "places"}),
+        )
+        if request is None:
+            return self._unwanted(stored, snapshot, view)
+        snapshot = await self._judged(stored, snapshot, request, view)
+        pods = {place: self._judgement(place[0], state) for place, state in self.pods(daemonset).items()}
+        if daemonset.numbered:
+            pods = one_a_node(daemonset, pods)
+        vacant = self._verdicts.eligible() - {node for node, _ in pods}
+        snapshot = dataclasses.replace(snapshot, pods=pods, vacant=tuple(sorted(vacant)))
+        return Facts(stored, snapshot, view, request)
+
+    def _unwanted(self, stored: Stored[DaemonSet], snapshot: Snapshot, view: FleetView) -> Facts:
+        """The reading of a daemon set that is disabled or being deleted, for which no verdict matters."""
+        # When it wants pods again its record has changed, and all nodes are asked about.
+        self.context.fleet.interests.forget(self.item)
+        found, running = self.pods(stored.record), self.running(stored.record)
+        pods = {place: msgspec.structs.replace(state, draining="") for place, state in found.items()}
+        return Facts(stored, dataclasses.replace(snapshot, pods=pods, running=running), view)
+
+    async def answer(self, reading: Facts, need: Need) -> Facts:
+        """Ask the scheduler for places for so many pods, or which outdated pods have room (R17)."""
+        snapshot, request = reading.snapshot, reading.request
+        assert request is not None
+        snapshot = dataclasses.replace(snapshot, unread=snapshot.unread - {need.fact})
+        if need.fact == "room":
+            tight = cramped(snapshot.outdated, request, reading.view)
+            return dataclasses.replace(reading, snapshot=dataclasses.replace(snapshot, cramped=tight))
+        vacant = msgspec.structs.replace(request, among=frozenset(snapshot.vacant))
+        found = await self.context.scheduler.allocate_nodes(vacant, need.count, reading.view)
+        return dataclasses.replace(reading, snapshot=dataclasses.replace(snapshot, offer=found.assignments))
+
+    async def _judged(
+        self, stored: Stored[DaemonSet], snapshot: Snapshot, request: PlacementRequest, view: FleetView
+    ) -> Snapshot:
+        context, manifest = self.context, request.manifest
+        changed = context.fleet.interests.changed(
+            self.item, manifest.id, resources=bool(amounts(manifest)), pods=across_nodes(request)
+        )
+        asked = await self._verdicts.refresh(context.scheduler, request, view, changed, stored.index)
+        contention = await self._contention.with_elders(stored, request, view, self.request, again=asked)
+        return dataclasses.replace(snapshot, refused=self._verdicts.refused(), contention=contention)
+
+    def _judgement(self, node: str, state: PodState) -> PodState:
+        retained = self._verdicts.keeps(node)
+        draining = "gentle" if not retained and self._verdicts.draining(node) else ""
+        return msgspec.structs.replace(state, retained=retained, draining=draining)

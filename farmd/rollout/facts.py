@@ -1,0 +1,493 @@
+"""The facts of one rollout: its snapshot, and how both controllers and their pods are read (R15)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import msgspec
+
+from farmd.failsafe.guard import FailsafeGuard, holding
+from farmd.pods.state import PodState, observed, replaceable_at
+from farmd.rollout import fitting
+from farmd.rollout.judgement import Standings
+from farmd.rollout.noun import controller
+from farmd.work import managing
+from farmd.work.context import Context
+from farmd.work.model import Blocked
+from scheduler.model import Assignment, FleetView, PlacementRequest
+from store.entry import Entry, Stored
+from store.families import RCS
+from store.locks import Holder
+from store.named import decode_named
+from store.pods import Place
+from store.rcs import ReplicationController
+from store.rollouts import KIND, Ending, Rollout, RolloutState
+from store.work import Work
+
+# What a rollout's decision is made from, and what it says.
+
+Fact = Literal["fit", "places", "homes"]
+"""Which nodes may keep a pod of the target in place of one of the source; places for other pods of the
+target; places for pods of the source."""
+FACTS: frozenset[Fact] = frozenset({"fit", "places", "homes"})
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The fact that a decision lacks: of places so many, from where these pods go."""
+
+    fact: Fact
+    count: int = 0
+    leaving: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Places that the scheduler offers; ``why`` says why there are not enough."""
+
+    assignments: tuple[Assignment, ...] = ()
+    missing: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One controller and its pods. ``stop_after`` is its manifest's (R27).
+
+    ``terminating``: pods that were removed, and whose processes may run still. ``more`` pods are available
+    and leave after all others; a dry run counts them and lists only the next.
+    """
+
+    rc: ReplicationController
+    pods: Mapping[Place, PodState] = field(default_factory=dict)
+    stop_after: float = 0.0
+    more: int = 0
+    terminating: int = 0
+
+    @property
+    def desired(self) -> int:
+        """Its count."""
+        return self.rc.replicas_desired
+
+    @property
+    def available(self) -> int:
+        """Its pods that are available on its manifest: what the floor counts."""
+        serving = sum(
+            state.available and not state.outdated(self.rc.manifest) for state in self.pods.values()
+        )
+        return serving + self.more
+
+    @property
+    def outdated(self) -> tuple[Place, ...]:
+        """Its pods of a version that was superseded."""
+        return tuple(place for place, state in self.pods.items() if state.outdated(self.rc.manifest))
+
+    @property
+    def placed(self) -> int:
+        """How many pods it has."""
+        return len(self.pods) + self.more
+
+    @property
+    def ailing(self) -> Place | None:
+        """The first of its pods on its manifest that is not available."""
+        own = self.pods.keys() - self.outdated
+        return min((place for place in own if not self.pods[place].available), default=None)
+
+    def how(self, place: Place) -> str:
+        """A pod that is not available, and how it is: ``n7/web starting``."""
+        state, name = self.pods[place], "/".join(place)
+        seen = state.reality
+        if state.absent or state.lost is not None:
+            return f"{name} on an absent node"
+        if seen is None or state.intent is None or seen.intent < state.intent.index:
+            return f"{name} starting"
+        if state.healthy:
+            return f"{name} settling"
+        return f"{name} not healthy" if seen.phase == "running" else f"{name} {seen.phase}"
+
+    @property
+    def settled(self) -> int:
+        """Available pods that may stay, at most as many as it should have (p2: the old RC may label pods
+        beyond that). A pod that a forced drain takes whatever the floor is holds no other one up.
+        """
+        going = sum(state.available and state.draining == "forced" for state in self.pods.values())
+        return max(0, min(self.available - going, self.desired))
+
+    @property
+    def serving(self) -> int:
+        """Available pods of all its versions that may stay: what they add to the floor (R14)."""
+        others = [self.pods[place] for place in self.outdated]
+        serving = sum(state.available and state.draining != "forced" for state in others)
+        return max(0, min(self.settled + serving, self.desired))
+
+    @property
+    def missing(self) -> int:
+        """How many pods it should have and has not."""
+        return max(0, self.desired - self.placed)
+
+    @property
+    def waived(self) -> int:
+        """Pods on lost nodes that are not to be replaced: nobody waits for them."""
+        return sum(state.lost is not None and self.rc.on_lost == "wait" for state in self.pods.values())
+
+    def replaceable(self, state: PodState, now: float) -> bool:
+        """Whether the node is given up, and what ran there has stopped if it ever will."""
+        at = replaceable_at(state, self.rc.on_lost, self.stop_after)
+        return at is not None and at <= now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One rollout at one moment; ``old`` or ``new`` None: that controller is gone.
+
+    ``frozen`` is the evidence of a freeze that holds it, for ``frozen_for`` seconds now; ``curable``: it
+    is mass ill health, which holds no way back. ``locked`` names another holder of a mutation lock, ``locks``
+    is whether this claim's session holds both. ``busy`` says what a worker of one of the controllers has to
+    end first. ``risen``: when this worker last saw progress (seconds since
+    the epoch). ``now``: likewise. ``gates`` is what gates said, by their names. ``fit`` are places of the
+    source that the target may take over in place, ``offer`` places for the target's pods, ``homes`` for those
+    of the source.
+    """
+
+    rollout: Rollout
+    state: RolloutState | None = None
+    old: Side | None = None
+    new: Side | None = None
+    frozen: str | None = None
+    frozen_for: float = 0.0
+    curable: bool = False
+    locked: str = ""
+    locks: bool = False
+    busy: str = ""
+    risen: float = 0.0
+    now: float = 0.0
+    gates: Standings = field(default_factory=dict)
+    fit: frozenset[Place] = frozenset()
+    offer: Offer = Offer()
+    homes: Offer = Offer()
+    unread: frozenset[Fact] = frozenset()
+
+    @property
+    def back(self) -> bool:
+        """Whether it goes back."""
+        return self.state is not None and self.state.back
+
+    @property
+    def superseded(self) -> bool:
+        """Whether a person wants another version than the one that its state is about."""
+        behind = self.state is not None and self.state.superseded < len(self.rollout.superseded)
+        return behind and self.rollout.wish != "revert"
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """(source, target) in the direction of now."""
+        assert self.old is not None
+        assert self.new is not None
+        return (self.new, self.old) if self.back else (self.old, self.new)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One pod's way.
+
+    ``take``: the target gets a pod for one of the source's; without a place the source had only the count
+    of it. ``drop``: a pod of the source goes. ``grow``: the target gets one more. ``refill``: the target
+    gets a pod that it lacks, or one in place of its own on a node that is given up; no count changes.
+    ``restore``: the same for the source. After a scale: ``trim``: a pod of the target goes. ``raise``: the
+    source is to have one more.
+    """
+
+    way: Literal["take", "drop", "grow", "refill", "restore", "trim", "raise"]
+    source: Place | None = None
+    target: Assignment | None = None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the target's pod stands where the source's stood."""
+        return self.target is not None and self.source == (self.target.node, self.target.instance)
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What to change of both sides' pods in one transaction; ``waiting`` says why nothing more can move now,
+    ``short`` why there are not enough places."""
+
+    moves: tuple[Move, ...] = ()
+    waiting: str = ""
+    short: str = ""
+
+    @property
+    def restores(self) -> bool:
+        """Whether the pods that come are the source's; no other move is beside these."""
+        return any(move.way == "restore" for move in self.moves)
+
+    @property
+    def removed(self) -> int:
+        """By how much the source's count falls."""
+        return sum(move.way in ("take", "drop") for move in self.moves) - self._count("raise")
+
+    @property
+    def added(self) -> int:
+        """By how much the target's count rises."""
+        return sum(move.way in ("take", "grow") for move in self.moves) - self._count("trim")
+
+    def _count(self, way: str) -> int:
+        return sum(move.way == way for move in self.moves)
+
+
+Action = Literal["take", "lock", "rest", "next", "switch", "halt", "back", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A transition, written in one transaction: the state afterwards, and why. ``end`` has an outcome."""
+
+    action: Action
+    state: RolloutState | None
+    reason: str = ""
+    outcome: Ending = "done"
+
+    @property
+    def takes(self) -> bool:
+        """Whether both controllers are the rollout's alone from then on."""
+        return self.state is not None and self.state.phase == "moving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do now: a turn, or moves and repairs of intents; else what is waited for.
+
+    ``fault`` is what people are alerted of; ``asks`` the stage, from 1, that waits for a person's word.
+    """
+
+    turn: Turn | None = None
+    moves: Moves = Moves()
+    repairs: tuple[tuple[str, Place], ...] = ()
+    blocked: Blocked | None = None
+    waiting: str = ""
+    after: float | None = None
+    fault: str = ""
+    asks: int = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write but a status."""
+        return self.turn is None and not self.moves.moves and not self.repairs
+
+    @property
+    def ends(self) -> bool:
+        """The rollout's end is a turn of its own."""
+        return False
+
+
+REALITY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """A snapshot, and what its plan is carried out with.
+
+    ``records`` are the controllers as they were read, by id; ``locks`` the mutation locks that stand, by the
+    controller's id; ``view``: what places were chosen from.
+    """
+
+    stored: Stored[Rollout]
+    work: Stored[Work] | None
+    snapshot: Snapshot
+    records: dict[str, Stored[ReplicationController]] = field(default_factory=dict)
+    locks: dict[str, Entry] = field(default_factory=dict)
+    view: FleetView | None = None
+
+
+class Reader:
+    """Reads for one rollout under one claim of ``session``.
+
+    ``_steady``: since this claim took the controllers, no worker of theirs had a move to end, and their pods
+    were read after that. ``_refreshed``: the last cycle read how the pods are, for this one; ``_refreshes``:
+    this one did, for the next.
+    """
+
+    def __init__(self, item: str, session: str, context: Context, guards: Sequence[FailsafeGuard]) -> None:
+        self._item = item
+        self._session = session
+        self._context = context
+        self._guards = guards
+        self._steady = False
+        self._refreshed = self._refreshes = False
+        self._frozen_since: float | None = None
+        self._best: tuple[RolloutState | None, int] = (None, -1)
+        self._rests = False
+        self._risen = context.clock.now()
+
+    async def read(self, stored: Stored[Rollout]) -> Facts:
+        """The rollout and its world, without what only sometimes matters."""
+        self._refreshed, self._refreshes = self._refreshes, False
+        context, rollout = self._context, stored.record
+        work = context.caches.work.get(context.keys.work(KIND, self._item))
+        state = work.record.rollout if work is not None else None
+        records, locks = await self._records(rollout)
+        ours = [lock for lock in locks.values() if of_rollout(lock, self._item)]
+        others = [Holder.parse(lock.value) for lock in locks.values() if not of_rollout(lock, self._item)]
+        held = len(ours) == 2 and all(lock.session == self._session for lock in ours)
+        moving = state is not None and state.phase == "moving"
+        busy = await self._busy(rollout) if moving and held else ""
+        if not (moving and held):
+            self._steady = False
+        old, new = [await self._side(rollout, records.get(rc)) for rc in (rollout.old, rollout.new)]
+        back = state is not None and state.back
+        frozen = self._frozen(stored.index, back or rollout.wish == "revert")
+        snapshot = Snapshot(
+            rollout=rollout,
+            state=state,
+            old=old,
+            new=new,
+            frozen=frozen,
+            frozen_for=self._frozen_for(frozen),
+            curable=frozen is not None and self._frozen(stored.index, True) is None,
+            locked=f"{others[0].kind}/{others[0].id}" if others else "",
+            locks=held,
+            busy=busy,
+            risen=self._progress(state, old if back else new),
+            now=context.clock.now(),
+            unread=FACTS,
+        )
+        return Facts(stored=stored, work=work, snapshot=snapshot, records=records, locks=locks)
+
+    async def _records(
+        self, rollout: Rollout
+    ) -> tuple[dict[str, Stored[ReplicationController]], dict[str, Entry]]:
+        """Both controllers and their mutation locks, those that stand.
+
+        Raises:
+            NotRegistered: one is missing, and so may be the whole tree.
+            RecordInvalid: one does not decode.
+        """
+        keys, client, ids = self._context.keys, self._context.client, (rollout.old, rollout.new)
+        wanted = [keys.record(RCS.name, rc) for rc in ids] + [keys.mutation_lock(RCS.name, rc) for rc in ids]
+        old, new, *locks = await asyncio.gather(*map(client.read, wanted))
+        if old is None or new is None:
+            # A tree that lost its sentinel is no evidence that a controller was deleted (R20).
+            await self._context.caches.tree(RCS).barrier([keys.record(RCS.name, rc) for rc in ids])
+        there = [(rc, entry) for rc, entry in zip(ids, (old, new), strict=True) if entry is not None]
+        records = {rc: decode_named(ReplicationController, keys, entry) for rc, entry in there}
+        return records, {rc: lock for rc, lock in zip(ids, locks, strict=True) if lock is not None}
+
+    async def _busy(self, rollout: Rollout) -> str:
+        """What a worker of one of the controllers has to end first; its pods are read after that (R14)."""
+        if self._steady:
+            return ""
+        waits = await managing.moving(self._context, RCS.name, (rollout.old, rollout.new))
+        self._steady = not waits
+        return waits
+
+    async def _side(self, rollout: Rollout, stored: Stored[ReplicationController] | None) -> Side | None:
+        if stored is None:
+            return None
+        context, rc = self._context, stored.record
+        least = rollout.policy.min_healthy_time
+        pods = self.pods(rc, rc.min_healthy_time if least is None else least)
+        lost = any(state.lost is not None for state in pods.values())
+        stop_after = (await context.manifests.get(rc.manifest)).stop_after if lost else 0.0
+        return Side(rc, pods, stop_after, terminating=self._terminating(rollout, rc))
+
+    def _terminating(self, rollout: Rollout, rc: ReplicationController) -> int:
+        """Processes of pods that were removed; nodes that are given up are not waited for (R21)."""
+        if rollout.policy.strategy == "rolling":
+            return 0
+        standing = self._context.fleet.pods(rc.id)
+        return sum(place not in standing for place in self._context.fleet.processes.of(rc.id))
+
+    def pods(self, rc: ReplicationController, min_healthy_time: float) -> dict[tuple[str, str], PodState]:
+        """A controller's pods as they are now; one whose node is drained must leave it."""
+        states = observed(self._context.fleet, rc.id, min_healthy_time, self._context.clock.mono())
+        return {
+            place: msgspec.structs.replace(state, retained=False) if state.draining else state
+            for place, state in states.items()
+        }
+
+    async def refresh(self, shot: Snapshot) -> bool:
+        """Read how the pods of both sides are where that may be old; whether anything was read (R15).
+
+        What was read for this very cycle counts, however slow the cycle is: else it would be read for ever.
+        """
+        if self._refreshed:
+            return False
+        places = [place for side in shot.sides for place in side.pods]
+        keys = [self._context.keys.reality(*place) for place in places]
+        self._refreshes = await self._context.caches.reality.fresh(keys, REALITY_SECONDS)
+        return self._refreshes
+
+    def _frozen(self, index: int, back: bool) -> str | None:
+        """Why nothing may move. To revert the version that fails is the cure of mass ill health (R19)."""
+        return holding(self._guards, index, back=back)
+
+    def _frozen_for(self, frozen: str | None) -> float:
+        now = self._context.clock.mono()
+        if frozen is None:
+            self._frozen_since = None
+            return 0.0
+        if self._frozen_since is None:
+            self._frozen_since = now
+        return now - self._frozen_since
+
+    def _progress(self, state: RolloutState | None, target: Side | None) -> float:
+        """When more pods of the target became available than before in this phase, as this claim saw it, or
+        the phase began; what it was idle before something held it counts, too (``RolloutState.idle``).
+
+        While a stage rests all are: the time without progress begins when one of them is not any more.
+        """
+        settled, desired = (target.settled, target.desired) if target is not None else (0, 0)
+        known, best = self._best
+        rested, self._rests = (
+            self._rests,
+            settled >= desired and state is not None and state.phase == "baking",
+        )
+        if settled > best or rested:
+            self._best, self._risen = (state, max(settled, best)), self._context.clock.now()
+        elif known != state:
+            began = state.since - state.idle if state is not None else self._context.clock.now()
+            self._best, self._risen = (state, settled), began
+        return self._risen
+
+    # -- what the plan asks for -------------------------------------------------------------------
+    async def answer(self, reading: Facts, need: Need) -> Facts:
+        """The reading with the fact that was asked for.
+
+        Raises:
+            NotFound: a manifest is gone. SchedulerError: the scheduler has no trustworthy answer.
+        """
+        for guard in self._guards:
+            guard.look()  # before anything moves the evidence is looked at, not only once a second (R19)
+        shot, view = reading.snapshot, self._context.fleet.view()
+        if (frozen := self._frozen(reading.stored.index, shot.back)) is not None:
+            return replace(reading, snapshot=replace(shot, frozen=frozen))
+        source, target = shot.sides
+        comes = source if need.fact == "homes" else target
+        request, scheduler = await self.request(comes.rc), self._context.scheduler
+        unread = shot.unread - {need.fact}
+        if need.fact == "fit":
+            asked = fitting.question(request, source.rc.id, need.leaving)
+            answer = await scheduler.eligible_nodes(asked, view)
+            fit = fitting.places(asked, answer, view)
+            shot = replace(shot, fit=fit, unread=unread)
+        else:
+            elsewhere = msgspec.structs.replace(request, leaving=frozenset(need.leaving))
+            found = await scheduler.allocate_nodes(elsewhere, need.count, view)
+            offer, shot = Offer(found.assignments, found.missing, found.why), replace(shot, unread=unread)
+            shot = replace(shot, homes=offer) if need.fact == "homes" else replace(shot, offer=offer)
+        return replace(reading, snapshot=shot, view=view)
+
+    async def request(self, rc: ReplicationController) -> PlacementRequest:
+        """What the scheduler is asked for pods of a controller."""
+        pods = controller().pods
+        assert pods is not None
+        return pods.request(rc, await self._context.manifests.of(rc))
+
+
+def of_rollout(lock: Entry, item: str) -> bool:
+    """Whether a mutation lock belongs to this rollout, under whatever claim."""
+    holder = Holder.parse(lock.value)
+    return (holder.kind, holder.id) == (KIND, item)
