@@ -16,7 +16,7 @@ from bench.heir import inherited
 from bench.knative import KIND, NAMESPACE, READ, Rolling, played
 from bench.kubernetes import Setting, items, setting
 from bench.rig import note, report, shared
-from farmd.kubernetes.progressive.objects import SERVICES
+from farmd.kubernetes.knative.objects import SERVICES
 from farmd.kubernetes.resources import PODS
 from tests.fleet import eventually
 

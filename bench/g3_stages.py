@@ -17,7 +17,7 @@ from bench.knative import NAMESPACE, Rolling, rolling
 from bench.kubernetes import MERGE, Call, Setting
 from bench.pod_watch import Seen, watched
 from bench.rig import median, note, report
-from farmd.kubernetes.progressive.objects import (
+from farmd.kubernetes.knative.objects import (
     AUTOSCALERS,
     ORCHESTRATORS,
     REVISIONS,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from bench.kubernetes import READS, WRITES, Setting, setting
 from farmd.kubernetes.access import access
 from farmd.kubernetes.install import install
-from farmd.kubernetes.progressive.objects import (
+from farmd.kubernetes.knative.objects import (
     AUTOSCALERS,
     CONFIGURATIONS,
     ORCHESTRATORS,

@@ -23,10 +23,10 @@ import aiohttp
 
 from bench.farm_process import FarmProcess
 from bench.rig import rig
-from farmd.jobs.model import Slot
-from farmd.jobs.resources import bodies, resource
-from farmd.jobs.resources.kindfile import JobKind, kinds
+from farmd.jobs.facts import Slot
 from farmd.kubernetes.install import documents
+from farmd.kubernetes.jobs import bodies, resource
+from farmd.kubernetes.jobs.kindfile import JobKind, kinds
 from farmd.kubernetes.pace import MOST_IN_FLIGHT
 from farmd.kubernetes.resources import CRDS, PODS, SERVICES, Resource
 from store.consul.client import ConsulClient

@@ -263,7 +263,7 @@ KINDS: dict[str, KindOfWork] = {
         ),
         KindOfWork(
             family="kubejobs",
-            runs="farmd.kubernetes.kind:KubeJobs",
+            runs="farmd.kubernetes.jobs.kind:KubeJobs",
             one="job in Kubernetes",
             many="jobs in Kubernetes",
             guarded=True,
@@ -272,8 +272,8 @@ KINDS: dict[str, KindOfWork] = {
         ),
         KindOfWork(
             family="progressive",
-            runs="farmd.kubernetes.progressive.kind:Progressive",
-            examined="farmd.kubernetes.progressive.people.faults:examine",
+            runs="farmd.kubernetes.knative.kind:Progressive",
+            examined="farmd.kubernetes.knative.faults:examine",
             shown="farmctl rollout explain",
             one="rollout of a Knative Service",
             many="rollouts of Knative Services",

@@ -9,7 +9,7 @@ from typing import Any
 
 from farmd.commands.mutation import Call, commit
 from farmd.jobs.commands import JOB, run_of
-from farmd.jobs.nodes.instances import slot_of
+from farmd.jobs.placing import slot_of
 from store import codec
 from store.entry import Entry
 from store.features import JOBS

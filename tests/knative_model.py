@@ -13,9 +13,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from farmd.jobs.objects import PodStatus
-from farmd.kubernetes.progressive.bounds import written
-from farmd.kubernetes.progressive.model import (
+from farmd.kubernetes.knative.bounds import written
+from farmd.kubernetes.knative.facts import (
     Bounds,
     Drop,
     Plan,
@@ -27,7 +26,7 @@ from farmd.kubernetes.progressive.model import (
     Turn,
     Write,
 )
-from farmd.kubernetes.progressive.objects import (
+from farmd.kubernetes.knative.objects import (
     FINAL,
     FINALIZER,
     MANAGER,
@@ -45,8 +44,9 @@ from farmd.kubernetes.progressive.objects import (
     StageAutoscalerSpec,
     TrafficTarget,
 )
-from farmd.kubernetes.progressive.plan import decide
-from farmd.kubernetes.progressive.settings import Settings
+from farmd.kubernetes.knative.plan import decide
+from farmd.kubernetes.knative.settings import Settings
+from farmd.kubernetes.objects import PodStatus
 from store.times import rfc3339
 from tests.knative_worlds import FREE, annotations, configuration, entry, owned, route, service
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from farmd.kubernetes.managed import ManagedFields
-from farmd.kubernetes.progressive.model import Bounds
-from farmd.kubernetes.progressive.objects import (
+from farmd.kubernetes.knative.facts import Bounds
+from farmd.kubernetes.knative.objects import (
     ENABLED,
     MANAGER,
     MAX_SCALE,
@@ -32,6 +31,7 @@ from farmd.kubernetes.progressive.objects import (
     TemplateMeta,
     TrafficTarget,
 )
+from farmd.kubernetes.objects import ManagedFields
 from farmd.rollout.staging import TargetRevision
 from store.times import rfc3339
 

@@ -18,7 +18,7 @@ from store.registration import cluster_id
 if TYPE_CHECKING:
     from farmd.apps.protocols import Outside
     from farmd.apps.scene import AppState
-    from farmd.kubernetes.apps.discovery import Discovery
+    from farmd.kubernetes.apps.api import Discovery
     from farmd.kubernetes.transport import KubernetesTransport
 
 # A dry run of a person's takes no longer than a request may.
@@ -37,7 +37,7 @@ class ClusterLogin:
     def objects(self, app: str) -> Outside:
         """The objects of an app."""
         from farmd.kubernetes.apps.api import Api
-        from farmd.kubernetes.apps.applicator import Applicator
+        from farmd.kubernetes.apps.writes import Applicator
 
         api = Api(self.transport, self.discovery, app, lambda: SECONDS, impersonate=False)
         return Applicator(api, app, self.own, self.invocation.call.clock)
@@ -54,7 +54,7 @@ class ClusterLogin:
         """Why this is another cluster than the one that an app needs; empty: it is that one, or nobody
         knows.
         """
-        from farmd.kubernetes.identity import uid_of
+        from farmd.kubernetes.contact import uid_of
 
         for name in (need.removeprefix(CLUSTERS) for need in of_clusters(needs)):
             entry = await self.invocation.client.read(self.invocation.keys.other_cluster(name))
@@ -83,7 +83,7 @@ async def login(invocation: Invocation, place: Place) -> AsyncIterator[ClusterLo
     Raises:
         InputInvalid: no kubeconfig, or one that is not usable. StoreError: the API server does not answer.
     """
-    from farmd.kubernetes.apps.discovery import Discovery
+    from farmd.kubernetes.apps.api import Discovery
 
     own = await cluster_id(invocation.client, invocation.keys)
     async with connected(place) as cluster:

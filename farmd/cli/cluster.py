@@ -161,7 +161,7 @@ async def connected(place: Place) -> AsyncIterator[ConnectedCluster]:
         StoreError: any other refusal, or no answer.
     """
     from farmd.kubernetes.access import access
-    from farmd.kubernetes.people.refusals import refusals
+    from farmd.kubernetes.commands import refusals
     from farmd.kubernetes.transport import KubernetesTransport
 
     kubeconfig = place.kubeconfig or os.environ.get("KUBECONFIG") or _home()

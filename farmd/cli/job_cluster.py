@@ -18,11 +18,10 @@ from farmd.cli.progress import progress
 from farmd.commands.mutation import Mutation
 from farmd.commands.specs import unlike
 from farmd.jobs.commands import JOB
-from farmd.kubernetes.kind import KIND
-from farmd.kubernetes.people import changes, files, running, view, waiting
-from farmd.kubernetes.people.found import FoundJob, Jobs, told
-from farmd.kubernetes.people.refusals import refusals
-from farmd.kubernetes.people.view import JobRow
+from farmd.kubernetes.commands import refusals
+from farmd.kubernetes.jobs import commands, view
+from farmd.kubernetes.jobs.kind import KIND
+from farmd.kubernetes.jobs.view import FoundJob, JobRow, Jobs, told
 from farmd.tables import nouns as noun_tables
 from farmd.tables.model import Column, Table, ago, clean
 from store.audit import AuditReader, Filter
@@ -35,12 +34,12 @@ class Runs(NamedTuple):
     """Jobs of files that are about to be created."""
 
     jobs: Jobs
-    documents: Mapping[str, files.Document]
+    documents: Mapping[str, commands.Document]
     mutations: Sequence[Mutation]
 
     async def write(self, invocation: Invocation, mutation: Mutation) -> None:
         """Create one."""
-        await running.create(invocation.call, self.jobs, self.documents[mutation.change.name], mutation)
+        await commands.create(invocation.call, self.jobs, self.documents[mutation.change.name], mutation)
 
     async def wait(self, invocation: Invocation) -> None:
         """With ``--wait``: wait until each is over, with progress."""
@@ -56,12 +55,12 @@ async def prepared(
     name: str | None,
 ) -> AsyncIterator[Runs]:
     """The creations of documents, each (source, data), that the API server accepts."""
-    documents = [files.parse(data, source, given, place.namespace) for source, data in parsed]
+    documents = [commands.parse(data, source, given, place.namespace) for source, data in parsed]
     documents = [each if name is None else each.renamed(name) for each in documents]
     async with connected(place) as cluster:
         placed = unlike([(each.source, each.within(cluster.namespace)) for each in documents])
         jobs = Jobs(cluster.transport)
-        mutations = [await running.prepare(invocation.call, jobs, each) for each in placed]
+        mutations = [await commands.prepare(invocation.call, jobs, each) for each in placed]
         yield Runs(jobs, {each.name: each for each in placed}, mutations)
 
 
@@ -167,8 +166,8 @@ async def _say(invocation: Invocation, place: Place, name: str, verb: str, *, su
     async with connected(place) as cluster:
         jobs = Jobs(cluster.transport)
         found = await jobs.find(*cluster.split(name))
-        mutation = await changes.suspend(invocation.call, found, verb, wanted=suspend)
-        await apply(invocation, [mutation], lambda each: changes.write(invocation.call, jobs, found, each))
+        mutation = await commands.suspend(invocation.call, found, verb, wanted=suspend)
+        await apply(invocation, [mutation], lambda each: commands.write(invocation.call, jobs, found, each))
         await _wait(invocation, jobs, [mutation])
 
 
@@ -177,10 +176,10 @@ async def delete(invocation: Invocation, place: Place, names: Sequence[str]) -> 
     async with connected(place) as cluster:
         jobs = Jobs(cluster.transport)
         found = {each.name: each for each in [await jobs.find(*cluster.split(name)) for name in names]}
-        mutations = [await changes.delete(invocation.call, each) for each in found.values()]
+        mutations = [await commands.delete(invocation.call, each) for each in found.values()]
 
         async def write(mutation: Mutation) -> None:
-            await changes.write(invocation.call, jobs, found[mutation.change.name], mutation)
+            await commands.write(invocation.call, jobs, found[mutation.change.name], mutation)
 
         await apply(invocation, mutations, write)
         settings = invocation.settings
@@ -188,7 +187,7 @@ async def delete(invocation: Invocation, place: Place, names: Sequence[str]) -> 
             return
         with going_on(invocation, mutations), progress(invocation) as report:
             for mutation in mutations:
-                await waiting.deletion(invocation.call, jobs, mutation.change, settings.timeout, report)
+                await commands.deletion(invocation.call, jobs, mutation.change, settings.timeout, report)
                 if not settings.quiet and settings.output in {"table", "wide"}:
                     click.echo(f"job/{mutation.change.name} deleted ({mutation.change.id})")
 
@@ -204,7 +203,7 @@ async def _wait(invocation: Invocation, jobs: Jobs, mutations: Sequence[Mutation
         return
     with going_on(invocation, mutations), progress(invocation) as report:
         for mutation in mutations:
-            await waiting.end(invocation.call, jobs, mutation.change, settings.timeout, report)
+            await commands.end(invocation.call, jobs, mutation.change, settings.timeout, report)
 
 
 def _slots(slots: Sequence[view.SlotRow], now: float) -> Table:

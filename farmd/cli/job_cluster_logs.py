@@ -9,12 +9,12 @@ from farmd.cli import log_stream
 from farmd.cli.cluster import ConnectedCluster, Place, connected
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_logs import read_each
-from farmd.jobs.model import Member
-from farmd.jobs.objects import KubePod
-from farmd.jobs.resources.kindfile import titles
-from farmd.kubernetes.people import view
-from farmd.kubernetes.people.found import FoundJob, Jobs
-from farmd.kubernetes.people.refusals import refusals
+from farmd.jobs.facts import Member
+from farmd.kubernetes.commands import refusals
+from farmd.kubernetes.jobs import view
+from farmd.kubernetes.jobs.kindfile import titles
+from farmd.kubernetes.jobs.view import FoundJob, Jobs
+from farmd.kubernetes.objects import KubePod
 from farmd.kubernetes.resources import PODS
 from farmd.kubernetes.transport import ApiRequest
 from store.errors import InputInvalid, NotFound, StoreUnavailable

@@ -14,9 +14,9 @@ from farmd.cli.names import checked, objects
 from farmd.cli.noun_logs import stream_all
 from farmd.cli.options import Whole, command
 from farmd.jobs.commands import JOB
-from farmd.jobs.model import Slot
-from farmd.jobs.nodes.instances import instance_of, slot_of
-from farmd.jobs.resources.kindfile import titles
+from farmd.jobs.facts import Slot
+from farmd.jobs.placing import instance_of, slot_of
+from farmd.kubernetes.jobs.kindfile import titles
 from store.audit import AuditReader, Filter
 from store.errors import InputInvalid, NotFound
 from store.jobs import KIND, Job

@@ -17,9 +17,8 @@ from farmd.commands import documents
 from farmd.commands.mutation import Mutation
 from farmd.commands.specs import unlike
 from farmd.jobs import commands
-from farmd.jobs.commands import JOB
-from farmd.jobs.nodes.outlook import forecast
-from farmd.jobs.spec import FILE, JobSpec
+from farmd.jobs.commands import FILE, JOB, JobSpec
+from farmd.jobs.placing import forecast
 from farmd.kinds import load
 from store.errors import InputInvalid
 

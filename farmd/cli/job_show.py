@@ -19,7 +19,7 @@ from farmd.commands import fleet
 from farmd.commands.heads import headed
 from farmd.jobs import commands
 from farmd.jobs.commands import JOB
-from farmd.jobs.nodes.placing import request_of
+from farmd.jobs.placing import request_of
 from farmd.kinds import load
 from farmd.overview import Row
 from farmd.tables import jobs as tables

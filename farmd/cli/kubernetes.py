@@ -24,8 +24,7 @@ from store.errors import refuse
 from store.farms import ClusterReport
 
 if TYPE_CHECKING:
-    from farmd.kubernetes.install import Installed
-    from farmd.kubernetes.rights import Rights
+    from farmd.kubernetes.install import Installed, Rights
 
 
 WHOLE = (
@@ -136,7 +135,7 @@ async def uninstall(invocation: Invocation, chosen: Chosen, printed: bool) -> No
 @click.option("--name", default="default", help="The name in [kubernetes] of the farms.")
 async def accept(invocation: Invocation, kubeconfig: str, context: str, name: str) -> None:
     """Take this cluster for the one that farms mean by a name; they stop where another one answers."""
-    from farmd.kubernetes.people.acceptance import accept as accepting
+    from farmd.kubernetes.commands import accept as accepting
 
     async with connected(Place(kubeconfig, context)) as cluster:
         await apply(invocation, [await accepting(invocation.call, cluster.transport, name)])
@@ -178,7 +177,7 @@ def _table(found: list[Installed]) -> Table:
 
 
 def _rights(namespaces: Sequence[str], subject: str, *, progressive: bool) -> Rights:
-    from farmd.kubernetes.rights import Rights
+    from farmd.kubernetes.install import Rights
 
     if namespaces and progressive:
         refuse("--namespace", "one beside --progressive", WHOLE)

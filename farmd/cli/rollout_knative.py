@@ -20,12 +20,10 @@ from farmd.cli.progress import progress
 from farmd.cli.rollout_show import changes
 from farmd.cli.tables import drawable
 from farmd.commands import documents
-from farmd.kubernetes.people.farms import knative_namespace, workers
-from farmd.kubernetes.people.refusals import refusals
-from farmd.kubernetes.progressive.objects import ENABLED, KnativeService
-from farmd.kubernetes.progressive.people import planning, view, waiting, words
-from farmd.kubernetes.progressive.people.found import FoundService, Services, told
-from farmd.kubernetes.progressive.people.view import RolloutRow
+from farmd.kubernetes.commands import knative_namespace, refusals, workers
+from farmd.kubernetes.knative import commands, view
+from farmd.kubernetes.knative.objects import ENABLED, KnativeService
+from farmd.kubernetes.knative.view import FoundService, RolloutRow, Services, told
 from farmd.rollout.noun import ROLLOUT
 from farmd.runtime.clock import SystemClock
 from farmd.tables.model import Column, Table, clean
@@ -55,7 +53,7 @@ class _There(NamedTuple):
 
     async def seen(self, invocation: Invocation, name: str) -> FoundService:
         """A service, with the farm that owns its rollout."""
-        return await waiting.owned(invocation.call, self.services, *self.split(name))
+        return await commands.owned(invocation.call, self.services, *self.split(name))
 
 
 @asynccontextmanager
@@ -184,7 +182,7 @@ async def explain(invocation: Invocation, place: Place, name: str) -> None:
 async def plan(invocation: Invocation, place: Place, paths: tuple[str, ...]) -> None:
     """``rollout plan``."""
     asked = [
-        planning.parse(data, source)
+        commands.parse(data, source)
         for text, path in texts_of(paths)
         for source, data in documents.parse(text, path)
     ]
@@ -195,7 +193,7 @@ async def plan(invocation: Invocation, place: Place, paths: tuple[str, ...]) -> 
         emit(invocation, document("RolloutPlanList", {"items": [plain(each) for each in found]}))
         return
     for each in found:
-        for line in [f"{NOUN}{each.name}"] if output == "name" else planning.lines(each):
+        for line in [f"{NOUN}{each.name}"] if output == "name" else commands.lines(each):
             click.echo(_drawn(line))
 
 
@@ -204,17 +202,17 @@ def _drawn(line: str) -> str:
     return drawable(clean(line), sys.stdout.encoding)
 
 
-async def _planned(there: _There, asked: planning.AskedService) -> planning.Planned:
+async def _planned(there: _There, asked: commands.AskedService) -> commands.Planned:
     meta = asked.service.metadata
     place = (meta.namespace or there.cluster.namespace, meta.name)
     live = await there.services.template(*place)
     if live is None:
-        return planning.first(asked.service, "/".join(place))
-    pushes = not planning.same(live, asked.template)
+        return commands.first(asked.service, "/".join(place))
+    pushes = not commands.same(live, asked.template)
     if not (pushes or asked.service.spec.traffic):
-        return planning.Planned(name="/".join(place), reason=planning.STANDS)
+        return commands.Planned(name="/".join(place), reason=commands.STANDS)
     seen = await there.services.get(*place)
-    return planning.planned(seen, await there.services.base(), asked.service, pushes=pushes)
+    return commands.planned(seen, await there.services.base(), asked.service, pushes=pushes)
 
 
 async def pause(invocation: Invocation, place: Place, name: str) -> None:
@@ -239,8 +237,8 @@ async def say(invocation: Invocation, place: Place, name: str, verb: str, revisi
     call, settings = invocation.call, invocation.settings
     async with _there(invocation, place) as there:
         seen = await there.seen(invocation, name)
-        mutation = await words.say(call, seen, verb, revision)
-        await apply(invocation, [mutation], lambda each: words.write(call, there.services, seen, each))
+        mutation = await commands.say(call, seen, verb, revision)
+        await apply(invocation, [mutation], lambda each: commands.write(call, there.services, seen, each))
         if settings.wait is True and not settings.dry_run:
             with going_on(invocation, [mutation]), progress(invocation) as report:
-                await waiting.end(call, there.services, mutation.change, settings.timeout, report)
+                await commands.end(call, there.services, mutation.change, settings.timeout, report)

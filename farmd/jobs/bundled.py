@@ -7,8 +7,7 @@ from typing import Any
 from farmd.commands.bundled import BundledNoun, FoundRecord, Readiness
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Spells
-from farmd.jobs.commands import JOB, as_file, run_of
-from farmd.jobs.spec import JobSpec
+from farmd.jobs.commands import JOB, JobSpec, as_file, run_of
 from store.jobs import Job
 
 

@@ -17,7 +17,7 @@ from store.locks import Claim
 from store.sessions import Session
 
 if TYPE_CHECKING:
-    from farmd.jobs.nodes.worker import JobWorker
+    from farmd.jobs.worker import JobWorker
 
 
 class Jobs(OwnerKind):
@@ -39,6 +39,6 @@ class Jobs(OwnerKind):
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> JobWorker:
         """A worker for one job."""
-        from farmd.jobs.nodes.worker import JobWorker  # a farm without jobs starts without it
+        from farmd.jobs.worker import JobWorker  # a farm without jobs starts without it
 
         return JobWorker(self, claim, session, wake, self.runs.take(claim.item), self.phases)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from farmd.jobs.model import JobSpec, Member, Slot, Snapshot, attempt_of
+from farmd.jobs.facts import JobSpec, Member, Slot, Snapshot, attempt_of
 from store.indexes import Indexes
 from store.jobs import Rule, Run
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
 from farmd.runtime.errors import FarmdError
 from store.errors import Retry
+from store.ports import Clock
 
 LONGEST_TEXT = 500
 T = TypeVar("T")
@@ -247,3 +248,47 @@ def decoded(body: bytes | msgspec.Raw, kind: type[T], what: str) -> T:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
         raise UnexpectedAnswer(f"{what}: the answer is none of an API server: {error}") from error
+
+
+# What the API server denied this farm for want of rights: verb, resource and namespace.
+#
+# A quota or a policy refuses with 403 as well; that is no want of rights, and is told of its object alone.
+
+# A watch tries again each half a minute, a worker each minute: what is not denied again is over.
+REMEMBERED_SECONDS = 150.0
+_RIGHTS = re.compile(
+    r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"'
+    r'(?: in API group "(?P<group>[^"]*)")?(?: in the namespace "(?P<namespace>[^"]+)")?'
+)
+
+
+class Denial(NamedTuple):
+    """One right that is missing; ``namespace`` is empty for all."""
+
+    verb: str
+    resource: str
+    namespace: str
+
+    def __str__(self) -> str:
+        where = f"in the namespace {self.namespace}" if self.namespace else "in all namespaces"
+        return f"may not {self.verb} {self.resource} {where}"
+
+
+class Denials:
+    """The rights that were missing of late."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[Denial, float] = {}
+
+    def note(self, error: KubernetesError) -> None:
+        """Remember a 403, if it is about rights."""
+        if (found := _RIGHTS.search(error.message)) is not None:
+            resource = ".".join(part for part in (found["resource"], found["group"]) if part)
+            self._seen[Denial(found["verb"], resource, found["namespace"] or "")] = self._clock.mono()
+
+    def current(self) -> list[Denial]:
+        """The denials of the last moments, sorted; older ones are over."""
+        since = self._clock.mono() - REMEMBERED_SECONDS
+        self._seen = {denial: at for denial, at in self._seen.items() if at > since}
+        return sorted(self._seen)

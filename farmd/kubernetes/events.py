@@ -12,8 +12,8 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
-from farmd.jobs.objects import Owned
 from farmd.kubernetes.errors import KubernetesError
+from farmd.kubernetes.objects import Owned
 from farmd.kubernetes.pace import Priority
 from farmd.kubernetes.resources import EVENTS, Resource
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
@@ -30,7 +30,10 @@ COMPONENT = "farmd"
 
 
 class Events:
-    """``farmd.jobs.ports.EventRecorder`` of the jobs of one resource; ``run`` sends what was recorded."""
+    """The ``EventRecorder`` (``farmd.kubernetes.jobs.protocols``) of the jobs of one resource.
+
+    ``run`` sends what was recorded.
+    """
 
     def __init__(self, transport: KubernetesTransport, resource: Resource, clock: Clock) -> None:
         self._transport, self._resource, self._clock = transport, resource, clock

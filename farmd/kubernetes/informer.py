@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple
 import msgspec
 import structlog
 
-from farmd.kubernetes import pages
+from farmd.kubernetes import resources
 from farmd.kubernetes.errors import (
     Forbidden,
     Gone,
@@ -168,7 +168,7 @@ class Informer(Generic[ObjectT]):
         """Read everything, in pages; if the server forgot a page, all at once."""
         floor = self.store.known
         try:
-            listed = await self._pages(pages.PAGE)
+            listed = await self._pages(resources.PAGE)
         except Gone:
             listed = await self._pages(0)
         known = {key_of(each) for each in self.store}
@@ -185,10 +185,10 @@ class Informer(Generic[ObjectT]):
         objects, broken = dict[Key, ObjectT](), dict[Key, str]()
         following = ""
         while True:
-            params = pages.params(self.source.selector, following, size)
-            request = self._request(params, pages.LISTED_METADATA)
+            params = resources.params(self.source.selector, following, size)
+            request = self._request(params, resources.LISTED_METADATA)
             body = await self._transport.send(request, LIST_SECONDS)
-            page = decoded(body, pages.Page, self._path)
+            page = decoded(body, resources.Page, self._path)
             self._hear()
             for item in page.items or ():
                 found = self._decode(item)
@@ -211,7 +211,7 @@ class Informer(Generic[ObjectT]):
             ("allowWatchBookmarks", "true"),
             ("timeoutSeconds", str(seconds)),
         ]
-        request = self._request(params, pages.WATCHED_METADATA)
+        request = self._request(params, resources.WATCHED_METADATA)
         begun, before = self._clock.mono(), self.store.version
         try:
             async with self._transport.watch(request, seconds + DEADLINE_AFTER_SECONDS) as lines:
@@ -238,7 +238,7 @@ class Informer(Generic[ObjectT]):
             told = decoded(event.object, Status, self._path)
             raise error_of(told.code, bytes(event.object), f"watch {self._path}", write=False)
         if event.type == "BOOKMARK":
-            meta = decoded(event.object, pages.Named, self._path).metadata
+            meta = decoded(event.object, resources.Named, self._path).metadata
             self.store.version = self._in_order(meta.resource_version)
             return
         found = self._decode(event.object)
@@ -264,7 +264,7 @@ class Informer(Generic[ObjectT]):
             # A copy: an object that keeps a part undecoded would keep its whole page.
             return self._decoder.decode(bytes(raw))
         except msgspec.DecodeError as error:
-            meta = decoded(raw, pages.Named, self._path).metadata
+            meta = decoded(raw, resources.Named, self._path).metadata
             log.warning(
                 "informer.broken",
                 resource=str(self.source.resource),

@@ -18,10 +18,9 @@ from urllib.parse import quote, urlencode
 import aiohttp
 from yarl import URL
 
-from farmd.kubernetes.access import Access
-from farmd.kubernetes.credentials import RequestIdentity
-from farmd.kubernetes.denials import Denials
+from farmd.kubernetes.access import Access, RequestIdentity
 from farmd.kubernetes.errors import (
+    Denials,
     KubernetesError,
     TooManyRequests,
     Unauthorized,

@@ -185,13 +185,13 @@ async def _outside(dependencies: Dependencies) -> AsyncIterator[Mapping[str, Any
     if not section.configured(dependencies.env):
         yield {}
         return
-    from farmd.kubernetes.apps import elsewhere
-    from farmd.kubernetes.settings import opened
+    from farmd.kubernetes.apps import writes
+    from farmd.kubernetes.contact import opened
 
     clock, rng = dependencies.clock, dependencies.rng
     async with (
         opened(section, dependencies.env, clock, rng, dependencies.recorder) as settings,
-        elsewhere.opened(settings, clock, rng) as cluster,
+        writes.opened(settings, clock, rng) as cluster,
     ):
         yield {"kubernetes": settings, "apps": cluster}
 

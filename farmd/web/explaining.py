@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farmd.jobs.nodes.placing import request_of
+from farmd.jobs.placing import request_of
 from farmd.rollout import commands
 from farmd.tables import rollouts as rollout_tables
 from farmd.tables.model import Column, Table

@@ -18,8 +18,8 @@ from typing import Any, Self
 import structlog
 
 from farmd.config.kubernetes import KubernetesSection
-from farmd.kubernetes.apps import elsewhere
-from farmd.kubernetes.settings import opened
+from farmd.kubernetes.apps import writes
+from farmd.kubernetes.contact import opened
 from store.keys import Keys
 from tests import logs
 from tests.fleet import CLOCK, LIMIT, begin_farm, client_of
@@ -100,7 +100,7 @@ async def _farm(address: str, prefix: str, settings: dict[str, Any]) -> None:
         if section := settings.pop("kubernetes", None):
             where = opened(KubernetesSection(**section), {}, CLOCK, random.Random(), CountingRecorder())
             cluster = await stack.enter_async_context(where)
-            apps = await stack.enter_async_context(elsewhere.opened(cluster, CLOCK, random.Random()))
+            apps = await stack.enter_async_context(writes.opened(cluster, CLOCK, random.Random()))
             settings["sections"] = {"kubernetes": cluster, "apps": apps}
         chosen = {"kinds": ("rcs",), "thaw_after": 1.0} | settings
         farm = await begin_farm(client, keys=Keys(prefix), **chosen)

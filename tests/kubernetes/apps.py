@@ -13,8 +13,8 @@ from farmd.apps import commands
 from farmd.apps.bundle import AppSpec, parse
 from farmd.apps.scene import AppState, standing
 from farmd.commands.mutation import Call, commit
-from farmd.kubernetes.apps import elsewhere
-from farmd.kubernetes.settings import KubernetesSettings
+from farmd.kubernetes.apps import writes
+from farmd.kubernetes.contact import KubernetesSettings
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 from tests.fleet import Cluster, client_of, eventually, start_farm
@@ -53,7 +53,7 @@ class Apps:
         transport = await self._stack.enter_async_context(self._connect(self.api))
         change(transport)
         settings = KubernetesSettings(transport, name=self.namespace, namespaces=(self.namespace,))
-        opened = elsewhere.opened(settings, SystemClock(), system_rng())
+        opened = writes.opened(settings, SystemClock(), system_rng())
         sections = {"kubernetes": settings, "apps": await self._stack.enter_async_context(opened)}
         client = client_of(self._consul)
         self._stack.push_async_callback(client.close)

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from farmd.kubernetes.errors import Conflict, KubernetesError, NotFound, Unavailable, UnknownOutcome
-from farmd.kubernetes.progressive.objects import (
+from farmd.kubernetes.knative.objects import (
     AUTOSCALERS,
     CONFIGURATIONS,
     GENERATION_LABEL,

@@ -11,14 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from farmd.kubernetes.progressive.objects import (
-    AUTOSCALERS,
-    CONFIGURATIONS,
-    GROUP,
-    REVISIONS,
-    ROUTES,
-    SERVICES,
-)
+from farmd.kubernetes.knative.objects import AUTOSCALERS, CONFIGURATIONS, GROUP, REVISIONS, ROUTES, SERVICES
 from farmd.kubernetes.resources import CRDS
 
 SCALING = "autoscaling.knative.dev"

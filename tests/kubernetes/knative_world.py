@@ -14,7 +14,7 @@ import msgspec
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import Conflict, NotFound
 from farmd.kubernetes.informer import Informer, Source
-from farmd.kubernetes.progressive.objects import (
+from farmd.kubernetes.knative.objects import (
     GENERATION_LABEL,
     GROUP,
     ORCHESTRATORS,

@@ -18,15 +18,8 @@ from typing import TypeVar
 import msgspec
 
 from farmd.kubernetes.errors import Unavailable
-from farmd.kubernetes.managed import managers_of
-from farmd.kubernetes.progressive.objects import (
-    MANAGER,
-    MAX_SCALE,
-    MIN_SCALE,
-    ORCHESTRATORS,
-    REVISIONS,
-    ROUTES,
-)
+from farmd.kubernetes.knative.objects import MANAGER, MAX_SCALE, MIN_SCALE, ORCHESTRATORS, REVISIONS, ROUTES
+from farmd.kubernetes.objects import managers_of
 from farmd.kubernetes.resources import PODS, Resource
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.rollout.staging import REVISION_LABEL

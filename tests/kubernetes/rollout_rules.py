@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from farmd.kubernetes.managed import managers_of
-from farmd.kubernetes.progressive.objects import (
+from farmd.kubernetes.knative.objects import (
     AUTOSCALERS,
     FINALIZER,
     MANAGER,
@@ -24,6 +23,7 @@ from farmd.kubernetes.progressive.objects import (
     SERVICES,
     STAGE_AUTOSCALERS,
 )
+from farmd.kubernetes.objects import managers_of
 from tests.kubernetes.knative_rules import bounds
 from tests.kubernetes.knative_world import Thing, says
 from tests.kubernetes.recording import Recording, Version, World, ours, pods_of, shares_of

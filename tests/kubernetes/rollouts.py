@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
-from farmd.kubernetes.progressive.objects import (
+from farmd.kubernetes.contact import KubernetesSettings
+from farmd.kubernetes.knative.objects import (
     CONFIG_MAPS,
     ENABLED,
     ORCHESTRATORS,
@@ -20,7 +21,6 @@ from farmd.kubernetes.progressive.objects import (
     WORDS,
 )
 from farmd.kubernetes.resources import EVENTS
-from farmd.kubernetes.settings import KubernetesSettings
 from farmd.kubernetes.transport import KubernetesTransport
 from store.entry import Entry
 from tests.fleet import Cluster, RunningFarm, client_of, eventually, start_farm

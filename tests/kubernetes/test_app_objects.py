@@ -11,12 +11,11 @@ import pytest
 
 from farmd.apps.bundle import AppSpec, parse
 from farmd.apps.facts import Act, Live, Rehearsal, Verb
-from farmd.kubernetes.apps.api import Api
-from farmd.kubernetes.apps.applicator import Applicator
-from farmd.kubernetes.apps.discovery import Discovery
+from farmd.kubernetes.apps.api import Api, Discovery
+from farmd.kubernetes.apps.facts import LOOK_AGAIN_SECONDS
 from farmd.kubernetes.apps.marks import APPLIED, LABEL, MANAGER
-from farmd.kubernetes.apps.sight import LOOK_AGAIN_SECONDS
 from farmd.kubernetes.apps.watching import Watching
+from farmd.kubernetes.apps.writes import Applicator
 from farmd.kubernetes.errors import Gone, KubernetesError, Unavailable, UnexpectedAnswer, UnknownOutcome
 from farmd.kubernetes.pace import MOST_IN_FLIGHT
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport

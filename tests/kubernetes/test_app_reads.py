@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from farmd.apps.facts import Act
-from farmd.kubernetes.apps.api import Api
-from farmd.kubernetes.apps.applicator import Applicator
-from farmd.kubernetes.apps.discovery import Discovery
+from farmd.kubernetes.apps.api import Api, Discovery
 from farmd.kubernetes.apps.watching import Watching
+from farmd.kubernetes.apps.writes import Applicator
 from farmd.kubernetes.resources import Resource
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.runtime.clock import SystemClock, system_rng

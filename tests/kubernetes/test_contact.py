@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from farmd.kubernetes import contact, troubles
+from farmd.kubernetes import contact
 from farmd.kubernetes.install import documents
 from farmd.kubernetes.resources import NAMESPACES
 from farmd.kubernetes.transport import KubernetesTransport
@@ -24,7 +24,7 @@ OTHER = "00000000-0000-0000-0000-000000000000"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contact, "LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(troubles, "LASTING_SECONDS", 0.5)
+    monkeypatch.setattr(contact, "LASTING_SECONDS", 0.5)
 
 
 def uid_of(jobs: Jobs) -> str:
@@ -152,7 +152,7 @@ async def test_an_alert_of_a_farm_that_is_gone_is_ended_by_one_without_its_troub
 async def test_a_right_that_is_missing_is_told_with_verb_resource_and_namespace(
     unclaimed: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farmd.kubernetes.denials.REMEMBERED_SECONDS", 5.0)
+    monkeypatch.setattr("farmd.kubernetes.errors.REMEMBERED_SECONDS", 5.0)
     (role,) = (one for one in documents(("farmjobs",)) if one["kind"] == "ClusterRole")
     less = [
         rule

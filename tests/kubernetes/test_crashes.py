@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from farmd.jobs import progress
-from farmd.kubernetes import worker
 from farmd.kubernetes.errors import UnknownOutcome
-from farmd.kubernetes.kind import KubeJobs
+from farmd.kubernetes.jobs import kind
+from farmd.kubernetes.jobs.kind import KubeJobs
 from farmd.kubernetes.resources import PODS
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.runtime.clock import SystemClock
@@ -152,7 +152,7 @@ LOST = [("POST", "/pods"), ("POST", "/services"), ("DELETE", "lost-worker-1")]
 async def test_a_write_whose_answer_was_lost_is_settled_by_reading_what_it_named(
     unclaimed: Jobs, monkeypatch: pytest.MonkeyPatch, method: str, end: str, done: bool
 ) -> None:
-    monkeypatch.setattr(worker, "SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr(kind, "SETTLE_SECONDS", 0.3)
     monkeypatch.setattr(progress, "FIRST_RETRY_SECONDS", 0.1)
     jobs, lost = unclaimed, list[ApiRequest]()
 
@@ -190,7 +190,7 @@ async def test_a_write_whose_answer_was_lost_is_settled_by_reading_what_it_named
 async def test_a_server_that_goes_away_amid_creations_is_asked_of_those_alone_that_it_did_not_answer(
     unclaimed: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr(kind, "SETTLE_SECONDS", 0.3)
     count, answered = 100, 40
     jobs, sent, lost, read = unclaimed, list[str](), set[str](), list[str]()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.kubernetes import worker
+from farmd.kubernetes.jobs import kind
+from farmd.kubernetes.jobs.kind import KubeJobWorker
 from farmd.kubernetes.resources import EVENTS, PODS, SERVICES
 from farmd.kubernetes.transport import ApiRequest
-from farmd.kubernetes.worker import KubeJobWorker
 from store.jobs import Run
 from tests.fleet import eventually
 from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs, failed, noting
@@ -92,7 +92,7 @@ async def test_another_farm_finishes_what_one_began(jobs: Jobs) -> None:
 async def test_the_end_of_a_member_is_told_with_the_other_counters_and_not_at_once(
     unclaimed: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "STATUS_PAUSE", 3600.0)
+    monkeypatch.setattr(kind, "STATUS_PAUSE", 3600.0)
     jobs, writes = unclaimed, list[ApiRequest]()
     await jobs.falling("first", noting(writes))
     uid = jobs.create("many", {"Worker": {"replicas": 3}})["metadata"]["uid"]
@@ -159,7 +159,7 @@ async def test_a_job_made_anew_under_its_name_waits_for_the_old_one_s_pods_and_i
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(KubeJobWorker, "BACKOFF", (3600.0, 3600.0))
-    monkeypatch.setattr("farmd.jobs.alerts.BLOCKED_SECONDS", 0.0)
+    monkeypatch.setattr("farmd.jobs.report.BLOCKED_SECONDS", 0.0)
     old = jobs.create("again", {"Worker": {"replicas": 1}}, services="none")["metadata"]["uid"]
     await jobs.until("a pod", lambda: len(jobs.pods()) == 1)
     jobs.server.ask("DELETE", JOBS.path(jobs.namespace, "again"))  # no garbage collector runs here

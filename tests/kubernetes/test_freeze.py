@@ -65,7 +65,7 @@ async def test_jobs_whose_definition_is_removed_leave_their_farm_until_it_is_the
 ) -> None:
     monkeypatch.setattr(informer, "DOUBT_SECONDS", 0.3)
     monkeypatch.setattr("farmd.kubernetes.contact.LOOK_SECONDS", 0.2)
-    monkeypatch.setattr("farmd.kubernetes.troubles.LASTING_SECONDS", 0.5)
+    monkeypatch.setattr("farmd.kubernetes.contact.LASTING_SECONDS", 0.5)
     jobs.create("bert", {"Worker": {"replicas": 2}})
     await jobs.until("two pods", lambda: len(jobs.pods()) == 2)
     transport = jobs.settings("first").transport

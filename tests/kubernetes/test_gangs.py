@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from farmd.jobs.resources.podgroups import flavours
+from farmd.kubernetes.jobs.podgroups import flavours
 from farmd.kubernetes.resources import BUDGETS, Resource
 from tests.kubernetes.definitions import define
 from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs

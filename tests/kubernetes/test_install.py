@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from farmd.kubernetes.install import KNATIVE, documents
-from farmd.kubernetes.progressive.objects import ORCHESTRATORS
+from farmd.kubernetes.knative.objects import ORCHESTRATORS
 from farmd.kubernetes.resources import CRDS
 from tests.farmctl import Farmctl
 from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs, template

@@ -11,9 +11,8 @@ import pytest
 
 from farmd.commands.mutation import Call
 from farmd.kubernetes.client import Objects
-from farmd.kubernetes.people.files import parse
-from farmd.kubernetes.people.found import Jobs as JobsOfAPerson
-from farmd.kubernetes.people.running import create, prepare
+from farmd.kubernetes.jobs.commands import create, parse, prepare
+from farmd.kubernetes.jobs.view import Jobs as JobsOfAPerson
 from farmd.kubernetes.resources import PODS, SERVICES
 from farmd.runtime.clock import SystemClock, SystemIds
 from tests.farmctl import Farmctl

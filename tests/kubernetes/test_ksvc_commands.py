@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from farmd.kubernetes.install import install
-from farmd.kubernetes.progressive.objects import (
+from farmd.kubernetes.knative.objects import (
     AUTOSCALERS,
     CAUSE,
     FINAL,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from farmd import overview
-from farmd.kubernetes.progressive.objects import CLAIM, CONFIG_MAPS, ENABLED, ORCHESTRATORS
+from farmd.kubernetes.knative.objects import CLAIM, CONFIG_MAPS, ENABLED, ORCHESTRATORS
 from tests.farmctl import Farmctl, Result
 from tests.fleet import eventually
 from tests.kubernetes.rollouts import Rollouts

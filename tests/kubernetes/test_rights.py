@@ -99,7 +99,7 @@ async def test_a_definition_that_lacks_fields_is_told_by_status_and_doctor_until
 ) -> None:
     monkeypatch.setattr("farmd.kubernetes.contact.DEFINITIONS_SECONDS", 0.0)
     monkeypatch.setattr("farmd.kubernetes.contact.LOOK_SECONDS", 0.2)
-    monkeypatch.setattr("farmd.kubernetes.troubles.LASTING_SECONDS", 0.0)
+    monkeypatch.setattr("farmd.kubernetes.contact.LASTING_SECONDS", 0.0)
     path = CRDS.path(name="farmjobs.farmd.io")
     schema = unclaimed.server.ask("GET", path)
     spec = schema["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from farmd.kubernetes.errors import Unavailable, UnknownOutcome
-from farmd.kubernetes.progressive.objects import SERVICES
+from farmd.kubernetes.knative.objects import SERVICES
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from tests.fault.farm_process import FarmProcess, Nursery
 from tests.fleet import in_time

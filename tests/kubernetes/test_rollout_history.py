@@ -13,7 +13,7 @@ import pytest
 
 from farmd.kubernetes.errors import Conflict
 from farmd.kubernetes.install import documents
-from farmd.kubernetes.progressive.objects import AUTOSCALERS, REVISIONS, ROUTES, SERVICES, UNREACHABLE
+from farmd.kubernetes.knative.objects import AUTOSCALERS, REVISIONS, ROUTES, SERVICES, UNREACHABLE
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.runtime.clock import SystemClock
 from store import codec

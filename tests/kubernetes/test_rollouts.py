@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from farmd.kubernetes.errors import Conflict
-from farmd.kubernetes.progressive.objects import (
+from farmd.kubernetes.knative.objects import (
     CONFIGURATIONS,
     FINALIZER,
     FOLLOW,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.kubernetes import kind
+from farmd.kubernetes.jobs import kind
 from store.jobs import Run
 from tests.fleet import eventually
 from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs

@@ -14,7 +14,7 @@ from typing import Any
 from farmd.commands.mutation import Call, Mutation
 from farmd.jobs import commands
 from farmd.jobs.commands import JOB
-from farmd.jobs.nodes.instances import slot_of
+from farmd.jobs.placing import slot_of
 from store.jobs import Job, Run
 from tests.fault.invariants import Dump
 from tests.soak.processes import Workload

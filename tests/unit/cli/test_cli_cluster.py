@@ -12,8 +12,8 @@ from farmd.cli import invocation
 from farmd.cli.cluster import ConnectedCluster, Place, beside
 from farmd.cli.names import targets
 from farmd.cli.options import command
+from farmd.kubernetes.commands import refusal
 from farmd.kubernetes.errors import error_of
-from farmd.kubernetes.people.refusals import refusal
 from store.errors import AccessDenied, Conflict, InputInvalid, OutcomeUnknown, StoreError, StoreUnavailable
 
 

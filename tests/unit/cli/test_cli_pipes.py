@@ -19,8 +19,8 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.log_stream import LogChoice, copy
 from farmd.cli.output import looks
 from farmd.cli.settings import Settings
-from farmd.jobs.model import Member, Slot
-from farmd.jobs.objects import KubePod
+from farmd.jobs.facts import Member, Slot
+from farmd.kubernetes.objects import KubePod
 from tests.people import person
 
 

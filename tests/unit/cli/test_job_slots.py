@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farmd.cli.job_logs import _slot
-from farmd.jobs.model import Slot
+from farmd.jobs.facts import Slot
 from store.errors import InputInvalid
 from store.jobs import Job, Type
 

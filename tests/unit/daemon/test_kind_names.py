@@ -29,7 +29,7 @@ WORDS = {
     "schedules": r"(?<![a-z])schedules(?![a-z])|store\.schedules",  # a scheduler has a schedule, too
     "apps": r"(?<![a-z])apps(?![a-z])",
     "kubejobs": r"kube_?jobs",
-    "progressive": r"progressive",
+    "progressive": r"progressive|kubernetes\.knative",
     "housekeeping": r"house[ _-]?keeping",
     "catalog": r"farmd[./]catalog|Catalog\(Kind\)",
 }

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from farmd.jobs.controller import Controls, JobController, JobControllerConfiguration
-from farmd.jobs.objects import Budget, KubePod, KubeService, ObjectMeta, Owned, OwnerReference
-from farmd.jobs.ports import ApiFailed, GroupVersion, GroupVersionKind
+from farmd.kubernetes.jobs.controller import Controls, JobController, JobControllerConfiguration
+from farmd.kubernetes.jobs.protocols import ApiFailed, GroupVersion, GroupVersionKind
+from farmd.kubernetes.objects import Budget, KubePod, KubeService, ObjectMeta, Owned, OwnerReference
 from tests.virtual import VirtualClock
 
 GROUP = "kubeflow.org"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from farmd.jobs.adoption import CannotAdopt, ClaimFailed, outcome, recheck_deletion_timestamp
-from farmd.jobs.objects import KubePod, KubeService
-from farmd.jobs.ports import ApiFailed
+from farmd.kubernetes.jobs.adoption import CannotAdopt, ClaimFailed, outcome, recheck_deletion_timestamp
+from farmd.kubernetes.jobs.protocols import ApiFailed
+from farmd.kubernetes.objects import KubePod, KubeService
 from tests.unit.jobs.kubernetes import Recorder, TestKind, controller, job, meta, owner, pod
 
 LABELS = {"operator-name": "test-operator", "job-name": "bert"}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.jobs.model import Count, JobSummary
-from farmd.jobs.resources.conditions import (
+from farmd.jobs.facts import Count, JobSummary
+from farmd.kubernetes.jobs.report import (
     JobCondition,
     ReplicaStatus,
     ResourceStatus,

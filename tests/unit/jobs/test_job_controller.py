@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from farmd.jobs import slices
-from farmd.jobs.expectations import (
+from farmd.jobs.facts import Slot
+from farmd.kubernetes.jobs import names
+from farmd.kubernetes.jobs.controller import (
     ControllerExpectations,
     gen_expectation_pods_key,
     gen_expectation_services_key,
 )
-from farmd.jobs.model import Slot
-from farmd.jobs.names import gen_general_name, gen_labels, gen_owner_reference, job_key, too_long
-from farmd.jobs.objects import KubeService, Tombstone
-from farmd.jobs.ports import ApiFailed
+from farmd.kubernetes.jobs.names import gen_general_name, gen_labels, gen_owner_reference, job_key, too_long
+from farmd.kubernetes.jobs.protocols import ApiFailed
+from farmd.kubernetes.objects import KubeService, Tombstone
 from tests.unit.jobs.kubernetes import Recorder, TestKind, controller, job, meta, owner, pod
 from tests.virtual import VirtualClock
 
@@ -143,7 +143,7 @@ def test_slices_are_as_many_as_replicas_and_indexes_beyond(
 
 @pytest.mark.parametrize(("text", "expected"), [("2", 2), ("3", 3), ("", None), ("4", 4), ("-1", -1)])
 def test_the_index_of_an_object_is_its_label(text: str, expected: int | None) -> None:
-    assert slices.index_of(TestKind(), pod("p", index=text)) == expected
+    assert names.index_of(TestKind(), pod("p", index=text)) == expected
 
 
 def test_objects_of_one_type_keep_their_order() -> None:

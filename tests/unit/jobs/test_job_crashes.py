@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from farmd.jobs.model import Plan, ReplicaType, Slot, Traits
+from farmd.jobs.facts import Plan, ReplicaType, Slot, Traits
 from tests.unit.jobs.worlds import CONSUL, KUBERNETES, World, spec, workers
 
 

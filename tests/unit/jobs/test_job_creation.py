@@ -10,12 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.jobs.model import Plan, Slot, Snapshot
-from farmd.jobs.objects import KubePod
-from farmd.jobs.ports import ApiFailed
-from farmd.jobs.resources import resource
-from farmd.jobs.resources.kindfile import kinds
-from farmd.kubernetes import jobs
+from farmd.jobs.facts import Plan, Slot, Snapshot
+from farmd.kubernetes.jobs import facts, resource
+from farmd.kubernetes.jobs.kindfile import kinds
+from farmd.kubernetes.jobs.protocols import ApiFailed
+from farmd.kubernetes.objects import KubePod
 from tests.unit.jobs.kubernetes import Recorder, TestKind, controller
 from tests.unit.jobs.worlds import KUBERNETES
 
@@ -55,7 +54,7 @@ async def create(api: Slow) -> None:
         unit=unit, job=found, resource=found, snapshot=Snapshot(job=found.job, traits=KUBERNETES)
     )
     plan = Plan(create=tuple(Slot("Worker", index) for index in range(100)))
-    await jobs.create(reading, plan)
+    await facts.create(reading, plan)
 
 
 async def test_as_many_again_are_created_once_the_former_ones_were_accepted() -> None:

@@ -12,13 +12,13 @@ import msgspec
 import pytest
 import yaml
 
-from farmd.jobs.model import Slot
-from farmd.jobs.resources import resource, training
-from farmd.jobs.resources.bodies import pod_body, service_body
-from farmd.jobs.resources.kindfile import kinds
-from farmd.jobs.resources.podgroups import flavours, group_body
-from farmd.jobs.resources.resource import Resource, read
-from farmd.jobs.verdict import over_limit, spared
+from farmd.jobs.facts import Slot
+from farmd.jobs.plan import over_limit, spared
+from farmd.kubernetes.jobs import resource, training
+from farmd.kubernetes.jobs.bodies import pod_body, service_body
+from farmd.kubernetes.jobs.kindfile import kinds
+from farmd.kubernetes.jobs.podgroups import flavours, group_body
+from farmd.kubernetes.jobs.resource import Resource, read
 from store.errors import InputInvalid
 from store.jobs import Success
 from tests.unit.jobs.test_job_resources import FARM, PYTORCH, TF, controller, env

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from farmd.commands.mutation import commit
-from farmd.jobs.commands import JOB
-from farmd.jobs.spec import FILE
+from farmd.jobs.commands import FILE, JOB
 from store.errors import Conflict, InputInvalid
 from store.jobs import Job
 from store.manifests import canonical, digest

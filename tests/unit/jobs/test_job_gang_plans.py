@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.jobs.model import JobSpec, Member, Plan, Room, Slot
+from farmd.jobs.facts import JobSpec, Member, Plan, Room, Slot
 from store.jobs import Run, SlotRun
 from tests.unit.jobs.worlds import KUBERNETES, NOW, World, failed, member, plan, spec, workers
 

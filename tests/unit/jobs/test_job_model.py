@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from farmd.jobs.description import described
-from farmd.jobs.model import JobSpec, Member, Plan, Slot, attempt_of
-from farmd.jobs.verdict import told_end
+from farmd.jobs.facts import JobSpec, Member, Plan, Slot, attempt_of, described
+from farmd.jobs.plan import told_end
 from store.jobs import Job, Rule, Run, SlotRun, Success, Type
 
 

@@ -7,7 +7,7 @@ import base64
 import msgspec
 import pytest
 
-from farmd.jobs.model import CONSUL, JobSpec, Member, Need, Plan, ReplicaType, Room, Slot, Snapshot
+from farmd.jobs.facts import CONSUL, JobSpec, Member, Need, Plan, ReplicaType, Room, Slot, Snapshot
 from farmd.jobs.plan import PACED_SLOTS, decide
 from farmd.work.model import Ask, Blocked
 from store import codec

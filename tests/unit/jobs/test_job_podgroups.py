@@ -6,11 +6,19 @@ from typing import Any
 
 import pytest
 
-from farmd.jobs.gang import budget_body
-from farmd.jobs.model import Slot
-from farmd.jobs.resources.podgroups import differs, flavours, group_body, mark, state
-from farmd.jobs.resources.requests import min_resources, quantity, written
-from farmd.jobs.resources.resource import Resource, read
+from farmd.jobs.facts import Slot
+from farmd.kubernetes.jobs.controller import budget_body
+from farmd.kubernetes.jobs.podgroups import (
+    differs,
+    flavours,
+    group_body,
+    mark,
+    min_resources,
+    quantity,
+    state,
+    written,
+)
+from farmd.kubernetes.jobs.resource import Resource, read
 from store.errors import InputInvalid
 from tests.unit.jobs.test_job_resources import controller, kind
 

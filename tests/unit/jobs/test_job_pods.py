@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from farmd.jobs.facts import Member, Slot
 from farmd.jobs.members import infrastructure
-from farmd.jobs.model import Member, Slot
-from farmd.jobs.objects import KubePod
-from farmd.jobs.resources.podview import member_of
+from farmd.kubernetes.jobs.pods import member_of
+from farmd.kubernetes.objects import KubePod
 
 
 def member(status: dict[str, Any], **meta: Any) -> Member:

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from farmd.jobs.model import Member, Plan, ReplicaType, Room, Slot, Snapshot, attempt_of
+from farmd.jobs.facts import Member, Plan, ReplicaType, Room, Slot, Snapshot, attempt_of
 from farmd.jobs.plan import decide
 from store.indexes import Indexes
 from store.jobs import Rule, Success

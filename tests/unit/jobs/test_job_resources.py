@@ -11,12 +11,12 @@ import yaml
 
 from farmd.config.fields import keys
 from farmd.config.kubernetes import JOBS, KubernetesSection
-from farmd.jobs.model import Slot
-from farmd.jobs.ports import ControllerInterface
-from farmd.jobs.resources.bodies import pod_body, service_body
-from farmd.jobs.resources.kindfile import JobKind, KindFile, kinds
-from farmd.jobs.resources.podgroups import flavours
-from farmd.jobs.resources.resource import Resource, read
+from farmd.jobs.facts import Slot
+from farmd.kubernetes.jobs.bodies import pod_body, service_body
+from farmd.kubernetes.jobs.kindfile import JobKind, KindFile, kinds
+from farmd.kubernetes.jobs.podgroups import flavours
+from farmd.kubernetes.jobs.protocols import ControllerInterface
+from farmd.kubernetes.jobs.resource import Resource, read
 from store.errors import InputInvalid
 from store.jobs import Rule, Success
 

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.jobs.model import ReplicaType, Slot
-from farmd.jobs.objects import KubePod, KubeService
-from farmd.jobs.resources.kindfile import kinds
-from farmd.jobs.resources.resource import Resource, SchedulingPolicy
-from farmd.jobs.resources.roster import members_of, services_of
-from farmd.jobs.resources.trouble import troubles
+from farmd.jobs.facts import ReplicaType, Slot
+from farmd.kubernetes.jobs.facts import members_of, services_of
+from farmd.kubernetes.jobs.kindfile import kinds
+from farmd.kubernetes.jobs.pods import troubles
+from farmd.kubernetes.jobs.resource import Resource, SchedulingPolicy
+from farmd.kubernetes.objects import KubePod, KubeService
 from tests.unit.jobs.kubernetes import Recorder, TestKind, controller, job, meta, pod
 from tests.unit.jobs.worlds import plan, spec
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from farmd.jobs.model import KUBERNETES, ReplicaType
-from farmd.jobs.names import TEMPLATE_ANNOTATION
-from farmd.jobs.objects import KubePod, PodStatus
-from farmd.jobs.resources import resource
-from farmd.jobs.resources.altered import altered, digest
-from farmd.jobs.resources.kindfile import kinds
-from farmd.jobs.resources.resource import Resource
+from farmd.jobs.facts import KUBERNETES, ReplicaType
+from farmd.kubernetes.jobs import resource
+from farmd.kubernetes.jobs.bodies import altered, digest
+from farmd.kubernetes.jobs.kindfile import kinds
+from farmd.kubernetes.jobs.names import TEMPLATE_ANNOTATION
+from farmd.kubernetes.jobs.resource import Resource
+from farmd.kubernetes.objects import KubePod, PodStatus
 from tests.unit.jobs.kubernetes import Recorder, TestKind, controller, pod
 from tests.unit.jobs.worlds import member, plan, spec, workers
 

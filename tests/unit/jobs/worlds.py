@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from farmd.jobs.model import (
+from farmd.jobs.facts import (
     ANYWHERE,
     CONSUL,
     KUBERNETES,

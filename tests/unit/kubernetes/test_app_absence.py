@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from farmd.kubernetes.apps.absence import CROWD, MANY, absent
+from farmd.kubernetes.apps.facts import CROWD, MANY, absent
 from farmd.kubernetes.errors import Forbidden, KubernetesError
 from farmd.kubernetes.resources import Resource
 from store.apps import TypedReference

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.kubernetes.apps.compare import values
+from farmd.kubernetes.apps.marks import values
 
 
 def test_each_field_is_shown_with_what_it_is_and_will_be() -> None:

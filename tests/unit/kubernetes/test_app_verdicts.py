@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from farmd.apps.facts import Act, Verb
-from farmd.kubernetes.apps import compare
+from farmd.kubernetes.apps import marks
+from farmd.kubernetes.apps.facts import judge
 from farmd.kubernetes.apps.marks import APPLIED, OwnerMark, mark_in
-from farmd.kubernetes.apps.order import ordered
-from farmd.kubernetes.apps.verdicts import judge
+from farmd.kubernetes.apps.writes import ordered
 from store.apps import TypedReference
 
 
@@ -243,15 +243,15 @@ def test_a_number_that_no_target_can_have_is_no_mark(text: str, mark: OwnerMark 
     ],
 )
 def test_only_what_a_document_states_is_compared(document: Any, there: Any, paths: list[str]) -> None:
-    assert compare.differing(document, there) == paths
+    assert marks.differing(document, there) == paths
 
 
 def test_an_ignored_field_is_left_out_of_the_comparison_and_taken_from_the_object() -> None:
     document = {"spec": {"replicas": 1, "a": 2}}
     live = {"spec": {"replicas": 7, "a": 3}}
-    assert compare.without(document, ["spec.replicas"]) == {"spec": {"a": 2}}
-    assert compare.with_live(document, live, ["spec.replicas"]) == {"spec": {"replicas": 7, "a": 2}}
-    assert compare.with_live(document, {"spec": {}}, ["spec.replicas"]) == {"spec": {"a": 2}}
+    assert marks.without(document, ["spec.replicas"]) == {"spec": {"a": 2}}
+    assert marks.with_live(document, live, ["spec.replicas"]) == {"spec": {"replicas": 7, "a": 2}}
+    assert marks.with_live(document, {"spec": {}}, ["spec.replicas"]) == {"spec": {"a": 2}}
     assert document == {"spec": {"replicas": 1, "a": 2}}
 
 

@@ -10,10 +10,10 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from farmd.jobs.objects import KubeService
 from farmd.kubernetes import informer as informers
 from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.informer import Informer, Source
+from farmd.kubernetes.objects import KubeService
 from farmd.kubernetes.resources import SERVICES
 from farmd.kubernetes.store import ObjectStore
 from store.farms import ClusterReport

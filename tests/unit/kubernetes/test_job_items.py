@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from farmd.kubernetes.base import SWEEP_SECONDS, KubernetesKind
-from farmd.kubernetes.items import JobItems
+from farmd.kubernetes.jobs.items import JobItems
+from farmd.kubernetes.jobs.unit import JobObject
 from farmd.kubernetes.store import ObjectStore
-from farmd.kubernetes.unit import JobObject
 from farmd.runtime.wake import Wake, wait
 from tests.virtual import VirtualClock
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from farmd.kubernetes.access import access
-from farmd.kubernetes.credentials import LOOK_SECONDS
+from farmd.kubernetes.access import LOOK_SECONDS, access
 from farmd.kubernetes.kubeconfig import choose
 from store.errors import CredentialInvalid, InputInvalid
 from tests.kubernetes_certificates import certificates

@@ -14,8 +14,8 @@ import pytest
 
 from farmd.farm.membership import Features
 from farmd.kubernetes.contact import UNREACHED_SECONDS, Contact
-from farmd.kubernetes.denials import Denials
 from farmd.kubernetes.errors import (
+    Denials,
     Forbidden,
     KubernetesError,
     NotFound,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farmd.kubernetes.evidence import SHRANK_SECONDS, evidence
+from farmd.kubernetes.base import SHRANK_SECONDS, evidence
 from tests.unit.kubernetes.test_informer import World
 
 

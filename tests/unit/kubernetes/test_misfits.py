@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from farmd.jobs.objects import KubePod
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import Misfit
-from farmd.kubernetes.people.found import Jobs
+from farmd.kubernetes.jobs.view import Jobs
+from farmd.kubernetes.objects import KubePod
 from farmd.kubernetes.resources import PODS
 from tests.unit.kubernetes.test_requests import asking
 

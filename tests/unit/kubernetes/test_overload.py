@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from farmd.farm.membership import Features
+from farmd.kubernetes.access import RequestIdentity
 from farmd.kubernetes.contact import UNREACHED_SECONDS, Contact
-from farmd.kubernetes.credentials import RequestIdentity
 from farmd.kubernetes.errors import TooManyRequests, Unavailable, UnknownOutcome
 from farmd.kubernetes.pace import MOST_IN_FLIGHT, Pace, Priority
 from farmd.kubernetes.transport import LONGEST_WAIT_SECONDS, REQUEST_SECONDS, ApiRequest, KubernetesTransport

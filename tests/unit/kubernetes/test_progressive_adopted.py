@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.kubernetes.progressive import reading
-from farmd.kubernetes.progressive.model import Bounds
-from farmd.kubernetes.progressive.objects import Orchestrator, StageAutoscaler
-from farmd.kubernetes.progressive.settings import Settings
+from farmd.kubernetes.knative import scales as knative_scales
+from farmd.kubernetes.knative.facts import Bounds
+from farmd.kubernetes.knative.objects import Orchestrator, StageAutoscaler
+from farmd.kubernetes.knative.settings import Settings
 from tests.knative_model import LATEST
 from tests.unit.kubernetes.test_progressive_properties import NEW, OLD, Checked
 
@@ -145,4 +145,4 @@ def test_a_rollout_of_the_extension_goes_on_to_its_end(state: str, strategy: str
         scale.ending, scale.ready = each.status.replicas_terminating or 0, scale.ready or scale.pods > 0
     world.settle()
     world.rests(NEW)
-    assert reading.rollout(world.snapshot()).ready is True
+    assert knative_scales.rollout(world.snapshot()).ready is True

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from farmd.kubernetes.progressive import alarms
-from farmd.kubernetes.progressive.model import Bounds
-from farmd.kubernetes.progressive.objects import PAUSED, REVERT
-from farmd.kubernetes.progressive.plan import decide
-from farmd.kubernetes.progressive.settings import Settings
+from farmd.kubernetes.knative import report
+from farmd.kubernetes.knative.facts import Bounds
+from farmd.kubernetes.knative.objects import PAUSED, REVERT
+from farmd.kubernetes.knative.plan import decide
+from farmd.kubernetes.knative.settings import Settings
 from store.status import ItemStatus
 from tests.unit.kubernetes.test_progressive_properties import NEW, OLD, Checked
 from tests.unit.kubernetes.test_progressive_words import reached
 
-HOUR = alarms.WAITS_SECONDS
+HOUR = report.WAITS_SECONDS
 
 
 @dataclass
@@ -50,7 +50,7 @@ def moving(pace: Settings) -> Checked:
 async def told(world: Checked, status: Told, now: float) -> float | None:
     """Tell what is due at that second; the seconds until another alert is."""
     knative = world.snapshot()
-    return await alarms.tell(status, "uid", knative, decide(knative), now)  # type: ignore[arg-type]
+    return await report.tell(status, "uid", knative, decide(knative), now)  # type: ignore[arg-type]
 
 
 async def test_who_waits_for_a_person_is_told_after_an_hour_until_it_goes_on() -> None:
@@ -116,18 +116,18 @@ def test_the_metric_says_where_a_rollout_is_and_nothing_once_it_is_over(
     for _ in range(8):
         world.cycle()
     snapshot = world.snapshot()
-    assert alarms.phase(snapshot, decide(snapshot)) == phase
+    assert report.phase(snapshot, decide(snapshot)) == phase
     scale.broken = False
     world.say(PAUSED, None)
     world.say("rollout.farmd.io/resumed", "1")
     world.settle()
     snapshot = world.snapshot()
-    assert alarms.phase(snapshot, decide(snapshot)) == ""
+    assert report.phase(snapshot, decide(snapshot)) == ""
 
 
 async def test_contended_bounds_are_told_until_it_is_known_that_they_are_not() -> None:
     world, status = moving(Settings(ratio=20)), Told()
     knative = world.snapshot()
     for contended, told in (("keda writes", True), (None, True), ("", False)):
-        await alarms.tell(status, "uid", knative, decide(knative), 0.0, contended)  # type: ignore[arg-type]
+        await report.tell(status, "uid", knative, decide(knative), 0.0, contended)  # type: ignore[arg-type]
         assert ("rollout_contended_uid" in status.open) is told

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from farmd.kubernetes.progressive.contention import MOST_REWRITES, WINDOW_SECONDS, Contention
-from farmd.kubernetes.progressive.model import Bounds, RevisionBounds
-from farmd.kubernetes.progressive.objects import MANAGER, MIN_SCALE
+from farmd.kubernetes.knative.bounds import MOST_REWRITES, WINDOW_SECONDS, Contention
+from farmd.kubernetes.knative.facts import Bounds, RevisionBounds
+from farmd.kubernetes.knative.objects import MANAGER, MIN_SCALE
 from store.times import rfc3339
 from tests.knative_worlds import owned, revision
 

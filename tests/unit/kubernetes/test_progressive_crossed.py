@@ -13,12 +13,12 @@ from collections import deque
 import pytest
 from msgspec.structs import replace
 
-from farmd.kubernetes.progressive.model import Bounds, Plan, Reap, Snapshot, Traffic, Turn, Write
-from farmd.kubernetes.progressive.objects import PAUSED, PROMOTE, REVERT, AutoscalerStatus
-from farmd.kubernetes.progressive.people import words
-from farmd.kubernetes.progressive.people.found import FoundService
-from farmd.kubernetes.progressive.plan import decide
-from farmd.kubernetes.progressive.settings import Settings
+from farmd.kubernetes.knative import commands
+from farmd.kubernetes.knative.facts import Bounds, Plan, Reap, Snapshot, Traffic, Turn, Write
+from farmd.kubernetes.knative.objects import PAUSED, PROMOTE, REVERT, AutoscalerStatus
+from farmd.kubernetes.knative.plan import decide
+from farmd.kubernetes.knative.settings import Settings
+from farmd.kubernetes.knative.view import FoundService
 from tests.knative_model import LATEST, World
 from tests.people import person
 from tests.unit.kubernetes.test_progressive_properties import NEW, OLD, Checked
@@ -219,7 +219,7 @@ async def test_one_resume_ends_both_a_pause_and_the_halt_of_a_fault() -> None:
     world.say(PAUSED, "true")
     scale.broken = False
     async with person() as call:
-        said = await words.say(call, FoundService(world.snapshot()), "resume")
+        said = await commands.say(call, FoundService(world.snapshot()), "resume")
     for word, text in said.change.after.items():
         world.say(f"rollout.farmd.io/{word}", str(text))
     world.settle()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from farmd.kubernetes.people.farms import ClusterFarm, knative_namespace
-from farmd.kubernetes.progressive.objects import ENABLED, ServiceSpec, Template, TemplateMeta
-from farmd.kubernetes.progressive.people import defeats, faults
+from farmd.kubernetes.commands import ClusterFarm, knative_namespace
+from farmd.kubernetes.knative import faults
+from farmd.kubernetes.knative.objects import ENABLED, ServiceSpec, Template, TemplateMeta
 from store.farms import ClusterReport, Member
 from tests.knative_worlds import service
 
@@ -30,7 +30,7 @@ def test_a_setting_that_defeats_a_stage_is_named_and_a_harmless_value_is_not(
     def found(text: str) -> list[tuple[str, str]]:
         data = {key: text, "_example": "enable-scale-to-zero: false"}
         autoscaler, network = (data, {}) if key != "rollout-duration" else ({}, data)
-        return [(config, each.key) for config, each in defeats.of_cluster(autoscaler, network, DEADLINE)]
+        return [(config, each.key) for config, each in faults.of_cluster(autoscaler, network, DEADLINE)]
 
     config = "config-network" if key == "rollout-duration" else "config-autoscaler"
     assert (found(bad), found(good)) == ([(config, key)], [])
@@ -38,8 +38,8 @@ def test_a_setting_that_defeats_a_stage_is_named_and_a_harmless_value_is_not(
 
 def test_a_service_s_own_annotations_may_defeat_its_stages() -> None:
     plain = service(annotations={"serving.knative.dev/rollout-duration": "380s"})
-    (found,) = defeats.of_service(plain, DEADLINE)
-    assert defeats.told(found).startswith("serving.knative.dev/rollout-duration: found '380s', expected 0: ")
+    (found,) = faults.of_service(plain, DEADLINE)
+    assert faults.told(found).startswith("serving.knative.dev/rollout-duration: found '380s', expected 0: ")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_service_s_own_annotations_may_defeat_its_stages() -> None:
     [("1h30m", 5400.0), ("600s", 600.0), ("500ms", 0.5), ("0", 0.0), ("soon", 0.0), ("1..5s", 0.0)],
 )
 def test_durations_are_read_as_knative_writes_them(text: str, seconds: float) -> None:
-    assert defeats.seconds(text) == seconds
+    assert faults.seconds(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_label_on_the_template_opts_no_service_in() -> None:
 
 @pytest.mark.parametrize("text", ["1" * 300_000, "1m" * 150_000 + "x", "." * 300_000])
 def test_a_setting_of_any_length_is_read_at_once(text: str) -> None:
-    assert defeats.seconds(text) == 0.0
+    assert faults.seconds(text) == 0.0
     retention = {"scale-to-zero-pod-retention-period": text, "min-scale": text, "initial-scale": text}
-    assert list(defeats.of_cluster(retention, {}, DEADLINE)) == []
-    assert defeats.seconds("1h30m0.5s") == 5400.5
+    assert list(faults.of_cluster(retention, {}, DEADLINE)) == []
+    assert faults.seconds("1h30m0.5s") == 5400.5

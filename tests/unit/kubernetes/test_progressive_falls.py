@@ -11,11 +11,11 @@ from typing import Literal, get_args
 
 import pytest
 
-from farmd.kubernetes.progressive import reading
-from farmd.kubernetes.progressive.model import Bounds, Drop, Plan, Reap, StageBounds, Traffic, Turn, Write
-from farmd.kubernetes.progressive.objects import REVERT
-from farmd.kubernetes.progressive.plan import decide
-from farmd.kubernetes.progressive.settings import Settings
+from farmd.kubernetes.knative import scales
+from farmd.kubernetes.knative.facts import Bounds, Drop, Plan, Reap, StageBounds, Traffic, Turn, Write
+from farmd.kubernetes.knative.objects import REVERT
+from farmd.kubernetes.knative.plan import decide
+from farmd.kubernetes.knative.settings import Settings
 from tests.effort import first
 from tests.unit.kubernetes.test_progressive_properties import NEW, OLD, Checked
 
@@ -51,7 +51,7 @@ class Mortal(Checked):
             self.late = change, self.versions[_of(change)]
         self.risen = self.now
         self.versions["record"] += 1
-        if self.record is not None and reading.rollout(self.snapshot()).ready is not True:
+        if self.record is not None and scales.rollout(self.snapshot()).ready is not True:
             self.versions["service"] += 1
 
     def carry_out(self, change: Turn | Write) -> None:

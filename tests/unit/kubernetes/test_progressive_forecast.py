@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as changed
 
-from farmd.kubernetes.progressive import forecast, sync
-from farmd.kubernetes.progressive.model import Bounds, Snapshot
-from farmd.kubernetes.progressive.people import planning
-from farmd.kubernetes.progressive.people.found import FoundService
-from farmd.kubernetes.progressive.settings import Settings
+from farmd.kubernetes.knative import commands, sync
+from farmd.kubernetes.knative import record as knative_record
+from farmd.kubernetes.knative.facts import Bounds, Snapshot
+from farmd.kubernetes.knative.settings import Settings
+from farmd.kubernetes.knative.view import FoundService
 from store.errors import InputInvalid
 from tests.knative_model import World
 from tests.knative_worlds import (
@@ -29,7 +29,7 @@ from tests.knative_worlds import (
 A, B, C = "web-00001", "web-00002", "web-00003"
 
 
-def spelt(stages: tuple[forecast.Stage, ...]) -> str:
+def spelt(stages: tuple[knative_record.Stage, ...]) -> str:
     return "; ".join(
         "→".join(
             f"{'nil' if each.percent is None else each.percent}/{each.target_replicas}"
@@ -77,7 +77,7 @@ def test_the_stages_ahead_are_those_that_a_farm_will_plan(count, wanted, ratio, 
     knative = pushed(count, wanted, ratio)
     made = sync.sync(knative)
     assert made.spec is not None
-    found = forecast.ahead(knative, made.spec)
+    found = knative_record.ahead(knative, made.spec)
     assert spelt(found) == stages
     assert max(each.peak for each in found) == peak
 
@@ -87,14 +87,14 @@ def test_a_rollout_within_today_s_room_takes_no_more_pods_than_there_were():
     knative = replace(knative, autoscalers={A: autoscaler(A, 10), B: autoscaler(B, 0)})
     made = sync.sync(knative)
     assert made.spec is not None
-    assert {each.peak for each in forecast.ahead(knative, made.spec)} == {10}
+    assert {each.peak for each in knative_record.ahead(knative, made.spec)} == {10}
 
 
 def test_a_jump_counts_the_pods_of_what_it_does_not_name():
     knative = replace(pushed(4, 4, 20), settings=Settings(enabled=False))
     made = sync.sync(knative)
     assert made.spec is not None
-    assert [each.peak for each in forecast.ahead(knative, made.spec)] == [8]
+    assert [each.peak for each in knative_record.ahead(knative, made.spec)] == [8]
 
 
 def planned(*traffic: dict[str, object], name: str = C, pushes: bool = True) -> list[str]:
@@ -106,9 +106,9 @@ def planned(*traffic: dict[str, object], name: str = C, pushes: bool = True) -> 
     scales = {"autoscaling.knative.dev/min-scale": "4", "rollout.knative.dev/over-consumption-ratio": "50"}
     spec = {"template": {"metadata": {"name": name, "annotations": scales}}, "traffic": list(traffic)}
     body = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "web"}}
-    asked = planning.parse(body | {"spec": spec}, "web.yaml")
+    asked = commands.parse(body | {"spec": spec}, "web.yaml")
     seen = FoundService(world.snapshot())
-    return planning.lines(planning.planned(seen, Settings(ratio=50), asked.service, pushes=pushes))
+    return commands.lines(commands.planned(seen, Settings(ratio=50), asked.service, pushes=pushes))
 
 
 def test_a_plan_goes_by_the_traffic_of_its_file():
@@ -126,9 +126,9 @@ def test_a_field_without_a_value_is_none_in_the_file_of_a_plan():
     meta = {"name": "web", "annotations": None}
     template = {"metadata": {"annotations": None, "labels": {"a": "b"}}}
     body = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": meta}
-    asked = planning.parse(body | {"spec": {"template": template, "traffic": None}}, "web.yaml")
+    asked = commands.parse(body | {"spec": {"template": template, "traffic": None}}, "web.yaml")
     assert asked.service.metadata.annotations == {}
-    assert planning.same({"metadata": {"labels": {"a": "b"}}}, asked.template)
+    assert commands.same({"metadata": {"labels": {"a": "b"}}}, asked.template)
 
 
 def test_a_plan_refuses_a_name_that_a_revision_has():
@@ -164,7 +164,7 @@ def test_a_third_revision_replaces_the_second_first_and_then_the_first():
     assert made.spec is not None
     shares = [
         {each.revision_name[-1]: each.percent for each in stage.revisions}
-        for stage in forecast.ahead(knative, made.spec)
+        for stage in knative_record.ahead(knative, made.spec)
     ]
     assert shares == [
         {"1": 60, "2": 20, "3": 20},
@@ -179,7 +179,7 @@ def test_the_second_of_five_stages_is_told_as_that():
     knative = pushed(10, 10, 20)
     made = sync.sync(knative)
     assert made.spec is not None
-    second = forecast.ahead(knative, made.spec)[1].revisions
+    second = knative_record.ahead(knative, made.spec)[1].revisions
     record = orchestrator(strategy="availability")
     standing = replace(
         knative,
@@ -187,4 +187,4 @@ def test_the_second_of_five_stages_is_told_as_that():
         autoscalers={A: autoscaler(A, 8), B: autoscaler(B, 2)},
         spas={name: spa(name) for name in (A, B)},
     )
-    assert forecast.position(standing) == (2, 5)
+    assert knative_record.position(standing) == (2, 5)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from farmd.kubernetes.progressive.growth import Growth
-from farmd.kubernetes.progressive.model import Snapshot
+from farmd.kubernetes.knative.facts import Snapshot
+from farmd.kubernetes.knative.scales import Growth
 from tests.knative_worlds import autoscaler, named, orchestrator, service, target
 
 

@@ -13,11 +13,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from msgspec import structs
 
-from farmd.kubernetes.progressive import bounds, reading, record
-from farmd.kubernetes.progressive.model import Bounds, RevisionBounds, Snapshot, Traffic, Turn, Write
-from farmd.kubernetes.progressive.objects import CLASS, HPA, PAUSED, RESUMED, routed
-from farmd.kubernetes.progressive.plan import decide
-from farmd.kubernetes.progressive.settings import Settings
+from farmd.kubernetes.knative import bounds, record, scales
+from farmd.kubernetes.knative.facts import Bounds, RevisionBounds, Snapshot, Traffic, Turn, Write
+from farmd.kubernetes.knative.objects import CLASS, HPA, PAUSED, RESUMED, routed
+from farmd.kubernetes.knative.plan import decide
+from farmd.kubernetes.knative.settings import Settings
 from tests.effort import tries
 from tests.knative_model import LATEST, Scale, World
 from tests.knative_worlds import FREE, entry
@@ -46,7 +46,9 @@ class Checked(World):
     def _turn(self, turn: Turn) -> None:
         super()._turn(turn)
         snapshot = self.snapshot()
-        assert not reading.names(snapshot.record.spec.target_revisions) & set(record.refused(snapshot))  # K6
+        assert not scales.target_names(snapshot.record.spec.target_revisions) & set(
+            record.refused(snapshot)
+        )  # K6
 
     def _write(self, write: Write) -> None:
         if isinstance(write, Traffic):  # K1
@@ -204,7 +206,7 @@ def test_a_broken_newcomer_ends_with_the_old_one_and_is_refused(
     seed: int, pace: Settings, size: int, later: int
 ) -> None:
     world = _pushed(seed, pace, size, later)
-    over = reading.rollout(world.snapshot()).ready is True
+    over = scales.rollout(world.snapshot()).ready is True
     assume(not over or later == 0)
     world.revisions[NEW] = Scale(
         world.revisions[NEW].bounds, world.revisions[NEW].own, world.revisions[NEW].at, broken=True
@@ -295,7 +297,7 @@ def test_k9_every_stage_ends_by_its_goal_a_fault_or_a_person(
         world.now += 700.0
     plan = decide(world.snapshot())
     assert plan.empty, world.seen()
-    over = not world.enabled or reading.rollout(world.snapshot()).ready is True
+    over = not world.enabled or scales.rollout(world.snapshot()).ready is True
     assert over or plan.blocked is not None, world.seen()
     world.enabled = True
     world.room = 10_000
@@ -306,7 +308,7 @@ def test_k9_every_stage_ends_by_its_goal_a_fault_or_a_person(
     world.pin(*LATEST, by="kubectl")
     world.say(RESUMED, "at last")
     world.settle()
-    assert reading.rollout(world.snapshot()).ready is True, world.seen()
+    assert scales.rollout(world.snapshot()).ready is True, world.seen()
 
 
 @examples(phases=PHASES, max_examples=tries(30), deadline=None)

@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from farmd.kubernetes.progressive import record, target
-from farmd.kubernetes.progressive.model import Bounds, Reap, Snapshot
-from farmd.kubernetes.progressive.objects import REFUSED
-from farmd.kubernetes.progressive.settings import Settings
+from farmd.kubernetes.knative import record, scaling
+from farmd.kubernetes.knative.facts import Bounds, Reap, Snapshot
+from farmd.kubernetes.knative.objects import REFUSED
+from farmd.kubernetes.knative.settings import Settings
 from store.times import rfc3339
 from tests.unit.kubernetes.test_progressive_properties import NEW, OLD, Checked
 from tests.unit.kubernetes.test_progressive_words import reached
@@ -41,10 +41,10 @@ def test_a_pod_is_deleted_at_once_when_its_time_of_grace_is_over_and_not_before(
         world.cycle()
     world.now = float(int(world.now))
     found = ending(world, world.now + seconds)
-    _, _, writes = target.reconciled(found)
+    _, _, writes = scaling.reconciled(found)
     assert any(isinstance(each, Reap) for each in writes) is reaped
     if not reaped:
-        assert target.reaps_at(found) == world.now + seconds
+        assert scaling.reaps_at(found) == world.now + seconds
 
 
 def test_where_there_is_no_room_for_more_pods_that_end_go_at_once_for_the_newcomer_s_first() -> None:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from farmd.jobs.objects import PodCondition, PodStatus
-from farmd.kubernetes.progressive.model import Bounds, Snapshot, Traffic
-from farmd.kubernetes.progressive.objects import Meta, RevisionPod
-from farmd.kubernetes.progressive.settings import Settings
+from farmd.kubernetes.knative.facts import Bounds, Snapshot, Traffic
+from farmd.kubernetes.knative.objects import Meta, RevisionPod
+from farmd.kubernetes.knative.settings import Settings
+from farmd.kubernetes.objects import PodCondition, PodStatus
 from tests.unit.kubernetes.test_progressive_properties import NEW, OLD, Checked
 from tests.unit.kubernetes.test_progressive_words import reached
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec import structs
 
-from farmd.kubernetes.progressive import reading
-from farmd.kubernetes.progressive.growth import Growth
-from farmd.kubernetes.progressive.model import Bounds, Snapshot, Turn
-from farmd.kubernetes.progressive.objects import AutoscalerStatus, StageAutoscaler, StageAutoscalerStatus
-from farmd.kubernetes.progressive.settings import Settings
-from farmd.kubernetes.progressive.worker import MIRROR_SECONDS, ProgressiveWorker
+from farmd.kubernetes.knative import scales
+from farmd.kubernetes.knative.facts import Bounds, Snapshot, Turn
+from farmd.kubernetes.knative.kind import MIRROR_SECONDS, ProgressiveWorker
+from farmd.kubernetes.knative.objects import AutoscalerStatus, StageAutoscaler, StageAutoscalerStatus
+from farmd.kubernetes.knative.scales import Growth
+from farmd.kubernetes.knative.settings import Settings
 from tests.unit.kubernetes.test_progressive_properties import NEW, OLD, Checked
 from tests.unit.kubernetes.test_progressive_words import reached
 
@@ -78,7 +78,7 @@ async def test_numbers_are_written_once_in_ten_seconds_and_a_verdict_at_once() -
 
 def test_a_stage_that_ends_tells_how_long_it_took_and_how_it_ended() -> None:
     found = worker()
-    later = replace(found.knative, now=reading.since(found.knative) + 42.0)
+    later = replace(found.knative, now=scales.since(found.knative) + 42.0)
     for action in ("stage-done", "halt", "word"):
         found._time(later, Turn(action=action))  # type: ignore[arg-type]
     assert found.took == [("done", 42.0), ("failed", 42.0)]

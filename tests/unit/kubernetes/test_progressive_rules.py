@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from farmd.kubernetes.errors import NotFound
-from farmd.kubernetes.managed import ManagedFields
-from farmd.kubernetes.progressive import bodies, bounds
-from farmd.kubernetes.progressive.conditions import (
+from farmd.kubernetes.knative import bounds, writes
+from farmd.kubernetes.knative.bounds import (
     AUTOSCALER,
     LAST_STAGE_READY,
     NOT_READY,
@@ -26,11 +25,12 @@ from farmd.kubernetes.progressive.conditions import (
     known,
     marked,
 )
-from farmd.kubernetes.progressive.ground import Ground, bounds_on_revisions
-from farmd.kubernetes.progressive.model import Bounds, RevisionBounds, Snapshot, StageBounds, Turn
-from farmd.kubernetes.progressive.objects import CLASS, HPA, MANAGER, WRITER, OrchestratorSpec
-from farmd.kubernetes.progressive.plan import decide
-from farmd.kubernetes.progressive.settings import Settings
+from farmd.kubernetes.knative.facts import Bounds, RevisionBounds, Snapshot, StageBounds, Turn
+from farmd.kubernetes.knative.ground import Ground, bounds_on_revisions
+from farmd.kubernetes.knative.objects import CLASS, HPA, MANAGER, WRITER, OrchestratorSpec
+from farmd.kubernetes.knative.plan import decide
+from farmd.kubernetes.knative.settings import Settings
+from farmd.kubernetes.objects import ManagedFields
 from farmd.runtime.clock import SystemClock
 from store.errors import InputInvalid
 from tests.knative_worlds import (
@@ -95,7 +95,7 @@ def test_new_initial_final_target_rev() -> None:
     before, after = target("rev-001", bounds=(15, 15)), target("rev-002", bounds=(15, 15))
     for initial, targets in (((), ()), ((before,), (after,)), ((), (after,))):
         spec = OrchestratorSpec(initial_revisions=initial, target_revisions=targets)
-        body = bodies.new_orchestrator(Snapshot(service=service("service-001")), Turn("create", spec=spec))
+        body = writes.new_orchestrator(Snapshot(service=service("service-001")), Turn("create", spec=spec))
         meta = body["metadata"]
         assert (meta["name"], meta["namespace"]) == ("service-001", "shop")
         assert meta["labels"] == {"serving.knative.dev/service": "service-001"}
@@ -110,7 +110,7 @@ def test_new_initial_final_target_rev() -> None:
 
 def test_create_base_stage_pod_autoscaler() -> None:
     knative = Snapshot(service=service(), orchestrator=orchestrator())
-    body = bodies.new_stage_autoscaler(knative, StageBounds("test-001", Bounds(20, 30), Bounds(20, 30)))
+    body = writes.new_stage_autoscaler(knative, StageBounds("test-001", Bounds(20, 30), Bounds(20, 30)))
     assert body["spec"] == {"stageMinScale": 20, "stageMaxScale": 30}
     assert body["metadata"]["annotations"] == {"farmd.io/final": "20/30"}
     assert body["metadata"]["labels"] == {
@@ -122,7 +122,7 @@ def test_create_base_stage_pod_autoscaler() -> None:
 
 
 def test_an_apply_of_bounds_leaves_out_what_was_absent() -> None:
-    assert bodies.bounds_apply(RevisionBounds("web-00001", Bounds(4))) == {
+    assert writes.bounds_apply(RevisionBounds("web-00001", Bounds(4))) == {
         "metadata": {"annotations": {"autoscaling.knative.dev/min-scale": "4"}}
     }
 

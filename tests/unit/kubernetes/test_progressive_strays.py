@@ -10,12 +10,11 @@ import random
 
 import pytest
 
-from farmd.kubernetes.progressive import reading
-from farmd.kubernetes.progressive.model import Bounds
-from farmd.kubernetes.progressive.objects import MIN_SCALE, PAUSED, RETRY, REVERT
-from farmd.kubernetes.progressive.people import view
-from farmd.kubernetes.progressive.people.found import FoundService
-from farmd.kubernetes.progressive.settings import Settings
+from farmd.kubernetes.knative import scales, view
+from farmd.kubernetes.knative.facts import Bounds
+from farmd.kubernetes.knative.objects import MIN_SCALE, PAUSED, RETRY, REVERT
+from farmd.kubernetes.knative.settings import Settings
+from farmd.kubernetes.knative.view import FoundService
 from tests.knative_model import LATEST, Scale, World
 from tests.knative_worlds import FREE, entry
 from tests.unit.kubernetes.test_progressive_properties import NEW, OLD, Checked
@@ -116,7 +115,7 @@ def test_bounds_of_a_drained_revision_whose_stage_autoscaler_is_deleted_are_give
     world = resting("availability")
     world.push(SIZE)
     world.until(lambda: world.revisions[OLD].bounds == Bounds(0, 1))
-    world.until(lambda: bool(world.record) and reading.rollout(world.snapshot()).ready is True)
+    world.until(lambda: bool(world.record) and scales.rollout(world.snapshot()).ready is True)
     assert world.revisions[OLD].bounds == Bounds(0, 1)
     world.spas = {NEW: world.spas[NEW]}
     world.settle()
@@ -139,7 +138,7 @@ def test_no_stage_waits_for_a_stage_autoscaler_that_somebody_deletes_between_two
     world = resting("availability")
     world.push(SIZE)
     reached(world, {OLD: 50, NEW: 50})
-    world.until(lambda: bool(reading.rollout(world.snapshot()).stage_ready))
+    world.until(lambda: bool(scales.rollout(world.snapshot()).stage_ready))
     world.spas = {OLD: world.spas[OLD]}
     world.settle()
     world.rests(NEW)

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from farmd.kubernetes.progressive import targets, traffic
-from farmd.kubernetes.progressive.bounds import (
+from farmd.kubernetes.knative import traffic
+from farmd.kubernetes.knative.bounds import (
     MARKER,
     final,
     merge,
@@ -26,9 +26,9 @@ from farmd.kubernetes.progressive.bounds import (
     read_int_annotation,
     read_service_bounds,
 )
-from farmd.kubernetes.progressive.model import Bounds, Snapshot
-from farmd.kubernetes.progressive.objects import MAX_SCALE, MIN_SCALE, Orchestrator, OrchestratorSpec
-from farmd.kubernetes.progressive.settings import Settings, load_config_from_service, new_config
+from farmd.kubernetes.knative.facts import Bounds, Snapshot
+from farmd.kubernetes.knative.objects import MAX_SCALE, MIN_SCALE, Orchestrator, OrchestratorSpec
+from farmd.kubernetes.knative.settings import Settings, load_config_from_service, new_config
 from farmd.rollout.staging import TargetRevision
 from store.errors import InputInvalid
 from tests.knative_worlds import (
@@ -220,7 +220,7 @@ def test_read_int_service_annotation() -> None:
 @pytest.mark.parametrize("bounds", [Bounds(10, 15), Bounds(), Bounds(15), Bounds(None, 15)])
 def test_read_int_revision_record(bounds: Bounds) -> None:
     assert read_bounds(revision("rev", bounds).metadata.annotations) == bounds
-    found = targets.target_revision(
+    found = traffic.target_revision(
         Snapshot(service=service(), revisions=named(revision("rev", bounds))), "", entry("rev", 1)
     )
     assert (found.min_scale, found.max_scale) == bounds
@@ -254,8 +254,8 @@ def _at(newest: str, records: dict[str, Bounds], shares: Any, template: Bounds, 
         revisions=named(*(revision(name, bounds) for name, bounds in records.items())),
     )
     return (
-        _brief(targets.initial_target_revisions(found, newest)),
-        _brief(targets.final_target_revisions(found, newest, asked)),
+        _brief(traffic.initial_target_revisions(found, newest)),
+        _brief(traffic.final_target_revisions(found, newest, asked)),
     )
 
 
@@ -321,7 +321,7 @@ def test_a_share_of_none_for_the_latest_revision_goes_first() -> None:
     ],
 )
 def test_consolidate_traffic(given: Any, wanted: Any) -> None:
-    found = targets.consolidate_traffic(target(name, share, newest=newest) for name, share, newest in given)
+    found = traffic.consolidate_traffic(target(name, share, newest=newest) for name, share, newest in given)
     assert [(each.revision_name, each.percent, each.latest_revision) for each in found] == wanted
 
 
@@ -336,7 +336,7 @@ def _updated(
         revisions=named(revision(R2), revision(R3)),
         autoscalers=named(autoscaler(R3, pods)),
     )
-    return targets.update_initial_final_target_rev(found, (goal,) if goal is not None else ())
+    return traffic.update_initial_final_target_rev(found, (goal,) if goal is not None else ())
 
 
 def test_update_initial_final_target_rev() -> None:

@@ -8,9 +8,9 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from farmd.kubernetes.progressive import record, traffic
-from farmd.kubernetes.progressive.model import Bounds, Traffic, Turn
-from farmd.kubernetes.progressive.objects import (
+from farmd.kubernetes.knative import record, traffic
+from farmd.kubernetes.knative.facts import Bounds, Traffic, Turn
+from farmd.kubernetes.knative.objects import (
     PAUSED,
     PROMOTE,
     RESUMED,
@@ -19,8 +19,8 @@ from farmd.kubernetes.progressive.objects import (
     UNREACHABLE,
     AutoscalerSpec,
 )
-from farmd.kubernetes.progressive.plan import decide
-from farmd.kubernetes.progressive.settings import Settings
+from farmd.kubernetes.knative.plan import decide
+from farmd.kubernetes.knative.settings import Settings
 from tests.knative_model import LATEST, World
 from tests.knative_worlds import entry
 

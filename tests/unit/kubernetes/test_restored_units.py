@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from farmd.jobs.resources.kindfile import kinds
-from farmd.jobs.resources.podgroups import flavours
-from farmd.kubernetes.unit import Unit
+from farmd.kubernetes.jobs.kindfile import kinds
+from farmd.kubernetes.jobs.podgroups import flavours
+from farmd.kubernetes.jobs.unit import Unit
 from tests.virtual import VirtualClock
 
 

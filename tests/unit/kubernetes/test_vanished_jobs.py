@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from farmd.jobs.model import Plan
-from farmd.jobs.resources.conditions import ResourceStatus
-from farmd.kubernetes import jobs
-from farmd.kubernetes.worker import KubeJobWorker
+from farmd.jobs.facts import Plan
+from farmd.kubernetes.jobs import facts
+from farmd.kubernetes.jobs.kind import KubeJobWorker
+from farmd.kubernetes.jobs.report import ResourceStatus
 from tests.virtual import VirtualClock
 
 
@@ -41,8 +41,8 @@ async def test_a_status_is_written_to_where_the_job_was_read(monkeypatch: pytest
         written.append(to)
         return job
 
-    monkeypatch.setattr(jobs, "status_after", lambda *_: ResourceStatus(restarts=1))
-    monkeypatch.setattr(jobs, "write_status", write_status)
+    monkeypatch.setattr(facts, "status_after", lambda *_: ResourceStatus(restarts=1))
+    monkeypatch.setattr(facts, "write_status", write_status)
     snapshot: Any = SimpleNamespace(unit=unit, job=object(), status=ResourceStatus())
     await Forgotten().report(snapshot, Plan())
     assert written == [unit]

@@ -1,1 +1,0 @@
-"""Jobs in Kubernetes: custom resources, pods and services, read and made without any request."""

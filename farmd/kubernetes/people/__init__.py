@@ -1,1 +1,0 @@
-"""What people ask of jobs in Kubernetes through ``farmctl``: files, commands, views, waits."""

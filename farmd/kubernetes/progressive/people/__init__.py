@@ -1,1 +1,0 @@
-"""Rollouts of Knative Services as people ask for them by ``farmctl``."""
