@@ -35,8 +35,7 @@ from prometheus_client import CollectorRegistry
 
 from bench.processes import commands, tell
 from bench.seeding import node_names
-from farmd.agent.contact import Contact
-from farmd.agent.link import Link
+from farmd.agent.link import Contact, Link
 from farmd.agent.model import EXITS_KEPT, AgentConfig
 from farmd.agent.reality import RealityWriter
 from farmd.agent.state import AgentIdentity, StateDirectory

@@ -131,7 +131,7 @@ def dev(
 
     Variables FARMD_SECTION__KEY count as they do for farmd run and farmd agent.
     """
-    from farmd.dev.command import run_dev
+    from farmd.dev.cluster import run_dev
 
     sys.exit(run_dev(farms, agents, data_dir, http_addr, log_level, config or "", engine))
 
@@ -203,7 +203,7 @@ def check_config(path: Path | None, show: bool, key: str | None) -> None:
 def health(path: Path | None, port: int | None, role: str) -> None:
     """Check the health of this machine's farm or agent; exit 1 if it is not healthy."""
     web = _loaded(path, {}).config.web
-    from farmd.web.probe import Unhealthy, ask
+    from farmd.web.tls import Unhealthy, ask
 
     try:
         click.echo(ask(web, port or (web.farm_port if role == "farm" else web.agent_port)))

@@ -182,7 +182,7 @@ KINDS: dict[str, KindOfWork] = {
             noun="node",
             group="farmd.cli.node:node",
             title="Nodes: list, label, cordon, drain.",
-            listed="farmd.web.nodes:NodeList",
+            listed="farmd.web.item_lists:NodeList",
             acts=tuple(
                 (word, f"farmd.nodes.commands:{word}") for word in ("cordon", "uncordon", "drain", "undrain")
             ),

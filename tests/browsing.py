@@ -14,8 +14,8 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, 
 from farmd.config.sections import WebSection
 from farmd.kinds import KINDS
 from farmd.web import tokens
-from farmd.web.app import errors_as_json
 from farmd.web.page import Door
+from farmd.web.server import errors_as_json
 from tests.fleet import RunningFarm, cluster_on, farm_on
 from tests.obedient import Obedient, obedient
 from tests.rolling import Rolling

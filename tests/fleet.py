@@ -22,7 +22,7 @@ from farmd.farm.farm import Farm
 from farmd.farm.plan import FarmSettings
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
-from farmd.process.wiring import build_farm
+from farmd.process.farm_service import wire_farm
 from farmd.runtime.clock import SystemClock, SystemIds
 from store import codec, manifests, operations, registration
 from store.audit import Audit
@@ -313,7 +313,7 @@ async def begin_farm(
     registry, inbox = CollectorRegistry(), alerts or Inbox()
     metrics = Metrics(registry)
     settings = {each.name for each in fields(FarmSettings)} & chosen.keys()
-    farm = await build_farm(
+    farm = await wire_farm(
         settings=FarmSettings(**({"name": name} | FAST | {each: chosen[each] for each in settings})),
         client=client,
         keys=keys,

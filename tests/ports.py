@@ -1,6 +1,6 @@
 """Ports that no other test process on this machine uses, for servers and for the pods of agents.
 
-Each process takes one block of ports (``farmd/dev/ports.py``), below those of the fleets of ``farmd dev``.
+Each process takes one block of ports (``farmd/dev/plan.py``), below those of the fleets of ``farmd dev``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import socket
 import struct
 from functools import cache
 
-from farmd.dev.ports import NoPorts, take_block
+from farmd.dev.plan import NoPorts, take_block
 
 BLOCKS = range(10000, 20000, 250)
 SERVERS = 100

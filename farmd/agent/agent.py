@@ -13,26 +13,23 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from farmd.agent.checks import Checker
-from farmd.agent.contact import Contact
 from farmd.agent.errors import AgentError
-from farmd.agent.gone import Gone
 from farmd.agent.intents import Intents
 from farmd.agent.lease import Leases
 from farmd.agent.leaving import Leaves
 from farmd.agent.lifecycle import Lifecycle
-from farmd.agent.link import Link
+from farmd.agent.link import Contact, Link
+from farmd.agent.logs import Gone
 from farmd.agent.manifests import Manifests
 from farmd.agent.model import AgentConfig, ContainerConfig, SigningConfig, SystemdConfig
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.reality import RealityWriter
-from farmd.agent.runtimes.choice import Runtimes
-from farmd.agent.runtimes.port import Runtime
 from farmd.agent.runtimes.process import Processes
+from farmd.agent.runtimes.runtime import Runtime, Runtimes
 from farmd.agent.state import StateDirectory
 from farmd.agent.supervisor import Supervisor
-from farmd.agent.watcher import HealthWatcher
+from farmd.agent.watcher import Checker, HealthWatcher
 from farmd.observe.progress import Progress
 from farmd.runtime import tasks
 from farmd.runtime.wake import within

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from farmd.agent import log_lines, logs
+from farmd.agent import logs
 from farmd.agent.agent import Agent
 from farmd.agent.disk import DiskSilent
 from store.errors import InputInvalid
@@ -99,7 +99,7 @@ class _View:
     def __init__(
         self,
         directory: Path,
-        choice: log_lines.Choice,
+        choice: logs.Choice,
         timestamps: bool,
         clock: Clock,
         reading: asyncio.Semaphore,
@@ -118,10 +118,10 @@ class _View:
         """The output, up to an offset in the current file; None: there was no start before the last one."""
         if not (self.choice.since or self.choice.previous or self.timestamps) and until is None:
             return logs.tail(self.directory, self.choice.last)
-        lines = log_lines.chosen(self.directory, self.choice, until)
+        lines = logs.chosen(self.directory, self.choice, until)
         if lines is None or not self.timestamps:
             return None if lines is None else b"".join(line.text for line in lines)
-        return b"".join(log_lines.stamped(line.at, line.text) for line in lines)
+        return b"".join(logs.stamped(line.at, line.text) for line in lines)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The output and what follows, with the times of reading where times are wanted."""
@@ -134,7 +134,7 @@ class _View:
                     ended = piece.endswith(b"\n") if piece else ended
                     yield piece
                     continue
-                yield log_lines.stamped_all(self.clock.now(), piece, begins=ended)
+                yield logs.stamped_all(self.clock.now(), piece, begins=ended)
                 ended = piece.endswith(b"\n")
         finally:
             await found.aclose()
@@ -159,12 +159,12 @@ async def _stream(request: web.Request, view: _View, closing: asyncio.Event) -> 
     return response
 
 
-def _choice(request: web.Request, clock: Clock) -> log_lines.Choice:
+def _choice(request: web.Request, clock: Clock) -> logs.Choice:
     text = request.query.get("since", "")
     if text and not (text.isascii() and text.isdigit() and len(text) <= LONGEST_SINCE):
         raise web.HTTPBadRequest(text=f"since: found {text[:80]!r}, expected whole seconds\n")
     since = clock.now() - int(text) if text else 0.0
-    return log_lines.Choice(_lines(request), since, _flag(request, "previous"))
+    return logs.Choice(_lines(request), since, _flag(request, "previous"))
 
 
 def _lines(request: web.Request) -> int:

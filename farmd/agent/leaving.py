@@ -16,7 +16,7 @@ import structlog
 from farmd.agent.errors import AgentError
 from farmd.agent.plan import TOLD_SECONDS
 from farmd.agent.pod import Leave, Pod
-from farmd.agent.runtimes.choice import Runtimes
+from farmd.agent.runtimes.runtime import Runtimes
 from farmd.runtime.wake import within
 from store.manifests import Stop
 from store.ports import Clock

@@ -16,14 +16,13 @@ import structlog
 
 from farmd.agent.environment import stop_signal
 from farmd.agent.errors import AgentError, StartFailed
-from farmd.agent.gone import Gone
 from farmd.agent.leaving import Leaves
+from farmd.agent.logs import Gone
 from farmd.agent.model import LOST, Identity
 from farmd.agent.pod import Pod, describe
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
-from farmd.agent.runtimes.choice import Runtimes
-from farmd.agent.runtimes.port import Busy, Ended, Launch
+from farmd.agent.runtimes.runtime import Busy, Ended, Launch, Runtimes
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
 from store.ports import Clock, Ids, Recorder

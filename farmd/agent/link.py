@@ -8,6 +8,8 @@ its node or joins another cluster (R20); for an agent with workloads, missing se
 from __future__ import annotations
 
 import asyncio
+import os
+import platform
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +17,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from farmd.agent import facts
-from farmd.agent.contact import Contact
 from farmd.agent.errors import AgentError, ForeignCluster, NodeTaken
+from farmd.agent.lease import Leases
 from farmd.agent.model import AgentConfig
 from farmd.agent.state import AgentIdentity, StateDirectory
 from farmd.runtime.wake import wait
@@ -30,6 +31,78 @@ from store.nodes import Node
 from store.ports import Clock, Recorder, Rng
 from store.sessions import JOINING, Session
 from store.version import VERSION
+
+# How long the agent has had no contact with the store; ``stop_after`` is measured by this (R27).
+#
+# Contact is a good renewal of the session that holds the node's presence, at the time when it was sent. The
+# count begins when a renewal is overdue, so not between two regular renewals, and long before the TTL is
+# over and farms may replace the pod. Shims and guards read it in the agent's ``Leases``. For pods of
+# earlier versions, which have neither, the last contact is saved from time to time, so that a restart of
+# the agent does not reset the count.
+
+SAVE_SECONDS = 5.0
+FIRST_CHANCE = 10.0
+
+
+class Contact:
+    """Remembers the last contact; ``overdue`` is the seconds after it when the next one is overdue."""
+
+    def __init__(
+        self, clock: Clock, state: StateDirectory, overdue: float, leases: Leases | None = None
+    ) -> None:
+        self._leases = leases or Leases()
+        self._clock = clock
+        self._state = state
+        self._overdue = overdue
+        self._began = self._last = clock.mono()
+        self._made = False
+        self._saved = float("-inf")
+
+    def load(self) -> None:
+        """Continue from the contact that an earlier agent of this node saved."""
+        at = self._state.saved_contact()
+        self._began = self._clock.mono()
+        self._last = self._began - (max(0.0, self._clock.now() - at) if at is not None else 0.0)
+
+    def made(self, age: float = 0.0) -> None:
+        """Record a contact ``age`` seconds ago."""
+        self._made = True
+        self._leases.renewed(self._overdue - age)
+        self._last = max(self._last, self._clock.mono() - age)
+
+    def age(self) -> float:
+        """Seconds since contact became overdue; 0 in a new agent's first ``FIRST_CHANCE`` seconds."""
+        now = self._clock.mono()
+        if not self._made and now < self._began + FIRST_CHANCE:
+            return 0.0
+        return max(0.0, now - self._last - self._overdue)
+
+    def save(self) -> None:
+        """Save the last contact, at most every ``SAVE_SECONDS``."""
+        if self._last >= self._saved + SAVE_SECONDS:
+            self._saved = self._last
+            self._state.save_contact(self._clock.now() - (self._clock.mono() - self._last))
+
+
+# The facts that an agent states of its node: labels and capacity. Labels that people set win over these.
+
+
+def labels(configured: Mapping[str, str]) -> dict[str, str]:
+    """``os``, ``arch``, ``kernel``, ``hostname``; the configured ones win."""
+    found = {
+        "os": platform.system().lower(),
+        "arch": platform.machine(),
+        "kernel": platform.release(),
+        "hostname": platform.node(),
+    }
+    return found | dict(configured)
+
+
+def capacity() -> dict[str, float]:
+    """``cpu`` in cores that this process may use, ``memory`` in bytes."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"cpu": float(len(os.sched_getaffinity(0))), "memory": float(memory)}
+
 
 log = structlog.get_logger()
 
@@ -216,10 +289,10 @@ class Link:
         said = Presence(
             node=self.config.node,
             version=VERSION,
-            labels=facts.labels(self.config.labels),
-            capacity=facts.capacity(),
+            labels=labels(self.config.labels),
+            capacity=capacity(),
             address=self.config.address,
-            host=facts.labels({})["hostname"],
+            host=labels({})["hostname"],
             since=self._since,
             **self._says(),
             **presence.this_process(),

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
-from farmd.agent.shim import LOG
+import structlog
+
+from farmd.agent.errors import StateUnsaved
+from farmd.agent.shim import LOG, MARKS, trouble
+from farmd.agent.state import StateDirectory
+from store.keys import valid_instance
 from store.ports import Clock
+from store.times import rfc3339
 
 CHUNK = 64 * 1024
 MAX_LINES = 10_000
@@ -154,3 +163,234 @@ def _replaced(file: BinaryIO, path: Path) -> bool:
     except FileNotFoundError:
         return False
     return _inode(file) != (current.st_dev, current.st_ino)
+
+
+# The output of an instance line by line, with the time and the start that it belongs to.
+#
+# Shims mark, at most once a second, how far their log was at which time, and where each start begins.
+# Output of shims of an earlier version has no marks: its time and its start are unknown. Reading is bounded
+# as in ``logs``.
+
+MAX_MARK_BYTES = 1024 * 1024
+
+
+class Mark(NamedTuple):
+    """From ``offset`` on, output was written at ``at`` (seconds since the epoch) or later, in ``start``."""
+
+    offset: int
+    at: float
+    start: str
+
+
+class LogLine(NamedTuple):
+    """One line with its end, if it has one; ``at`` is 0 and ``start`` empty where nobody knows."""
+
+    at: float
+    start: str
+    text: bytes
+
+
+class Choice(NamedTuple):
+    """Which lines are wanted: the last so many of those not older than ``since`` (0: of all).
+
+    ``previous``: only those of the start before the last one.
+    """
+
+    last: int
+    since: float = 0.0
+    previous: bool = False
+
+
+def chosen(directory: Path, choice: Choice, until: int | None = None) -> list[LogLine] | None:
+    """The lines that are wanted, up to an offset in the current file; None: there is no previous start.
+
+    However many lines a file has, no more of them are made than are wanted.
+    """
+    parts = list(_parts(directory, until))
+    start = None
+    if choice.previous:
+        starts = list({mark.start: None for part in reversed(parts) for mark in part.marks})
+        if len(starts) < 2:
+            return None
+        start = starts[-2]
+    lines: list[LogLine] = []
+    for part in parts:
+        lines = _last(part, choice.last - len(lines), start) + lines
+    return [line for line in lines if line.at >= choice.since]
+
+
+def stamped(at: float, text: bytes) -> bytes:
+    """A line that begins with its time."""
+    return (rfc3339(at) if at else "-").encode() + b" " + text
+
+
+def stamped_all(at: float, text: bytes, *, begins: bool) -> bytes:
+    """Output of one time, each line with that time; ``begins``: its first byte begins a line."""
+    stamp, lines = stamped(at, b""), text.removesuffix(b"\n")
+    return (stamp if begins else b"") + lines.replace(b"\n", b"\n" + stamp) + text[len(lines) :]
+
+
+class _Part(NamedTuple):
+    """The end of one file: ``data`` from the offset ``base`` on, and its marks."""
+
+    data: bytes
+    base: int
+    marks: list[Mark]
+
+
+def _parts(directory: Path, until: int | None) -> Iterator[_Part]:
+    """The end of the output, file by file, newest first."""
+    room, room_for_marks = MAX_TAIL_BYTES, MAX_MARK_BYTES
+    for path in files(directory):
+        try:
+            with path.open("rb") as file:
+                end = file.seek(0, 2) if until is None or path.name != LOG else until
+                base = max(0, end - room)
+                file.seek(base)
+                data = file.read(end - base)
+        except FileNotFoundError:
+            continue  # rotated away between listing and reading
+        text = _marks(path, room_for_marks)
+        room_for_marks -= len(text)
+        if base and (cut := data.find(b"\n") + 1):
+            data, base = data[cut:], base + cut
+        yield _Part(data, base, _parsed(text))
+        room -= len(data)
+        if room <= 0:
+            break
+
+
+def _last(part: _Part, count: int, start: str | None) -> list[LogLine]:
+    """The last lines of a file, or of one start in it."""
+    data, base, marks = part
+    offsets = [mark.offset for mark in marks]
+    # A start begins a line, even where the one before it left one unfinished.
+    begins = [after.offset for before, after in pairwise(marks) if after.start != before.start]
+    bounds = [base, *(offset for offset in begins if base < offset < base + len(data)), base + len(data)]
+    found: list[LogLine] = []
+    for high, low in pairwise(reversed(bounds)):
+        if start is not None and _mark_at(marks, offsets, low).start != start:
+            continue
+        for position, text in last_lines(data, high - base, low - base, count - len(found)):
+            known = _mark_at(marks, offsets, base + position)
+            found.append(LogLine(known.at, known.start, text))
+    return found[::-1]
+
+
+def _mark_at(marks: Sequence[Mark], offsets: Sequence[int], position: int) -> Mark:
+    place = bisect_right(offsets, position) - 1
+    return marks[place] if place >= 0 else Mark(0, 0.0, "")
+
+
+def _marks(log: Path, room: int) -> bytes:
+    """The end of the marks of one file."""
+    try:
+        with log.with_name(log.name.replace(LOG, MARKS, 1)).open("rb") as file:
+            base = max(0, file.seek(0, 2) - room)
+            file.seek(base)
+            return file.read(room)
+    except FileNotFoundError:
+        return b""
+
+
+def _parsed(text: bytes) -> list[Mark]:
+    """Marks; an incomplete one (after a crash, or where reading began) is left out."""
+    found = []
+    for line in text.decode("ascii", "replace").splitlines():
+        try:
+            offset, at, start = line.split(" ")
+            found.append(Mark(int(offset), float(at), start))
+        except ValueError:
+            continue
+    return found
+
+
+# The last output of removed pods, kept for an hour: many a failed pod is removed before people read why.
+#
+# It is bounded in number and size. A disk that is full or cannot be read keeps none; no removal waits for
+# it.
+
+log = structlog.get_logger()
+
+KEPT_SECONDS = 3600.0
+KEPT_BYTES = 256 * 1024
+KEPT_PODS = 64
+
+
+class Gone:
+    """The folder ``gone`` of an agent's state; each pod has one in it, whose time is that of its removal."""
+
+    def __init__(self, state: StateDirectory, clock: Clock) -> None:
+        self._state = state
+        self._clock = clock
+        self._folder = state.root / "gone"
+
+    def keep(self, instance: str) -> None:
+        """Keep the end of an instance's log, in place of what an earlier pod of that name left."""
+        folder, now = self._folder / instance, self._clock.now()
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            if lines := _last_kept(self._state.logs(instance)):
+                self._state.require_room()
+                self._folder.mkdir(mode=0o700, exist_ok=True)
+                _write(folder, lines)
+                os.utime(folder, (now, now))
+        except (OSError, StateUnsaved) as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            why = trouble(error) if isinstance(error, OSError) else error.message
+            log.info("gone.not_kept", instance=instance, reason=why)
+        self.sweep()
+
+    def logs(self, instance: str) -> tuple[Path, float] | None:
+        """The log of a removed pod and the time of its removal; None if none is kept.
+
+        Raises:
+            InputInvalid: no instance can have this name.
+            DiskSilent: the disk does not answer.
+        """
+        folder = self._folder / valid_instance(instance)
+
+        def kept() -> list[float]:
+            self.sweep()
+            return [at for at, path in self._kept() if path == folder]
+
+        found = self._state.disk.call(kept)
+        return (folder, found[0]) if found else None
+
+    def sweep(self) -> None:
+        """Remove what is too old or too much."""
+        now = self._clock.now()
+        for place, (at, folder) in enumerate(sorted(self._kept(), reverse=True)):
+            # A time in the future comes from a clock that was wrong.
+            if place >= KEPT_PODS or abs(now - at) > KEPT_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _kept(self) -> list[tuple[float, Path]]:
+        try:
+            return [(folder.stat().st_mtime, folder) for folder in self._folder.iterdir()]
+        except OSError:
+            return []
+
+
+def _last_kept(logs: Path) -> list[LogLine]:
+    """The last lines of a log, as many as fit."""
+    found = chosen(logs, Choice(MAX_LINES)) or []
+    room, first = KEPT_BYTES, len(found)
+    while first and (room := room - len(found[first - 1].text)) >= 0:
+        first -= 1
+    if first == len(found) > 0:  # one line alone is too long
+        return [found[-1]._replace(text=found[-1].text[-KEPT_BYTES:])]
+    return found[first:]
+
+
+def _write(folder: Path, lines: Sequence[LogLine]) -> None:
+    """Write lines as a shim does: the output, and where another time or another start begins."""
+    folder.mkdir(mode=0o700)
+    marks, offset, known = list[str](), 0, (-1.0, "")
+    for line in lines:
+        if (line.at, line.start) != known:
+            known = line.at, line.start
+            marks.append(f"{offset} {line.at:.3f} {line.start}\n")
+        offset += len(line.text)
+    (folder / MARKS).write_text("".join(marks), encoding="ascii")
+    (folder / LOG).write_bytes(b"".join(line.text for line in lines))

@@ -17,18 +17,17 @@ from typing import Any
 
 import structlog
 
-from farmd.agent import plan, strays
-from farmd.agent.contact import Contact
+from farmd.agent import plan
 from farmd.agent.disk import DiskSilent
 from farmd.agent.errors import AgentError, NotRemoved
 from farmd.agent.lifecycle import Lifecycle
+from farmd.agent.link import Contact
 from farmd.agent.model import Identity, Record
-from farmd.agent.pod import Pod
+from farmd.agent.pod import Pod, Preparation
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
-from farmd.agent.preparation import Preparation
-from farmd.agent.runtimes.choice import Runtimes
-from farmd.agent.runtimes.port import Runtime
+from farmd.agent.runtimes import process
+from farmd.agent.runtimes.runtime import Runtime, Runtimes
 from farmd.agent.shim import trouble
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
@@ -119,7 +118,7 @@ class Supervisor:
         pod = self.pods.load(record)
         self.ports.remember(instance, record.ports)
         if not self.runtimes.doubt(record.runtime):
-            self._settle(pod, lost and strays.recorded(lost, record))
+            self._settle(pod, lost and process.recorded(lost, record))
 
     def _settle(self, pod: Pod, lost: Identity | None = None) -> None:
         """Adopt what runs of a pod, or record the end of its last start."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import click
 
-from farmd.cli.lazy import LazyGroup
+from farmd.cli.groups import LazyGroup
 
 _COMMANDS = {
     "list": ("farmd.cli.app_show:list_", "All apps."),
-    "get": ("farmd.cli.app_get:get", "The documents of an app's revision, as a file."),
+    "get": ("farmd.cli.app_show:get", "The documents of an app's revision, as a file."),
     "describe": ("farmd.cli.app_show:describe", "One app with its objects."),
-    "history": ("farmd.cli.app_get:history", "The revisions that are kept, newest first."),
+    "history": ("farmd.cli.app_show:history", "The revisions that are kept, newest first."),
     "explain": ("farmd.cli.app_show:explain", "Whose an object is, and what is said of it."),
-    "rollback": ("farmd.cli.app_words:rollback", "Go back to an earlier revision."),
-    "pause": ("farmd.cli.app_words:pause", "Keep the farms from touching an app's objects."),
-    "resume": ("farmd.cli.app_words:resume", "Let the farms go on."),
-    "release": ("farmd.cli.app_words:release", "Let objects that left the files stay, without an owner."),
-    "delete": ("farmd.cli.app_words:delete", "Delete an app with its objects."),
+    "rollback": ("farmd.cli.app_edit:rollback", "Go back to an earlier revision."),
+    "pause": ("farmd.cli.app_edit:pause", "Keep the farms from touching an app's objects."),
+    "resume": ("farmd.cli.app_edit:resume", "Let the farms go on."),
+    "release": ("farmd.cli.app_edit:release", "Let objects that left the files stay, without an owner."),
+    "delete": ("farmd.cli.app_edit:delete", "Delete an app with its objects."),
 }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
-from farmd.cli.lazy import LazyGroup
 from farmd.cli.names import items
 from farmd.cli.options import Duration, Whole, command
 from farmd.cli.output import show

@@ -1,21 +1,36 @@
-"""``farmctl deploy``: bring services to what compose files, or files of the house, say of them."""
+"""``farmctl deploy``, and ``farmctl deployment status | pause | resume | rollback``."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from farmd.cli.invocation import Invocation
+from farmd.cli.names import objects, target
+from farmd.cli.noun_edit import saying
 from farmd.cli.options import command
+from farmd.cli.output import document, emit, width_of
+from farmd.commands.waiting import fitting
+from farmd.deploy import commands, view
+from farmd.deploy.noun import DEPLOYMENT
+from farmd.deploy.view import Pulls
+from farmd.overview import Row
+from farmd.tables.model import clean
+from store.deployments import KIND
+from store.deployments import Deployment as DeploymentRecord
 from store.errors import InputInvalid
+from store.times import plain
 
 if TYPE_CHECKING:
     from farmd.compose.project import Project
     from farmd.deploy.commands import Deployment
     from farmd.deploy.project import ResolvedServices
+
+# ``farmctl deploy``: bring services to what compose files, or files of the house, say of them.
 
 
 @command("deploy", mutates=True, waits=True, signs=True)
@@ -59,8 +74,7 @@ async def deploy(
     Images are pinned to the digests that their registries serve now. Without -f the files are found as
     compose finds them.
     """
-    from farmd.cli.deploy_files import project_of
-    from farmd.cli.deploy_flow import carry_out
+    from farmd.cli.deploy_flow import carry_out, project_of
     from farmd.deploy.commands import Deployment
     from farmd.deploy.registry import registries
 
@@ -104,3 +118,29 @@ def _wanted(project: Project) -> ResolvedServices:
         external=project.external,
         together=project.name if project.together else "",
     )
+
+
+# ``farmctl deployment status | pause | resume | rollback``.
+
+
+@command("status")
+@target("deployment", objects(KIND))
+async def status(invocation: Invocation, name: str) -> None:
+    """How far a deployment is, service by service, and what it waits for."""
+    row: Row[DeploymentRecord] = await DEPLOYMENT.row(invocation.call, name)
+    output = invocation.settings.output
+    if output in {"json", "yaml"}:
+        told = {"owner": row.owner, "state": row.state, "reason": row.reason, "status": plain(row.status)}
+        emit(invocation, document("Deployment", {**plain(row.record), **told}))
+    elif output == "name":
+        click.echo(f"deployment/{row.record.name}")
+    else:
+        width = width_of(sys.stdout)
+        doing = await Pulls(invocation.call).of(row.record, row.status)
+        for line in fitting(view.lines(row.record, row.status, row.state, row.reason, doing), width):
+            click.echo(clean(line))
+
+
+pause = saying(DEPLOYMENT, "pause", commands.pause)
+resume = saying(DEPLOYMENT, "resume", commands.resume)
+rollback = saying(DEPLOYMENT, "rollback", commands.rollback)

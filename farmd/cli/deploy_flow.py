@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from farmd.cli.asking import ask
-from farmd.cli.changes import CHANGES_DUE, replanned
+from farmd.cli.changes import CHANGES_DUE, replanned, settle
 from farmd.cli.invocation import Invocation
-from farmd.cli.log_stream import LogChoice, stream
-from farmd.cli.noun_edit import going_on
+from farmd.cli.logs import LogChoice, stream
+from farmd.cli.noun_edit import going_on, text_of
 from farmd.cli.output import document, emit, width_of
 from farmd.cli.progress import progress
-from farmd.cli.signing import settle
 from farmd.commands.waiting import alike, fitting
 from farmd.deploy import owners, preview
 from farmd.deploy.commands import Deployment
@@ -23,7 +26,53 @@ from farmd.deploy.goals import bodies, planned, settings_of, starting
 from farmd.deploy.scene import taken_over, told
 from farmd.runtime.errors import EndedOtherwise, FarmdError, Stale
 from farmd.tables.model import clean
-from store.errors import Conflict, StoreError
+from store.errors import Conflict, InputInvalid, StoreError
+from store.mistakes import nearest
+
+if TYPE_CHECKING:
+    from farmd.compose.project import Project
+
+# The services that a person's files describe: compose files, or files of the house.
+
+
+def project_of(
+    services: tuple[str, ...],
+    paths: tuple[str, ...],
+    name: str,
+    profiles: tuple[str, ...],
+    *,
+    with_files: bool = False,
+) -> tuple[Project, Callable[[], frozenset[str]]]:
+    """The project, and what tells the names of all services of its files, those of other profiles included.
+
+    Raises:
+        InputInvalid: naming the file and the field.
+    """
+    from farmd.compose.disk import Disk, found, variables
+    from farmd.compose.load import valid_project
+    from farmd.compose.project import Project, read
+    from farmd.deploy.resolver import services_of
+
+    files = found(paths, os.environ, Path())
+    text = cache(text_of)  # stdin can be read once
+    if (own := services_of([(text(path), path) for path in files])) is not None:
+        if unknown := sorted(set(services) - own.keys()):
+            raise InputInvalid(f"deploy: found no service {unknown[0]!r}{nearest(unknown[0], sorted(own))}")
+        if name:
+            valid_project(name, "project's name")
+        chosen = {each: own[each] for each in services or own}
+        return Project(name=name, services=chosen), lambda: frozenset(own)
+    unset = list[str]()
+    env = variables(os.environ, Path(files[0]).parent, text, unset.extend)
+    active = profiles or tuple(filter(None, env.get("COMPOSE_PROFILES", "").split(",")))
+    loaded = partial(read, files, Disk(text), env, name=name, with_files=with_files)
+    project = loaded(profiles=active, services=services)
+    if services:  # who deploys one of them moves it to no other machine
+        whole = loaded(profiles=active)
+        project = replace(project, together=project.together or whole.together)
+    project = replace(project, warnings=(*unset, *project.warnings))
+    return project, lambda: frozenset(loaded(profiles=("*",)).services)
+
 
 LOGS, LINES = 3, 10
 """Of how many failed pods the last lines are shown, and how many lines."""

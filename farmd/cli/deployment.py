@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from farmd.cli.nouns import group
+from farmd.cli.groups import group
 
-_WORDS = "farmd.cli.deployment_words"
+_WORDS = "farmd.cli.deploy"
 
 deployment = group(
     "deployments",

@@ -1,16 +1,32 @@
-"""``farmctl farm list``: the farms, and how many items each holds."""
+"""``farmctl farm list`` and ``farmctl top``: the farms, and the fleet as it changes."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import click
 
 from farmd import overview
+from farmd.apps.scene import AppState, standings
+from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
-from farmd.cli.lazy import LazyGroup
 from farmd.cli.options import command
-from farmd.cli.output import show
-from farmd.tables import nodes
-from farmd.tables.model import Table
+from farmd.cli.output import cropped_table, document, emit, on_terminal, scrolled, show, text_table
+from farmd.commands.mutation import registered
+from farmd.kinds import KINDS, load
+from farmd.overview import FarmRow, NodeRow, Row
+from farmd.tables import apps, nodes, nouns
+from farmd.tables.changes import summary
+from farmd.tables.model import Table, ago, clean
+from store.audit import Audit, AuditReader, Filter
+from store.errors import InputInvalid
+from store.failsafe import Failsafe
+from store.times import moment, plain, rfc3339
+
+# ``farmctl farm list``: the farms, and how many items each holds.
 
 
 @click.group("farm", cls=LazyGroup)
@@ -30,3 +46,168 @@ async def list_(invocation: Invocation) -> None:
 
 
 farm.add_command(list_)
+
+
+# ``farmctl top``: the fleet at a glance; drawn live on a terminal, printed once elsewhere.
+
+_RECENT = 8
+_MANY = 20
+_WELL = frozenset({"converged", "disabled", "ready", "succeeded"})
+
+
+class FleetView(NamedTuple):
+    """One look at everything."""
+
+    now: float
+    farms: list[FarmRow]
+    nodes: list[NodeRow]
+    owners: dict[str, list[Row[Any]]]
+    frozen: dict[str, Failsafe]
+    recent: tuple[Audit, ...]
+    broken: list[str]
+    apps: Sequence[AppState] = ()
+
+
+@command("top")
+@click.option("--once", is_flag=True, help="Print one look, also on a terminal.")
+async def top(invocation: Invocation, once: bool) -> None:
+    """The fleet at a glance: farms, nodes, what owns pods, freezes, latest changes.
+
+    q or ^C ends it, arrows, space and PgUp scroll, s sorts by trouble or by name.
+    """
+    if invocation.settings.output == "name":
+        raise InputInvalid("output: found 'name', expected table, json or yaml", field="output")
+    if invocation.settings.output in {"json", "yaml"}:
+        emit(invocation, document("Fleet", _plain(await _look(invocation))))
+    elif on_terminal(invocation) and not once:
+        await scrolled(
+            invocation, lambda order: _lines(invocation, cropped_table, order), ("trouble", "name")
+        )
+    else:
+        for line in await _lines(invocation, text_table):
+            click.echo(line)
+
+
+async def _lines(
+    invocation: Invocation, draw: Callable[[Invocation, Table], list[str]], order: str = ""
+) -> list[str]:
+    return lines(await _look(invocation), partial(draw, invocation), order)
+
+
+async def _look(invocation: Invocation) -> FleetView:
+    client, keys, now = invocation.client, invocation.keys, invocation.call.clock.now()
+    found = await overview.nodes(client, keys)
+    owners = await overview.owners(client, keys)
+    standing, broken = await standings(invocation.call)
+    if not (found.rows or any(each.rows for each in owners.values())):
+        await registered(invocation.call)
+    return FleetView(
+        now=now,
+        farms=await overview.farm_rows(client, keys),
+        nodes=found.rows,
+        owners={family: each.rows for family, each in owners.items()},
+        apps=standing,
+        frozen=await overview.freezes(client, keys, now),
+        recent=await AuditReader(client, keys).read(Filter(), _RECENT),
+        broken=[*found.broken, *(text for each in owners.values() for text in each.broken), *broken],
+    )
+
+
+def lines(fleet: FleetView, draw: Callable[[Table], list[str]], order: str = "") -> list[str]:
+    """The look in lines; owners of pods that are not the main ones are shown if there are any.
+
+    ``order``: all rows, by ``trouble`` or by ``name``; empty: the first rows, those in trouble before others.
+    """
+    well = frozenset() if order == "name" else _WELL
+    most = None if order else _MANY
+    ready = sum(row.agent is not None for row in fleet.nodes)
+    owners = {family: rows for family, rows in fleet.owners.items() if rows or KINDS[family].main}
+    counts = "  ".join(f"{_label(family)}s {len(rows)}" for family, rows in owners.items())
+    counts += f"  apps {len(fleet.apps)}" if fleet.apps else ""
+    shown = [
+        f"farms {len(fleet.farms)}  nodes {ready}/{len(fleet.nodes)}  {counts}"
+        f"  {_pods(fleet)}  {rfc3339(fleet.now)}"
+    ]
+    shown += [f"FROZEN {kind}: {freeze.evidence}" for kind, freeze in sorted(fleet.frozen.items())]
+    shown += [f"broken: {text}" for text in fleet.broken[:3]]
+    for family, rows in owners.items():
+        shown += _states(f"{_label(family)}s", [row.state for row in rows])
+    shown += _states("apps", list(map(apps.state, fleet.apps)))
+    managers = list(dict.fromkeys(row.managed for rows in owners.values() for row in rows if row.managed))
+    if managers:
+        shown += ["", "UNDER WAY", *managers[:_MANY], *_more(len(managers), "under way")]
+    drawn = (_first(title, table, draw, most) for title, table in _tables(fleet, owners, well))
+    tables = [line for each in drawn for line in ["", *each]]
+    changes = [
+        f"{ago(fleet.now, r.at):>4}  {r.actor}  {r.action}  {r.name or r.id}  {summary(r)}"
+        for r in fleet.recent
+    ]
+    return [*map(clean, shown), *tables, "", "LATEST CHANGES", *map(clean, changes)]
+
+
+def _label(family: str) -> str:
+    return KINDS[family].label or KINDS[family].one
+
+
+def _tables(
+    fleet: FleetView, owners: dict[str, list[Row[Any]]], well: frozenset[str]
+) -> Iterator[tuple[str, Table]]:
+    """What ``list`` shows of farms, owners, apps and nodes; those whose state is ``well`` come last."""
+    processes = sorted(fleet.farms, key=lambda row: (nodes.state(row.member) in well, row.member.id))
+    yield "farm", nodes.farm_table(processes, fleet.now)
+    for family, rows in owners.items():
+        owned = sorted(rows, key=lambda row: (row.state in well, row.record.name))
+        yield _label(family), nouns.table(load(KINDS[family].asked), owned, fleet.now)
+    if fleet.apps:
+        bundles = sorted(fleet.apps, key=lambda row: (apps.state(row) in well, row.name))
+        yield "app", apps.table(bundles, ())
+    machines = sorted(fleet.nodes, key=lambda row: (row.state in well, row.name))
+    yield "node", nodes.table(machines, (), fleet.now)
+
+
+def _first(title: str, table: Table, draw: Callable[[Table], list[str]], most: int | None) -> list[str]:
+    """The first rows under the name of what they are, and how many more there are; None: all rows."""
+    name, *others = table.columns
+    columns = [name._replace(title=title.upper()), *others]
+    shown = draw(table._replace(rows=table.rows[:most], columns=columns))
+    return [*shown, *(_more(len(table.rows), f"{title}s") if most is not None else [])]
+
+
+def _more(count: int, what: str) -> list[str]:
+    """How many more there are than are shown."""
+    return [f"... and {count - _MANY} more {what}"] if count > _MANY else []
+
+
+def _pods(fleet: FleetView) -> str:
+    """All pods in numbers. Of an item that ends by itself, whose slots may be over or wait, those are desired
+    that stand.
+    """
+    told = [row.status for found in fleet.owners.values() for row in found if row.status is not None]
+    desired = sum(
+        row.desired if not KINDS[family].ended else row.status.placed if row.status is not None else 0
+        for family, found in fleet.owners.items()
+        for row in found
+    )
+    placed, healthy = sum(status.placed for status in told), sum(status.healthy for status in told)
+    return f"pods {desired} desired, {placed} placed, {healthy} healthy"
+
+
+def _states(what: str, states: Sequence[str]) -> list[str]:
+    counts = sorted(Counter(states).items())
+    return ["  ".join([what, *(f"{state} {count}" for state, count in counts)])] if states else []
+
+
+def _plain(fleet: FleetView) -> dict[str, Any]:
+    return {
+        "at": moment(fleet.now),
+        "farms": [{**plain(row.member), "items": row.items} for row in fleet.farms],
+        "nodes": plain(fleet.nodes),
+        **{
+            KINDS[family].many.replace(" ", ""): [{**plain(row), "state": row.state} for row in rows]
+            for family, rows in fleet.owners.items()
+        },
+        "apps": [apps.plain_row(row) for row in fleet.apps],
+        "frozen": plain(fleet.frozen),
+        "recent": plain(fleet.recent),
+        "broken": fleet.broken,
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.cli.nouns import group
+from farmd.cli.groups import group
 
 _RUN, _SHOW = "farmd.cli.job_run", "farmd.cli.job_show"
 
@@ -15,7 +15,7 @@ job = group(
         "describe": (f"{_SHOW}:describe", "One job with its members, owner and history."),
         "explain": (f"{_SHOW}:explain", "Why each node does or does not get members of a job."),
         "pods": (f"{_SHOW}:pods", "The pods of a job."),
-        "logs": ("farmd.cli.job_logs:logs", "What a member of a job wrote."),
+        "logs": ("farmd.cli.job_run:logs", "What a member of a job wrote."),
         "stop": (f"{_RUN}:stop", "Take a job's members away until it is resumed."),
         "resume": (f"{_RUN}:resume", "Let a job go on that was stopped."),
         "delete": (f"{_RUN}:delete", "Delete jobs, their members first."),

@@ -1,4 +1,4 @@
-"""``farmctl job run | stop | resume | delete``."""
+"""``farmctl job run | stop | resume | delete | logs``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,118 @@ from typing import Any
 
 import click
 
+from farmd import overview
+from farmd.cli import logs as cli_logs
 from farmd.cli.changes import apply
 from farmd.cli.cluster import Place, beside, has_kind, namespace_options
 from farmd.cli.invocation import Invocation
+from farmd.cli.logs import stream_all
+from farmd.cli.names import checked, objects
 from farmd.cli.noun_edit import FILES, converge, deleting, saying, texts_of
-from farmd.cli.options import command
+from farmd.cli.options import Whole, command
 from farmd.commands import documents
 from farmd.commands.mutation import Mutation
 from farmd.commands.specs import unlike
 from farmd.jobs import commands
 from farmd.jobs.commands import FILE, JOB, JobSpec
-from farmd.jobs.placing import forecast
+from farmd.jobs.facts import Slot
+from farmd.jobs.placing import forecast, instance_of, slot_of
 from farmd.kinds import load
-from store.errors import InputInvalid
+from farmd.kubernetes.jobs.kindfile import titles
+from store.audit import AuditReader, Filter
+from store.errors import InputInvalid, NotFound
+from store.jobs import KIND, Job
+from store.mistakes import shown
+
+# ``farmctl job logs``: what a member of a job wrote, also one that is gone since a short time.
+
+_RECORDS = 1000
+_MOST_DIGITS = 9  # int() refuses thousands of them
+
+
+def _in_kubernetes(slot: str) -> bool:
+    """Whether it is of a job in Kubernetes: ``ml/bert`` or ``ml/bert/worker/3``; a kind may be before it."""
+    first, *rest = slot.removeprefix("job/").split("/")
+    return len(rest) in (1, 3) or (len(rest) > 1 and first in titles())
+
+
+@command("logs")
+@click.argument(
+    "slot",
+    metavar="[[KIND/]NAMESPACE/]JOB[/TYPE/INDEX]",
+    callback=checked,
+    shell_complete=objects(KIND),
+)
+@click.option("--attempt", type=Whole(0), help="That of an earlier attempt.")
+@cli_logs.options
+async def logs(invocation: Invocation, slot: str, attempt: int | None, **options: Any) -> None:
+    """What a member of a job wrote; without a slot, what all members wrote that stand.
+
+    The end of what a removed member wrote is kept by its node for an hour.
+    """
+    wanted = cli_logs.LogChoice(**options)
+    client, keys = invocation.client, invocation.keys
+    name, _, rest = slot.removeprefix("job/").partition("/")
+    job: Job = (await JOB.look(invocation.call, name)).record
+    if not rest:
+        if attempt is not None:
+            raise InputInvalid("--attempt: found without a slot, expected JOB/TYPE/INDEX", field="attempt")
+        pods = (await overview.pods(client, keys, job)).placed
+        if not pods:
+            invocation.say(f"of a member that is gone: farmctl job logs {job.name}/{job.types[0].name}/0")
+        await stream_all(invocation, f"job/{job.name}", pods, wanted)
+        return
+    found = _slot(job, rest)
+    nodes = await _nodes(invocation, job, found)
+    if attempt is None:
+        attempt = max(nodes, default=0)
+    instance = instance_of(job, found, attempt)
+    if (node := nodes.get(attempt)) is None:
+        raise NotFound(
+            f"job {job.name!r}: no member {instance!r} exists or existed", kind="pods", id=instance
+        )
+    await cli_logs.stream(invocation, node, instance, wanted)
+
+
+def _slot(job: Job, text: str) -> Slot:
+    """The slot that a person means: ``worker/3``."""
+    name, _, index = text.rpartition("/")
+    kind = job.type(name)
+    if kind is None:
+        known = ", ".join(each.name for each in job.types)
+        raise InputInvalid(f"slot: found {shown(text)}, expected TYPE/INDEX, of type {known}", field="slot")
+    if not index.isdecimal() or len(index) > _MOST_DIGITS or int(index) >= kind.replicas:
+        expected = f"0 to {kind.replicas - 1}" if kind.replicas else "none, because the type has no slots"
+        raise InputInvalid(f"slot: found index {shown(index)}, expected {expected}", field="slot")
+    return Slot(name, int(index))
+
+
+async def _nodes(invocation: Invocation, job: Job, slot: Slot) -> dict[int, str]:
+    """The node of each attempt of a slot that stands, or stood."""
+    client, keys = invocation.client, invocation.keys
+    places = [(pod.node, pod.instance) for pod in (await overview.pods(client, keys, job)).placed]
+    for record in await AuditReader(client, keys).read(Filter(kind=KIND, item=job.id), _RECORDS):
+        for place in (*record.placed, *record.removed):
+            *_, node, instance = place.split("/")
+            places.append((node, instance))
+    found: dict[int, str] = {}
+    for node, instance in places:
+        known = slot_of(job, instance)
+        if known is not None and known[0] == slot:
+            found.setdefault(known[1], node)
+    return found
+
+
+logs = beside(
+    logs,
+    "farmd.cli.job_cluster:logs",
+    lies=_in_kubernetes,
+    argument="slot",
+    names="farmd.cli.job_cluster:names",
+)
+
+
+# ``farmctl job run | stop | resume | delete``.
 
 
 @command("run", mutates=True, waits=True, signs=True)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from farmd import overview
-from farmd.cli import described, noun_show
+from farmd.cli import noun_show
 from farmd.cli.cluster import Place, beside, namespace_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
@@ -116,7 +116,7 @@ async def describe(invocation: Invocation, name: str) -> None:
             _, runs = await manifest_facts.read(invocation.call, each.manifest)
             facts += [(f"Runs {each.name}", text) for _, text in runs[:1]]
         more, retried = tables.facts(row.record, run, now)
-        described.describe(invocation, [*facts, *more], found, history, retried)
+        noun_show.describe(invocation, [*facts, *more], found, history, retried)
 
 
 @command("explain")

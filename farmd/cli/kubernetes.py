@@ -13,8 +13,8 @@ from farmd import overview
 from farmd.cli.asking import ask
 from farmd.cli.changes import apply
 from farmd.cli.cluster import Place, access_options, connected
+from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
-from farmd.cli.lazy import LazyGroup
 from farmd.cli.options import command
 from farmd.cli.output import render
 from farmd.config.kubernetes import JOBS

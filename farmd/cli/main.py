@@ -17,8 +17,7 @@ from typing import NoReturn
 import click
 
 from farmd.cli import synonyms
-from farmd.cli.lazy import LazyGroup, Source
-from farmd.cli.nouns import group
+from farmd.cli.groups import LazyGroup, Source, group
 from farmd.cli.options import shared
 from farmd.kinds import KINDS
 from farmd.process.start import pause_collection
@@ -40,16 +39,16 @@ _COMMANDS: dict[str, tuple[Source, str]] = {
     "manifest": ("farmd.cli.manifest:manifest", "Signed manifests: make keys, sign, verify."),
     "audit": ("farmd.cli.audit:audit", "Who changed what, when and why."),
     "alert": ("farmd.cli.alert:alert", "Alerts: what is open, and whether sinks work."),
-    "failsafe": ("farmd.cli.failsafe:failsafe", "Freezes of removals: show or acknowledge them."),
+    "failsafe": ("farmd.cli.alert:failsafe", "Freezes of removals: show or acknowledge them."),
     "kubernetes": ("farmd.cli.kubernetes:kubernetes", "Kubernetes: what farms need in a cluster."),
     "doctor": ("farmd.cli.doctor:doctor", "What is wrong in the store, why, and what to do."),
     "debug": (
-        "farmd.cli.debug:debug",
+        "farmd.cli.doctor:debug",
         "Write the cluster's state, without secrets, to an archive for support.",
     ),
-    "top": ("farmd.cli.top:top", "The fleet at a glance, live."),
+    "top": ("farmd.cli.farm:top", "The fleet at a glance, live."),
     "token": ("farmd.cli.token:token", "Tokens: for the page and its API, and for Consul."),
-    "completion": ("farmd.cli.completion:completion", "Completion for bash, zsh and fish."),
+    "completion": ("farmd.cli.manual:completion", "Completion for bash, zsh and fish."),
 }
 # The errors of a write to a full disk or to a terminal that is gone.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from farmd.cli.changes import apply
+from farmd.cli.changes import apply, reviewed, signer_of
+from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
-from farmd.cli.lazy import LazyGroup
 from farmd.cli.noun_edit import texts_of
 from farmd.cli.options import Duration, Exampled, command
 from farmd.cli.output import document, emit
 from farmd.cli.settings import SIGN_SECONDS
-from farmd.cli.signing import reviewed, signer_of
 from farmd.commands import difference, signing
 from farmd.commands.mutation import Mutation
 from farmd.commands.signing import Start

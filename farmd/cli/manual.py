@@ -11,6 +11,26 @@ from collections.abc import Iterator, Mapping
 import click
 from click.shell_completion import get_completion_class
 
+from farmd.cli.options import Exampled
+
+# ``farmctl completion``: the script that a shell needs.
+
+
+@click.command("completion", cls=Exampled)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell; names of objects are completed, too.
+
+    \b
+    bash: source <(farmctl completion bash)
+    zsh:  source <(farmctl completion zsh)
+    fish: farmctl completion fish | source
+    """
+
+    click.echo(script("farmctl", ctx.find_root().command, shell))
+
+
 PLACES = {
     "bash": "bash-completion/completions/{}",
     "zsh": "zsh/site-functions/_{}",

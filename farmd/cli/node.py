@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import click
 
-from farmd.cli.lazy import LazyGroup
+from farmd.cli.groups import LazyGroup
 
 _COMMANDS = {
     "list": ("farmd.cli.node_show:list_", "All nodes."),
@@ -19,8 +19,8 @@ _COMMANDS = {
     "set": ("farmd.cli.node_edit:set_", "Say where a node is reached, and its policy of signatures."),
     "cordon": ("farmd.cli.node_edit:cordon", "Keep new pods away from a node."),
     "uncordon": ("farmd.cli.node_edit:uncordon", "Let pods onto a node again; ends its drain."),
-    "drain": ("farmd.cli.node_drain:drain", "Move all pods off a node."),
-    "undrain": ("farmd.cli.node_drain:undrain", "End a drain."),
+    "drain": ("farmd.cli.node_edit:drain", "Move all pods off a node."),
+    "undrain": ("farmd.cli.node_edit:undrain", "End a drain."),
     "token": ("farmd.cli.access_token:node_token", "Make the Consul policy and token of a node's agent."),
     "forget": ("farmd.cli.node_edit:forget", "Forget nodes that are gone for good."),
 }

@@ -12,9 +12,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from farmd.cli.asking import on_terminal
+from farmd.cli.asking import interruptible, on_terminal
 from farmd.cli.changes import apply
-from farmd.cli.interrupts import interruptible
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target, targets
 from farmd.cli.options import command

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from farmd.cli.lazy import LazyGroup
+from farmd.cli.groups import LazyGroup
 
 _COMMANDS = {
-    "list": ("farmd.cli.pod_list:list_", "Pods by labels or node."),
-    "describe": ("farmd.cli.pod_describe:describe", "One pod, what it runs, and how its last starts ended."),
-    "logs": ("farmd.cli.pod_logs:logs", "What a pod wrote."),
+    "list": ("farmd.cli.pod_show:list_", "Pods by labels or node."),
+    "describe": ("farmd.cli.pod_show:describe", "One pod, what it runs, and how its last starts ended."),
+    "logs": ("farmd.cli.pod_show:logs", "What a pod wrote."),
     "restart": ("farmd.cli.pod_restart:restart", "Restart pods where they are."),
 }
 

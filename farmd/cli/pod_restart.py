@@ -9,7 +9,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import pods
 from farmd.cli.noun_edit import going_on
 from farmd.cli.options import command
-from farmd.cli.pod_logs import locate
+from farmd.cli.pod_show import locate
 from farmd.cli.progress import ProgressLine, shown
 from farmd.commands import restarting
 from farmd.overview import PodRow

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from farmd.cli.invocation import Invocation
-from farmd.cli.tables import drawable
+from farmd.cli.output import drawable
 from farmd.commands.waiting import Look, Report, describe
 from farmd.tables.model import clean
 

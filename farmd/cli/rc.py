@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.cli.nouns import group
+from farmd.cli.groups import group
 
 rc = group(
     "rcs",

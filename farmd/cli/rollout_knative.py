@@ -15,10 +15,9 @@ from farmd.cli.changes import apply
 from farmd.cli.cluster import ConnectedCluster, Place, connected
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import going_on, texts_of
-from farmd.cli.output import as_json, as_yaml, document, emit, live, on_terminal, show, width_of
+from farmd.cli.output import as_json, as_yaml, document, drawable, emit, live, on_terminal, show, width_of
 from farmd.cli.progress import progress
 from farmd.cli.rollout_show import changes
-from farmd.cli.tables import drawable
 from farmd.commands import documents
 from farmd.kubernetes.commands import knative_namespace, refusals, workers
 from farmd.kubernetes.knative import commands, view

@@ -10,9 +10,19 @@ import click
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.output import as_json, as_yaml, document, emit, live, looks, on_terminal, show, width_of
+from farmd.cli.output import (
+    as_json,
+    as_yaml,
+    document,
+    drawable,
+    emit,
+    live,
+    looks,
+    on_terminal,
+    show,
+    width_of,
+)
 from farmd.cli.rollout_ksvc import beside_ksvc
-from farmd.cli.tables import drawable
 from farmd.rollout import commands, view
 from farmd.rollout.noun import ROLLOUT
 from farmd.tables import rollouts as rollout_tables

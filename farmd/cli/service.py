@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from farmd.cli.lazy import LazyGroup
+from farmd.cli.groups import LazyGroup
 
 _COMMANDS = {
-    "run": ("farmd.cli.service_deploy:run", "Deploy one service from an image."),
-    "scale": ("farmd.cli.service_deploy:scale", "Change how many pods a service has."),
-    "rollback": ("farmd.cli.service_deploy:rollback", "Make a service what it was at a revision."),
+    "run": ("farmd.cli.service_edit:run", "Deploy one service from an image."),
+    "scale": ("farmd.cli.service_edit:scale", "Change how many pods a service has."),
+    "rollback": ("farmd.cli.service_edit:rollback", "Make a service what it was at a revision."),
     "create": ("farmd.cli.service_edit:create", "Name the pods that serve."),
     "catalog": (
         "farmd.cli.service_edit:catalog",
@@ -18,10 +18,10 @@ _COMMANDS = {
     "list": ("farmd.cli.service_show:list_", "All services."),
     "describe": ("farmd.cli.service_show:describe", "One service with its endpoints and history."),
     "endpoints": ("farmd.cli.service_show:endpoints", "Address and port of each pod that serves."),
-    "pods": ("farmd.cli.service_pods:pods", "The pods of a service."),
+    "pods": ("farmd.cli.service_show:pods", "The pods of a service."),
     "history": ("farmd.cli.service_show:history", "The revisions of a service."),
-    "logs": ("farmd.cli.service_pods:logs", "What the pods of a service wrote."),
-    "explain": ("farmd.cli.service_pods:explain", "Why each node does or does not get its pods."),
+    "logs": ("farmd.cli.service_show:logs", "What the pods of a service wrote."),
+    "explain": ("farmd.cli.service_show:explain", "Why each node does or does not get its pods."),
     "delete": ("farmd.cli.service_edit:delete", "Delete services; those that were deployed with their pods."),
 }
 

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import click
 
-from farmd.cli.lazy import LazyGroup
+from farmd.cli.groups import LazyGroup
 from farmd.cli.options import Exampled
 from farmd.web import tokens
 from store.errors import Conflict, InputInvalid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from farmd.cli.lazy import LazyGroup
+from farmd.cli.groups import LazyGroup
 
 _COMMANDS = {
     "list": ("farmd.cli.volumes:list_", "All volumes, and the nodes that have them."),

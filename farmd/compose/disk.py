@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from farmd.compose.env_file import read_into
-from farmd.compose.interpolation import warnings
-from farmd.compose.sources import MAX_COPY_BYTES
+from farmd.compose.interpolation import read_into, warnings
+from farmd.compose.load import MAX_COPY_BYTES
 from store.errors import InputInvalid
 
 MAX_COPIES = 200

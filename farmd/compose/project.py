@@ -14,11 +14,9 @@ from graphlib import CycleError, TopologicalSorter
 import msgspec
 
 from farmd.compose import schema
-from farmd.compose.files import ProjectContext
-from farmd.compose.load import Loaded, load
-from farmd.compose.mounts import volume_name
+from farmd.compose.files import ProjectContext, volume_name
+from farmd.compose.load import Files, Loaded, load, placed
 from farmd.compose.services import service_spec
-from farmd.compose.sources import Files, placed
 from farmd.deploy.resolver import check
 from farmd.deploy.spec import ServiceSpec
 from store import codec

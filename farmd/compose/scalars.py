@@ -5,12 +5,25 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 
+from store import errors
 from store.errors import InputInvalid
 from store.mistakes import shown
+
+# The one way in which a value of a compose file is refused.
+
+
+def refuse(field: str, found: object, expected: str) -> NoReturn:
+    """Refuse a value.
+
+    Raises:
+        InputInvalid: always; it names the field, what was found and what was expected.
+    """
+    errors.refuse(field, shown(found), expected)
+
 
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmgtp]?)i?b?", re.IGNORECASE)
 LONGEST_LINE = 32 * 1024

@@ -1,6 +1,6 @@
 """The keys of a compose document that mean something here, by type, in their long forms.
 
-``farmd.compose.forms`` writes short forms out, so each key has one type. Values come from variables, too, so
+``farmd.compose.merge`` writes short forms out, so each key has one type. Values come from variables, too, so
 text is read as what a field needs: ``"3"`` as a number, ``1.5g`` as bytes, ``"true"`` as a truth value.
 """
 

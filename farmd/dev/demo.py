@@ -23,8 +23,7 @@ from rich.console import Console
 from farmd.dev import tree
 from farmd.dev.cluster import ClusterFailed, LocalCluster
 from farmd.dev.plan import environment
-from farmd.dev.scene import ANSWER_SECONDS, Scene, greets, has, look, runs
-from farmd.dev.visits import Visits
+from farmd.dev.scene import ANSWER_SECONDS, Scene, Visits, greets, has, look, runs
 from farmd.overview import PodRow
 from farmd.runtime.clock import SystemClock
 from store.consul.client import ConsulClient

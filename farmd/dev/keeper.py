@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from farmd.dev import ports, tree
+from farmd.dev import plan, tree
 from farmd.dev.plan import ClusterLayout, environment
 from farmd.runtime.clock import SystemClock
 
@@ -104,8 +104,8 @@ class Keeper:
     def _block(self) -> int:
         """A block of ports for one agent, kept for as long as this process lives."""
         try:
-            first, guard = ports.take_block()
-        except ports.NoPorts as error:
+            first, guard = plan.take_block()
+        except plan.NoPorts as error:
             raise CannotStart(str(error)) from error
         self._guards.append(guard)
         return first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -11,7 +12,37 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import farmd
-from farmd.dev import ports
+
+# Ports for the pods of fleets on one machine: no two processes that ask here get the same ones.
+#
+# The ports of agents on one loopback address must differ, also where several fleets run side by side. A
+# block of ports belongs to the process that has bound its first port, and is free again when that process
+# ends, however it ends. All blocks lie below the ports that Linux gives to outgoing connections (from
+# 32768).
+
+SIZE = 100
+BLOCKS = range(20000, 32000, SIZE)
+
+
+class NoPorts(Exception):
+    """All blocks of ports are taken; one line with where."""
+
+
+def take_block(blocks: range = BLOCKS) -> tuple[int, socket.socket]:
+    """The first port of a free block, and the socket that keeps others out of the block.
+
+    Raises:
+        NoPorts: every block is taken.
+    """
+    for first in blocks:
+        guard = socket.socket()
+        try:
+            guard.bind(("127.0.0.1", first))
+        except OSError:
+            guard.close()
+            continue
+        return first, guard
+    raise NoPorts(f"every block of ports from {blocks.start} to {blocks.stop} is taken")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +102,7 @@ class ClusterLayout:
             "node": name,
             "state_dir": str(self.path(name)),
             "labels": {"zone": "abc"[place % 3]},
-            "port_range": f"{block + 1}-{block + ports.SIZE - 1}",
+            "port_range": f"{block + 1}-{block + SIZE - 1}",
             "stop_workloads_on_exit": True,
             # Of one machine's cluster the person who started it is the only user.
             "share_user": True,

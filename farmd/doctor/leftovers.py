@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from farmd.doctor import repairs
+from farmd.doctor import records
 from farmd.doctor.model import Finding, Removal
 from farmd.doctor.survey import Survey
 from farmd.kinds import freed
@@ -75,7 +75,7 @@ def _runs(survey: Survey) -> Iterator[Finding]:
         try:
             known_run(job, kept, survey.short(key))
         except RecordInvalid as error:
-            fix, removal = repairs.run(survey, RUNS.name, entry)
+            fix, removal = records.run(survey, RUNS.name, entry)
             yield Finding("run-lost", survey.short(key), error.message, fix, removal)
 
 

@@ -1,14 +1,9 @@
-"""Runs a farm's or an agent's process from its configuration.
-
-``farmd run`` and ``farmd agent`` differ only in the function that builds their service; signals, HTTP,
-metrics, watchdog and reload are the same. Each failure must have its exit code (78 bad configuration,
-75 temporary, 1 crash) and one clear line. A process never ends because the store cannot be reached: it
-tries again with backoff.
-"""
+"""Runs a farm's or an agent's process from its configuration, within its memory."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import socket
 import sys
@@ -26,22 +21,45 @@ from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
 from farmd.process import lifecycle, permissions
 from farmd.process.checks import consul_environment, open_to_all
-from farmd.process.lifecycle import Life
-from farmd.process.memory import return_large_blocks
+from farmd.process.lifecycle import Life, Notifier
 from farmd.process.permissions import Permitted
-from farmd.process.sdnotify import Notifier
 from farmd.process.services import Built, Dependencies
 from farmd.process.start import START_SECONDS, collect_rarely, pause_collection
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 from farmd.web import tls
 from farmd.web.access import Access, for_metrics
-from farmd.web.app import Subject, build_app
 from farmd.web.refusals import Refusals
-from farmd.web.server import CannotListen, listening, serving
+from farmd.web.server import CannotListen, Subject, build_app, listening, serving
 from store.consul.transport import connect
 from store.errors import InputInvalid, Retry, StoreError
 from store.keys import Keys
 from store.version import VERSION
+
+# Settings of glibc's allocator for a long-lived process.
+#
+# A farm reads trees of many megabytes now and then and keeps only a fraction of each. By default glibc
+# raises its threshold for separately mapped blocks with every such block that is freed, until whole answers
+# are in the heap, and memory that is freed below newer blocks never returns to the system.
+
+M_MMAP_THRESHOLD = -3
+LARGE_BLOCK_BYTES = 128 * 1024
+
+
+def return_large_blocks() -> bool:
+    """Map every large block separately, so that freeing it returns it to the system at once.
+
+    Returns whether the C library accepted the setting; only glibc has it.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES) == 1
+
+
+# Runs a farm's or an agent's process from its configuration.
+#
+# ``farmd run`` and ``farmd agent`` differ only in the function that builds their service; signals, HTTP,
+# metrics, watchdog and reload are the same. Each failure must have its exit code (78 bad configuration,
+# 75 temporary, 1 crash) and one clear line. A process never ends because the store cannot be reached: it
+# tries again with backoff.
 
 log = structlog.get_logger()
 

@@ -10,8 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import os
 import signal
-from collections.abc import AsyncIterator, Callable
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,12 +27,116 @@ from farmd.config.sections import Config
 from farmd.config.sources import ConfigInvalid, Loaded, changes
 from farmd.observe import logging as logs
 from farmd.observe.progress import Progress
-from farmd.process import blocked
-from farmd.process.sdnotify import Notifier
 from farmd.runtime.clock import systemd_clock_usec
 from store.ports import Clock, Recorder
 
+# Logs where a process hangs whose event loop is blocked, for example by a disk that does not answer.
+#
+# Such a process renews no session, answers no HTTP and feeds no watchdog, so systemd ends it; by itself it
+# could not say why. A thread looks at the loop from outside, and changes nothing.
+
 log = structlog.get_logger()
+
+LOOK_SECONDS = 5.0
+BLOCKED_SECONDS = 10.0
+_FRAMES = 4
+
+
+@contextlib.contextmanager
+def logged(
+    age: Callable[[], float], look: float = LOOK_SECONDS, limit: float = BLOCKED_SECONDS
+) -> Iterator[None]:
+    """Log ``loop.blocked`` when two looks in a row find no progress of this thread for ``limit`` seconds.
+
+    ``age`` gives the seconds since its last progress. One look is not enough: the whole process may have
+    been stopped. A line is logged once until there is progress again.
+    """
+    over, thread = threading.Event(), threading.get_ident()
+
+    def watch() -> None:
+        found = 0
+        while not over.wait(look):
+            seconds = age()
+            found = found + 1 if seconds > limit else 0
+            if found == 2:
+                log.error("loop.blocked", seconds=round(seconds, 1), where=_where(thread))
+
+    context = contextvars.copy_context()
+    watching = threading.Thread(target=context.run, args=(watch,), name="blocked", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
+
+
+def _where(thread: int) -> str:
+    """The innermost calls of a thread, the last one first; files without their folders."""
+    frames = traceback.extract_stack(sys._current_frames()[thread])[-_FRAMES:]
+    return " < ".join(
+        f"{each.name} ({each.filename.rpartition('/')[2]}:{each.lineno})" for each in reversed(frames)
+    )
+
+
+# Tells systemd the service's state: ready, reloading, stopping, alive (sd_notify(3)).
+#
+# Without ``NOTIFY_SOCKET`` all methods do nothing. The variable is removed from the environment, so that no
+# child can send messages for the service. A message that cannot be sent is logged once and never stops the
+# work: then systemd's own timeouts decide.
+
+
+class Notifier:
+    """The service's side of sd_notify. ``watchdog_seconds`` is 0 if systemd has no watchdog for it."""
+
+    def __init__(self, address: str = "", watchdog_seconds: float = 0.0) -> None:
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._failed = False
+        self.watchdog_seconds = watchdog_seconds
+
+    @classmethod
+    def from_environment(cls, env: MutableMapping[str, str]) -> Notifier:
+        """Read systemd's variables and remove them from ``env``."""
+        address = env.pop("NOTIFY_SOCKET", "")
+        usec, pid = env.pop("WATCHDOG_USEC", ""), env.pop("WATCHDOG_PID", "")
+        ours = not pid or pid == str(os.getpid())
+        return cls(address, int(usec) / 1e6 if usec.isdigit() and ours else 0.0)
+
+    def ready(self, status: str) -> None:
+        """Report that the service has started, or has reloaded."""
+        self._send("READY=1", f"STATUS={status}")
+
+    def reloading(self, usec: int) -> None:
+        """Report a reload that began at ``usec`` of CLOCK_MONOTONIC; ``ready`` ends it."""
+        self._send("RELOADING=1", f"MONOTONIC_USEC={usec}", "STATUS=reloading")
+
+    def stopping(self, status: str) -> None:
+        """Report that a stop began."""
+        self._send("STOPPING=1", f"STATUS={status}")
+
+    def status(self, text: str) -> None:
+        """Set the line for ``systemctl status``."""
+        self._send(f"STATUS={text}")
+
+    def watchdog(self) -> None:
+        """Feed the watchdog."""
+        self._send("WATCHDOG=1")
+
+    def _send(self, *assignments: str) -> None:
+        if not self._address:
+            return
+        message = "\n".join(line.replace("\n", " ") for line in assignments)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
+                to.connect(self._address)
+                to.sendall(message.encode())
+        except OSError as error:
+            if not self._failed:
+                log.warning("systemd.not_notified", error=error.strerror)
+            self._failed = True
+        else:
+            self._failed = False
+
 
 EXIT_OK, EXIT_CRASH, EXIT_TEMPORARY, EXIT_CONFIG = 0, 1, 75, 78
 TICK_SECONDS = 5.0
@@ -128,7 +238,7 @@ async def watch_over(life: Life) -> None:
     tick = min(TICK_SECONDS, notifier.watchdog_seconds / 2) if notifier.watchdog_seconds else TICK_SECONDS
     with (
         life.progress.loop("daemon", LONGEST_TICK_SECONDS) as loop,
-        blocked.logged(lambda: life.clock.mono() - loop.last),
+        logged(lambda: life.clock.mono() - loop.last),
     ):
         while True:
             loop.beat()

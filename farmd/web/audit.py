@@ -9,8 +9,7 @@ from typing import NamedTuple
 from farmd.farm.farm import Farm
 from farmd.kinds import family_of
 from farmd.web import paging
-from farmd.web.following import PAUSE_SECONDS
-from farmd.web.lists import Source
+from farmd.web.lists import PAUSE_SECONDS, Source
 from store.audit import Audit, AuditReader, Filter, utc_hour
 from store.entry import Page
 from store.errors import InputInvalid

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from farmd.web.site import Site
 
 FREE = (
-    ("GET", "/static/{name}", "farmd.web.signing:static"),
-    ("GET", "/signin", "farmd.web.signing:form"),
-    ("POST", "/signin", "farmd.web.signing:sign_in"),
-    ("POST", "/signout", "farmd.web.signing:sign_out"),
+    ("GET", "/static/{name}", "farmd.web.actions:static"),
+    ("GET", "/signin", "farmd.web.actions:form"),
+    ("POST", "/signin", "farmd.web.actions:sign_in"),
+    ("POST", "/signout", "farmd.web.actions:sign_out"),
 )
 """Routes for everybody."""
 

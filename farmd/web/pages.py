@@ -12,14 +12,144 @@ from aiohttp import web
 
 from farmd import overview
 from farmd.commands.mutation import Call
+from farmd.jobs.placing import request_of
+from farmd.overview import Row
+from farmd.rollout import commands
+from farmd.rollout.view import lines
 from farmd.tables import changes
-from farmd.tables.model import Table, clean, colour_of
-from farmd.web import addresses, audit, explaining, paging, planned, rollouts
+from farmd.tables import rollouts as rollout_tables
+from farmd.tables.model import Column, Table, clean, colour_of
+from farmd.web import addresses, audit, paging, planned
+from farmd.web.item_lists import NamedList
 from farmd.web.lists import ItemList, ListLine
+from farmd.web.site import Site
 from farmd.web.visit import Visit, list_of
+from scheduler import explain as scheduler_explain
+from scheduler.decide import explanation
+from scheduler.model import PlacementRequest
+from store import jobs, manifests, rollouts
 from store.audit import AuditReader, Filter
-from store.errors import StoreUnavailable
+from store.errors import NotFound, RecordInvalid, StoreUnavailable
 from store.rollouts import KIND as ROLLOUTS
+from store.rollouts import Rollout, RolloutStatus, SideStatus
+from store.times import plain
+
+# Why nodes get a pod of an item or not, by the scheduler's own judgement over the farm's own copies.
+
+
+def explains(found: ItemList) -> bool:
+    """Whether there is anything to explain of the items of a list."""
+    if found.family in {jobs.KIND, rollouts.KIND}:
+        return True
+    return isinstance(found, NamedList) and found.noun.pods is not None
+
+
+async def explained_tables(site: Site, found: ItemList, row: Any) -> list[tuple[str, Table]]:
+    """Tables by title."""
+    assert isinstance(found, NamedList)
+    farm, record = site.farm, row.record
+    if found.family == rollouts.KIND:
+        return [("Pods", rollout_tables.explanation(await commands.explain(site.call(), record.id)))]
+    wanted: list[tuple[str, PlacementRequest]] = []
+    if found.family == jobs.KIND:
+        for kind in record.types:
+            manifest = await manifests.read(farm.client, farm.keys, kind.manifest)
+            wanted.append((f"One more {kind.name}", request_of(record, kind, manifest)))
+    elif found.noun.pods is not None:
+        manifest = await manifests.read(farm.client, farm.keys, record.manifest)
+        wanted.append(("One more pod", found.noun.pods.request(record, manifest)))
+    view = farm.fleet.view()
+    return [(title, _nodes(scheduler_explain.rows(explanation(request, view)))) for title, request in wanted]
+
+
+def _nodes(rows: list[scheduler_explain.Row]) -> Table:
+    return Table(
+        kind="Explanation",
+        rows=rows,
+        columns=(
+            Column("NODE", lambda row: row.node),
+            Column("STATE", lambda row: row.state),
+            Column("RANK", lambda row: str(row.rank or "-")),
+            Column("SCORE", lambda row: f"{row.score:.2f}" if row.rank else "-"),
+            Column("REASON", lambda row: "; ".join(row.reasons) or _parts(row)),
+        ),
+        name=lambda row: f"node/{row.node}",
+        plain=plain,
+        empty="no nodes",
+    )
+
+
+def _parts(row: scheduler_explain.Row) -> str:
+    return ", ".join(f"{name} {points:+.2f}" for name, points in row.parts.items())
+
+
+# A rollout in progress as the page shows it: both versions, the floor, gates, and what people may say.
+
+WIDTH = 1000
+
+
+class Side(NamedTuple):
+    """One version: its word, its controller's name, its manifest, and its pods."""
+
+    word: str
+    name: str
+    manifest: str
+    pods: SideStatus
+
+
+class Panel(NamedTuple):
+    """``bar`` has the widths of the new and the old version's available pods and the floor, of ``WIDTH``."""
+
+    rollout: Rollout
+    status: RolloutStatus
+    sides: tuple[Side, Side]
+    bar: tuple[int, int, int]
+    told: list[str]
+    differs: list[str]
+    words: list[str]
+
+
+async def rollout_panel(visit: Visit, row: Row[Rollout]) -> Panel:
+    """What is shown of a rollout beside its facts."""
+    call = visit.site.call()
+    sight = await commands.sight(call, row)
+    rollout, status = row.record, row.status or RolloutStatus(state="pending")
+    told = [clean(line).strip().replace("  ", " · ") for line in lines(sight, call.clock.now())]
+    return Panel(
+        rollout=rollout,
+        status=status,
+        sides=(
+            Side("old", sight.old, rollout.from_manifest[:12], status.old),
+            Side("new", sight.new, rollout.to_manifest[:12], status.new),
+        ),
+        bar=_bar(rollout, status),
+        told=[line for line in told if not line.startswith(("old ", "new ")) and line != row.reason],
+        differs=[clean(line) for line in await _differs(call, rollout)],
+        words=words(rollout, status),
+    )
+
+
+async def _differs(call: Call, rollout: Rollout) -> list[str]:
+    """One line for each field of the pod in which both versions differ; none where that is not known."""
+    try:
+        return (await commands.difference_of(call, rollout.id)).pod
+    except (NotFound, RecordInvalid):
+        return []
+
+
+def words(rollout: Rollout, status: Any) -> list[str]:
+    """What a person may say now."""
+    found = [] if rollout.paused or rollout.wish else ["pause"]
+    found += ["resume"] if rollout.paused or status.phase == "halted" else []
+    found += ["approve"] if status.asks else []
+    return found + ([] if rollout.wish or status.back else ["revert"])
+
+
+def _bar(rollout: Rollout, status: RolloutStatus) -> tuple[int, int, int]:
+    whole = max(rollout.replicas, rollout.started_from, status.old.available + status.new.available, 1)
+    new, old, floor = status.new.available, status.old.available, status.minimum
+    return WIDTH * new // whole, WIDTH * old // whole, WIDTH * min(floor, whole) // whole
+
 
 HISTORY = 10
 MOST_TROUBLED = 20
@@ -100,7 +230,7 @@ async def item(visit: Visit) -> web.StreamResponse:
         (title, table, [column for column in table.columns if not column.wide], cells(table))
         for title, table in described.tables.items()
     ]
-    panel = await rollouts.panel(visit, described.row) if found.family == ROLLOUTS else None
+    panel = await rollout_panel(visit, described.row) if found.family == ROLLOUTS else None
     return visit.page(
         "item.html",
         title=described.name,
@@ -114,7 +244,7 @@ async def item(visit: Visit) -> web.StreamResponse:
         ],
         history=_changes(history),
         panel=panel,
-        explained=explaining.explains(found),
+        explained=explains(found),
         acts=planned.acts(found),
         live=f"/{found.path}/{described.id}",
         at=version,
@@ -125,7 +255,7 @@ async def explained(visit: Visit) -> web.StreamResponse:
     """Why each node does or does not get one more pod of an item, or each pod of a rollout stays or goes."""
     found, name = list_of(visit), visit.request.match_info["name"]
     described = await found.described(visit.site.call(), name)
-    tables = await explaining.explained(visit.site, found, described.row)
+    tables = await explained_tables(visit.site, found, described.row)
     return visit.page(
         "explain.html",
         title=f"Why: {described.name}",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from farmd.commands.mutation import Call
 from farmd.config.sections import WebSection
@@ -14,15 +15,46 @@ from farmd.runtime.wake import Wake
 from farmd.services.board import Board
 from farmd.web.access import Access
 from farmd.web.audit import AuditBell
-from farmd.web.farms import FarmList
-from farmd.web.items import NamedList
+from farmd.web.item_lists import FarmList, NamedList, ServiceList
 from farmd.web.lists import ItemList, Source
-from farmd.web.pod_bell import PodBell
 from farmd.web.refusals import Refusals
-from farmd.web.remembered import Remembered
-from farmd.web.services_list import ServiceList
 from store.families import NODES
+from store.presence import host
 from store.times import rfc3339
+
+# Rings when an agent says something else of a pod, for pages that show the health of pods.
+
+
+class PodBell(Source):
+    """All pods; what it follows are the farm's own copies."""
+
+    def __init__(self, farm: Farm) -> None:
+        super().__init__(farm)
+        farm.caches.reality.subscribe(lambda _: self.bell.ring())
+
+    def _run(self) -> Iterator[asyncio.Task[None]]:
+        yield from ()
+
+
+# Addresses of processes that may be gone, for Prometheus: it alerts of targets that do not answer.
+
+
+@dataclass(eq=False)
+class Remembered:
+    """Where processes were that cannot be asked any more: an address by name, and when it was seen last."""
+
+    seen: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def addresses(self, present: Mapping[str, str], now: float) -> Mapping[str, tuple[str, float]]:
+        """Those that are present, and those that were."""
+        self.seen |= {name: (address, now) for name, address in present.items() if host(address)}
+        return self.seen
+
+    def forget(self, gone: Iterable[str]) -> None:
+        """Drop what is no target any more."""
+        for name in tuple(gone):
+            del self.seen[name]
+
 
 MOST_STREAMS = 200
 

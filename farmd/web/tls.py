@@ -1,14 +1,10 @@
-"""TLS of a process's own HTTP: its certificate, and the authorities of its callers' certificates.
-
-Each new connection takes the files as they are then, so that they rotate without a restart; one that stands
-goes on. What must never break: where a certificate is configured nothing is served without TLS, no unusable
-file replaces the last good ones, and where ``client_ca`` is set nobody is heard without a certificate of its
-authorities. A session of TLS is never resumed across a change of the files.
-"""
+"""TLS of a process's own HTTP: its certificate, its callers' authorities, and a probe of both."""
 
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
 import socket
 import ssl
 from collections.abc import Iterator
@@ -19,9 +15,16 @@ from farmd.config.sections import WebSection
 from store.certificates import first_end
 from store.consul.environment import load_authorities, load_pair, whole_pair
 from store.credentials import CredentialFiles, content, invalid
-from store.errors import refuse
+from store.errors import CredentialInvalid, refuse
 from store.ports import Recorder
 from store.times import rfc3339
+
+# TLS of a process's own HTTP: its certificate, and the authorities of its callers' certificates.
+#
+# Each new connection takes the files as they are then, so that they rotate without a restart; one that
+# stands goes on. What must never break: where a certificate is configured nothing is served without TLS, no
+# unusable file replaces the last good ones, and where ``client_ca`` is set nobody is heard without a
+# certificate of its authorities. A session of TLS is never resumed across a change of the files.
 
 log = structlog.get_logger()
 CERTIFICATE, KEY, AUTHORITIES = "web.tls_cert", "web.tls_key", "web.client_ca"
@@ -178,3 +181,55 @@ def _refused(server: ssl.SSLContext, caller: ssl.SSLContext, name: str) -> str:
     except ssl.SSLError as error:
         return error.reason
     return ""
+
+
+# Checks the health of a farm or an agent on this machine, as a container's health check does.
+#
+# The check sends HTTP to the configured port of this host, so an image needs no curl.
+
+TIMEOUT_SECONDS = 4.0
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+
+
+class Unhealthy(Exception):
+    """The process does not answer, or reports a stalled loop; one line for people."""
+
+
+def ask(web: WebSection, port: int, *, timeout: float = TIMEOUT_SECONDS) -> str:
+    """One line from a healthy process's ``/health``; ``timeout`` in seconds bounds each step.
+
+    Raises:
+        Unhealthy: the process does not answer, or a loop is stalled.
+    """
+    host = EVERYWHERE.get(web.bind, web.bind)
+    connection = _connection(web, host, port, timeout)
+    try:
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        status, body = answer.status, answer.read(65_536)
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise Unhealthy(f"{host}:{port}: {reason}") from error
+    finally:
+        connection.close()
+    if status == 200:
+        return "ok"
+    raise Unhealthy(f"{host}:{port}: {_stalled(body) or f'answered {status}'}")
+
+
+def _connection(web: WebSection, host: str, port: int, timeout: float) -> http.client.HTTPConnection:
+    if not web.tls_cert:
+        return http.client.HTTPConnection(host, port, timeout=timeout)
+    try:
+        context = probe_context(web)
+    except CredentialInvalid as error:
+        raise Unhealthy(error.message) from error
+    return http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
+
+
+def _stalled(body: bytes) -> str:
+    try:
+        loops = json.loads(body)["stalled"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return f"stalled: {', '.join(map(str, loops))}"

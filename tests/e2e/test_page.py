@@ -17,8 +17,8 @@ from farmd.commands.mutation import commit
 from farmd.config.sections import WebSection
 from farmd.jobs.commands import JOB
 from farmd.web import events, tokens
-from farmd.web.app import errors_as_json
 from farmd.web.page import Door
+from farmd.web.server import errors_as_json
 from store import codec, operations
 from store.audit import Audit, AuditLogStore
 from store.rcs import ReplicationController

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farmd.agent.identity import start_ticks
+from farmd.agent.runtimes.shims import start_ticks
 from farmd.commands.mutation import Call, commit
 from farmd.nodes import commands
 from farmd.runtime.clock import SystemIds

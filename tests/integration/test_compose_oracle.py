@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from farmd.cli.deploy_files import project_of
+from farmd.cli.deploy_flow import project_of
 from farmd.compose.project import Project, service_name
 from farmd.deploy.spec import ServiceSpec
 from store.errors import InputInvalid

@@ -19,8 +19,8 @@ from farmd.config.sections import WebSection
 from farmd.runtime.clock import SystemIds
 from farmd.web import tokens
 from farmd.web.access import Access
-from farmd.web.app import errors_as_json
 from farmd.web.refusals import METRIC, Refusals
+from farmd.web.server import errors_as_json
 from store import access, codec
 from store.access import OneTime
 from tests.agents import CLOCK, Agents, shell

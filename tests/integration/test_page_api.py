@@ -22,9 +22,9 @@ from farmd.config.sections import WebSection
 from farmd.jobs.commands import JOB
 from farmd.kinds import KINDS
 from farmd.services import commands as services
-from farmd.web import events, following, items, page, tokens
-from farmd.web.app import errors_as_json
-from farmd.web.items import NamedList
+from farmd.web import events, item_lists, lists, page, tokens
+from farmd.web.item_lists import NamedList
+from farmd.web.server import errors_as_json
 from farmd.web.site import Site
 from store import codec
 from store.audit import Audit, AuditLogStore
@@ -289,7 +289,7 @@ async def test_the_page_of_a_job_tells_its_attempts_and_where_their_output_is(ri
 async def test_a_list_that_nobody_asks_for_notes_a_bounded_number_of_changes(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(items, "MOST_NOTED", 2)
+    monkeypatch.setattr(item_lists, "MOST_NOTED", 2)
     found = NamedList(rig.farm.farm, KINDS["rcs"], {})
     assert [line.name for line in found.lines()] == ["web"]
     found.changed({f"rcs/{number}" for number in range(3)})
@@ -361,7 +361,7 @@ async def test_streams_are_bounded_alive_and_end_with_the_farm(
 
 
 async def test_nothing_is_followed_once_nobody_looks(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(lists, "LINGER_SECONDS", 0.1)
 
     def followed() -> list[str]:
         return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("web-")]

@@ -12,7 +12,7 @@ from farmd.farm.farm import Farm
 from farmd.farm.plan import FarmSettings
 from farmd.kinds import KINDS
 from farmd.observe.progress import Progress
-from farmd.process.wiring import build_farm
+from farmd.process.farm_service import wire_farm
 from farmd.rollout.gates import Ask
 from farmd.rollout.judgement import GateAnswer
 from store import policies
@@ -134,7 +134,7 @@ class VirtualFarm:
     async def _once(self, ids: SeededIds, rng: random.Random) -> None:
         recorder = CountingRecorder()
         client = ConsulClient(self.line, clock=self.hourglass)
-        self.farm = await build_farm(
+        self.farm = await wire_farm(
             settings=FarmSettings(name=self.name, selector=self.selector, **TIMES),
             client=client,
             keys=self.keys,

@@ -9,7 +9,7 @@ from typing import Any
 
 from farmd.agent.environment import NOTHING, stop_signal, with_own
 from farmd.agent.model import Identity
-from farmd.agent.runtimes.port import Launch
+from farmd.agent.runtimes.runtime import Launch
 from store import images
 from store.containers import Mount
 from store.manifests import Manifest

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from farmd.agent.errors import StartFailed
 from farmd.agent.removal import Trash
-from farmd.agent.runtimes import allowed
+from farmd.agent.runtimes import runtime
 from farmd.agent.runtimes.container_config import Bind
 from store.manifest_check import seen_at
 from store.manifests import Manifest
@@ -31,7 +31,7 @@ def lay_out(folder: Path, manifest: Manifest, secrets_dir: Path) -> list[Bind]:
     """
     for mount in manifest.mounts:
         if mount.type == "bind" and mount.create:
-            allowed.make_folders(mount.source)
+            runtime.make_folders(mount.source)
     wanted: list[_Wanted] = [(file.path, file.body, file.uid, file.gid, file.mode) for file in manifest.files]
     for secret in manifest.secrets:
         content = _secret(secrets_dir, secret.name)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from farmd.agent.errors import StartFailed
-from farmd.agent.runtimes.port import Silent
+from farmd.agent.runtimes.runtime import Silent
 from store import images
 from store.credentials import told
 

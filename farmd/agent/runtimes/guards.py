@@ -16,10 +16,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from farmd.agent import strays
 from farmd.agent.errors import StartFailed
 from farmd.agent.lease import Leases
-from farmd.agent.runtimes import shim_start
+from farmd.agent.runtimes import process, shims
 from farmd.agent.state import StateDirectory
 from store.presence import start_ticks
 
@@ -85,10 +84,10 @@ class Guards:
             "signal": number,
         }
         directory = self._state.directory(guarded.instance)
-        words = shim_start.guard_command(directory, guarded.container)
+        words = shims.guard_command(directory, guarded.container)
         fd = self._leases.reader()
         try:
-            pid, answer = shim_start.run(words, self._environ, marshal.dumps(spec), fd)
+            pid, answer = shims.run(words, self._environ, marshal.dumps(spec), fd)
         finally:
             os.close(fd)
         if answer != "ok":
@@ -101,7 +100,7 @@ class Guards:
         """The guards that run, by container; those of earlier agents are found once."""
         if self._pids is None:
             self._pids = {}
-            for pid, _, [container] in strays.processes(SCRIPT, self._state.instances, 1):
+            for pid, _, [container] in process.processes(SCRIPT, self._state.instances, 1):
                 self._pids[container] = (pid, start_ticks(pid))
                 try:
                     self._leases.join(pid)

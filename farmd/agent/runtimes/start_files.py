@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from farmd.agent.removal import Trash
-from farmd.agent.runtimes.port import Launch
+from farmd.agent.runtimes.runtime import Launch
 from farmd.agent.users import Account
 from store import peers
 from store.variables import HOSTFILE, PEERS_FILE, RESULT

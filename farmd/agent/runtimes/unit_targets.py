@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from farmd.agent.errors import StartFailed
-from farmd.agent.runtimes.shim_start import SHIM
+from farmd.agent.runtimes.shims import SHIM
 from store.manifest_check import seen_at
 from store.manifests import Manifest
 

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from farmd.agent import lease, strays
-from farmd.agent.runtimes import guards
+from farmd.agent import lease
+from farmd.agent.runtimes import guards, process
 from store.containers import Mount
 from store.manifests import Manifest, Restart, Stop
 from store.reality import Reality
@@ -32,7 +32,7 @@ def settings(engine: PodmanEngine) -> dict[str, str]:
 
 def pids(rig: Agents) -> list[int]:
     instances = rig.root / "n1" / "instances"
-    return [pid for pid, _, _ in strays.processes(guards.SCRIPT, instances, 1)]
+    return [pid for pid, _, _ in process.processes(guards.SCRIPT, instances, 1)]
 
 
 async def gone(engine: PodmanEngine, rig: Agents) -> None:

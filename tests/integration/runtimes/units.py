@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from farmd.agent import lease, shim
-from farmd.agent.runtimes import systemd_bus
+from farmd.agent.runtimes import systemd
 from store.containers import Limits, Mount, Secret
 from store.manifests import HealthCheck, Manifest, Restart, Stop
 from store.presence import start_ticks
@@ -186,7 +186,7 @@ async def test_r26_a_systemd_that_hangs_starts_and_ends_nothing(
     await rig.want(unit(restart=HOUR))
     before = await rig.until(lambda r: r.phase == "running")
     await first.close()
-    monkeypatch.setattr("farmd.agent.runtimes.systemd_bus.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("farmd.agent.runtimes.systemd.ANSWER_SECONDS", 0.5)
     os.kill(bus_pid, signal.SIGSTOP)
     second = await rig.agent()
     told = await rig.until(lambda r: "does not answer" in r.reason)
@@ -201,15 +201,15 @@ async def test_r26_a_start_that_was_not_answered_never_begins(
     rig: Agents, bus_pid: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     await rig.agent()
-    usual = systemd_bus.ANSWER_SECONDS
-    monkeypatch.setattr("farmd.agent.runtimes.systemd_bus.ANSWER_SECONDS", 0.5)
+    usual = systemd.ANSWER_SECONDS
+    monkeypatch.setattr("farmd.agent.runtimes.systemd.ANSWER_SECONDS", 0.5)
     os.kill(bus_pid, signal.SIGSTOP)
     began = tmp_path / "began"
     index = await rig.want(unit(f"echo $$ >> {began}; {WAITS}"))
     await rig.until(lambda r: "does not answer" in r.reason)
     await rig.unwant()
     await rig.until_gone()
-    monkeypatch.setattr("farmd.agent.runtimes.systemd_bus.ANSWER_SECONDS", usual)
+    monkeypatch.setattr("farmd.agent.runtimes.systemd.ANSWER_SECONDS", usual)
     os.kill(bus_pid, signal.SIGCONT)
     await rig.want(unit(f"echo $$ >> {began}; {WAITS}", env={"V": "2"}))
     told = await rig.until(lambda r: r.phase == "running" and r.intent > index)

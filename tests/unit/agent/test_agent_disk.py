@@ -13,9 +13,9 @@ from farmd.agent import disk as disks
 from farmd.agent import files
 from farmd.agent.disk import Disk, DiskSilent
 from farmd.agent.errors import StartFailed, StateUnsaved
-from farmd.agent.gone import Gone
+from farmd.agent.logs import Gone
 from farmd.agent.model import Record
-from farmd.agent.runtimes.choice import Runtimes
+from farmd.agent.runtimes.runtime import Runtimes
 from farmd.agent.state import AgentIdentity, StateDirectory
 from store.containers import Mount
 from store.manifests import Manifest

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from farmd.agent import gone as module
+from farmd.agent import logs as module
 from farmd.agent.errors import StateUnsaved
-from farmd.agent.gone import Gone
-from farmd.agent.log_lines import Choice, LogLine, chosen
+from farmd.agent.logs import Choice, Gone, LogLine, chosen
 from farmd.agent.shim import Log
 from farmd.agent.state import StateDirectory
 from store.errors import InputInvalid

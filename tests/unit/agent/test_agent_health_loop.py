@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from farmd.agent.checks import CheckResult
 from farmd.agent.disk import Disk
 from farmd.agent.health import Damper
 from farmd.agent.model import Identity, Record
 from farmd.agent.pod import Pod
-from farmd.agent.runtimes.choice import Runtimes
 from farmd.agent.runtimes.process import Processes
+from farmd.agent.runtimes.runtime import Runtimes
 from farmd.agent.state import StateDirectory
 from farmd.agent.users import Users
-from farmd.agent.watcher import HealthWatcher
+from farmd.agent.watcher import CheckResult, HealthWatcher
 from farmd.observe.progress import Progress
 from store.manifests import HealthCheck, Manifest
 from tests.recorders import CountingRecorder

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.agent import exits, lease, strays
+from farmd.agent import exits, lease
 from farmd.agent.lease import AGAIN_SECONDS, Leases, step, stops_at
 from farmd.agent.runtimes import guards
+from farmd.agent.runtimes import process as runtimes_process
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.users import Users
 from store.manifests import Stop
@@ -126,7 +127,9 @@ def test_r27_who_only_looks_like_a_guard_of_this_agent_is_none(tmp_path: Path) -
         with subprocess.Popen(words, user=user, **pipes) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            found.append(process.pid in {pid for pid, _, _ in strays.processes(guards.SCRIPT, tmp_path, 1)})
+            found.append(
+                process.pid in {pid for pid, _, _ in runtimes_process.processes(guards.SCRIPT, tmp_path, 1)}
+            )
             process.kill()
     assert found == [True, False][: len(found)]
     assert is_own(os.getpid())

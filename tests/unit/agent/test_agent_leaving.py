@@ -10,7 +10,7 @@ from farmd.agent.health import Damper
 from farmd.agent.leaving import Leaves
 from farmd.agent.model import Record
 from farmd.agent.pod import Pod
-from farmd.agent.runtimes.choice import Runtimes
+from farmd.agent.runtimes.runtime import Runtimes
 from store.manifests import Stop
 from store.reality import Health
 from tests.virtual import VirtualClock

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from farmd.agent.contact import Contact
-from farmd.agent.link import Link
+from farmd.agent.link import Contact, Link
 from farmd.agent.model import AgentConfig
 from farmd.agent.state import StateDirectory
 from farmd.observe.recorder import Metrics

@@ -9,8 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from farmd.agent import logs, shim
-from farmd.agent.log_lines import Choice, LogLine, chosen, stamped, stamped_all
-from farmd.agent.logs import MAX_TAIL_BYTES
+from farmd.agent.logs import MAX_TAIL_BYTES, Choice, LogLine, chosen, stamped, stamped_all
 
 
 def write(folder: Path, start: str, *output: tuple[float, str], max_bytes: int = 10_000) -> None:

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from farmd.agent.agent import Agent
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import AgentConfig, Identity, Record, WantedPod
-from farmd.agent.runtimes.port import Busy, Ended, Launch
+from farmd.agent.runtimes.runtime import Busy, Ended, Launch
 from farmd.agent.supervisor import LEAVE_SECONDS
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics

@@ -18,14 +18,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from farmd.agent import exits, strays
+from farmd.agent import exits
 from farmd.agent.errors import StartFailed
-from farmd.agent.identity import workload_lives
 from farmd.agent.model import Identity
-from farmd.agent.runtimes import allowed, container_files, shim_start
-from farmd.agent.runtimes.port import Busy, Launch
+from farmd.agent.runtimes import container_files, process, runtime, shims
 from farmd.agent.runtimes.process import Processes
-from farmd.agent.runtimes.shim_start import SHIM
+from farmd.agent.runtimes.runtime import Busy, Launch
+from farmd.agent.runtimes.shims import SHIM, workload_lives
 from farmd.agent.state import StateDirectory
 from farmd.agent.users import Users
 from farmd.runtime.clock import SystemClock
@@ -201,7 +200,7 @@ def test_a_workload_does_not_begin_where_something_else_is_mounted_than_was_judg
     bound, mark = tmp_path / "bound", tmp_path / "began"
     bound.mkdir()
     ready = bench.processes.ready
-    places = [(str(bound), *allowed.identity(str(bound)))]
+    places = [(str(bound), *runtime.identity(str(bound)))]
     bench.processes.ready = lambda launch: ready(launch, places)  # type: ignore[method-assign, misc]
     bench.start("/bin/true")
     assert bench.exit().code == 0
@@ -215,11 +214,11 @@ def test_a_workload_does_not_begin_where_something_else_is_mounted_than_was_judg
 def test_what_was_judged_is_reached_by_no_link(tmp_path: Path) -> None:
     (tmp_path / "own" / "data").mkdir(parents=True)
     found = (tmp_path / "own" / "data").stat()
-    assert allowed.identity(f"{tmp_path}/own/data") == (found.st_dev, found.st_ino)
+    assert runtime.identity(f"{tmp_path}/own/data") == (found.st_dev, found.st_ino)
     (tmp_path / "own").rename(tmp_path / "away")
     (tmp_path / "own").symlink_to(tmp_path / "away")
     with pytest.raises(StartFailed, match="became a link meanwhile"):
-        allowed.identity(f"{tmp_path}/own/data")
+        runtime.identity(f"{tmp_path}/own/data")
 
 
 def test_folders_of_a_bind_are_made_through_no_link(tmp_path: Path) -> None:
@@ -308,7 +307,7 @@ def test_r27_workload_and_logs_go_on_without_the_agent(tmp_path: Path) -> None:
     """A process starts a workload and dies by SIGKILL; the workload's output still reaches its log."""
     script = f"""
 import os, pathlib, signal, time
-from farmd.agent.runtimes.port import Launch
+from farmd.agent.runtimes.runtime import Launch
 from farmd.agent.runtimes.process import Processes
 from farmd.runtime.clock import SystemClock
 from farmd.agent.state import StateDirectory
@@ -425,10 +424,10 @@ async def test_r26_a_shim_that_holds_no_lock_yet_is_waited_for(bench: Bench) -> 
     manifest = Manifest(id="web", command=["sleep", "1000"])
     launch = Launch(instance="web", sha=SHA, manifest=manifest, ports={}, start="s1", started=1.0)
     spec = bench.processes.ready(launch)
-    words = shim_start.command(bench.state.directory("web"))
+    words = shims.command(bench.state.directory("web"))
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as shim:
         try:
-            until(lambda: "web" in strays.shims(bench.state.instances))
+            until(lambda: "web" in process.shims(bench.state.instances))
             bench.processes = Processes(bench.state, "n1", bench.environ, SystemClock(), Users(share=True))
             looking = asyncio.create_task(bench.processes.look())
             await asyncio.sleep(0)

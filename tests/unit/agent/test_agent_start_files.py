@@ -12,7 +12,7 @@ import pytest
 from farmd.agent.environment import with_own
 from farmd.agent.removal import Trash
 from farmd.agent.runtimes import start_files
-from farmd.agent.runtimes.port import Launch
+from farmd.agent.runtimes.runtime import Launch
 from store.containers import Container
 from store.manifests import Manifest, Restart
 from store.peers import Peer, document

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from farmd.agent import exits, files
-from farmd.agent.contact import FIRST_CHANCE, Contact
 from farmd.agent.errors import ManifestUnusable, StateInvalid, StateLocked, StateUnsaved
 from farmd.agent.files import write_atomically
+from farmd.agent.link import FIRST_CHANCE, Contact
 from farmd.agent.manifests import verified
 from farmd.agent.model import Record
 from farmd.agent.state import AgentIdentity, StateDirectory

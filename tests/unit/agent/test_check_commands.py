@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from farmd.agent.checks import Checker, Target
 from farmd.agent.model import Identity
 from farmd.agent.runtimes import shims
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.state import StateDirectory
 from farmd.agent.users import Users
+from farmd.agent.watcher import Checker, Target
 from store.manifests import HealthCheck, Manifest
 from tests.fleet import eventually, in_time
 from tests.still_clock import StillClock

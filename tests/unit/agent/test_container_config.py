@@ -15,8 +15,8 @@ import pytest
 from farmd.agent.errors import StartFailed
 from farmd.agent.removal import Trash
 from farmd.agent.runtimes import container_config, container_files
-from farmd.agent.runtimes.container_seen import described
-from farmd.agent.runtimes.port import Launch
+from farmd.agent.runtimes.container_listing import described
+from farmd.agent.runtimes.runtime import Launch
 from store.containers import Container, Device, File, Limits, Mount, Secret, Ulimit
 from store.manifests import Manifest, Port
 from store.reality import Exit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farmd.agent.runtimes.container_parts import TELL_SECONDS, PullProgress
+from farmd.agent.runtimes.container_images import TELL_SECONDS, PullProgress
 from tests.still_clock import StillClock
 
 

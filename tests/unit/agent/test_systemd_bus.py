@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import dbus_fast.aio
 import pytest
 
-from farmd.agent.runtimes.systemd_bus import Systemd, SystemdSilent
+from farmd.agent.runtimes.systemd import Systemd, SystemdSilent
 
 
 class Bus:

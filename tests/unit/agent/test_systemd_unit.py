@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from farmd.agent.errors import StartFailed
-from farmd.agent.runtimes import systemd_unit
-from farmd.agent.runtimes.port import Launch
-from farmd.agent.runtimes.systemd_bus import Systemd, SystemdSilent
+from farmd.agent.runtimes import systemd
+from farmd.agent.runtimes.runtime import Launch
+from farmd.agent.runtimes.systemd import Systemd, SystemdSilent
 from store.containers import Limits, Mount
 from store.manifests import Manifest, Stop
 
@@ -21,18 +21,18 @@ from store.manifests import Manifest, Stop
 def properties(**fields: Any) -> dict[str, Any]:
     manifest = Manifest(id="web", runtime="systemd", command=["x"], **fields)
     launch = Launch(instance="web~1", sha="a" * 64, manifest=manifest, ports={}, start="s1", started=5.5)
-    found = systemd_unit.properties("n1", launch, ["python", "shim"], {"LANG": "C"}, [], -500)
+    found = systemd.properties("n1", launch, ["python", "shim"], {"LANG": "C"}, [], -500)
     return {name: variant.value for name, variant in found}
 
 
 def test_names_hold_node_and_instance_and_nothing_that_systemd_refuses() -> None:
-    assert systemd_unit.unit_of("n1", "web~0") == "farmd..n1..web..0.service"
+    assert systemd.unit_of("n1", "web~0") == "farmd..n1..web..0.service"
 
 
 def test_a_unit_of_a_program_alone_is_not_limited() -> None:
     made = properties(stop=Stop(grace=3))
     assert {name for name in made if "Max" in name or "Quota" in name or "Paths" in name} == {"TasksMax"}
-    assert (made["TasksMax"], made["TimeoutStopUSec"]) == (systemd_unit.UNLIMITED, 3_000_001)
+    assert (made["TasksMax"], made["TimeoutStopUSec"]) == (systemd.UNLIMITED, 3_000_001)
     assert (made["ExecStart"], made["Environment"]) == ([("python", ["python", "shim"], False)], ["LANG=C"])
 
 
@@ -49,8 +49,8 @@ def test_mounts_are_the_nodes_folders_under_other_paths() -> None:
         Mount(type="tmpfs", target="/fast", size=1024, mode=0o700, read_only=True),
     ]
     made = properties(mounts=mounts)
-    assert made["BindReadOnlyPaths"] == [("/srv/in", "/in", False, systemd_unit.RECURSIVE)]
-    assert made["BindPaths"] == [("/v/data/sub", "/data", False, systemd_unit.RECURSIVE)]
+    assert made["BindReadOnlyPaths"] == [("/srv/in", "/in", False, systemd.RECURSIVE)]
+    assert made["BindPaths"] == [("/v/data/sub", "/data", False, systemd.RECURSIVE)]
     assert made["TemporaryFileSystem"] == [("/fast", "size=1024,mode=700,ro")]
 
 
@@ -58,7 +58,7 @@ def test_mounts_are_the_nodes_folders_under_other_paths() -> None:
 async def test_a_bus_that_is_away_or_hangs_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
-    monkeypatch.setattr("farmd.agent.runtimes.systemd_bus.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("farmd.agent.runtimes.systemd.ANSWER_SECONDS", 0.2)
     address = f"unix:path={tmp_path}/bus"
     systemd = Systemd(address)
     with socket.socket(socket.AF_UNIX) as bus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from farmd.cli import tables
+from farmd.cli import output
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.jobs.commands import JOB
 from farmd.overview import NodeRow, PodRow, Row
@@ -51,7 +51,7 @@ UNOWNED = Row(record=UPDATING.record, index=7, unowned="no farm is alive")
 
 
 def test_a_list_of_owners_shows_what_serves_while_pods_are_replaced() -> None:
-    shown = tables.lines(noun_tables.table(RC, [UPDATING, OF_AN_OLDER_FARM], NOW), width=80)
+    shown = output.lines(noun_tables.table(RC, [UPDATING, OF_AN_OLDER_FARM], NOW), width=80)
     assert shown == [
         "NAME   DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE        REASON",
         "hello  4        4       1        3         3        progressing",
@@ -62,7 +62,7 @@ def test_a_list_of_owners_shows_what_serves_while_pods_are_replaced() -> None:
 def test_a_list_tells_what_manages_an_owner_and_how_far_it_is() -> None:
     managed = msgspec.structs.replace(OF_AN_OLDER_FARM, managed="rollout/old: moving, stage 1 of 2")
     behind = msgspec.structs.replace(managed, index=8, status=UPDATING.status)
-    shown = tables.lines(noun_tables.table(RC, [managed, behind], NOW), width=100)
+    shown = output.lines(noun_tables.table(RC, [managed, behind], NOW), width=100)
     assert shown == [
         "NAME  DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE      REASON",
         "old   2        2       2        0         2        converged  rollout/old: moving, stage 1 of 2",
@@ -73,7 +73,7 @@ def test_a_list_tells_what_manages_an_owner_and_how_far_it_is() -> None:
 def test_a_count_of_none_in_an_outdated_status_is_not_shown_as_known() -> None:
     """The status of a new version's controller may be of before its rollout brought the pods."""
     behind = rc("new", 2, "farm-1", Status(state="converged", desired=0, record=6))
-    (_, shown) = tables.lines(noun_tables.table(RC, [behind], NOW), width=160)
+    (_, shown) = output.lines(noun_tables.table(RC, [behind], NOW), width=160)
     assert shown.split()[:7] == ["new", "2", "-", "-", "-", "-", "pending"]
 
 
@@ -88,7 +88,7 @@ def test_a_list_of_what_ends_by_itself_tells_how_far_it_is() -> None:
         old=SideStatus(7, 7, 7),
     )
     rows = [Row(record=rollout(10, 9), index=7, owner="farm-1", status=each) for each in (moving, None)]
-    assert tables.lines(noun_tables.table(ROLLOUT, rows, NOW), width=80) == [
+    assert output.lines(noun_tables.table(ROLLOUT, rows, NOW), width=80) == [
         "NAME  STATE        PROGRESS                                REASON",
         "web   progressing  moving, stage 2 of 3, old 7/7, new 0/0  floor 9",
         "web   pending      -",
@@ -105,7 +105,7 @@ def test_a_list_of_jobs_tells_how_old_they_are_and_fits_80_columns() -> None:
         Row(record=Job(id="0a", name=name, created=NOW - age), index=7, owner="farm-1", status=status)
         for name, age, status in zip(("resize", "llama"), (550, 130), statuses, strict=True)
     ]
-    assert tables.lines(noun_tables.table(JOB, rows, NOW), width=80) == [
+    assert output.lines(noun_tables.table(JOB, rows, NOW), width=80) == [
         "NAME    STATE    DONE        ACTIVE  RESTARTS  AGE  REASON",
         "resize  running  4120/10000  200     17        9m",
         "llama   waiting  0/64        0       0         2m   61 of 64 fit; worker/61",
@@ -117,12 +117,12 @@ def test_a_list_of_jobs_tells_how_old_they_are_and_fits_80_columns() -> None:
 
 def test_a_watched_list_crops_everything_else_before_it_crops_a_state() -> None:
     listed = noun_tables.table(RC, [BLOCKED, UPDATING], NOW)
-    assert [line[:60].rstrip() for line in tables.lines(listed, cropped=60)] == [
+    assert [line[:60].rstrip() for line in output.lines(listed, cropped=60)] == [
         "NAME              DESIRED  PLACED  HEALTHY  STATE        REA",
         "shop-frontend-eu  3        0       0        blocked      1 o",
         "hello             4        4       1        progressing",
     ]
-    assert [line[:24].rstrip() for line in tables.lines(listed, cropped=24)] == [
+    assert [line[:24].rstrip() for line in output.lines(listed, cropped=24)] == [
         "NAME         STATE",
         "shop-front…  blocked",
         "hello        progressing",
@@ -138,14 +138,14 @@ def test_a_watched_list_of_pods_keeps_their_names_phases_and_healths() -> None:
         manifest=SHA,
         phase="running",
     )
-    assert [line[:40] for line in tables.lines(pod_table([row], [], NOW), cropped=40)] == [
+    assert [line[:40] for line in output.lines(pod_table([row], [], NOW), cropped=40)] == [
         "NODE     INSTANCE       PHASE    HEALTH ",
         "node-12  shop-fronten…  running  unknown",
     ]
 
 
 def test_a_list_of_owners_fits_80_columns() -> None:
-    shown = tables.lines(noun_tables.table(RC, [BLOCKED, UNOWNED], NOW), width=80)
+    shown = output.lines(noun_tables.table(RC, [BLOCKED, UNOWNED], NOW), width=80)
     assert shown == [
         "NAME              DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE    REASON",
         "shop-frontend-eu  3        0       0        0         0        blocked",
@@ -159,7 +159,7 @@ def test_a_wide_list_of_owners_tells_ids_farms_and_what_they_ask_for() -> None:
     daemonset = DaemonSet(id="0a", name="logs", manifest=SHA, pod_id="logs", node_selector="r=a")
     status = Status(state="converged", desired=9, placed=9, healthy=9, serving=9, record=7)
     row = Row(record=daemonset, index=7, owner="farm-1", status=status)
-    shown = tables.lines(noun_tables.table(DAEMON_SET, [row], NOW), wide=True)
+    shown = output.lines(noun_tables.table(DAEMON_SET, [row], NOW), wide=True)
     assert shown == [
         "NAME  ID  DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE      OWNER   MANIFEST      SELECTOR  "
         "REASON",
@@ -192,7 +192,7 @@ NODES = [
 
 
 def test_a_list_of_nodes_fits_80_columns() -> None:
-    assert tables.lines(node_tables.table(NODES, [], NOW), width=80) == [
+    assert output.lines(node_tables.table(NODES, [], NOW), width=80) == [
         "NAME              STATE                       PODS  UP  REASON",
         "web1              ready                       12    2h",
         "web2.example.com  absent 12s,draining 3 left  3         rc/shop-frontend: would",
@@ -202,7 +202,7 @@ def test_a_list_of_nodes_fits_80_columns() -> None:
 
 
 def test_a_wide_list_of_nodes_tells_their_facts() -> None:
-    head, first, _ = tables.lines(node_tables.table(NODES, [], NOW), wide=True)
+    head, first, _ = output.lines(node_tables.table(NODES, [], NOW), wide=True)
     assert head.split() == ["NAME", "STATE", "PODS", "UP", "VERSION", "ADDRESS", "TAINTS", "LABELS", "REASON"]
     assert first.split() == [
         "web1", "ready", "12", "2h", "1.2.0", "10.0.0.1:4711", "dedicated=db:no-schedule",
@@ -240,7 +240,7 @@ PODS = [
 
 
 def test_a_list_of_pods_fits_80_columns_and_names_owners() -> None:
-    assert tables.lines(pod_table(PODS, [], NOW), width=80) == [
+    assert output.lines(pod_table(PODS, [], NOW), width=80) == [
         "NODE  INSTANCE  OWNER           PHASE    HEALTH    RESTARTS  AGE  UP   REASON",
         "web1  hello     rc/hello        running  passing   0         90s  30s",
         "web1  logs      daemonset/logs  backoff  critical  7         90s",
@@ -249,11 +249,11 @@ def test_a_list_of_pods_fits_80_columns_and_names_owners() -> None:
 
 
 def test_the_pods_of_one_owner_have_their_ports_in_its_place() -> None:
-    assert tables.lines(pod_table(PODS[:1], [], NOW, same="OWNER"), width=80) == [
+    assert output.lines(pod_table(PODS[:1], [], NOW, same="OWNER"), width=80) == [
         "NODE  INSTANCE  PHASE    HEALTH   RESTARTS  AGE  UP   PORTS       REASON",
         "web1  hello     running  passing  0         90s  30s  http=20001",
     ]
-    assert tables.lines(pod_table(PODS[:1], [], NOW, same="NODE"), width=80)[1].split()[:2] == [
+    assert output.lines(pod_table(PODS[:1], [], NOW, same="NODE"), width=80)[1].split()[:2] == [
         "hello",
         "rc/hello",
     ]

@@ -14,9 +14,9 @@ from typing import Any
 import click
 import pytest
 
-from farmd.cli import invocation, job_cluster_logs
+from farmd.cli import invocation, job_cluster
 from farmd.cli.invocation import Invocation
-from farmd.cli.log_stream import LogChoice, copy
+from farmd.cli.logs import LogChoice, copy
 from farmd.cli.output import looks
 from farmd.cli.settings import Settings
 from farmd.jobs.facts import Member, Slot
@@ -70,7 +70,7 @@ async def test_logs_of_several_pods_whose_reader_is_gone_leave_nothing_begun(
     async def closed(*_: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(job_cluster_logs, "_stream", closed)
+    monkeypatch.setattr(job_cluster, "_stream", closed)
     members = [(KubePod(), Member(slot=Slot("worker", index))) for index in range(3)]
     wanted = LogChoice(follow=False, lines=1, previous=False, since=None, timestamps=False)
     found: Any = SimpleNamespace(name="ml/bert")
@@ -78,7 +78,7 @@ async def test_logs_of_several_pods_whose_reader_is_gone_leave_nothing_begun(
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             with pytest.raises(BrokenPipeError):
-                await job_cluster_logs._all(Invocation(Settings(), call), found, found, members, wanted)
+                await job_cluster._all(Invocation(Settings(), call), found, found, members, wanted)
             gc.collect()
     assert [str(each.message) for each in said if each.category is RuntimeWarning] == []
 

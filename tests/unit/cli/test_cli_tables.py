@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.cli.tables import lines
+from farmd.cli.output import lines
 from farmd.tables.model import Column, Table
 
 ROWS = [("hello", "0123456789abcdef", "blocked", "of 5 nodes 3 are cordoned and 2 have no room for it")]

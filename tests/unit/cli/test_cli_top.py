@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from farmd.cli import tables
-from farmd.cli.top import FleetView, lines
+from farmd.cli import output
+from farmd.cli.farm import FleetView, lines
 from farmd.overview import FarmRow, Row
 from store.farms import Member
 from store.jobs import Job, JobStatus
@@ -24,12 +24,12 @@ def row(name: str, count: int) -> Row[ReplicationController]:
 
 def test_what_manages_several_owners_is_told_once_and_whole_on_a_terminal_of_80_columns() -> None:
     fleet = FleetView(0.0, [], [], {"rcs": [row("web", 2), row("web-5d01c2", 3)]}, {}, (), [])
-    shown = lines(fleet, tables.lines)
+    shown = lines(fleet, output.lines)
     at = shown.index("UNDER WAY")
     assert shown[at + 1 : at + 3] == ["rollout/web: baking, stage 2 of 3, old 2/2, new 3/3", ""]
     assert len(shown[at + 1]) <= 80
     unmanaged = {"rcs": [Row(record=row("web", 2).record, index=7, owner="farm-1")]}
-    assert "UNDER WAY" not in lines(fleet._replace(owners=unmanaged), tables.lines)
+    assert "UNDER WAY" not in lines(fleet._replace(owners=unmanaged), output.lines)
 
 
 def test_the_slots_of_a_job_that_are_over_or_wait_are_no_pods_that_are_missing() -> None:
@@ -38,7 +38,7 @@ def test_the_slots_of_a_job_that_are_over_or_wait_are_no_pods_that_are_missing()
         for counts in ({"desired": 12, "done": 12}, {"desired": 900, "placed": 4, "healthy": 3})
     ]
     fleet = FleetView(0.0, [], [], {"rcs": [row("web", 2)], "jobs": jobs}, {}, (), [])
-    assert "pods 6 desired, 6 placed, 5 healthy" in lines(fleet, tables.lines)[0]
+    assert "pods 6 desired, 6 placed, 5 healthy" in lines(fleet, output.lines)[0]
 
 
 def test_what_is_in_trouble_comes_before_what_is_well_or_has_succeeded() -> None:
@@ -51,7 +51,7 @@ def test_what_is_in_trouble_comes_before_what_is_well_or_has_succeeded() -> None
         )
         for name, state in (("a", "succeeded"), ("b", "running"), ("c", "failed"))
     ]
-    shown = lines(FleetView(0.0, [], [], {"jobs": jobs}, {}, (), []), tables.lines)
+    shown = lines(FleetView(0.0, [], [], {"jobs": jobs}, {}, (), []), output.lines)
     assert [line[0] for line in shown if line[:2] in {"a ", "b ", "c "}] == ["b", "c", "a"]
 
 
@@ -59,7 +59,7 @@ def test_of_many_the_first_twenty_are_shown_and_how_many_more_there_are_those_in
     farms = [FarmRow(member=Member(id=f"farm-{number:02}", version="1")) for number in range(25)]
     farms[24] = FarmRow(member=Member(id="farm-24", version="1", draining=True))
     rows = [row(f"web-{number:02}", 2) for number in range(23)]
-    shown = lines(FleetView(0.0, farms, [], {"rcs": rows}, {}, (), []), tables.lines)
+    shown = lines(FleetView(0.0, farms, [], {"rcs": rows}, {}, (), []), output.lines)
     assert [line.split()[0] for line in shown if line.startswith("farm-")][:2] == ["farm-24", "farm-00"]
     assert [line for line in shown if line.startswith("...")] == [
         "... and 5 more farms",
@@ -73,7 +73,7 @@ def test_states_stay_in_sight_on_a_narrow_terminal_and_long_names_shift_no_colum
     whole, narrow = (
         [
             line
-            for line in lines(fleet, partial(tables.lines, cropped=width))
+            for line in lines(fleet, partial(output.lines, cropped=width))
             if line.startswith(("RC", "web", "a-"))
         ]
         for width in (0, 40)

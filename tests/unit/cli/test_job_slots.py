@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.cli.job_logs import _slot
+from farmd.cli.job_run import _slot
 from farmd.jobs.facts import Slot
 from store.errors import InputInvalid
 from store.jobs import Job, Type

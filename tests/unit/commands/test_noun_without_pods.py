@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from farmd import overview
-from farmd.cli import invocation, nouns
+from farmd.cli import groups, invocation
 from farmd.commands import waiting
 from farmd.commands.mutation import Call, commit
 from farmd.commands.noun import Noun
@@ -59,8 +59,8 @@ def registered_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     words = KindOfWork(family="notes", runs="", one="note", many="notes", noun="note", asked=HERE)
     monkeypatch.setitem(KINDS, "notes", words)
     monkeypatch.setitem(FAMILIES, "notes", Family(name="notes", record=Note, named=True))
-    load = nouns.load
-    monkeypatch.setattr(nouns, "load", lambda path: NOTE if path == HERE else load(path))
+    load = groups.load
+    monkeypatch.setattr(groups, "load", lambda path: NOTE if path == HERE else load(path))
 
 
 def spec(**fields: Any) -> NoteSpec:
@@ -164,7 +164,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 async def farmctl(call: Call, asked: list[Any], line: str) -> None:
-    group = nouns.group("notes")
+    group = groups.group("notes")
     shown = CliRunner().invoke(group, shlex.split(line), catch_exceptions=False)
     assert shown.exit_code == 0, shown.output
     settings, function, params = asked.pop()
@@ -174,7 +174,7 @@ async def farmctl(call: Call, asked: list[Any], line: str) -> None:
 async def test_its_group_has_every_verb_but_those_of_pods(
     asked: list[Any], tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    group = nouns.group("notes")
+    group = groups.group("notes")
     verbs = group.list_commands(click.Context(group))
     assert verbs == [
         *("create", "list", "get", "describe", "update", "edit", "diff"),

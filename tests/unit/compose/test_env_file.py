@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.compose.env_file import read_into, read_raw_into
+from farmd.compose.interpolation import read_into, read_raw_into
 from store.errors import InputInvalid
 from tests.unit.compose.disk import project, service
 

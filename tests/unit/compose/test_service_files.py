@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.compose.mounts import unnamed
+from farmd.compose.files import unnamed
 from farmd.deploy.manifest import compiled, spec_of
 from farmd.deploy.spec import (
     BindOptions,

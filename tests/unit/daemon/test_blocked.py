@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from farmd.process import blocked
+from farmd.process import lifecycle
 
 
 class Log:
@@ -37,9 +37,9 @@ def test_a_write_that_the_disk_does_not_answer_is_logged_with_its_place(
     path = tmp_path / "pods.json"
     os.mkfifo(path)
     log = Log(then=lambda: os.close(os.open(path, os.O_RDONLY)))  # the disk answers again
-    monkeypatch.setattr(blocked, "log", log)
+    monkeypatch.setattr(lifecycle, "log", log)
     begun: list[bool] = []
-    with blocked.logged(lambda: 12.34 if begun else 0.0, look=0.01, limit=10.0):
+    with lifecycle.logged(lambda: 12.34 if begun else 0.0, look=0.01, limit=10.0):
         write_state(path, begun)
     ((event, fields),) = log.lines
     assert (event, fields["seconds"]) == ("loop.blocked", 12.3)
@@ -56,8 +56,8 @@ def told_of(ages: Iterable[float], monkeypatch: pytest.MonkeyPatch) -> list[floa
             seen.set()
         return found or 0.0
 
-    monkeypatch.setattr(blocked, "log", log)
-    with blocked.logged(age, look=0.01, limit=10.0):
+    monkeypatch.setattr(lifecycle, "log", log)
+    with lifecycle.logged(age, look=0.01, limit=10.0):
         assert seen.wait(60)
     return [fields["seconds"] for _, fields in log.lines]
 

@@ -6,7 +6,7 @@ import socket
 import tomllib
 from pathlib import Path
 
-from farmd.dev.command import engine_of
+from farmd.dev.cluster import engine_of
 from farmd.dev.plan import ClusterLayout, environment, ignored
 
 

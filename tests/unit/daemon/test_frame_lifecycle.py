@@ -12,8 +12,7 @@ from farmd.config.sources import ConfigInvalid, load
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
 from farmd.process import lifecycle
-from farmd.process.lifecycle import Life
-from farmd.process.sdnotify import Notifier
+from farmd.process.lifecycle import Life, Notifier
 from tests.fleet import in_time
 from tests.virtual import VirtualClock
 

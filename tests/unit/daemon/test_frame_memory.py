@@ -10,7 +10,7 @@ from farmd.process.start import COLLECT_AFTER, collect_rarely, pause_collection
 
 PROGRAM = """
 import sys
-from farmd.process.memory import return_large_blocks
+from farmd.process.daemon import return_large_blocks
 if sys.argv[1] == "yes":
     assert return_large_blocks()
 

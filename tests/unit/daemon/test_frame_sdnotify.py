@@ -8,7 +8,7 @@ import socket
 import pytest
 from structlog.testing import capture_logs
 
-from farmd.process.sdnotify import Notifier
+from farmd.process.lifecycle import Notifier
 from farmd.runtime.clock import systemd_clock_usec
 from tests.processes import NotifySocket
 

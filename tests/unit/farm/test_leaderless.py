@@ -11,7 +11,7 @@ import pytest
 from farmd.failsafe.evidence import NO_LEADER
 from farmd.farm.plan import FarmSettings
 from farmd.observe.progress import Progress
-from farmd.process.wiring import build_farm
+from farmd.process.farm_service import wire_farm
 from store.consul.client import ConsulClient
 from store.embedded.server import InProcessTransport
 from store.errors import NoLeader
@@ -34,7 +34,7 @@ class World:
         self.transport = Faulty(InProcessTransport(embedded_server(self.clock)))
         self.client = ConsulClient(self.transport, clock=self.clock)
         recorder = CountingRecorder()
-        self.farm = await build_farm(
+        self.farm = await wire_farm(
             settings=FarmSettings(name="a", ttl=TTL),
             client=self.client,
             keys=KEYS,

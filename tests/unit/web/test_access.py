@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 
 from farmd.config.sections import WebSection
-from farmd.web import hosts, sessions, tokens
+from farmd.web import access, hosts, tokens
 from farmd.web.access import COOKIE, SECURE_COOKIE, Access, SignInNeeded, same_origin
-from farmd.web.app import errors_as_json
 from farmd.web.refusals import Refusals
+from farmd.web.server import errors_as_json
 from farmd.web.tokens import Person
 from tests.recorders import CountingRecorder
 from tests.still_clock import StillClock
@@ -211,10 +211,10 @@ async def test_to_sign_in_again_ends_the_session_before_and_a_person_has_a_bound
         await http.get(f"{address}/enter")
         assert (await other.get(address, headers={"Cookie": f"{COOKIE}={first}"})).status == 401
         assert (await http.get(address)).status == 200
-        for _ in range(sessions.MOST_EACH):
+        for _ in range(access.MOST_EACH):
             await other.get(f"{address}/enter", headers={"Cookie": f"{COOKIE}=none"})
         assert (await http.get(address)).status == 401
-        assert len(rig.access.sessions._open) == sessions.MOST_EACH
+        assert len(rig.access.sessions._open) == access.MOST_EACH
 
 
 async def test_over_https_the_cookie_is_of_that_host_alone_and_never_sent_without_tls(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.cli import tables
-from farmd.cli.top import FleetView, lines
+from farmd.cli import output
+from farmd.cli.farm import FleetView, lines
 from farmd.overview import FarmRow
 from farmd.tables import nodes
-from farmd.web.farms import FarmList
+from farmd.web.item_lists import FarmList
 from store.farms import Member
 from tests.people import person
 
@@ -28,7 +28,7 @@ async def test_the_page_the_table_and_top_tell_the_same_state_of_a_farm(
     assert ([each.state for each in page.made()], described.state, cells) == ([state], state, [state])
     (line,) = [
         each
-        for each in lines(FleetView(0.0, [row], [], {}, {}, (), []), tables.lines)
+        for each in lines(FleetView(0.0, [row], [], {}, {}, (), []), output.lines)
         if each.startswith("one ")
     ]
     assert line.split()[1] == state

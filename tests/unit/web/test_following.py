@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from farmd.runtime.clock import SystemClock
-from farmd.web import following
+from farmd.web import lists
 
 
 async def test_a_look_that_begins_while_the_last_one_ends_is_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(following, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(lists, "LINGER_SECONDS", 0.0)
     begun, ending, may_end = asyncio.Semaphore(0), asyncio.Event(), asyncio.Event()
 
     async def follow() -> None:
@@ -24,7 +24,7 @@ async def test_a_look_that_begins_while_the_last_one_ends_is_followed(
             ending.set()
             await may_end.wait()
 
-    looked = following.WhileLooked(lambda: iter([asyncio.create_task(follow())]), SystemClock())
+    looked = lists.WhileLooked(lambda: iter([asyncio.create_task(follow())]), SystemClock())
     async with asyncio.timeout(10):
         with looked.looking():
             await begun.acquire()

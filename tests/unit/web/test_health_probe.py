@@ -11,9 +11,8 @@ from prometheus_client import CollectorRegistry
 from farmd.config.sections import WebSection
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
-from farmd.web.app import Subject, build_app
-from farmd.web.probe import Unhealthy, ask
-from farmd.web.server import listening, serving
+from farmd.web.server import Subject, build_app, listening, serving
+from farmd.web.tls import Unhealthy, ask
 from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock
 

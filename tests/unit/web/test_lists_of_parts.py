@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from farmd.kinds import KINDS
 from farmd.web.apps import AppList
-from farmd.web.items import NamedList
+from farmd.web.item_lists import NamedList
 from store import codec
 from tests.app_fleet import KEYS, app_fleet, rc
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from farmd.kinds import KINDS
-from farmd.web import items
-from farmd.web.items import NamedList
+from farmd.web import item_lists
+from farmd.web.item_lists import NamedList
 from store.entry import Stored
 from store.keys import Keys
 from store.rcs import ReplicationController
@@ -29,7 +29,7 @@ def controllers() -> dict[str, Stored[ReplicationController]]:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> NamedList:
-    monkeypatch.setattr(items, "AT_ONCE", 10)
+    monkeypatch.setattr(item_lists, "AT_ONCE", 10)
     entries = controllers()
     tree = SimpleNamespace(entries=entries, get=entries.get, broken={}, subscribe=lambda _: None)
     caches = SimpleNamespace(tree=lambda _: tree)

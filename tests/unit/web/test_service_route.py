@@ -12,8 +12,7 @@ from aiohttp import web
 
 from farmd.services.board import EndpointsAnswer, NotKnown, TooManyWaiting
 from farmd.services.endpoints import Endpoint
-from farmd.web.app import errors_as_json
-from farmd.web.server import listening, serving
+from farmd.web.server import errors_as_json, listening, serving
 from farmd.web.services import INDEX_HEADER, add_routes
 from store.errors import NotFound
 from store.services import Service

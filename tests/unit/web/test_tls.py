@@ -16,7 +16,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from farmd.config.sections import WebSection
-from farmd.web import probe, tls
+from farmd.web import tls
 from farmd.web.server import listening, serving
 from store.certificates import ends_of
 from store.errors import CredentialInvalid, InputInvalid
@@ -270,13 +270,13 @@ async def test_the_health_check_of_this_machine_asks_over_tls_whatever_name_the_
     files.pair(pair)
     section = files.section(mutual=mutual)
     async with served(section) as port:
-        assert await asyncio.to_thread(probe.ask, section, port) == "ok"
+        assert await asyncio.to_thread(tls.ask, section, port) == "ok"
         spoil(files.cert, "empty")
         if not mutual:  # a rotation that failed is no reason to restart what serves on
-            assert await asyncio.to_thread(probe.ask, section, port) == "ok"
+            assert await asyncio.to_thread(tls.ask, section, port) == "ok"
             return
-        with pytest.raises(probe.Unhealthy, match=r"^web\.tls_cert: found nothing"):
-            await asyncio.to_thread(probe.ask, section, port)
+        with pytest.raises(tls.Unhealthy, match=r"^web\.tls_cert: found nothing"):
+            await asyncio.to_thread(tls.ask, section, port)
 
 
 async def test_a_certificate_in_another_form_is_refused_in_one_line_and_never_replaces_a_good_one(

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import heapq
 import json
 import math
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 import click
 
+from farmd import overview
 from farmd.cli.invocation import Invocation
-from farmd.cli.options import Duration, Whole
-from farmd.commands import one_time
-from farmd.runtime.errors import AgentUnavailable
+from farmd.cli.names import objects, target
+from farmd.cli.options import Duration, Whole, command
+from farmd.commands import one_time, versions
+from farmd.commands.noun import Noun
+from farmd.runtime.errors import AgentUnavailable, FarmdError
+from farmd.tables.model import clean
 from store import codec, features, presence
 from store.consul.transport import reason
-from store.errors import AccessDenied, InputInvalid, NotFound, RecordInvalid
+from store.errors import AccessDenied, InputInvalid, NotFound, RecordInvalid, StoreError
 from store.nodes import NodeStore
 from store.reality import Reality
+from store.words import share
 
 _FOLLOW = click.option("-f", "--follow", is_flag=True, help="Go on until ^C.")
 _LINES = click.option(
@@ -206,3 +213,96 @@ async def copy(chunks: AsyncIterator[bytes], prefix: bytes, write: Callable[[byt
     if rest:
         write(prefix + rest + b"\n")
     return wrote
+
+
+# ``farmctl rc logs`` and the same of other nouns: what the pods of one owner wrote.
+
+P = TypeVar("P")
+
+
+def showing(noun: Noun[Any, Any]) -> click.Command:
+    """``logs``."""
+
+    async def run(invocation: Invocation, name: str, **options: Any) -> None:
+        wanted = LogChoice(**options)
+        record = (await noun.look(invocation.call, name)).record
+        pods = (await versions.pods(invocation.call, noun, record)).placed
+        await stream_all(invocation, f"{noun.words.noun}/{record.name}", pods, wanted)
+
+    run.__doc__ = (
+        f"What the pods of a {noun.words.one} wrote.\n\n"
+        "Where there are several, each line begins with NODE/INSTANCE, and lines are merged by time. Logs "
+        "that cannot be read are named on stderr; the others are shown."
+    )
+    return command("logs")(target(noun.words.noun, objects(noun.kind))(options(run)))
+
+
+async def stream_all(
+    invocation: Invocation, title: str, pods: Sequence[overview.PodRow], wanted: LogChoice
+) -> None:
+    """What these pods wrote, merged by time; if it is to be followed, as it comes.
+
+    Raises:
+        NotFound, AgentUnavailable: some could not be read; the others were shown.
+    """
+    if not pods:
+        invocation.say(f"{title} has no pods")
+
+    found: list[list[tuple[bytes, bytes]]] = []
+
+    async def read(pod: overview.PodRow, prefix: str) -> None:
+        if wanted.follow or not prefix:
+            await stream(invocation, pod.node, pod.instance, wanted, prefix=prefix)
+        else:
+            found.append(await _timed(invocation, pod, wanted, prefix.encode()))
+
+    failed = await read_each(pods, lambda pod: f"{pod.node}/{pod.instance}", read, follow=wanted.follow)
+    for _, line in heapq.merge(*found, key=lambda each: each[0]):
+        to_stdout(line)
+    if failed:
+        missing = all(isinstance(error, NotFound) for error in failed)
+        kind, what = (NotFound, "are not there") if missing else (AgentUnavailable, "could not be read")
+        hints = {error.hint for error in failed if isinstance(error, AgentUnavailable)}
+        hint = hints.pop() if len(hints) == 1 else ""
+        raise kind(f"the logs of {share(len(failed), len(pods), 'pod')} {what}", hint=hint)
+
+
+async def _timed(
+    invocation: Invocation, pod: overview.PodRow, wanted: LogChoice, prefix: bytes
+) -> list[tuple[bytes, bytes]]:
+    """The lines of a pod's log, each with its time, which an agent of an earlier version does not know."""
+    chunks: list[bytes] = []
+    times = True
+    try:
+        timed = wanted._replace(timestamps=True)
+        await stream(invocation, pod.node, pod.instance, timed, write=chunks.append)
+    except NoTimes:
+        if wanted.timestamps or wanted.previous or wanted.since is not None:
+            raise
+        times = False
+        await stream(invocation, pod.node, pod.instance, wanted, write=chunks.append)
+    found = []
+    for line in b"".join(chunks).splitlines():
+        time, _, text = line.partition(b" ") if times else (b"-", b"", line)
+        found.append((time, prefix + (line if wanted.timestamps else text) + b"\n"))
+    return found
+
+
+async def read_each(
+    pods: Sequence[P], title: Callable[[P], str], read: Callable[[P, str], Awaitable[None]], *, follow: bool
+) -> list[FarmdError | StoreError]:
+    """Call ``read`` with each pod and the prefix of its lines; with ``follow`` for all at once.
+
+    Returns the errors of pods whose logs could not be read; they were shown on stderr.
+    """
+
+    async def show(pod: P) -> FarmdError | StoreError | None:
+        try:
+            await read(pod, f"{title(pod)}: " if len(pods) > 1 else "")
+        except (FarmdError, StoreError) as error:
+            click.echo(f"farmctl: {clean(f'{title(pod)}: {error}')}", err=True)
+            return error
+        return None
+
+    shown = await asyncio.gather(*map(show, pods)) if follow else [await show(pod) for pod in pods]
+    return [error for error in shown if error is not None]

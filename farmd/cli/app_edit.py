@@ -8,7 +8,7 @@ import click
 
 from farmd.apps import commands
 from farmd.apps.scene import standing
-from farmd.cli import apply_lines, changes
+from farmd.cli import apply_flow, changes
 from farmd.cli.apply_cluster import looking
 from farmd.cli.apply_flow import carry_out
 from farmd.cli.invocation import Invocation
@@ -66,7 +66,7 @@ async def delete(invocation: Invocation, name: str, keep_objects: bool) -> None:
     """Delete an app with its objects; waits until a farm has done it, unless --no-wait."""
     async with looking(invocation, await standing(invocation.call, name)) as outside:
         mutation, preview = await commands.delete(invocation.call, name, keep=keep_objects, outside=outside)
-    for line in apply_lines.acts(preview, {}):
+    for line in apply_flow.acts(preview, {}):
         invocation.say(clean(line))
     await changes.apply(invocation, [mutation])
     settings = invocation.settings

@@ -1,0 +1,132 @@
+"""``farmctl pod list | describe | logs``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from farmd import overview
+from farmd.cli import logs as cli_logs
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import nodes, pods
+from farmd.cli.options import command
+from farmd.cli.output import document, emit, show
+from farmd.overview import PodRow
+from farmd.tables import manifests as manifest_facts
+from farmd.tables.model import Table, clean
+from farmd.tables.pods import facts, pod_table
+from store import families, selectors
+from store.errors import Ambiguous, NotFound
+from store.keys import valid_instance, valid_segment
+from store.manifests import Manifest
+from store.nodes import NodeStore
+from store.times import plain
+
+# ``farmctl pod list``.
+
+
+@command("list", lists=True)
+@click.option(
+    "-l", "--selector", default="", help="Only pods whose labels match, such as app=hello,tier!=test."
+)
+@click.option("--node", default="", shell_complete=nodes, help="Only pods on this node.")
+async def list_(invocation: Invocation, selector: str, node: str) -> None:
+    """Pods, with what their nodes say of them."""
+    wanted = selectors.parse(selector)
+    if node:
+        await NodeStore(invocation.client, invocation.keys).get(valid_segment(node, "node"))
+
+    async def read() -> Table:
+        found = await overview.pods(invocation.client, invocation.keys)
+        rows = [row for row in found.rows if wanted.matches(row.labels) and node in {"", row.node}]
+        return pod_table(rows, found.broken, invocation.call.clock.now())
+
+    await show(invocation, read)
+
+
+# ``farmctl pod logs``: what a pod wrote.
+
+
+@command("logs")
+@click.argument("pod", metavar="NODE/INSTANCE", shell_complete=pods)
+@cli_logs.options
+async def logs(invocation: Invocation, pod: str, **options: Any) -> None:
+    """What a pod wrote. The node may be left out where only one node has that instance.
+
+    The end of a removed pod's output is kept for an hour: name its node, too.
+    """
+    node, instance = await locate(invocation, pod)
+    await cli_logs.stream(invocation, node, instance, cli_logs.LogChoice(**options))
+
+
+async def locate(invocation: Invocation, text: str) -> tuple[str, str]:
+    """The node and the instance that a name means.
+
+    Raises:
+        InputInvalid: no such name can be. NotFound: no node has it. Ambiguous: several nodes have it.
+    """
+    if text.count("/") == 2:
+        text = text.removeprefix("pod/")  # as -o name prints it
+    node, slash, instance = text.rpartition("/")
+    if slash:
+        return valid_segment(node, "node"), valid_instance(instance)
+    valid_instance(instance)
+    keys = invocation.keys
+    page = await invocation.client.keys(keys.tree("intent"))
+    found = [place for place in families.intent_places(keys, page.items) if place[1] == instance]
+    if not found:
+        hint = "farmctl pod list shows them as NODE/INSTANCE"
+        raise NotFound(f"pod {instance!r} does not exist", kind="pods", id=instance, hint=hint)
+    if len(found) > 1:
+        shown = ", ".join(f"{name}/{instance}" for name, _ in found[:5])
+        raise Ambiguous(f"pod {instance!r} stands on {len(found)} nodes, name one: {shown}", kind="pods")
+    return found[0]
+
+
+# ``farmctl pod describe``: one pod, what it runs, and how its last starts ended.
+
+
+@command("describe")
+@click.argument("pod", metavar="NODE/INSTANCE", shell_complete=pods)
+async def describe(invocation: Invocation, pod: str) -> None:
+    """One pod: its owner, what its node says of it, and what it runs.
+
+    The node may be left out where only one node has that instance.
+    """
+    place = await locate(invocation, pod)
+    found = await overview.pods(invocation.client, invocation.keys)
+    rows = [row for row in found.rows if (row.node, row.instance) == place]
+    if not rows:
+        raise NotFound(f"pod {'/'.join(place)} does not exist", kind="pods", id="/".join(place))
+    await _show(invocation, min(rows, key=lambda row: row.gone))
+    for broken in found.broken:
+        click.echo(f"farmctl: broken record left out: {clean(broken)}", err=True)
+
+
+async def _show(invocation: Invocation, row: PodRow) -> None:
+    output = invocation.settings.output
+    manifest, runs = await manifest_facts.read(invocation.call, row.manifest)
+    if output in {"json", "yaml"}:
+        emit(invocation, document("Pod", plain(row) | {"runs": plain(manifest)}))
+    elif output == "name":
+        click.echo(f"pod/{row.node}/{row.instance}")
+    else:
+        told = facts(row, runs, invocation.call.clock.now())
+        for title, text in told + inside(row, manifest):
+            click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
+
+
+def inside(row: PodRow, manifest: Manifest | None) -> list[tuple[str, str]]:
+    """How to look inside a pod that runs in a container or a unit."""
+    if manifest is None or manifest.runtime == "process" or not row.pid:
+        return []
+    from farmd.agent.runtimes.container_config import name_of
+
+    name = name_of(row.node, row.instance)
+    command = f"exec -it {name} /bin/sh"
+    told = {
+        "container": f"docker {command}, or podman {command}",
+        "systemd": f"systemctl status {name}.service, and nsenter --target {row.pid} --mount for its files",
+    }
+    return [("Look inside", f"on {row.node}: {told[manifest.runtime]}")]
