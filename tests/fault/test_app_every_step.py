@@ -1,6 +1,6 @@
 """A farm killed or stopped at the k-th transaction of an app, on a real Consul; another one ends it.
 
-``tests/unit/dispatch`` tries every k in virtual time; here processes and packets are real. The app makes a
+``tests/unit/apps`` tries every k in virtual time; here processes and packets are real. The app makes a
 node's label and two controllers in two waves, and collects a third one.
 """
 
