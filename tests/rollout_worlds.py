@@ -102,7 +102,12 @@ class World:
             "rollout": self.rollout,
             "state": self.state,
             "old": Side(controller(OLD, od, taken=taken), self.old, terminating=self.ending.get(OLD, 0)),
-            "new": Side(controller(NEW, nd, taken=taken), self.new, terminating=self.ending.get(NEW, 0)),
+            "new": Side(
+                controller(NEW, nd, taken=taken),
+                self.new,
+                terminating=self.ending.get(NEW, 0),
+                mixed=bool(self.rollout.superseded),
+            ),
             "locks": True,
             "risen": self.risen,
             "now": self.now,

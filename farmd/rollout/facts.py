@@ -58,7 +58,9 @@ class Side:
     """One controller and its pods. ``stop_after`` is its manifest's (R27).
 
     ``terminating``: pods that were removed, and whose processes may run still. ``more`` pods are available
-    and leave after all others; a dry run counts them and lists only the next.
+    and leave after all others; a dry run counts them and lists only the next. ``mixed``: pods of a version
+    that a person superseded may be among them. Those of the old controller may be of an earlier manifest,
+    too, but they serve, and its own worker replaces them once it is lent.
     """
 
     rc: ReplicationController
@@ -66,6 +68,7 @@ class Side:
     stop_after: float = 0.0
     more: int = 0
     terminating: int = 0
+    mixed: bool = False
 
     @property
     def desired(self) -> int:
@@ -75,15 +78,17 @@ class Side:
     @property
     def available(self) -> int:
         """Its pods that are available on its manifest: what the floor counts."""
-        serving = sum(
-            state.available and not state.outdated(self.rc.manifest) for state in self.pods.values()
+        return (
+            sum(state.available and not self._superseded(state) for state in self.pods.values()) + self.more
         )
-        return serving + self.more
 
     @property
     def outdated(self) -> tuple[Place, ...]:
         """Its pods of a version that was superseded."""
-        return tuple(place for place, state in self.pods.items() if state.outdated(self.rc.manifest))
+        return tuple(place for place, state in self.pods.items() if self._superseded(state))
+
+    def _superseded(self, state: PodState) -> bool:
+        return self.mixed and state.outdated(self.rc.manifest)
 
     @property
     def placed(self) -> int:
@@ -391,7 +396,8 @@ class Reader:
         pods = self.pods(rc, rc.min_healthy_time if least is None else least)
         lost = any(state.lost is not None for state in pods.values())
         stop_after = (await context.manifests.get(rc.manifest)).stop_after if lost else 0.0
-        return Side(rc, pods, stop_after, terminating=self._terminating(rollout, rc))
+        mixed = bool(rollout.superseded) and rc.id == rollout.new
+        return Side(rc, pods, stop_after, terminating=self._terminating(rollout, rc), mixed=mixed)
 
     def _terminating(self, rollout: Rollout, rc: ReplicationController) -> int:
         """Processes of pods that were removed; nodes that are given up are not waited for (R21)."""

@@ -75,7 +75,7 @@ COUNTED: list[tuple[str, dict[Place, PodState], tuple[int, int, int]]] = [
 @pytest.mark.parametrize(("name", "pods", "expected"), COUNTED, ids=[row[0] for row in COUNTED])
 def test_p2s_counting(name: str, pods: dict[Place, PodState], expected: tuple[int, int, int]) -> None:
     """Of three desired pods: how many stand, count as available, and are missing."""
-    side = Side(controller(OLD, 3), pods)
+    side = Side(controller(OLD, 3), pods, mixed=True)
     assert (side.placed, side.settled, side.missing) == expected
 
 
