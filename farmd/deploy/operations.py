@@ -186,7 +186,7 @@ class SequenceOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class ServicePlan(SequenceOperation):
+class Plan(SequenceOperation):
     """What makes one service as its spec says. ``short`` are the reasons why pods found no place."""
 
     service_id: str = ""

@@ -16,11 +16,11 @@ from farmd.deploy.facts import Condition, Facts, ServiceFacts, ServiceGoal, Serv
 from farmd.deploy.operations import (
     CreateVolumeOperation,
     Operation,
+    Plan,
     RemoveContainerOperation,
     ReplaceContainerOperation,
     RunContainerOperation,
     RunPreDeployOperation,
-    ServicePlan,
     ServicePod,
     StopContainerOperation,
 )
@@ -131,12 +131,12 @@ def _failure(goal: ServiceGoal) -> tuple[str, Place | None]:
     return (f"{'/'.join(failed.place)}: {failed.failed}", failed.place) if failed else ("", None)
 
 
-def _plan(goal: ServiceGoal, state: ClusterState) -> ServicePlan:
+def _plan(goal: ServiceGoal, state: ClusterState) -> Plan:
     """What is left to do of this turn, if all went well."""
     if goal.wanted is None:
         gone = sorted(goal.service.containers, key=lambda pod: pod.place)
         removals = tuple(RemoveContainerOperation(goal.service.id, pod.place) for pod in gone)
-        return ServicePlan(removals, goal.service.id, goal.service.name)
+        return Plan(removals, goal.service.id, goal.service.name)
     strategy = RollingStrategy(force_recreate=goal.recreate and not goal.back)
     return strategy.plan(state, goal.service, goal.wanted, goal.machines)
 

@@ -13,11 +13,11 @@ from farmd.commands.difference import manifest_lines
 from farmd.deploy.manifest import manifest_of
 from farmd.deploy.operations import (
     Operation,
+    Plan,
     RemoveContainerOperation,
     ReplaceContainerOperation,
     RunContainerOperation,
     RunPreDeployOperation,
-    ServicePlan,
     StandingService,
     StopContainerOperation,
 )
@@ -90,7 +90,7 @@ def _spec(spec: ServiceSpec | None) -> dict[str, Any]:
 
 
 def _service(
-    plan: ServicePlan, spec: ServiceSpec | None, standing: StandingService | None, settings: Sequence[str]
+    plan: Plan, spec: ServiceSpec | None, standing: StandingService | None, settings: Sequence[str]
 ) -> Iterator[str]:
     if spec is None:
         yield f"- remove service {plan.service_name}"
@@ -142,7 +142,7 @@ def _beginning(digest: str) -> str:
     return digest.removeprefix("sha256:")[:8]
 
 
-def _grouped(plan: ServicePlan) -> list[tuple[str, str, list[str]]]:
+def _grouped(plan: Plan) -> list[tuple[str, str, list[str]]]:
     """(sign and verb, note, places): one line for all operations that are alike, in the plan's order."""
     groups: dict[tuple[str, str], list[str]] = {}
     for each in plan.operations:
@@ -176,7 +176,7 @@ def _crossing(plan: ProjectPlan, wanted: ResolvedServices) -> Iterator[str]:
                 yield f"! {name} needs {other}, which is not on all of its machines: names work on one alone"
 
 
-def _machines(plan: ServicePlan, standing: StandingService | None) -> set[str]:
+def _machines(plan: Plan, standing: StandingService | None) -> set[str]:
     """Where a service will stand."""
     found = {pod.place[0] for pod in standing.containers} if standing is not None else set()
     found -= {each.place[0] for each in plan.operations if isinstance(each, RemoveContainerOperation)}

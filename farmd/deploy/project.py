@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from farmd.deploy.manifest import request_of, volumes_of
 from farmd.deploy.operations import (
     CreateVolumeOperation,
+    Plan,
     RemoveContainerOperation,
     ReplaceContainerOperation,
     RunContainerOperation,
-    ServicePlan,
     StandingService,
     StopContainerOperation,
 )
@@ -60,7 +60,7 @@ class ProjectPlan:
     """
 
     volumes: tuple[CreateVolumeOperation, ...] = ()
-    services: tuple[ServicePlan, ...] = ()
+    services: tuple[Plan, ...] = ()
     specs: Mapping[str, ServiceSpec] = field(default_factory=dict)
     standing: Mapping[str, StandingService] = field(default_factory=dict)
 
@@ -120,11 +120,11 @@ def scheduled(
     return VolumeScheduler(state, [_user(wanted, name, standing) for name in pinned]).schedule()
 
 
-def removal(service: StandingService) -> ServicePlan:
+def removal(service: StandingService) -> Plan:
     """The plan that takes a service away."""
     places = sorted(pod.place for pod in service.containers)
     operations = tuple(RemoveContainerOperation(service.id, place) for place in places)
-    return ServicePlan(operations, service.id, service.name)
+    return Plan(operations, service.id, service.name)
 
 
 def ordered(services: Mapping[str, object], after: Mapping[str, Collection[str]]) -> list[str]:
@@ -187,7 +187,7 @@ def fingerprint(plan: ProjectPlan) -> str:
     return hashlib.blake2b(codec.encode(sorted(facts)), digest_size=16).hexdigest() if facts else ""
 
 
-def _facts(plan: ServicePlan) -> list[Fact]:
+def _facts(plan: Plan) -> list[Fact]:
     name, runs = plan.service_name, Counter[str]()
     found: list[Fact] = []
     for each in plan.operations:

@@ -18,11 +18,11 @@ from farmd.deploy import spec as deploy_spec
 from farmd.deploy.manifest import request_of
 from farmd.deploy.operations import (
     Operation,
+    Plan,
     RemoveContainerOperation,
     ReplaceContainerOperation,
     RunContainerOperation,
     RunPreDeployOperation,
-    ServicePlan,
     ServicePod,
     StandingService,
     StopContainerOperation,
@@ -48,7 +48,7 @@ class Strategy(Protocol):
         service: StandingService | None,
         spec: ServiceSpec,
         machines: Machines | None = None,
-    ) -> ServicePlan:
+    ) -> Plan:
         """The operations that make a service as its spec says; ``service`` None: it is new.
 
         ``machines`` are those that its volumes leave; None: all that have them.
@@ -72,7 +72,7 @@ class RollingStrategy:
         service: StandingService | None,
         spec: ServiceSpec,
         machines: Machines | None = None,
-    ) -> ServicePlan:
+    ) -> Plan:
         """As ``Strategy``."""
         standing = service or StandingService(id=self.new_id, name=spec.name, mode=spec.mode)
         request = request_of(spec, standing.id, near=machines is None)
@@ -81,7 +81,7 @@ class RollingStrategy:
         (planner.everywhere if spec.mode == "global" else planner.replicated)()
         first = [*planner.changes, *planner.removals]
         operations = (*planner.hook(first), *first)
-        return ServicePlan(operations, standing.id, spec.name, tuple(planner.short))
+        return Plan(operations, standing.id, spec.name, tuple(planner.short))
 
     def _status(self, spec: ServiceSpec) -> Callable[[ServicePod], ContainerSpecStatus]:
         known: dict[int, ContainerSpecStatus] = {}  # the pods of a service mostly share one spec

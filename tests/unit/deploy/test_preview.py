@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from farmd.deploy import view
-from farmd.deploy.operations import ServicePlan
+from farmd.deploy.operations import Plan
 from farmd.deploy.preview import _images, summary
 from farmd.deploy.project import ProjectPlan
 from store.deployments import Deployment, DeploymentStatus, Goal, ServiceProgress
@@ -32,11 +32,10 @@ def test_an_image_that_changes_is_told_by_what_differs(old: str, new: str, told:
 
 
 def test_pods_without_a_place_are_counted_as_something_to_do() -> None:
-    short = ServicePlan(service_id="1web", service_name="web", short=("1 of 2 pods find no machine",))
+    short = Plan(service_id="1web", service_name="web", short=("1 of 2 pods find no machine",))
     assert summary(ProjectPlan(services=(short,)), {}) == "no place for all pods of 1 service"
     assert (
-        summary(ProjectPlan(services=(ServicePlan(service_id="1web"),)), {})
-        == "all services are as they should be"
+        summary(ProjectPlan(services=(Plan(service_id="1web"),)), {}) == "all services are as they should be"
     )
 
 

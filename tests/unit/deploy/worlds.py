@@ -10,10 +10,10 @@ from msgspec.structs import replace as changed
 
 from farmd.deploy import spec as deploy_spec
 from farmd.deploy.operations import (
+    Plan,
     RemoveContainerOperation,
     ReplaceContainerOperation,
     RunContainerOperation,
-    ServicePlan,
     ServicePod,
     StandingService,
 )
@@ -79,7 +79,7 @@ def cluster(machines: str, standing: tuple[ServicePod, ...] = (), **facts: Any) 
     return ClusterState(fleet(*views))
 
 
-def plan(machines: str, live: str, wanted: ServiceSpec, *, force: bool = False, **fields: Any) -> ServicePlan:
+def plan(machines: str, live: str, wanted: ServiceSpec, *, force: bool = False, **fields: Any) -> Plan:
     """What is planned for a service whose pods are ``live``."""
     standing = pods(live, wanted, fields.pop("before", None))
     service = StandingService(id=ID, name="web", mode=wanted.mode, containers=standing) if live else None
@@ -87,7 +87,7 @@ def plan(machines: str, live: str, wanted: ServiceSpec, *, force: bool = False, 
     return strategy.plan(cluster(machines, standing, **fields), service, wanted)
 
 
-def applied(planned: ServicePlan, service: StandingService, wanted: ServiceSpec) -> StandingService:
+def applied(planned: Plan, service: StandingService, wanted: ServiceSpec) -> StandingService:
     """The service after the whole plan."""
     standing = {pod.place: pod for pod in service.containers}
 
