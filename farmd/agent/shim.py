@@ -453,7 +453,10 @@ def main(directory: str) -> int:
     ended: list[str] = []
     if spec.get("lease"):
         hold_lease(spec, pid, ended)
-    os.write(go_write, b"g")
+    try:
+        os.write(go_write, b"g")
+    except BrokenPipeError:
+        pass  # it was killed before it began, as by its lease; its exit tells
     os.close(go_write)
     problem = read_all(failed)
     os.close(failed)
