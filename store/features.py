@@ -48,7 +48,8 @@ PROCESS = "process"
 """The agent runs processes: every agent did before ``agent.allow`` had a word for it."""
 
 PROCESSES, ROOT, NEW_PRIVILEGES = "processes", "root", "new-privileges"
-DEVICE_RESERVATIONS, VOLUME_DRIVERS, VOLUMES = "device-reservations", "volume-drivers", "volumes"
+DEVICE_RESERVATIONS, VOLUME_DRIVERS = "device-reservations", "volume-drivers"
+VOLUMES, NETWORKS = "volumes", "networks"
 YOUNGER = frozenset({PROCESSES, ROOT, NEW_PRIVILEGES, DEVICE_RESERVATIONS, VOLUME_DRIVERS, VOLUMES})
 """The words that agents did not ask for at first: what started before them goes on without."""
 
@@ -65,7 +66,11 @@ ALLOWABLE = (
     "security-options",
     VOLUME_DRIVERS,
     VOLUMES,
+    NETWORKS,
 )
+
+NETWORK = "network:"
+"""Begins the word that allows one network by its name."""
 
 
 def needed_of_farm(manifest: Manifest) -> list[str]:

@@ -37,6 +37,9 @@ _SECRET = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}")
 _SYSCTL = re.compile(r"[a-z0-9_]+([./][a-zA-Z0-9_-]+)+")
 _TMPFS_OPTION = re.compile(r"exec|noatime|(uid|gid|nr_inodes)=[0-9]{1,10}")
 
+_MODES = {"host", "none", "bridge", "default", "container", "pasta", "slirp4netns"}
+"""What engines take for no network's name, but for a way out of their networks."""
+
 
 def mistakes(manifest: Manifest) -> Iterator[Mistake]:
     """What cannot work of a container or a unit, or of a process that has parts of one."""
@@ -113,7 +116,7 @@ def _of_container(container: Container, manifest: Manifest) -> Iterator[Mistake]
                 f"one of its networks ({', '.join(container.networks) or 'none'})",
             )
     for name in container.networks:
-        if not is_volume_name(name) or name in {"host", "none", "bridge", "default", "container"}:
+        if not is_volume_name(name) or name in _MODES:
             yield "container.networks", name, "the name of a bridge network"
     for at, device in enumerate(container.devices):
         if not device.host.startswith("/dev/") or ".." in device.host.split("/"):

@@ -55,7 +55,8 @@ _CHANGED = {
     "ports.[].host_ip": "an address of each machine that runs a pod, such as 127.0.0.1",
     "ports.[].protocol": "tcp or udp",
     "ports.[].mode": "host and ingress mean the same: on each machine that runs a pod",
-    "top.networks.*.external": "a network of that name, made on each machine that has none",
+    "top.networks.*.external": "a network of that name, made on each machine that has none; one that somebody"
+    " else made needs a word of agent.allow",
     "top.secrets.*.file": "stored in Consul with the service, and only with --with-files",
     "top.secrets.*.environment": "stored in Consul with the service, and only with --with-files",
 }

@@ -20,9 +20,10 @@ from farmd.config.fields import Key, Section, extended_url, key, keys, this_host
 from farmd.config.kubernetes import KubernetesSection
 from farmd.kinds import KINDS
 from store.consul.environment import FORMS, Address
-from store.features import ALLOWABLE, PROCESSES
+from store.features import ALLOWABLE, NETWORK, PROCESSES
 from store.keys import valid_name, valid_segment
 from store.mistakes import nearest
+from store.nodes import is_volume_name
 from store.selectors import parse as parse_selector
 from store.selectors import valid_labels
 
@@ -78,8 +79,11 @@ def _state_dir(value: str) -> None:
 
 def _allow(value: list[str]) -> None:
     for each in value:
-        if each not in ALLOWABLE and (not each.startswith("/") or ".." in each.split("/")):
-            raise ValueError(f"found {each!r}, expected {', '.join(ALLOWABLE)} or an absolute path")
+        folder = each.startswith("/") and ".." not in each.split("/")
+        network = each.startswith(NETWORK) and is_volume_name(each.removeprefix(NETWORK))
+        if not (each in ALLOWABLE or folder or network):
+            expected = f"{', '.join(ALLOWABLE)}, {NETWORK}NAME or an absolute path"
+            raise ValueError(f"found {each!r}, expected {expected}")
 
 
 def _range(value: str) -> None:
@@ -157,7 +161,7 @@ class AgentSection(Section, frozen=True):
         list[str],
         key(
             "What workloads may be and have on this node; a folder allows binds below it.",
-            form=f"a list of {', '.join(ALLOWABLE)} and absolute paths",
+            form=f"a list of {', '.join(ALLOWABLE)}, {NETWORK}NAME and absolute paths",
             check=_allow,
         ),
     ] = field(default_factory=lambda: [PROCESSES])

@@ -27,7 +27,7 @@ from farmd.agent.files import write_atomically
 from farmd.agent.lease import Leases
 from farmd.agent.model import LOST, ContainerConfig, Identity
 from farmd.agent.runtimes import container_config, container_files, runtime, start_files
-from farmd.agent.runtimes.container_images import ContainerNeeds, Images
+from farmd.agent.runtimes.container_images import ANY, ContainerNeeds, Foreign, Images
 from farmd.agent.runtimes.container_listing import ENDED, LIVE, EngineContainer, EngineListing
 from farmd.agent.runtimes.engine import Engine, EngineRefused
 from farmd.agent.runtimes.guards import Guarded, Guards
@@ -318,9 +318,17 @@ class Containers:
         self._state.require_room()
         self._state.create(instance)
         await asyncio.to_thread(self._lay_out, instance, manifest, kept)
-        seen = self._listing.seen.get(instance)
-        foreign = kept or features.VOLUMES in self._config.allow
-        await self._parts.get(manifest, tell, None if foreign else seen.volumes if seen is not None else ())
+        await self._parts.get(manifest, tell, ANY if kept else self._foreign(instance))
+
+    def _foreign(self, instance: str) -> Foreign:
+        """What the node allows, and what the instance's former container has, as since before an upgrade."""
+        allow, seen = self._config.allow, self._listing.seen.get(instance)
+        volumes, networks = (seen.volumes, seen.networks) if seen is not None else ((), ())
+        named = [each.removeprefix(features.NETWORK) for each in allow if each.startswith(features.NETWORK)]
+        return Foreign(
+            None if features.VOLUMES in allow else volumes,
+            None if features.NETWORKS in allow else [*networks, *named],
+        )
 
     def _lay_out(
         self, instance: str, manifest: Manifest, kept: bool

@@ -12,6 +12,7 @@ import contextlib
 import math
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from farmd.agent.state import StateDirectory
 from store import codec, images
 from store.containers import Volume
 from store.errors import RecordInvalid
-from store.features import VOLUMES
+from store.features import NETWORK, VOLUMES
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
 from store.times import Time
@@ -183,6 +184,17 @@ class PullProgress:
             self._tell(f"pulling {self._image}: {done:.0f} of {total:.0f} MB")
 
 
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """The volumes and networks that a pod may have though no agent made them; None: any."""
+
+    volumes: Collection[str] | None = None
+    networks: Collection[str] | None = None
+
+
+ANY = Foreign()
+
+
 class ContainerNeeds:
     """Gets them through the engine; ``credentials`` is a file, read at each pull, or empty."""
 
@@ -196,12 +208,10 @@ class ContainerNeeds:
         self._clock = clock
         self._recorder = recorder
 
-    async def get(
-        self, manifest: Manifest, tell: Callable[[str], None], known: Collection[str] | None = None
-    ) -> None:
+    async def get(self, manifest: Manifest, tell: Callable[[str], None], known: Foreign = ANY) -> None:
         """Get what is missing, and ``tell`` of a pull how far it is.
 
-        ``known``: volumes that are this pod's though no agent marked them as farmd's; None: any may be had.
+        ``known``: what may be this pod's though no agent marked it as farmd's.
 
         Raises:
             StartFailed: with the reason for people.
@@ -211,9 +221,9 @@ class ContainerNeeds:
         for name in {mount.source for mount in manifest.mounts if mount.type == "volume"}:
             await self._volume(name, manifest, known)
         for name in manifest.container.networks:
-            await self._network(name, internal=name in manifest.container.internal)
+            await self._network(name, known, internal=name in manifest.container.internal)
 
-    async def _network(self, name: str, *, internal: bool) -> None:
+    async def _network(self, name: str, known: Foreign, *, internal: bool) -> None:
         docker, ask = self._engine.docker, self._engine.ask
         try:
             found = await ask((await ask(docker.networks.get(name))).show())
@@ -221,6 +231,13 @@ class ContainerNeeds:
             body = {"Name": name, "Driver": "bridge", "CheckDuplicate": True, "Labels": {MADE_BY: self._node}}
             await ask(docker.networks.create(body | ({"Internal": True} if internal else {})))
             return
+        # Engines find a network by a part of its id, too.
+        real = str(found.get("Name"))
+        if not (MADE_BY in (found.get("Labels") or {}) or known.networks is None or real in known.networks):
+            raise StartFailed(
+                f"agent.allow: this node does not allow {NETWORK}{real}, which no agent made",
+                field="agent.allow",
+            )
         if internal and not found.get("Internal"):
             raise StartFailed(
                 f"container.internal: network {name} of this node is not internal: remove it, or rename yours"
@@ -275,7 +292,7 @@ class ContainerNeeds:
             # Never the content: it holds passwords.
             raise StartFailed(f"agent.registry_auth: {self._credentials} cannot be read") from error
 
-    async def _volume(self, name: str, manifest: Manifest, known: Collection[str] | None) -> None:
+    async def _volume(self, name: str, manifest: Manifest, known: Foreign) -> None:
         docker, ask = self._engine.docker, self._engine.ask
         wanted = manifest.volumes.get(name, Volume())
         try:
@@ -287,7 +304,7 @@ class ContainerNeeds:
             return
         # A volume of an earlier version has no such label.
         ours = container_config.NODE in (found.get("Labels") or {})
-        if not ours and known is not None and name not in known:
+        if not (ours or known.volumes is None or name in known.volumes):
             raise StartFailed(
                 f"agent.allow: this node does not allow {VOLUMES}: it has {name}, which no agent made",
                 field="agent.allow",

@@ -33,7 +33,7 @@ ENDED = frozenset({"exited", "stopped", "dead", "removing"})
 
 @dataclass(frozen=True, slots=True)
 class EngineContainer:
-    """One container, as the engine described it, with the names of its volumes and the label of its lease."""
+    """One container as the engine described it: the names of its volumes and networks, the lease's label."""
 
     state: str
     identity: Identity
@@ -41,6 +41,7 @@ class EngineContainer:
     exit: Exit | None = None
     why: str = ""
     volumes: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
     lease: str = ""
 
 
@@ -53,7 +54,8 @@ def described(found: Mapping[str, Any]) -> EngineContainer:
     mounts = found.get("Mounts") or []
     volumes = tuple(str(each.get("Name")) for each in mounts if each.get("Type") == "volume")
     lease = str(found["Config"]["Labels"].get(container_config.LEASE, ""))
-    return replace(_described(found), volumes=volumes, lease=lease)
+    networks = tuple(str(each) for each in (found.get("NetworkSettings") or {}).get("Networks") or {})
+    return replace(_described(found), volumes=volumes, networks=networks, lease=lease)
 
 
 def _described(found: Mapping[str, Any]) -> EngineContainer:

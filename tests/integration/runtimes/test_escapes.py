@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from farmd.agent.runtimes.container_config import NODE
 from store.containers import Container, DeviceReservation, Mount, Volume
 from store.manifests import Manifest, Stop
-from tests.agents import FAST, Agents, logged
+from tests.agents import FAST, Agents, kill, logged
 from tests.engine import IMAGE, PodmanEngine
 
 pytestmark = pytest.mark.xdist_group("containers")
@@ -64,6 +66,42 @@ async def test_a_volume_that_no_agent_made_is_another_ones(rig: Agents, engine: 
     finally:
         engine.clear()
         engine.run("volume", "rm", "--force", "theirs", "ours")
+
+
+def joins(*networks: str) -> Manifest:
+    """A pod in these networks."""
+    container = Container(image=IMAGE, networks={name: [] for name in networks})
+    return msgspec.structs.replace(pod(), container=container)
+
+
+async def test_a_network_that_no_agent_made_needs_its_word(rig: Agents, engine: PodmanEngine) -> None:
+    """Also as the second one of several, and by a part of its id, by which engines find networks, too."""
+    engine.run("network", "create", "theirs")
+    try:
+        ident = engine.run("network", "inspect", "--format", "{{.ID}}", "theirs")
+        first = await rig.agent()
+        for names in (["theirs"], ["ours", "theirs"], [ident[:12]]):
+            index = await rig.want(joins(*names))
+            told = await rig.until(lambda r, index=index: r.refused == index)
+            assert "does not allow network:theirs, which no agent made" in told.reason
+        await rig.want(joins("ours"))
+        await rig.until(lambda r: r.phase == "running")
+        assert engine.run("network", "inspect", "--format", f'{{{{index .Labels "{NODE}"}}}}', "ours") == "n1"
+        await first.close()
+        assert rig.container is not None
+        without, rig.container = rig.container, replace(rig.container, allow=("network:theirs",))
+        second = await rig.agent()
+        await rig.want(joins("theirs"))
+        before = await rig.until_running(joins("theirs"))
+        await second.close()
+        rig.container = without
+        await rig.agent()
+        kill(before)  # what has joined it goes on, as after an upgrade
+        after = await rig.until(lambda r: r.phase == "running" and r.pid != before.pid)
+        assert after.refused == 0
+    finally:
+        engine.clear()
+        engine.run("network", "rm", "--force", "theirs", "ours")
 
 
 async def test_a_bind_that_became_a_link_is_refused_at_the_next_start(
