@@ -44,6 +44,9 @@ LEAVING = "leaving.1"
 CONTAINER_FEATURES = (HOST_IP, INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS)
 """What agents learned after their first containers; an older one would leave it out in silence."""
 
+APART = "containers.apart"
+"""Root in the engine's containers is nobody on the node: it has a user namespace, or is not root itself."""
+
 PROCESS = "process"
 """The agent runs processes: every agent did before ``agent.allow`` had a word for it."""
 
@@ -139,7 +142,10 @@ _AS_ROOT = (
     *("root", "new-privileges", "privileged", "host-pid", "devices", "capabilities"),
     *("security-options", "volume-drivers"),
 )
-_SYSTEM = ("bin", "boot", "dev", "etc", "home", "lib", "proc", "root", "run", "sbin", "sys", "usr", "var")
+_SYSTEM = (
+    *("bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "nix", "opt", "ostree"),
+    *("proc", "root", "run", "sbin", "snap", "sys", "sysroot", "usr", "var"),
+)
 
 
 def root_by_farm(features: Collection[str]) -> str:
@@ -154,4 +160,10 @@ def root_by_farm(features: Collection[str]) -> str:
     words = [word for word in _AS_ROOT if f"allow.{word}" in features]
     binds = sorted(each.removeprefix("allow.") for each in features if each.startswith("allow./"))
     words += [each for each in binds if each == "/" or each.split("/")[1] in _SYSTEM]
-    return f"agent.allow has {', '.join(words)}, and nothing need be signed" if words else ""
+    reasons = [f"agent.allow has {', '.join(words)}"] if words else []
+    if not {PROCESS, "runtime.systemd"}.isdisjoint(features) and "runtime.container" in features:
+        # A process hands its descriptor of / to a container, whose root opens any file by it.
+        reasons += (
+            [] if APART in features else ["it runs processes beside containers whose root is the node's"]
+        )
+    return f"{', '.join(reasons)}, and nothing need be signed" if reasons else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -146,3 +147,29 @@ async def test_a_pull_without_a_registrys_name_is_of_one_tag_and_carries_its_log
         finally:
             await engine.close()
     assert asked == [("postgres:latest", True)]
+
+
+@pytest.mark.parametrize(
+    ("info", "apart"),
+    [
+        ({"SecurityOptions": ["name=seccomp,profile=builtin", "name=userns"]}, True),
+        ({"SecurityOptions": ["name=rootless", "name=cgroupns"]}, True),
+        ({"SecurityOptions": ["name=seccomp,profile=builtin", "name=cgroupns"]}, False),
+        ({"SecurityOptions": None}, False),
+        (None, False),  # a proxy before the engine that does not pass the question on
+    ],
+)
+async def test_an_engine_tells_whether_its_root_is_the_nodes(
+    info: dict[str, Any] | None, apart: bool
+) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if request.path.endswith("/version"):
+            return web.json_response({"ApiVersion": "1.41"})
+        return web.json_response(info or {"message": "forbidden"}, status=200 if info else 403)
+
+    async with serving(answer) as address:
+        engine = Engine(address)
+        try:
+            assert await engine.apart() is apart
+        finally:
+            await engine.close()

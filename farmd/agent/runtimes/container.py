@@ -209,11 +209,11 @@ class Containers:
     @property
     def features(self) -> Sequence[str]:
         """The features of an engine that answered once; a short absence of the engine withdraws none."""
-        return (
-            ["runtime.container", *features.CONTAINER_FEATURES, *runtime.as_features(self._config.allow)]
-            if self._listing.answered
-            else []
-        )
+        if not self._listing.answered:
+            return []
+        able = ["runtime.container", *features.CONTAINER_FEATURES]
+        able += [features.APART] if self._listing.apart else []
+        return [*able, *runtime.as_features(self._config.allow)]
 
     # -- what runs -------------------------------------------------------------------------------
     async def run(self, wake: Callable[[], None]) -> None:

@@ -94,6 +94,8 @@ class EngineListing:
     def __init__(self, engine: Engine, node: str, clock: Clock, noted: Callable[[], None]) -> None:
         self.doubt = "the container engine was not asked yet"
         self.answered = False
+        self.apart = False
+        self._asked = False
         self.seen: dict[str, EngineContainer] = {}
         self._engine = engine
         self._label = f"{NODE}={node}"
@@ -118,6 +120,7 @@ class EngineListing:
     async def _follow_events(self) -> None:
         """Look again after each event; without events the looks go on at their own pace."""
         while True:
+            self._asked = False  # another engine may answer now, or with other settings
             try:
                 events = self._engine.events(self._label)
                 async with contextlib.aclosing(self._engine.stream(events)) as told:
@@ -135,6 +138,8 @@ class EngineListing:
             before = self.doubt, self.seen
             try:
                 self.seen = await self._listed()
+                if not self._asked:
+                    self.apart, self._asked = await self._engine.apart(), True
                 self.doubt, self.answered = "", True
             except StartFailed as error:
                 self.doubt = error.message

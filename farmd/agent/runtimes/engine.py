@@ -127,6 +127,20 @@ class Engine:
         with self._translated():
             return [{"Id": str(each["Id"]), "State": str(each["State"])} for each in found]
 
+    async def apart(self) -> bool:
+        """Whether root in a container is nobody on the node; False if the engine does not tell.
+
+        Raises:
+            EngineSilent: it did not answer.
+        """
+        try:
+            found = await self.ask(self.docker.system.info())
+        except EngineRefused:
+            return False
+        with self._translated():
+            options = [str(each).split(",")[0] for each in found.get("SecurityOptions") or []]
+        return not {"name=userns", "name=rootless"}.isdisjoint(options)
+
     async def inspected(self, container: str) -> Mapping[str, Any]:
         """All about one container."""
         return await self.ask(self.docker.containers.container(container).show())

@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from farmd.agent.runtimes.container_config import NODE
+from farmd.agent.users import Users
 from store.containers import Container, DeviceReservation, Mount, Volume
+from store.features import root_by_farm
 from store.manifests import Manifest, Stop
 from tests.agents import FAST, Agents, kill, logged
 from tests.engine import IMAGE, PodmanEngine
@@ -102,6 +104,16 @@ async def test_a_network_that_no_agent_made_needs_its_word(rig: Agents, engine: 
     finally:
         engine.clear()
         engine.run("network", "rm", "--force", "theirs", "ours")
+
+
+async def test_a_node_tells_that_its_engine_has_no_user_namespace(rig: Agents) -> None:
+    """A process of such a node can hand its ``/`` to the root of a container (``root_by_farm``)."""
+    running = await rig.agent(users=Users(default="nobody"))
+    await rig.want(pod("sed -n '1s/ \\+/ /gp' /proc/self/uid_map; while :; do sleep 0.05; done"))
+    assert (await logged(running, "0")).split()[:2] == ["0", "0"]  # root there is root here
+    found = await rig.presence()
+    assert found is not None
+    assert "processes beside containers" in root_by_farm(found[0].features)
 
 
 async def test_a_bind_that_became_a_link_is_refused_at_the_next_start(

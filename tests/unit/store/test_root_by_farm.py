@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from store.features import ADDRESS, ENFORCED, root_by_farm
+from store.features import ADDRESS, APART, ENFORCED, root_by_farm
+
+TOGETHER = "it runs processes beside containers whose root is the node's"
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,15 @@ from store.features import ADDRESS, ENFORCED, root_by_farm
         ([ADDRESS, "allow./"], "agent.allow has /, and nothing need be signed"),
         ([ADDRESS, "allow./etc/app"], "agent.allow has /etc/app, and nothing need be signed"),
         ([ADDRESS, "allow./srv/data", "allow.host-network"], ""),
+        ([ADDRESS, "allow./lib64"], "agent.allow has /lib64, and nothing need be signed"),
+        ([ADDRESS, "allow./nix/store"], "agent.allow has /nix/store, and nothing need be signed"),
+        ([ADDRESS, "process", "runtime.container"], f"{TOGETHER}, and nothing need be signed"),
+        ([ADDRESS, "runtime.systemd", "runtime.container", "allow.root"],
+         f"agent.allow has root, {TOGETHER}, and nothing need be signed"),
+        ([ADDRESS, "process", "runtime.container", APART], ""),
+        ([ADDRESS, "process", "runtime.container", ENFORCED], ""),
+        ([ADDRESS, "runtime.container"], ""),
+        ([ADDRESS, "process", "runtime.systemd"], ""),
         (["jobs.1"], "its agent is older than agent.user, and runs processes as root if it is root"),
         (["jobs.1", ENFORCED], ""),
     ],
