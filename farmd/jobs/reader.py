@@ -263,7 +263,7 @@ class Backend:
         now = context.clock.now()
         pods = observed(context.fleet, self._item, 0.0, context.clock.mono())
         patience = _patience(manifests)
-        doubts = self._doubts(pods)
+        doubts = self._doubts(pods, manifests)
         members, strays = members_of(job, pods, patience, now, doubts)
         members += self._leaving(job, run, pods)
         snapshot = Snapshot(
@@ -279,12 +279,18 @@ class Backend:
         after = earliest(due(job, pods, patience, now), *doubts.values())
         return Facts(stored, snapshot, _by_id(pods), manifests, after=after)
 
-    def _doubts(self, pods: Mapping[Place, PodState]) -> dict[Place, float]:
+    def _doubts(
+        self, pods: Mapping[Place, PodState], manifests: Mapping[str, Manifest]
+    ) -> dict[Place, float]:
         """The pods of drained nodes whose agents have not answered for them since they came back, or since
         the store was restored, each with how many seconds that may last.
         """
         answers = self._context.fleet.answers
-        doubted = {place: answers.doubted(place) for place, state in pods.items() if state.draining}
+        doubted = {}
+        for place, state in pods.items():
+            if state.draining:
+                manifest = manifests.get(state.pod.record.manifest)
+                doubted[place] = answers.doubted(place, manifest.runtime if manifest else "process")
         return {place: left for place, left in doubted.items() if left > 0}
 
     async def _run(self, job: Job) -> Run:
@@ -310,7 +316,8 @@ class Backend:
         pods = {
             place: observe(fleet, place, standing[place], 0.0, mono) for place in changed if place in standing
         }
-        seen, _ = members_of(job, pods, _patience(reading.manifests), now, self._doubts(pods))
+        doubts = self._doubts(pods, reading.manifests)
+        seen, _ = members_of(job, pods, _patience(reading.manifests), now, doubts)
         old = {"/".join(place) for place in changed}
         kept = tuple(member for member in reading.snapshot.members if member.id not in old)
         others = {ident: found for ident, found in reading.pods.items() if ident not in old}

@@ -245,6 +245,44 @@ async def test_a_restore_makes_no_member_of_a_drained_node_run_again_while_its_a
         assert (run.outcome, jobs.runs(job)) == ("succeeded", ["worker/0~0"])
 
 
+async def test_a_runtime_in_doubt_answers_for_no_member_after_a_restore() -> None:
+    """Its agent is present, and cannot look: the member has ended since."""
+    async with job_fleet("n1", "n2") as jobs:
+        job = await jobs.run(worker={"replicas": 1})
+        await running(jobs, 1)
+        node = jobs.where("bert-worker-0~0")
+        jobs.deaf = {node}
+        await jobs.arrive(node, doubts={"process": "it does not answer"})
+        jobs.fleet.farms["f0"].farm.caches.restored.set()
+        await jobs.clock.advance(5)
+        await jobs.fleet.drain(node)
+        await jobs.clock.advance(150)
+        assert (await jobs.state(job)).slots == {}
+        await jobs.arrive(node)
+        await jobs.clock.advance(30)
+        assert (await jobs.state(job)).slots == {}
+        jobs.deaf, jobs.rule = set(), lambda _: GOOD
+        run = await jobs.over(job)
+        assert (run.outcome, jobs.runs(job)) == ("succeeded", ["worker/0~0"])
+
+
+@pytest.mark.parametrize("doubts", [{"container": "its engine does not answer"}, {"process": "silent"}])
+async def test_a_drained_member_moves_where_its_agent_answered_before_its_runtime_was_in_doubt(
+    doubts: dict[str, str],
+) -> None:
+    async with job_fleet("n1", "n2") as jobs:
+        job = await jobs.run(worker={"replicas": 1})
+        await running(jobs, 1)
+        node = jobs.where("bert-worker-0~0")
+        jobs.fleet.farms["f0"].farm.caches.restored.set()
+        await jobs.clock.advance(70)
+        await jobs.arrive(node, doubts=doubts)
+        await jobs.fleet.drain(node)
+        jobs.rule = lambda instance: GOOD if jobs.where(instance) != node else None
+        assert (await jobs.over(job)).outcome == "succeeded"
+        assert jobs.runs(job) == ["worker/0~0", "worker/0~1"]
+
+
 async def test_an_agent_that_comes_back_to_a_drained_node_first_says_how_its_members_ended() -> None:
     """Its presence proves nothing of them: the member ended well while nobody could write that down."""
     async with job_fleet("n1", "n2", lost_after=600.0) as jobs:
