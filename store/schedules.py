@@ -16,6 +16,8 @@ from store.times import Time
 KIND = "schedules"
 MAX_NAME = 25
 """A job's name has at most 40 characters, of which its time takes 15."""
+MAX_ACTIVE = 100
+"""Jobs of one schedule that run side by side with ``overlap: allow``; each costs a read at each look."""
 
 Overlap = Literal["forbid", "allow", "replace"]
 Outcome = Literal["", "succeeded", "failed", "replaced", "deleted"]
@@ -91,6 +93,11 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def active(self) -> tuple[Fired, ...]:
         """Its jobs that have not ended, as far as is known."""
         return tuple(each for each in self.fired if not each.outcome)
+
+    @property
+    def full(self) -> bool:
+        """Whether as many of its jobs run as may run side by side."""
+        return len(self.active) >= MAX_ACTIVE
 
 
 class ScheduleStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):

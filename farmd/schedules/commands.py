@@ -127,6 +127,9 @@ async def run_now(call: Call, target: str) -> Mutation:
         name = schedule.active[-1].name
         text = f"schedule {schedule.name!r}: job {name!r} runs still, and overlap is {schedule.overlap}"
         raise Conflict(text, id=schedule.id, hint=f"farmctl job delete {name}, then repeat it")
+    if schedule.full:
+        text = f"schedule {schedule.name!r}: found {len(schedule.active)} jobs that run, expected fewer"
+        raise Conflict(text, id=schedule.id, hint=f"farmctl schedule history {schedule.name}")
     made = await jobs().create(call, lasting(job_spec(schedule.name, schedule.job, now, schedule.name)))
     if not made.needed:
         raise InputInvalid(f"schedule {schedule.name!r}: a job of this second exists; repeat it")

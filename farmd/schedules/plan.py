@@ -14,10 +14,10 @@ from farmd.work.named import RecordPlan
 from store.errors import InputInvalid
 from store.schedules import Fired, Keep, Outcome, Schedule
 
-MOST_ACTIVE = 100
-"""So many jobs of one schedule run at once at the most: its record names each of them."""
 FAILURES_TOLD = 2
 """So many jobs in a row that failed are worth a person's attention."""
+STOPPED_AT_ONCE = 10
+"""One transaction has room for the deletions of so many jobs."""
 LOOKS = (1.0, 60.0)
 """A job that runs is looked at again after a quarter of its age, within these bounds."""
 
@@ -100,13 +100,13 @@ def _due(known: Schedule, due: times.Due) -> Plan | None:
     if due.newest is None:
         return Plan("schedule.miss", wanted=moved, why=lost)
     active, at = known.active, times.shown(due.newest, "UTC")
-    crowded = known.overlap == "allow" and len(active) >= MOST_ACTIVE
-    if crowded or (active and known.overlap == "forbid"):
-        runs = f"{len(active)} of its jobs run" if crowded else f"{active[-1].name} runs"
+    full = known.full and known.overlap == "allow"
+    if active and (known.overlap == "forbid" or full):
+        runs = f"{len(active)} of its jobs run" if full else f"{active[-1].name} runs"
         why = f"{at}: {runs} still{lost and f', and {lost}'}"
         return Plan("schedule.skip", wanted=replace(moved, skipped=known.skipped + 1), why=why)
     if active and known.overlap == "replace":
-        stop = tuple(each.job for each in active if not each.stopping)
+        stop = tuple(each.job for each in active if not each.stopping)[:STOPPED_AT_ONCE]
         if not stop:
             return None
         fired = [replace(each, stopping=each.stopping or each.job in stop) for each in known.fired]
@@ -127,9 +127,9 @@ def _idle(known: Schedule, now: float) -> Plan:
 
 
 def _overruns(known: Schedule, now: float) -> bool:
-    """Whether a job runs for longer than to the time after its own."""
+    """Whether a job runs for longer than to the time after its own, or too many run side by side."""
     if known.overlap == "allow" or not known.active:
-        return False
+        return known.full and known.overlap == "allow"
     return next(times.after(known, known.active[0].due), now) + times.offset(known) < now
 
 
@@ -166,6 +166,8 @@ def state(schedule: Schedule, plan: Plan) -> tuple[str, str]:
         last = next((each for each in reversed(schedule.fired) if each.outcome == "failed"), None)
         text = f": {last.name}: {last.reason}" if last is not None else ""
         return "failing", f"{schedule.failures} jobs in a row failed{text}"
+    if plan.overrun and schedule.full and schedule.overlap == "allow":
+        return "overrun", f"{len(schedule.active)} of its jobs run, so its times are skipped until one ends"
     if plan.overrun:
         return "overrun", f"{schedule.active[0].name} runs for longer than to the next time"
     if schedule.missing:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farmd.schedules.plan import MOST_ACTIVE, End, Plan, Snapshot, decide, state
+from farmd.schedules.plan import End, Plan, Snapshot, decide, state
 from store.schedules import Fired, Keep, Schedule
 
 
@@ -65,12 +65,17 @@ def test_a_time_while_a_job_runs(overlap: str, action: str, stop: tuple[str, ...
     assert (found.action, found.stop) == (action, stop)
 
 
-def test_with_allow_a_hundred_jobs_run_at_once_at_the_most():
-    running = [fired(1000.0 - number) for number in range(MOST_ACTIVE)]
-    found = plan(schedule(overlap="allow", fired=running), 1101.0)
-    assert (found.action, found.wanted and found.wanted.skipped) == ("schedule.skip", 1)
-    assert "100 of its jobs run still" in found.why
-    assert plan(schedule(overlap="allow", fired=running[1:]), 1101.0).action == "schedule.start"
+def test_a_schedule_with_as_many_jobs_as_may_run_skips_its_times_and_says_so():
+    jobs = [fired(float(at)) for at in range(901, 1001)]
+    full = schedule(overlap="allow", fired=jobs)
+    found = plan(full, 1101.0)
+    assert (found.action, found.fire) == ("schedule.skip", None)
+    assert (found.wanted and found.wanted.skipped, "100 of its jobs run still" in found.why) == (1, True)
+    idle = plan(full, 1050.0)
+    assert state(full, idle) == ("overrun", "100 of its jobs run, so its times are skipped until one ends")
+    assert plan(schedule(overlap="allow", fired=jobs[1:]), 1101.0).action == "schedule.start"
+    replaced = plan(schedule(overlap="replace", fired=jobs), 1101.0)
+    assert (replaced.action, len(replaced.stop)) == ("schedule.stop", 10)  # more do not fit into a transaction
 
 
 def test_a_job_that_is_replaced_is_gone_before_the_next_is_made():
