@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 RETRY_SECONDS = 1.0
+MOST_INTENTS = 5000
+"""So many pods one node has at most. A farm's token can write any number of intents, and each one costs this
+agent a manifest and Consul a reality.
+"""
 
 
 def proven(page: Page[RawEntry], sentinel: str, cluster: str) -> bool:
@@ -86,6 +90,8 @@ class Intents:
     """When the answer in ``_page`` was asked for: what it says held then or later."""
     _unusable: bool = field(default=False, init=False)
     _unproven: bool = field(default=False, init=False)
+    _found: int = field(default=0, init=False)
+    """How many intents the last answer had."""
     _unsigned: set[tuple[str, int]] = field(default_factory=set, init=False)
     obeyed: bool = field(default=False, init=False)
     """Whether any answer was: until then nothing is known of pods whose records are lost."""
@@ -98,8 +104,11 @@ class Intents:
     @property
     def closed(self) -> str:
         """Why no pod starts here, for people and farms; empty if pods do."""
-        node = self.config.node
-        return f"its intents are not proven (R20): farmctl node register {node}" if self._unproven else ""
+        if self._unproven:
+            return f"its intents are not proven (R20): farmctl node register {self.config.node}"
+        if self._found > MOST_INTENTS:
+            return f"it has {self._found} intents, expected at most {MOST_INTENTS}: farmctl doctor"
+        return ""
 
     def judge_again(self) -> None:
         """Judge the last answer once more, because what people revoked has changed, or ask for another one,
@@ -204,8 +213,21 @@ class Intents:
         """The intents of an answer; None if the answer proves nothing."""
         if not self._proves(page):
             return None
-        found = [await self._read(raw) for raw in page.items if raw.key != self._sentinel]
+        found = [await self._read(raw) for raw in self._bounded(page)]
         return {intent.instance: intent for intent in found if intent is not None}
+
+    def _bounded(self, page: Page[RawEntry]) -> list[RawEntry]:
+        """The intents of an answer: those of this agent's pods, and others as long as there is room."""
+        found = [raw for raw in page.items if raw.key != self._sentinel]
+        before, self._found = self._found, len(found)
+        if (before > MOST_INTENTS) != (len(found) > MOST_INTENTS):
+            log.warning("intents.count", node=self.config.node, found=len(found), most=MOST_INTENTS)
+            self.doubt()
+        if len(found) <= MOST_INTENTS:
+            return found
+        found.sort(key=lambda raw: self.pods.get(raw.key[len(self._prefix) :]) is None)
+        known = sum(self.pods.get(raw.key[len(self._prefix) :]) is not None for raw in found)
+        return found[: max(known, MOST_INTENTS)]
 
     async def _read(self, raw: RawEntry) -> WantedPod | None:
         instance = raw.key[len(self._prefix) :]

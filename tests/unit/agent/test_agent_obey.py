@@ -128,6 +128,30 @@ def test_an_intent_becomes_a_record_on_disk(bench: Bench) -> None:
     assert bench.state.load("web") == pod.record
 
 
+async def test_a_node_with_more_intents_than_it_may_have_keeps_its_pods_and_takes_no_more_than_fit(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farmd.agent.intents.MOST_INTENTS", 3)
+    bench.obey(wanted(7, OLD, instance="web~8"), wanted(7, OLD, instance="web~9"))
+    keys, told = Keys(), list[None]()
+    value = msgspec.Raw(b'"%s"' % base64.b64encode(codec.encode(Intent(sha(OLD), "rc1"))))
+    many = page(9, None)
+    many.items.extend(RawEntry(keys.intent("n1", f"web~{at}"), 9, value=value) for at in range(10))
+    intents = bench.intents(many, lambda: told.append(None))
+
+    async def manifest(_: str) -> Manifest:
+        return OLD
+
+    monkeypatch.setattr(intents.manifests, "get", manifest)
+    found = await intents._resolve(many)
+    assert found is not None
+    assert sorted(found) == ["web~0", "web~8", "web~9"]
+    assert intents.closed == "it has 10 intents, expected at most 3: farmctl doctor"
+    few = page(10, OLD)
+    assert list(await intents._resolve(few) or ()) == ["web"]
+    assert (intents.closed, len(told)) == ("", 2)  # farms hear of both
+
+
 def test_r16_a_lower_modify_index_is_told_and_obeyed_only_when_it_is_proven(bench: Bench) -> None:
     bench.obey(wanted(9, NEW))
     older = {"web": wanted(7, OLD)}
