@@ -44,7 +44,7 @@ async def shown(visit: Visit) -> web.StreamResponse:
         version = topic.version
         found = [_node(visit.site.farm, line.row) for line in nodes.lines()]
     found.sort(key=lambda each: (each.colour != "red", -each.pods.count("red"), each.name))
-    return visit.page(
+    return await visit.drawn(
         "map.html",
         title="Map",
         path="map",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -182,6 +183,11 @@ def cells(table: Table) -> list[list[Cell]]:
     ]
 
 
+async def rows_of(table: Table) -> list[list[Cell]]:
+    """As ``cells``; of a long table in a thread."""
+    return await asyncio.to_thread(cells, table) if len(table.rows) > paging.FEW else cells(table)
+
+
 async def listed(visit: Visit) -> web.StreamResponse:
     """``/controllers`` and the other lists: searched, sorted, one page."""
     found = list_of(visit)
@@ -191,7 +197,7 @@ async def listed(visit: Visit) -> web.StreamResponse:
         version = found.bell.version
         shown = await paging.found(found.lines(), asked, found.table([]).columns)
         table = found.table([line.row for line in shown.lines])
-    return visit.page(
+    return await visit.drawn(
         "list.html",
         title=found.many.capitalize(),
         list=found,
@@ -200,7 +206,7 @@ async def listed(visit: Visit) -> web.StreamResponse:
         shown=shown,
         table=table,
         columns=[column for column in table.columns if not column.wide],
-        rows=list(zip([line.name for line in shown.lines], cells(table), strict=True)),
+        rows=list(zip([line.name for line in shown.lines], await rows_of(table), strict=True)),
         live=f"/{found.path}",
         at=version,
         address=_address,
@@ -227,11 +233,11 @@ async def item(visit: Visit) -> web.StreamResponse:
     wanted = Filter(kind=described.audited, item=described.id, since=call.clock.now() - audit.DAY)
     history = await AuditReader(call.client, call.keys).read(wanted, HISTORY) if described.audited else ()
     shown = [
-        (title, table, [column for column in table.columns if not column.wide], cells(table))
+        (title, table, [column for column in table.columns if not column.wide], await rows_of(table))
         for title, table in described.tables.items()
     ]
     panel = await rollout_panel(visit, described.row) if found.family == ROLLOUTS else None
-    return visit.page(
+    return await visit.drawn(
         "item.html",
         title=described.name,
         list=found,
@@ -256,7 +262,7 @@ async def explained(visit: Visit) -> web.StreamResponse:
     found, name = list_of(visit), visit.request.match_info["name"]
     described = await found.described(visit.site.call(), name)
     tables = await explained_tables(visit.site, found, described.row)
-    return visit.page(
+    return await visit.drawn(
         "explain.html",
         title=f"Why: {described.name}",
         path=found.path,
@@ -264,7 +270,7 @@ async def explained(visit: Visit) -> web.StreamResponse:
         item=described,
         colour=colour_of("STATE", described.state),
         tables=[
-            (title, table, list(table.columns), [("", row) for row in cells(table)])
+            (title, table, list(table.columns), [("", row) for row in await rows_of(table)])
             for title, table in tables
         ],
     )
@@ -274,7 +280,7 @@ async def audited(visit: Visit) -> web.StreamResponse:
     """``/audit``: what happened, newest first, searched."""
     query, version = visit.request.query, visit.site.audit.bell.version
     found = await audit.read(visit.site.farm, visit.site.audit.reading, query)
-    return visit.page(
+    return await visit.drawn(
         "audit.html",
         title="Audit",
         path="audit",
@@ -317,7 +323,7 @@ async def fleet(visit: Visit) -> web.StreamResponse:
         ]
         moving = [(line, line.row.status) for line in site.by_family[ROLLOUTS].lines()]
     frozen, recent = await _read_now(call)
-    return visit.page(
+    return await visit.drawn(
         "fleet.html",
         title="Fleet",
         summary=summary,

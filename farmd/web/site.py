@@ -110,6 +110,8 @@ class Site:
         self.audit, self.pods = AuditBell(farm), PodBell(farm)
         self.streams: set[Wake] = set()
         self.closed = False
+        self.drawing = asyncio.Semaphore()
+        """Held while a thread makes a page."""
 
     def call(self, person: str = "", reason: str = "") -> Call:
         """The means of a command, for the audit as that person's."""

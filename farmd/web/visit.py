@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -49,6 +50,11 @@ class Visit:
         """A page that says where it is, and who looks at it."""
         known = {"path": "", "live": "", "at": "", "visit": self, "site": self.site, "title": title}
         return html.rendered(template, known | values, status)
+
+    async def drawn(self, template: str, *, title: str, **values: Any) -> web.Response:
+        """A page that may be long. A thread makes it, one page at a time: the farm's loop has other work."""
+        async with self.site.drawing:
+            return await asyncio.to_thread(self.page, template, title=title, **values)
 
     async def form(self) -> dict[str, str]:
         """The fields of a form that was sent.
