@@ -75,7 +75,7 @@ def test_a_schedule_with_as_many_jobs_as_may_run_skips_its_times_and_says_so():
     assert state(full, idle) == ("overrun", "100 of its jobs run, so its times are skipped until one ends")
     assert plan(schedule(overlap="allow", fired=jobs[1:]), 1101.0).action == "schedule.start"
     replaced = plan(schedule(overlap="replace", fired=jobs), 1101.0)
-    assert (replaced.action, len(replaced.stop)) == ("schedule.stop", 10)  # more do not fit into a transaction
+    assert (replaced.action, len(replaced.stop)) == ("schedule.stop", 10)  # one transaction
 
 
 def test_a_job_that_is_replaced_is_gone_before_the_next_is_made():
