@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.failsafe.alerts import FreezeAlerts
-from farmd.failsafe.evidence import NO_LEADER, mass_loss, undecodable
+from farmd.failsafe.evidence import NO_LEADER, mass_failure, mass_loss, too_many_broken, undecodable
 from farmd.failsafe.guard import FailsafeGuard, RemovalBudget
 from farmd.observe.recorder import Metrics
 from store import codec, failsafe
@@ -402,6 +402,18 @@ def spread(count: int, first: int = 0) -> list[str]:
     return [f"n{number}" for number in range(first, first + count)]
 
 
+@pytest.mark.parametrize(
+    ("failing", "instances", "mass"), [(20, 39, True), (20, 40, False), (19, 20, False), (20, 100, False)]
+)
+def test_r19_more_than_half_of_the_instances_fail_at_once(failing: int, instances: int, mass: bool) -> None:
+    assert (mass_failure(failing, instances) is not None) == mass
+
+
+@pytest.mark.parametrize(("broken", "whole", "many"), [(20, 100, False), (21, 100, True), (1, 1, False)])
+def test_r19_more_than_a_fifth_of_the_records_do_not_decode(broken: int, whole: int, many: bool) -> None:
+    assert too_many_broken(broken, whole) == many
+
+
 def alone() -> int:
     """One farm."""
     return 1
@@ -436,7 +448,9 @@ def test_r19_a_removal_budget_counts_a_minute() -> None:
     assert not budget.allows(spread(1, 20), 10)
     assert budget.allows(spread(280, 20), 1000)
     assert not budget.allows(spread(1, 300), 1000)
-    clock._seconds += 61
+    clock._seconds += 59.9
+    assert not budget.allows(spread(1, 300), 1000)
+    clock._seconds += 0.1
     assert budget.allows(spread(300), 1000)
 
 
