@@ -23,7 +23,7 @@ SENTINEL = ".present"
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SEGMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
-_INSTANCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?(~[0-9]+)?")
+_INSTANCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?(~[0-9]{1,9})?")
 
 
 def _checked(pattern: re.Pattern[str], field: str, value: str, expected: str) -> str:

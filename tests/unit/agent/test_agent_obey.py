@@ -152,6 +152,22 @@ async def test_a_node_with_more_intents_than_it_may_have_keeps_its_pods_and_take
     assert (intents.closed, len(told)) == ("", 2)  # farms hear of both
 
 
+async def test_an_intent_whose_name_is_longer_than_a_files_holds_up_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = page(9, OLD)
+    (good,) = (raw for raw in both.items if raw.key == Keys().intent("n1", "web"))
+    both.items.append(RawEntry(f"{good.key}~{'9' * 5000}", 9, value=good.value))
+    intents = bench.intents(both, lambda: None)
+
+    async def manifest(_: str) -> Manifest:
+        return OLD
+
+    monkeypatch.setattr(intents.manifests, "get", manifest)
+    found = await intents._resolve(both)
+    assert list(found or ()) == ["web"]
+
+
 def test_r16_a_lower_modify_index_is_told_and_obeyed_only_when_it_is_proven(bench: Bench) -> None:
     bench.obey(wanted(9, NEW))
     older = {"web": wanted(7, OLD)}
