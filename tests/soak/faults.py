@@ -14,6 +14,7 @@ from store import operations
 from store.errors import StoreError
 from store.keys import is_sentinel
 from tests.fleet import long_log
+from tests.frozen_disk import FrozenDisk
 from tests.proxy import transactions
 from tests.servers import ConsulServer
 from tests.soak.fleet import Fleet
@@ -70,6 +71,8 @@ class Faults:
             self.consul_pause: 1,
             self.restore: 2,
         }
+        if any(isinstance(disk, FrozenDisk) for disk in fleet.disks.values()):
+            self._choices |= {self.frozen_disk: 3}
         if len(fleet.consul.servers) > 1:
             self._choices |= {self.consul_divided: 2, self.consul_without_quorum: 1}
 
@@ -199,6 +202,19 @@ class Faults:
                 await asyncio.to_thread(disk.read_only)
                 await self._killed_meanwhile(part)
                 await asyncio.to_thread(disk.writable)
+
+    async def frozen_disk(self) -> None:
+        """Whatever changes the state folder waits in the kernel; its node stays, and is closed meanwhile."""
+        part = self._agent()
+        disk = self._fleet.disks[part.name]
+        assert isinstance(disk, FrozenDisk)
+        async with self._disks[part.name]:
+            with part.trouble():
+                try:
+                    await asyncio.to_thread(disk.freeze)
+                    await self._last(2, 25)
+                finally:
+                    await asyncio.to_thread(disk.thaw)
 
     async def removed_state(self) -> None:
         part = self._agent()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import secrets
 import time
@@ -23,6 +24,7 @@ from store.keys import Keys
 from tests.consul_group import Balancer, ConsulGroup
 from tests.fault.invariants import Dump
 from tests.fleet import CLOCK, client_of
+from tests.frozen_disk import FrozenDisk
 from tests.proxy import Proxy
 from tests.small_disk import SmallDisk
 from tests.soak import processes
@@ -33,6 +35,8 @@ ZONES = "abc"
 TTL = 10
 LOST_AFTER = 25.0
 DISK_MEGABYTES = 16
+# Nobody else may mount a disk that can be frozen.
+DISK = FrozenDisk if os.geteuid() == 0 else SmallDisk
 
 
 @dataclass
@@ -110,7 +114,7 @@ async def fleet_of(farms: int, agents: int, folder: Path, servers: int = 1) -> A
         for number in range(1, agents + 1):
             node = f"n{number}-{token}"
             (folder / node).mkdir()
-            fleet.disks[node] = stack.enter_context(SmallDisk(folder / node, DISK_MEGABYTES))
+            fleet.disks[node] = stack.enter_context(DISK(folder / node, DISK_MEGABYTES))
             fleet.zones[node] = ZONES[number % len(ZONES)]
             proxy = await stack.enter_async_context(Proxy(consul.servers[number % servers].address))
             fleet.agents[node] = Part("agent", node, proxy, folder, _agent(fleet, node))
