@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from farmd.kinds import KINDS, load
-from store import families
+from store import errors, families
 from store.consul.exchange import Op
-from store.errors import StoreError
 from store.status import Status
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -34,8 +33,12 @@ STEP_SECONDS = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 14400, 86400)
 OPERATIONS = (1, 2, 4, 8, 16, 32, 48, 64, 128)
 
 
-def _error_codes(root: type[StoreError]) -> set[str]:
-    return {root.code}.union(*(_error_codes(child) for child in root.__subclasses__()))
+def _error_codes() -> set[str]:
+    """The codes of what a client of the store raises; other modules may have errors of this sort of their
+    own.
+    """
+    found = (each for each in vars(errors).values() if isinstance(each, type))
+    return {each.code for each in found if issubclass(each, errors.StoreError)}
 
 
 STATUSES: Values = (
@@ -53,7 +56,7 @@ STATUSES: Values = (
     "504",
     "other",
 )
-CODES: Values = (*STATUSES, "cancelled", *sorted(_error_codes(StoreError)))
+CODES: Values = (*STATUSES, "cancelled", *sorted(_error_codes()))
 STORE_OPERATIONS: Values = tuple(op.value for op in Op)
 LOOPS: Values = (
     "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
