@@ -11,7 +11,7 @@ bench: BUILT := etcd kube-apiserver
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv machine servers programs demo dev test test-all test-whole test-newer test-fast plain soak lint docs format install-systemd uninstall-systemd bench audit lock pin-images package pictures clean compose-up compose-down
+.PHONY: help venv machine servers programs demo dev test test-all test-rest test-newer test-fast plain soak lint docs format install-systemd uninstall-systemd bench audit lock pin-images package pictures clean compose-up compose-down
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -27,14 +27,14 @@ dev: venv ## Keep such a fleet up until ^C
 	@$(BIN)/python -m farmd dev
 
 test: servers ## Tests that need Python, make and a Consul alone: no root, nothing compiled; 5 minutes
-	FARMD_TEST_BRIEF=1 PYTHONHASHSEED=0 $(BIN)/pytest -n 4 --dist loadgroup -m everywhere $$($(BIN)/python -m tests.promises)
+	$(if $(ALL),,FARMD_TEST_BRIEF=1) PYTHONHASHSEED=0 $(BIN)/pytest -n 4 --dist loadgroup -m everywhere $$($(BIN)/python -m tests.promises)
 
-test-all: machine test-whole test-newer ## Every test: as root on Debian, for containers, systemd, Kubernetes and a browser; 20 minutes and builds
+test-all: ALL := 1
+test-all: machine test test-rest test-newer ## Every test: as root on Debian, for containers, systemd, Kubernetes and a browser; 20 minutes and builds
 
-# All in one run: tests on real parts wait more than they compute, and unit tests compute meanwhile. Six workers keep
-# two cores busy.
-test-whole: servers programs
-	PYTHONHASHSEED=0 $(BIN)/pytest -n 6 --dist loadgroup tests
+# Tests on real parts wait more than they compute: six workers keep two cores busy.
+test-rest: servers programs
+	PYTHONHASHSEED=0 $(BIN)/pytest -n 6 --dist loadgroup -m "not everywhere" $$($(BIN)/python -m tests.promises rest)
 
 # The contract, and the cases that guard the rules, on a newer Consul.
 test-newer: programs

@@ -4,12 +4,13 @@ That file names for each rule of docs/protocol.md the cases that guard it, and f
 farmctl that it runs. `make test` runs these, and the tiers of EVERYWHERE whole. A case that does not run a
 command of its list fails, so the list is what it says.
 
-``python -m tests.promises`` prints where its cases are; with ``rules`` the cases on real parts that guard a
-rule.
+``python -m tests.promises`` prints where its cases are; with ``rest`` where all others are; with ``rules``
+the cases on real parts that guard a rule.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -45,11 +46,22 @@ def not_run(nodeid: str) -> list[str]:
     return sorted(said - run)
 
 
-def places() -> list[str]:
-    """Folders and files that hold the cases of `make test`."""
-    tiers = {TESTS / tier for tier in EVERYWHERE}
-    files = {TESTS / case.partition("::")[0] for case in NAMED if case.split("/")[0] not in EVERYWHERE}
-    return sorted(str(path.relative_to(TESTS.parent)) for path in tiers | files)
+def places(rest: bool) -> list[str]:
+    """Folders and files that hold the cases of `make test`, or what `make test-all` adds."""
+    if rest:
+        tests = [path for tier in EVERYWHERE for path in _tests(tier)]
+        whole = {path for path in tests if re.search(r"mark\.whole|\bfirst\(", path.read_text())}
+        tiers = {path for path in TESTS.iterdir() if path.name not in EVERYWHERE and _tests(path.name)}
+        found = whole | tiers
+    else:
+        found = {TESTS / tier for tier in EVERYWHERE} | {
+            TESTS / case.partition("::")[0] for case in NAMED if case.split("/")[0] not in EVERYWHERE
+        }
+    return sorted(str(path.relative_to(TESTS.parent)) for path in found)
+
+
+def _tests(tier: str) -> list[Path]:
+    return list((TESTS / tier).rglob("test_*.py"))
 
 
 def of_rules() -> list[str]:
@@ -59,4 +71,4 @@ def of_rules() -> list[str]:
 
 
 if __name__ == "__main__":
-    print(*(of_rules() if "rules" in sys.argv else places()))
+    print(*(of_rules() if "rules" in sys.argv else places(rest="rest" in sys.argv)))
