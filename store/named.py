@@ -204,16 +204,22 @@ class NamedRecords(Generic[T]):
     async def named(self, name: str) -> tuple[Stored[T] | None, int]:
         """The record with a name, and the index of the name's key (0: the name is free).
 
+        At the end of a rollout the name passes to the new record: if that happens between both reads, they
+        are repeated.
+
         Raises:
             RecordInvalid: the name's key or the record does not decode.
         """
-        entry = await self._client.read(self._keys.name(self.family, name))
-        if entry is None:
-            return None, 0
-        record_id = codec.decode(str, entry.value, entry.key)
-        record = await self._client.read(self._keys.record(self.family, record_id))
-        found = None if record is None else decode_named(self._kind, self._keys, record)
-        return found, entry.modify_index
+        gone = ""
+        while (entry := await self._client.read(self._keys.name(self.family, name))) is not None:
+            record_id = codec.decode(str, entry.value, entry.key)
+            if record_id == gone:
+                return None, entry.modify_index
+            record = await self._client.read(self._keys.record(self.family, record_id))
+            if record is not None:
+                return decode_named(self._kind, self._keys, record), entry.modify_index
+            gone = record_id
+        return None, 0
 
     async def find(self, text: str) -> Stored[T]:
         """One record by its exact name or its whole id, so that a change never meets another record.
