@@ -53,6 +53,8 @@ class LocalCluster:
         if not sys.platform.startswith("linux"):
             raise ClusterFailed("farmd dev needs Linux: the agent works with /proc")
         folder = data_dir.resolve() if data_dir is not None else Path(tempfile.mkdtemp(prefix="farmd-dev-"))
+        if data_dir is None and os.geteuid() == 0:
+            folder.chmod(0o711)  # pods of other users reach their own folders below it, and list nothing
         self.plan = ClusterLayout(
             str(folder), farms, agents, data_dir is not None, http_addr, log_level, config, engine
         )

@@ -122,6 +122,7 @@ class ClusterLayout:
         said = tomllib.loads(Path(self.config).read_text()) if self.config else {}
         merged = {each: {**said.get(each, {}), **sections.get(each, {})} for each in {**said, **sections}}
         file = self.path(f"{name}.toml")
+        file.touch(0o600)  # the options of the person may hold credentials
         file.write_text("".join(_toml(section, values) for section, values in merged.items()))
         return [sys.executable, "-m", "farmd", verb, "--config", str(file)]
 

@@ -169,3 +169,10 @@ def test_the_store_says_in_one_line_which_folder_it_cannot_use(tmp_path):
     with Program(*command, module="store.embedded", folder=tmp_path) as store:
         assert store.ends() == 1
         assert store.text == "store.embedded: --data-dir: /proc/x: No such file or directory\n"
+
+
+def test_others_pass_through_its_folder_where_pods_have_users_of_their_own_and_read_none_of_its_files(
+    dev: Dev,
+) -> None:
+    assert dev.folder.stat().st_mode & 0o777 == (0o711 if os.geteuid() == 0 else 0o700)
+    assert {file.stat().st_mode & 0o777 for file in dev.folder.glob("*.toml")} == {0o600}
