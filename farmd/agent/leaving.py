@@ -48,7 +48,7 @@ class Leaves:
             await within(self.told(pod.instance), self.clock, TOLD_SECONDS)
             began, delay = self.clock.mono(), self._delay(pod, stop)
             if stop.command:
-                await within(self._command(pod, stop), self.clock, stop.command_timeout)
+                await within(self._command(pod, leave, stop), self.clock, stop.command_timeout)
             await self.clock.sleep(max(0.0, began + delay - self.clock.mono()))
         finally:
             leave.over = True
@@ -62,7 +62,7 @@ class Leaves:
         )
         return min(stop.delay, max(0.0, stop.delay - (self.clock.now() - since)))
 
-    async def _command(self, pod: Pod, stop: Stop) -> None:
+    async def _command(self, pod: Pod, leave: Leave, stop: Stop) -> None:
         """Run the command beside the workload. Its failure is told, and holds up nothing."""
         assert pod.identity is not None
         assert pod.manifest is not None
@@ -74,6 +74,6 @@ class Leaves:
         except (AgentError, OSError) as error:
             why = str(error)
         finally:
-            if why:
+            if why and pod.leave is leave and not leave.cancelled:
                 log.warning("pod.stop_command_failed", instance=pod.instance, reason=why)
                 pod.change(reason=f"{pod.record.reason}; stop.command: {why}")

@@ -19,7 +19,7 @@ from farmd.agent.errors import AgentError, StartFailed
 from farmd.agent.leaving import Leaves
 from farmd.agent.logs import Gone
 from farmd.agent.model import LOST, Identity
-from farmd.agent.pod import Pod, describe
+from farmd.agent.pod import Leave, Pod, describe
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.runtimes.runtime import Busy, Ended, Launch, Runtimes
@@ -138,7 +138,10 @@ class Lifecycle:
         pod.manifest = self.health.manifest(pod)
         self.health.begin(pod)
         if pod.manifest is not None and pod.record.leaving == identity.start:
-            self.leaves.begin(pod, pod.manifest.stop)
+            if pod.record.left:
+                pod.leave = Leave(over=True)  # it has got its signal
+            else:
+                self.leaves.begin(pod, pod.manifest.stop)
         runtime = self.runtimes.of(identity.runtime)
         pod.old_user = runtime.old_user(identity, pod.manifest) if pod.manifest is not None else ""
         pod.unwatch = runtime.watch(identity, self.wake)
@@ -161,7 +164,7 @@ class Lifecycle:
     def leave(self, pod: Pod, why: str) -> None:
         """Let a pod leave before it is stopped (R39)."""
         assert pod.manifest is not None
-        pod.change(reason=why, leaving=pod.record.start, left_at=self.clock.now())
+        pod.change(reason=why, leaving=pod.record.start, left_at=self.clock.now(), left=False)
         self.pods.save(pod)
         self._count("leaving")
         log.info("pod.leaving", instance=pod.instance, reason=why)
@@ -170,8 +173,10 @@ class Lifecycle:
     def stop(self, pod: Pod, why: str) -> None:
         """Ask the whole group to stop."""
         if pod.leave is not None:
+            why = pod.record.reason if pod.leave.over else why
             pod.leave.cancel()
-            why = pod.record.reason
+            pod.change(left=True)
+            self.pods.save(pod)
         number = stop_signal(pod.manifest) if pod.manifest is not None else signal.SIGTERM
         pod.stopping = self.clock.mono()
         pod.change(reason=why)

@@ -99,7 +99,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     the first start, so no start has other ones. ``start_by``: until when, in seconds since the epoch, this
     manifest may start here for the first time, by its signature; 0: no signature was asked for (R32).
     ``revoked`` says why it must not start again either; empty: it may. ``leaving`` is the id of the start
-    that leaves before it is stopped, since ``left_at`` (R39).
+    that leaves before it is stopped, since ``left_at``; ``left``: it has got its stop signal (R39).
     """
 
     instance: str
@@ -126,6 +126,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     revoked: str = ""
     leaving: str = ""
     left_at: float = 0.0
+    left: bool = False
     ruled: bool = False
     failures: int = 0
     failing_since: float = 0.0

@@ -87,10 +87,12 @@ class Leave:
     """One leave; ``over`` once the stop signal may be sent."""
 
     over: bool = False
+    cancelled: bool = False
     task: asyncio.Task[None] | None = None
 
     def cancel(self) -> None:
         """End it, because the process ended or is stopped at once."""
+        self.cancelled = True
         if self.task is not None:
             self.task.cancel()
 

@@ -118,7 +118,10 @@ class Side:
         """Available pods that may stay, at most as many as it should have (p2: the old RC may label pods
         beyond that). A pod that a forced drain takes whatever the floor is holds no other one up.
         """
-        going = sum(state.available and state.draining == "forced" for state in self.pods.values())
+        going = sum(
+            state.available and state.draining == "forced" and not self._superseded(state)
+            for state in self.pods.values()
+        )
         return max(0, min(self.available - going, self.desired))
 
     @property

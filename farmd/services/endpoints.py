@@ -49,10 +49,10 @@ def serving(sightings: Iterable[Sighting], before: Collection[Endpoint]) -> tupl
     seen = list(sightings)
     reached = [each for each in seen if each.endpoint.port and each.endpoint.address]
     found = [each.endpoint for each in reached if each.available]
-    found = found or [each.endpoint for each in reached if each.leaving]
     if not found:
         unknown = {each.endpoint.pod for each in seen if each.unknown}
-        found = [endpoint for endpoint in before if endpoint.pod in unknown]
+        found = [each.endpoint for each in reached if each.leaving and not each.unknown]
+        found += [endpoint for endpoint in before if endpoint.pod in unknown]
     return tuple(sorted(found))
 
 

@@ -119,3 +119,23 @@ async def test_r39_a_pod_that_never_passed_its_check_has_nothing_to_withdraw(rig
     await rig.unwant()
     await rig.until_gone()
     assert not alive(before)
+
+
+async def test_r39_an_agent_that_is_killed_after_the_signal_does_not_ask_again(rig: Agents) -> None:
+    asked = rig.root / "asked"
+    pod = shell(
+        "trap 'test -e over && exit 0' TERM; while :; do sleep 0.02; done",
+        stop=Stop(grace=600, command=["/bin/sh", "-c", f"echo $FARMD_INSTANCE >> {asked}"]),
+    )
+    async with AgentProcess(rig) as agent:
+        await rig.want(pod)
+        before = await rig.until_running(pod)
+        await rig.unwant()
+        await rig.until(lambda r: r.phase == "stopping" and not r.leaves_until and asked.exists())
+        await agent.end(signal.SIGKILL)
+    (rig.root / "n1" / "instances" / "web" / "work" / "over").touch()
+    assert alive(before)
+    async with AgentProcess(rig):
+        await rig.until_gone()
+    assert not alive(before)
+    assert asked.read_text() == "web\n"

@@ -8,11 +8,11 @@ import pytest
 
 from farmd.agent.health import Damper
 from farmd.agent.leaving import Leaves
-from farmd.agent.model import Record
+from farmd.agent.model import Identity, Record
 from farmd.agent.pod import Pod
 from farmd.agent.runtimes.runtime import Runtimes
-from store.manifests import Stop
-from store.reality import Health
+from store.manifests import Manifest, Stop
+from store.reality import Exit, Health
 from tests.virtual import VirtualClock
 
 
@@ -48,3 +48,37 @@ async def test_r39_a_leave_is_over_when_its_delay_is(
     assert pod.leave is not None
     assert pod.leave.over
     assert woken == [pytest.approx(seconds, abs=0.01)]
+
+
+class Hanging:
+    """A runtime whose commands never end."""
+
+    name = "process"
+
+    async def check(self, *_: object) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_r39_a_command_that_outlives_its_pod_is_no_failure(ends: bool) -> None:
+    clock = VirtualClock()
+    identity = Identity(instance="web", manifest="m", start="s", started=0.0)
+    pod = Pod(
+        Record(instance="web", left_at=clock.now(), reason="no longer wanted"),
+        Damper(clock.mono()),
+        manifest=Manifest(id="web", command=["x"]),
+        identity=identity,
+    )
+
+    async def tell(_: str) -> None:
+        return
+
+    leaves = Leaves(runtimes=Runtimes(Hanging()), clock=clock, told=tell, wake=lambda: None)  # type: ignore[arg-type]
+    leaves.begin(pod, Stop(command=["drain"], command_timeout=10.0))
+    await clock.advance(5.0)
+    if ends:
+        pod.ended(Exit(clock.now(), 0), why="exited", mono=clock.mono())
+    await clock.advance(20.0)
+    told = "no longer wanted" + ("" if ends else "; stop.command: no end within 10 s")
+    assert pod.record.reason == told

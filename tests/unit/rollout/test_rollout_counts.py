@@ -79,6 +79,12 @@ def test_p2s_counting(name: str, pods: dict[Place, PodState], expected: tuple[in
     assert (side.placed, side.settled, side.missing) == expected
 
 
+def test_a_pod_of_a_superseded_version_that_is_forced_away_holds_back_no_other() -> None:
+    gone = pod(NEW, draining="forced", retained=False)
+    side = Side(controller(OLD, 4), {**on(2), ("n8", POD): gone, ("n9", POD): gone}, mixed=True)
+    assert (side.available, side.settled, side.serving) == (2, 2, 2)
+
+
 STOPS = [(3, 0, False), (3, 2, False), (3, 3, True), (1, 0, False), (1, 1, True)]
 
 

@@ -20,6 +20,7 @@ from farmd.runtime.wake import Wake
 from farmd.services import board as boards
 from farmd.services import commands
 from farmd.services.board import LINGER_SECONDS, Board, EndpointsAnswer, NotKnown, Sightings, TooManyWaiting
+from farmd.services.endpoints import Endpoint, Sighting, serving
 from store import codec
 from store.consul.client import ConsulClient
 from store.embedded.server import InProcessTransport
@@ -390,3 +391,11 @@ async def test_an_agent_that_comes_or_goes_concerns_the_services_of_its_node_alo
     assert "web" not in looked
     for asked in waiting:
         asked.cancel()
+
+
+def test_a_pod_that_leaves_takes_no_place_from_pods_whose_agents_are_absent() -> None:
+    a, b = (Endpoint(node, "web", "rcs/1", "10.0.0.1", 80) for node in ("a", "b"))
+    before = serving([Sighting(a, unknown=True), Sighting(b, leaving=True)], (a, b))
+    assert before == (a, b)
+    assert serving([Sighting(a, unknown=True)], before) == (a,)
+    assert serving([Sighting(a, available=True), Sighting(b, leaving=True)], before) == (a,)
