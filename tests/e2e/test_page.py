@@ -212,8 +212,16 @@ async def test_people_act_on_a_rollout_by_click_and_are_audited_with_their_reaso
         await expect(words.get_by_role("button", name="Resume")).to_be_visible()
         await words.get_by_role("button", name="Resume").click()
         await expect(words.get_by_role("button", name="Pause")).to_be_visible()
-        await words.get_by_text("Revert…").click()
-        await words.get_by_role("button", name="Revert web").click()
+        revert = words.get_by_role("button", name="Revert web")
+
+        async def offered() -> bool:
+            # The page that answers the last click may come only now, and closes what was opened before.
+            if not await revert.is_visible():
+                await words.get_by_text("Revert…").click()
+            return await revert.is_visible()
+
+        await eventually(offered, what="the button that reverts")
+        await revert.click()
 
         async def over() -> bool:
             return not await shown.rolling.cluster.entries(shown.rolling.call.keys.tree("rollouts"))

@@ -131,7 +131,12 @@ async def test_a_check_is_not_root_whatever_the_workloads_variables_say(rig: Age
     env = {"PATH": f"{tools}:/usr/bin", "LD_PRELOAD": f"{tools}/mine.so", "PYTHONPATH": str(tools)}
     for runtime in RUNTIMES:
         # The loader complains of a library that is none: only to whom runs with the variable.
-        command = ["/bin/sh", "-c", f"id -u >/tmp/uid-{runtime}; test $LD_PRELOAD && test -e /srv/tools/env"]
+        command = [
+            "/bin/sh",
+            "-c",
+            f"cd /tmp; id -u >{runtime}.uid && mv {runtime}.uid uid-{runtime};"
+            " test $LD_PRELOAD && test -e /srv/tools/env",
+        ]
         check = HealthCheck(type="command", command=command, interval=0.2, timeout=60)
         mounts = [Mount(source="data", target="/srv/data")] if runtime == "systemd" else []
         manifest = pod(WAITS, runtime=runtime, mounts=mounts, env=env, health=check)
