@@ -121,7 +121,7 @@ class Poster:
         self._timeout, self._attempts = timeout, attempts
 
     async def post(self, message: Callable[[], Message]) -> None:
-        """Post what ``message`` makes anew for each attempt.
+        """Post what ``message`` returns; it is called for each attempt.
 
         Raises:
             DeliveryRefused: the receiver refused.
@@ -406,7 +406,7 @@ def plain(text: str) -> str:
 # Posts alerts as signed JSON to an HTTP address.
 #
 # The body is version 1 of a format that receivers rely on: fields are added, never renamed. Every attempt
-# is signed anew.
+# is signed again.
 
 
 class WebhookBody(msgspec.Struct, frozen=True, omit_defaults=False):

@@ -71,7 +71,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``after`` names objects of the same wave that must be ready first. ``apply`` once: it is made in its wave
     and never touched again in that revision. ``ignore`` are fields that count for the creation alone.
-    ``replace``: a change that the object cannot take deletes it and makes it anew. ``document`` is the
+    ``replace``: if the object cannot take a change, it is deleted and created again. ``document`` is the
     person's file below what all objects have; None of what is only ``left``: it is in no file any more, and
     stays until it is pruned. ``release``: what is left stays, and is the app's no more.
     """

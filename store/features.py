@@ -161,9 +161,8 @@ def root_by_farm(features: Collection[str]) -> str:
     binds = sorted(each.removeprefix("allow.") for each in features if each.startswith("allow./"))
     words += [each for each in binds if each == "/" or each.split("/")[1] in _SYSTEM]
     reasons = [f"agent.allow has {', '.join(words)}"] if words else []
-    if not {PROCESS, "runtime.systemd"}.isdisjoint(features) and "runtime.container" in features:
+    shares_root = "runtime.container" in features and APART not in features
+    if shares_root and not {PROCESS, "runtime.systemd"}.isdisjoint(features):
         # A process hands its descriptor of / to a container, whose root opens any file by it.
-        reasons += (
-            [] if APART in features else ["it runs processes beside containers whose root is the node's"]
-        )
+        reasons.append("it runs processes beside containers whose root is the node's")
     return f"{', '.join(reasons)}, and nothing need be signed" if reasons else ""

@@ -96,8 +96,8 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def full(self) -> bool:
-        """Whether as many of its jobs run as may run side by side."""
-        return len(self.active) >= MAX_ACTIVE
+        """Whether as many of its jobs run side by side as may."""
+        return self.overlap == "allow" and len(self.active) >= MAX_ACTIVE
 
 
 class ScheduleStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):

@@ -225,9 +225,10 @@ class Intents:
             self.doubt()
         if len(found) <= MOST_INTENTS:
             return found
-        found.sort(key=lambda raw: self.pods.get(raw.key[len(self._prefix) :]) is None)
-        known = sum(self.pods.get(raw.key[len(self._prefix) :]) is not None for raw in found)
-        return found[: max(known, MOST_INTENTS)]
+        known, others = list[RawEntry](), list[RawEntry]()
+        for raw in found:
+            (others if self.pods.get(raw.key[len(self._prefix) :]) is None else known).append(raw)
+        return [*known, *others[: max(0, MOST_INTENTS - len(known))]]
 
     async def _read(self, raw: RawEntry) -> WantedPod | None:
         instance = raw.key[len(self._prefix) :]

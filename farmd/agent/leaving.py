@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 
@@ -34,25 +34,19 @@ class Leaves:
     clock: Clock
     told: Callable[[str], Awaitable[None]]
     wake: Callable[[], None]
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def begin(self, pod: Pod, stop: Stop) -> None:
         """Let a pod leave from now on, or go on with the leave that its record names."""
-        leave = pod.leave = Leave()
-        leave.task = asyncio.create_task(self._run(pod, leave, stop))
-        self._tasks.add(leave.task)
-        leave.task.add_done_callback(self._tasks.discard)
+        task = asyncio.create_task(self._run(pod, stop))
+        task.add_done_callback(lambda _: self.wake())
+        pod.leave = Leave(task)
 
-    async def _run(self, pod: Pod, leave: Leave, stop: Stop) -> None:
-        try:
-            await within(self.told(pod.instance), self.clock, TOLD_SECONDS)
-            began, delay = self.clock.mono(), self._delay(pod, stop)
-            if stop.command:
-                await within(self._command(pod, leave, stop), self.clock, stop.command_timeout)
-            await self.clock.sleep(max(0.0, began + delay - self.clock.mono()))
-        finally:
-            leave.over = True
-            self.wake()
+    async def _run(self, pod: Pod, stop: Stop) -> None:
+        await within(self.told(pod.instance), self.clock, TOLD_SECONDS)
+        began, delay = self.clock.mono(), self._delay(pod, stop)
+        if stop.command:
+            await self._withdraw(pod, stop)
+        await self.clock.sleep(max(0.0, began + delay - self.clock.mono()))
 
     def _delay(self, pod: Pod, stop: Stop) -> float:
         """What is left of the delay: a pod that failed its check is out of the endpoints since then."""
@@ -62,18 +56,26 @@ class Leaves:
         )
         return min(stop.delay, max(0.0, stop.delay - (self.clock.now() - since)))
 
-    async def _command(self, pod: Pod, leave: Leave, stop: Stop) -> None:
+    async def _withdraw(self, pod: Pod, stop: Stop) -> None:
         """Run the command beside the workload. Its failure is told, and holds up nothing."""
+        failure = f"no end within {stop.command_timeout:g} s"
+
+        async def run() -> None:
+            nonlocal failure
+            failure = await self._failure(pod, stop)
+
+        await within(run(), self.clock, stop.command_timeout)
+        if failure:
+            log.warning("pod.stop_command_failed", instance=pod.instance, reason=failure)
+            pod.change(reason=f"{pod.record.reason}; stop.command: {failure}")
+
+    async def _failure(self, pod: Pod, stop: Stop) -> str:
+        """How the command failed; empty: it did not."""
         assert pod.identity is not None
         assert pod.manifest is not None
-        why = f"no end within {stop.command_timeout:g} s"
         try:
             runtime = self.runtimes.of(pod.identity.runtime)
             code = await runtime.check(pod.identity, pod.manifest, stop.command)
-            why = f"exit code {code}" if code else ""
         except (AgentError, OSError) as error:
-            why = str(error)
-        finally:
-            if why and pod.leave is leave and not leave.cancelled:
-                log.warning("pod.stop_command_failed", instance=pod.instance, reason=why)
-                pod.change(reason=f"{pod.record.reason}; stop.command: {why}")
+            return str(error)
+        return f"exit code {code}" if code else ""

@@ -139,7 +139,7 @@ class Lifecycle:
         self.health.begin(pod)
         if pod.manifest is not None and pod.record.leaving == identity.start:
             if pod.record.left:
-                pod.leave = Leave(over=True)  # it has got its signal
+                pod.leave = Leave()  # it has got its signal
             else:
                 self.leaves.begin(pod, pod.manifest.stop)
         runtime = self.runtimes.of(identity.runtime)

@@ -82,17 +82,19 @@ class Preparation:
         self.not_before = now + backoff(restart, self.failures)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Leave:
-    """One leave; ``over`` once the stop signal may be sent."""
+    """One leave; without a ``task`` one of which an earlier agent saw the end."""
 
-    over: bool = False
-    cancelled: bool = False
     task: asyncio.Task[None] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether the stop signal may be sent."""
+        return self.task is None or self.task.done()
 
     def cancel(self) -> None:
         """End it, because the process ended or is stopped at once."""
-        self.cancelled = True
         if self.task is not None:
             self.task.cancel()
 

@@ -126,7 +126,7 @@ class Application:
 
     @property
     def due(self) -> bool:
-        """Whether anything is to be written, by whoever asks or by a farm."""
+        """Whether this command or a farm has anything to write."""
         return self.mutation.needed or not self.preview.empty
 
     def refuse(self) -> None:
@@ -231,7 +231,7 @@ async def _prepared(
 
 
 async def _tell_owners(call: Call, shot: Snapshot, preview: Preview) -> None:
-    """Say of each object that belongs to another app which revision of that one has it, and by whom."""
+    """Say of each object of another app in which revision that app has it, and who applied that."""
     known = dict[str, str]()
     for ref, why in preview.refused.items():
         name = app_of(shot.live[ref].owner) if ref in shot.live else ""

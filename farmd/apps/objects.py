@@ -94,7 +94,7 @@ class Treatment(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
     ``on_remove: keep``: the object stays when it leaves the files. ``apply: once``: it is made, and never
     touched again in its revision. ``ignore``: fields whose value counts for the creation alone. ``replace``:
-    a change that the object cannot take deletes it and makes it anew.
+    if the object cannot take a change, it is deleted and created again.
     """
 
     wave: int = 0

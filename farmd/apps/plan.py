@@ -21,10 +21,10 @@ from store.words import listed
 
 # What each wanted object needs: pure. Its owner decides whether the app may touch it at all.
 
-# Whoever writes a field again as often as this in this time is another writer, whom repairs would only fight.
+# A field that changes back this often in this time has another writer; more repairs would only fight it.
 REPAIRS = 3
 REPAIR_SECONDS = 600.0
-# So many fields are counted, which fit into the app's state; whoever writes more is told of by these.
+# Only so many fields are counted, because the counts are in the app's state. They reveal any such writer.
 COUNTED = 500
 
 
@@ -122,7 +122,7 @@ def _difference(verb: Verb, entry: Entry, live: Live) -> Act:
 
 
 def _take(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
-    """An object that is not the app's: nobody's equal one is adopted, any other by a person's word alone."""
+    """Adopt an object of nobody that is equal; any other only if a person says so."""
     ref, allowed = str(entry.ref), shot.app.adopts(entry.ref)
     if app := app_of(live.owner):
         text = f"belongs to app {app}"

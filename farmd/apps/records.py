@@ -33,7 +33,7 @@ from store.families import FAMILIES, named
 from store.keys import Keys
 from store.transaction import Group
 
-# The keys that a command reads to make or change a record, and what the farm's copy tells of them.
+# The keys that a command reads before it changes a record, and what the farm's copy knows of them.
 #
 # A change compares all that the copy told, so nothing is read before it. After a refusal all is read,
 # because others may have the name, or have left it behind, hold the lock, or have changed the record.

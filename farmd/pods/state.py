@@ -87,8 +87,7 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
             return False
         if seen.phase == "stopping":
             return seen.leaving if isinstance(seen, Glance) else seen.leaves_until > 0
-        state = seen.state if isinstance(seen, Glance) else seen.health.state
-        return seen.phase == "running" and state == "passing"
+        return seen.phase == "running" and passes(seen, seen.manifest)
 
     @property
     def available(self) -> bool:

@@ -15,7 +15,7 @@ from farmd.commands.waiting import fitting as fitted
 from farmd.pods.state import PodState
 from farmd.rollout import fitting, membership, noun, progress, view
 from farmd.rollout.creation import begin, toward, with_floor
-from farmd.rollout.facts import Side, Snapshot
+from farmd.rollout.facts import Side, Snapshot, mixes
 from farmd.rollout.membership import floored
 from farmd.rollout.noun import ROLLOUT, controller
 from farmd.rollout.stages import check_floor, goals, minimum, unrested
@@ -254,16 +254,17 @@ async def explain(call: Call, target: str) -> list[RolloutPodRow]:
     """
     rollout = (await noun.ROLLOUT.look(call, target)).record
     state, _ = await phase(call, rollout)
-    old, new = await _side(call, rollout.old), await _side(call, rollout.new)
+    old, new = await _side(call, rollout, rollout.old), await _side(call, rollout, rollout.new)
     shot = Snapshot(rollout=rollout, state=state, old=old, new=new, now=call.clock.now())
     going, staying = _leaving(shot)
     return [*going, *staying, *await _missing(call, shot, going)]
 
 
-async def _side(call: Call, ident: str) -> Side:
+async def _side(call: Call, rollout: Rollout, ident: str) -> Side:
     rc = (await noun.controller().records(call.client, call.keys).get(ident)).record
     stop_after = (await manifests.read(call.client, call.keys, rc.manifest)).stop_after
-    return Side(rc, await overview.states(call.client, call.keys, rc), stop_after)
+    pods = await overview.states(call.client, call.keys, rc)
+    return Side(rc, pods, stop_after, mixed=mixes(rollout, rc))
 
 
 def _leaving(shot: Snapshot) -> tuple[list[RolloutPodRow], list[RolloutPodRow]]:

@@ -53,14 +53,19 @@ class Offer:
     why: str = ""
 
 
+def mixes(rollout: Rollout, rc: ReplicationController) -> bool:
+    """Whether pods of a version that a person superseded may be among those of a controller."""
+    return bool(rollout.superseded) and rc.id == rollout.new
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
     """One controller and its pods. ``stop_after`` is its manifest's (R27).
 
     ``terminating``: pods that were removed, and whose processes may run still. ``more`` pods are available
-    and leave after all others; a dry run counts them and lists only the next. ``mixed``: pods of a version
-    that a person superseded may be among them. Those of the old controller may be of an earlier manifest,
-    too, but they serve, and its own worker replaces them once it is lent.
+    and leave after all others; a dry run counts them and lists only the next. ``mixed`` is what ``mixes``
+    says. Pods of the old controller may be of an earlier manifest, too, but they serve, and its own worker
+    replaces them once it is lent.
     """
 
     rc: ReplicationController
@@ -77,18 +82,22 @@ class Side:
 
     @property
     def available(self) -> int:
-        """Its pods that are available on its manifest: what the floor counts."""
+        """Its own pods that are available: what the floor counts."""
+        return sum(state.available for state in self.own.values()) + self.more
+
+    @property
+    def own(self) -> Mapping[Place, PodState]:
+        """Its pods without those of a version that was superseded."""
+        gone = set(self.outdated)
         return (
-            sum(state.available and not self._superseded(state) for state in self.pods.values()) + self.more
+            {place: state for place, state in self.pods.items() if place not in gone} if gone else self.pods
         )
 
     @property
     def outdated(self) -> tuple[Place, ...]:
         """Its pods of a version that was superseded."""
-        return tuple(place for place, state in self.pods.items() if self._superseded(state))
-
-    def _superseded(self, state: PodState) -> bool:
-        return self.mixed and state.outdated(self.rc.manifest)
+        manifest = self.rc.manifest
+        return tuple(place for place, state in self.pods.items() if self.mixed and state.outdated(manifest))
 
     @property
     def placed(self) -> int:
@@ -97,31 +106,15 @@ class Side:
 
     @property
     def ailing(self) -> Place | None:
-        """The first of its pods on its manifest that is not available."""
-        own = self.pods.keys() - self.outdated
-        return min((place for place in own if not self.pods[place].available), default=None)
-
-    def how(self, place: Place) -> str:
-        """A pod that is not available, and how it is: ``n7/web starting``."""
-        state, name = self.pods[place], "/".join(place)
-        seen = state.reality
-        if state.absent or state.lost is not None:
-            return f"{name} on an absent node"
-        if seen is None or state.intent is None or seen.intent < state.intent.index:
-            return f"{name} starting"
-        if state.healthy:
-            return f"{name} settling"
-        return f"{name} not healthy" if seen.phase == "running" else f"{name} {seen.phase}"
+        """The first of its own pods that is not available."""
+        return min((place for place, state in self.own.items() if not state.available), default=None)
 
     @property
     def settled(self) -> int:
         """Available pods that may stay, at most as many as it should have (p2: the old RC may label pods
         beyond that). A pod that a forced drain takes whatever the floor is holds no other one up.
         """
-        going = sum(
-            state.available and state.draining == "forced" and not self._superseded(state)
-            for state in self.pods.values()
-        )
+        going = sum(state.available and state.draining == "forced" for state in self.own.values())
         return max(0, min(self.available - going, self.desired))
 
     @property
@@ -399,8 +392,8 @@ class Reader:
         pods = self.pods(rc, rc.min_healthy_time if least is None else least)
         lost = any(state.lost is not None for state in pods.values())
         stop_after = (await context.manifests.get(rc.manifest)).stop_after if lost else 0.0
-        mixed = bool(rollout.superseded) and rc.id == rollout.new
-        return Side(rc, pods, stop_after, terminating=self._terminating(rollout, rc), mixed=mixed)
+        terminating = self._terminating(rollout, rc)
+        return Side(rc, pods, stop_after, terminating=terminating, mixed=mixes(rollout, rc))
 
     def _terminating(self, rollout: Rollout, rc: ReplicationController) -> int:
         """Processes of pods that were removed; nodes that are given up are not waited for (R21)."""

@@ -299,10 +299,7 @@ def _renewed(shot: Snapshot, headroom: int, floor: int, before: Sequence[Move]) 
     the new version is available, then no more at once than may be on their way."""
     _, target = shot.sides
     outdated = set(target.outdated) - {move.source for move in before}
-    coming = sum(
-        not state.available and state.lost is None and not state.outdated(target.rc.manifest)
-        for state in target.pods.values()
-    )
+    coming = sum(not state.available and state.lost is None for state in target.own.values())
     total = shot.rollout.started_from if shot.back else shot.rollout.replicas
     most = max(1, headroom if shot.rollout.policy.beside else total - floor) if target.settled else 1
     left = most - coming - len(before)

@@ -11,6 +11,7 @@ from farmd.pods.state import PodState, replaceable_at, settling, sick_since
 from farmd.rollout import judgement
 from farmd.rollout.facts import Plan, Side, Snapshot, Turn
 from farmd.rollout.stages import StageGoal, goals, minimum, raised, turning_back
+from store.pods import Place
 from store.policies import Gate, at_most
 from store.rollouts import RolloutState
 
@@ -103,8 +104,8 @@ def unhealthy_until(shot: Snapshot) -> float | None:
     if not policy.require_healthy_end and last(shot):
         return None
     began = state.since - state.idle
-    own = (side.pods[place] for place in side.pods.keys() - side.outdated)
-    ends = sorted(max(began, at) + policy.health_deadline for at in map(sick_since, own) if at is not None)
+    sick = map(sick_since, side.own.values())
+    ends = sorted(max(began, at) + policy.health_deadline for at in sick if at is not None)
     tolerated = at_most(policy.tolerate, shot.rollout.replicas)
     return ends[tolerated] if tolerated < len(ends) else None
 
@@ -178,13 +179,25 @@ def stuck(shot: Snapshot, state: RolloutState, cause: str) -> Plan:
     return Plan(turn=Turn("halt", halted, cause), fault=cause)
 
 
+def how(side: Side, place: Place) -> str:
+    """A pod that is not available, and how it is: ``n7/web starting``."""
+    state, name = side.pods[place], "/".join(place)
+    seen = state.reality
+    if state.absent or state.lost is not None:
+        return f"{name} on an absent node"
+    if seen is None or state.intent is None or seen.intent < state.intent.index:
+        return f"{name} starting"
+    if state.healthy:
+        return f"{name} settling"
+    return f"{name} not healthy" if seen.phase == "running" else f"{name} {seen.phase}"
+
+
 def _failing(side: Side) -> str:
     """A pod of which its node says that it does not serve; what nobody knows of is no proof of failure."""
-    own = side.pods.keys() - side.outdated
-    found = sorted(place for place in own if _acted(side.pods[place]) and not side.pods[place].available)
+    found = sorted(place for place, state in side.own.items() if _acted(state) and not state.available)
     if not found:
         return ""
-    return f"{len(found)} of {side.desired} pods do not stay available: {side.how(found[0])}"
+    return f"{len(found)} of {side.desired} pods do not stay available: {how(side, found[0])}"
 
 
 def _acted(state: PodState) -> bool:

@@ -175,7 +175,7 @@ def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> RolloutStatus
 
 
 def _ailing(side: Side) -> str:
-    return side.how(side.ailing) if side.ailing is not None else ""
+    return progress.how(side, side.ailing) if side.ailing is not None else ""
 
 
 def _side(side: Side) -> SideStatus:

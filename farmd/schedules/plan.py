@@ -100,9 +100,8 @@ def _due(known: Schedule, due: times.Due) -> Plan | None:
     if due.newest is None:
         return Plan("schedule.miss", wanted=moved, why=lost)
     active, at = known.active, times.shown(due.newest, "UTC")
-    full = known.full and known.overlap == "allow"
-    if active and (known.overlap == "forbid" or full):
-        runs = f"{len(active)} of its jobs run" if full else f"{active[-1].name} runs"
+    if known.full or (active and known.overlap == "forbid"):
+        runs = f"{len(active)} of its jobs run" if known.full else f"{active[-1].name} runs"
         why = f"{at}: {runs} still{lost and f', and {lost}'}"
         return Plan("schedule.skip", wanted=replace(moved, skipped=known.skipped + 1), why=why)
     if active and known.overlap == "replace":
@@ -129,7 +128,7 @@ def _idle(known: Schedule, now: float) -> Plan:
 def _overruns(known: Schedule, now: float) -> bool:
     """Whether a job runs for longer than to the time after its own, or too many run side by side."""
     if known.overlap == "allow" or not known.active:
-        return known.full and known.overlap == "allow"
+        return known.full
     return next(times.after(known, known.active[0].due), now) + times.offset(known) < now
 
 
@@ -166,7 +165,7 @@ def state(schedule: Schedule, plan: Plan) -> tuple[str, str]:
         last = next((each for each in reversed(schedule.fired) if each.outcome == "failed"), None)
         text = f": {last.name}: {last.reason}" if last is not None else ""
         return "failing", f"{schedule.failures} jobs in a row failed{text}"
-    if plan.overrun and schedule.full and schedule.overlap == "allow":
+    if plan.overrun and schedule.full:
         return "overrun", f"{len(schedule.active)} of its jobs run, so its times are skipped until one ends"
     if plan.overrun:
         return "overrun", f"{schedule.active[0].name} runs for longer than to the next time"

@@ -211,9 +211,9 @@ class Containers:
         """The features of an engine that answered once; a short absence of the engine withdraws none."""
         if not self._listing.answered:
             return []
-        able = ["runtime.container", *features.CONTAINER_FEATURES]
-        able += [features.APART] if self._listing.apart else []
-        return [*able, *runtime.as_features(self._config.allow)]
+        apart = [features.APART] if self._listing.apart else []
+        allowed = runtime.as_features(self._config.allow)
+        return ["runtime.container", *features.CONTAINER_FEATURES, *apart, *allowed]
 
     # -- what runs -------------------------------------------------------------------------------
     async def run(self, wake: Callable[[], None]) -> None:
@@ -361,10 +361,11 @@ class Containers:
         files = await asyncio.to_thread(self._make_files, launch, binds)
         body = container_config.create_body(self._node, replace(launch, manifest=real), binds, files)
         name = container_config.name_of(self._node, launch.instance)
-        docker, ask = self._engine.docker, self._engine.ask
+        docker, ask, container = self._engine.docker, self._engine.ask, launch.manifest.container
+        assert container is not None
         try:
             made = await ask(docker.containers.create(body, name=name))
-            for network, aliases in list(_networks(launch.manifest).items())[1:]:
+            for network, aliases in list(container.networks.items())[1:]:
                 config = {"Container": made.id, "EndpointConfig": {"Aliases": aliases}}
                 await ask((await ask(docker.networks.get(network))).connect(config))
             if lease := container_config.lease_of(launch.manifest):
@@ -488,10 +489,6 @@ def _exchanged(places: dict[str, tuple[int, int]]) -> bool:
         return any(runtime.identity(source) != known for source, known in places.items())
     except (StartFailed, OSError):
         return True
-
-
-def _networks(manifest: Manifest) -> dict[str, list[str]]:
-    return manifest.container.networks if manifest.container is not None else {}
 
 
 def _kill(pid: int, inside: int) -> None:

@@ -107,7 +107,7 @@ def resolved(manifest: Manifest, allow: Sequence[str], *, kept: bool = False) ->
         need for need in (*features.needed(manifest), *features.needed(real)) if need.startswith("allow.")
     ]
     lacking = [each.removeprefix("allow.") for each in features.lacking(needs, as_features(allow))]
-    # As whom it runs is the users' matter.
+    # The rules of users decide as whom it runs.
     ignored = features.YOUNGER if kept else {features.ROOT}
     if what := ", ".join(each for each in dict.fromkeys(lacking) if each not in ignored):
         raise StartFailed(f"agent.allow: this node does not allow {what}", field="agent.allow")

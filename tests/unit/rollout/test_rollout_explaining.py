@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from farmd.commands.mutation import commit
 from farmd.replication.commands import RC
 from farmd.rollout import noun
@@ -55,3 +57,34 @@ async def test_each_pod_has_its_fate_its_class_and_the_reason() -> None:
         assert reasons["n2/hello"] == "its node is lost"
         assert reasons["n1/hello"] == "floor 3 > 2 old + 0 new: nothing may leave"
         assert "found no place" in reasons["(1 elsewhere)"]
+
+
+async def test_r14_a_pod_of_a_superseded_version_is_not_what_the_floor_waits_for() -> None:
+    async with person() as call:
+        fields = {"replicas": 3, "rollout": {"stages": ["100%"], "minimum": 2}}
+        await commit(call, await RC.create(call, RC.file.parse(hello(**fields), "x")))
+        again = RC.file.parse(hello(**fields, pod_command=["sleep", "8"]), "x")
+        await commit(call, await RC.update(call, again, now=False))
+        stored = await noun.ROLLOUT.records(call.client, call.keys).find("hello")
+        begun = msgspec.structs.replace(stored.record, superseded=["e" * 64])
+        moving = codec.encode(Work(rollout=RolloutState(phase="moving", superseded=1)))
+        writes = {stored.key: codec.encode(begun), KEYS.work(KIND, begun.id): moving}
+        pods = {
+            "n1": (begun.old, begun.from_manifest, "passing"),
+            "n2": (begun.old, begun.from_manifest, "passing"),
+            "n3": (begun.new, "e" * 64, "critical"),
+            "n4": (begun.new, begun.to_manifest, "critical"),
+        }
+        for node, (owner, sha, health) in pods.items():
+            await place(call, owner, node, instance="hello")
+            reality = Reality(manifest=sha, owner=owner, health=Health(state=health), intent=10**6)  # type: ignore[arg-type]
+            writes |= {
+                KEYS.agent(node): codec.encode(Agent(node=node, version="1")),
+                KEYS.pod(owner, node, "hello"): b'{"manifest": "%s"}' % sha.encode(),
+                KEYS.intent(node, "hello"): codec.encode(Intent(sha, owner)),
+                KEYS.reality(node, "hello"): codec.encode(reality),
+            }
+        for key, value in writes.items():
+            await call.client.put(key, value)
+        reasons = {row.pod: row.reason for row in await explain(call, "hello")}
+        assert "until n4/hello is available" in reasons["n1/hello"]
