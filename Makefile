@@ -38,7 +38,7 @@ test-rest: servers programs
 
 # The contract, and the cases that guard the rules, on a newer Consul.
 test-newer: programs
-	FARMD_TEST_CONSUL=1.14 $(BIN)/pytest -n 6 --dist loadgroup tests/contract $$($(BIN)/python -m tests.promises rules)
+	FARMD_TEST_CONSUL=1.14 $(BIN)/pytest -o cache_dir=.pytest_cache/newer -n 6 --dist loadgroup tests/contract $$($(BIN)/python -m tests.promises rules)
 
 test-fast: venv ## Unit tests only
 	$(BIN)/pytest -n 2 tests/unit

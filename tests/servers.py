@@ -111,7 +111,11 @@ class ConsulServer(ServerProcess):
         return f"http://{self.address}"
 
     def ready(self) -> bool:
-        """Whether the server names a leader and has registered itself, without which it opens no session."""
+        """Whether the server names a leader and has registered itself, without which it opens no session.
+
+        A leader registers itself by name alone; the server adds its meta 0.2 s later, which moves the indexes
+        of the catalogue under a case that compares them. With ACLs it may lack the right to.
+        """
         self.awaited = "it names no leader"
         if not leader_of(self.address):
             return False
@@ -120,7 +124,8 @@ class ConsulServer(ServerProcess):
             token = self._config.get("acl", {}).get("tokens", {}).get("master", "")
             nodes = urllib.request.Request(f"{self.url}/v1/catalog/nodes", headers={"X-Consul-Token": token})
             with urllib.request.urlopen(nodes, timeout=2) as answer:
-                return len(json.loads(answer.read())) > 0
+                found = json.loads(answer.read())
+                return bool(found) and ("acl" in self._config or all(each["Meta"] for each in found))
         except OSError as error:
             self.awaited = f"its nodes: {error}"
             return False
