@@ -1,7 +1,7 @@
 """One farm in a process of its own: ``farmd run``, which also reports the events that rows measure.
 
 ``python -m bench.farm_process CONFIG``
-Configuration, kinds, HTTP, logs and watchdog are those of production. Its metrics also print a JSON line for
+Configuration, kinds, HTTP, logs and watchdog are those of production. Its metrics also tell an event for
 each batch of locks that the farm takes, and for each transaction that places or removes pods or ends a
 rollout when it was acknowledged, with the machine's monotonic time. The line ``requests`` on stdin is
 answered with the number of requests to Consul so far, by their kind; ``bodies`` with the transactions that

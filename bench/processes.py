@@ -1,4 +1,6 @@
-"""Child processes of a row: they print events as JSON lines, read commands on stdin, and end with it.
+"""Child processes of a row: they tell events as JSON lines, read commands on stdin, and end with it.
+
+Events have a pipe of their own: a program's log on stdout writes its lines in pieces, and from other threads.
 
 However a row ends, ^C and SIGKILL included, the stdin of its children closes and ends them. Each child has a
 session of its own, so that a terminal's ^C reaches only the row, which then ends its children in order.
@@ -12,24 +14,30 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests import reaper
 
 ROOT = Path(__file__).parent.parent
 STOP_SECONDS = 15.0
 LONGEST_LINE = 1 << 20
+EVENTS_FD = "FARMD_BENCH_EVENTS_FD"
+"""The variable that names the pipe for events to a child; without it they go to stdout."""
+_telling = threading.Lock()
 
 
 def tell(event: str, **fields: object) -> None:
-    """Print one line for the parent; ``at`` is the machine's monotonic time."""
-    line = json.dumps({"event": f"bench.{event}", "at": time.monotonic(), **fields})
-    sys.stdout.write(line + "\n")  # one piece: lines of several threads must not mix
-    sys.stdout.flush()
+    """Send one line to the parent, from any thread; ``at`` is the machine's monotonic time."""
+    rest = json.dumps({"event": f"bench.{event}", "at": time.monotonic(), **fields}).encode() + b"\n"
+    to = int(os.environ.get(EVENTS_FD, sys.stdout.fileno()))
+    with _telling:  # a pipe takes more than 4 KiB in pieces
+        while rest:
+            rest = rest[os.write(to, rest) :]
 
 
 async def commands() -> AsyncIterator[str]:
@@ -47,21 +55,27 @@ class Child:
 
     def __init__(self, module: str, arguments: Sequence[str]) -> None:
         self.spawned = time.monotonic()
+        events, told = os.pipe()
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
+            env={**os.environ, EVENTS_FD: str(told)},
+            pass_fds=[told],
             start_new_session=True,
         )
+        os.close(told)
         reaper.started(self.process.pid)
         self.events: list[dict[str, Any]] = []
-        self._reading = asyncio.create_task(self._read())
+        assert self.process.stdout is not None
+        pipes = self.process.stdout, os.fdopen(events, "rb", buffering=0)
+        self._reading = [asyncio.create_task(self._read(pipe)) for pipe in pipes]
 
-    async def _read(self) -> None:
+    async def _read(self, pipe: IO[bytes]) -> None:
         reader = asyncio.StreamReader(limit=LONGEST_LINE)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), self.process.stdout
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
         )
         try:
             async for line in reader:
@@ -96,9 +110,13 @@ class Child:
 
         Raises:
             RuntimeError: the condition did not become true in time, or the process ended.
+            ValueError: a line of the process is no JSON.
         """
 
         def ended_or() -> bool:
+            for reading in self._reading:
+                if reading.done():
+                    reading.result()  # its error, at once and not as an answer that does not come
             if self.process.poll() is not None:
                 last = "\n".join(map(str, self.events[-3:]))
                 raise RuntimeError(f"a process ended with {self.process.returncode} before {what}:\n{last}")
@@ -127,7 +145,7 @@ class Child:
         reaper.reaped(self.process.pid)
         assert self.process.stdin is not None
         self.process.stdin.close()
-        await self._reading
+        await asyncio.gather(*self._reading)
 
 
 def _timed(event: dict[str, Any]) -> dict[str, Any]:
