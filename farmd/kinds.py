@@ -168,7 +168,7 @@ KINDS: dict[str, KindOfWork] = {
             starts="farmd.deploy.goals:starts",
             metrics="farmd.deploy.metrics:METRICS",
             unbundled="no deployment: apply makes one for each service that changes",
-            features=("deploy.1",),
+            features=("deploy.1", "deploy.catalog"),
             selectable=True,
             guarded=True,
         ),

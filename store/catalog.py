@@ -200,8 +200,13 @@ def _operation(verb: Verb, table: str, key: str, body: dict[str, Any], node: str
 
 
 # -- what people ask -----------------------------------------------------------------------------
-def mistake(name: str, catalog: Catalog) -> str:
-    """What Consul, its DNS or a reader could not take: the field, what was found and what is expected."""
+def mistake(name: str, catalog: Catalog, port: bool = True) -> str:
+    """What Consul, its DNS or a reader could not take: the field, what was found and what is expected.
+
+    ``port``: whether the service has one.
+    """
+    if not port:
+        return "catalog: found a service without ports, expected one: an entry has an address and a port"
     if not _LABEL.fullmatch(catalog.name or name):
         return f"catalog.name: found {(catalog.name or name)!r}, expected 1 to 63 of a-z, 0-9 and '-'"
     return _tags("tags", catalog.tags) or _tags("canary_tags", catalog.canary_tags) or _meta(catalog.meta)

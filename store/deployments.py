@@ -19,6 +19,8 @@ from store.words import listed
 KIND = "deployments"
 # What a farm must know (R11) to carry out a deployment, or to own what one manages or a service's owner.
 DEPLOYED = "deploy.1"
+# The same of a deployment of a service whose file says how it is found in Consul's catalogue.
+CATALOG = "deploy.catalog"
 DEPLOYMENT_LABEL = "deployment"
 PROJECT_LABEL = "project"
 SERVICE_LABEL = "service_id"

@@ -55,10 +55,23 @@ class Hook(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     timeout: Seconds = 300.0
 
 
+class Catalog(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a service is found in Consul's catalogue. An empty ``name``: the service's.
+
+    ``canary_tags`` take the place of ``tags`` for the pods of the version that a rollout brings.
+    """
+
+    name: str = ""
+    tags: list[str] = []
+    meta: dict[str, str] = {}
+    canary_tags: list[str] = []
+
+
 class Version(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """All that a service should be: the digest of its pods' manifest, and what no pod knows of.
 
-    ``image`` is for people. ``labels`` are the service's own. ``hook_manifest`` is the digest of what the pod
+    ``image`` is for people. ``labels`` are the service's own. ``catalog``: how its file says that it is found
+    in Consul's catalogue; None: the file says nothing. ``hook_manifest`` is the digest of what the pod
     of ``pre_deploy`` runs: it is kept as long as the version is (R24).
     """
 
@@ -73,6 +86,7 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     hook_manifest: str = ""
     on_lost: Literal["replace", "wait"] = "replace"
     unhealthy_after: Seconds = 300.0
+    catalog: Catalog | None = None
 
 
 class Revision(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -87,18 +101,6 @@ class Revision(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     at: Time = 0.0
     by: str = ""
-
-
-class Catalog(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a service is found in Consul's catalogue. An empty ``name``: the service's.
-
-    ``canary_tags`` take the place of ``tags`` for the pods of the version that a rollout brings.
-    """
-
-    name: str = ""
-    tags: list[str] = []
-    meta: dict[str, str] = {}
-    canary_tags: list[str] = []
 
 
 class Service(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

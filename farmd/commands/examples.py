@@ -111,6 +111,8 @@ replicas: 2
 container:
   image: nginx:1.27
   env: {TZ: UTC}
+ports: [{container: 80}]
+catalog: {tags: [edge]}       # Consul's catalogue and DNS find its pods as "web"
 update:
   order: start-first          # the new container first, then the old one goes
 """,

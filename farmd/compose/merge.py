@@ -40,6 +40,7 @@ class Override:
 _REPLACED = {"command", "entrypoint", "test"}
 _KEYED = {
     "annotations", "args", "environment", "labels", "sysctls", "driver_opts", "options", "extra_hosts",
+    "meta",
 }  # fmt: skip
 _NAMED = {"depends_on", "networks"}
 _LISTS = {"dns", "dns_opt", "dns_search", "env_file", "label_file", "tmpfs"}
@@ -351,6 +352,13 @@ def _pre_deploy(value: Any, where: str) -> Any:
     return {key: normal(key, each, ("x-pre_deploy", "", key)) for key, each in value.items()}
 
 
+def _consul(value: Any, where: str) -> Any:
+    del where
+    if not isinstance(value, dict):
+        return value
+    return {key: normal(key, each, ("x-consul", "", key)) for key, each in value.items()}
+
+
 def _deploy(value: Any, where: str) -> Any:
     del where
     if not isinstance(value, dict):
@@ -381,5 +389,6 @@ _WHOLE: dict[str, _Short] = {
     "ulimits": _ulimits,
     "x-machines": _machines,
     "x-pre_deploy": _pre_deploy,
+    "x-consul": _consul,
     "deploy": _deploy,
 }

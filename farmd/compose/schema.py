@@ -162,6 +162,15 @@ class PreDeploy(_Struct, frozen=True, kw_only=True):
     user: Scalar = ""
 
 
+class Consul(_Struct, frozen=True, kw_only=True):
+    """How a service is found in Consul's catalogue."""
+
+    name: Scalar = ""
+    tags: list[Scalar] = []
+    meta: Pairs = {}
+    canary_tags: list[Scalar] = []
+
+
 class Farmd(_Struct, frozen=True, kw_only=True):
     """What only this house has, of a service."""
 
@@ -231,6 +240,7 @@ class Service(_Struct, frozen=True, kw_only=True):
     machines: list[str] = msgspec.field(default_factory=list, name="x-machines")
     port_texts: list[Scalar] = msgspec.field(default_factory=list, name="x-ports")
     pre_deploy: PreDeploy | None = msgspec.field(default=None, name="x-pre_deploy")
+    consul: Consul | None = msgspec.field(default=None, name="x-consul")
     farmd: Farmd = msgspec.field(default=Farmd(), name="x-farmd")
 
 

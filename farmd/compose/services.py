@@ -23,11 +23,12 @@ from farmd.deploy.spec import (
     Resources,
     ServiceSpec,
 )
+from store.catalog import mistake
 from store.containers import Device, DeviceReservation, Ulimit
 from store.errors import InputInvalid
 from store.manifests import Constraint, HealthCheck, Restart, Spread, Stop
 from store.mistakes import nearest, shown
-from store.services import Hook, UpdateConfig
+from store.services import Catalog, Hook, UpdateConfig
 
 # What a compose service takes of its machines, and which machines it may use.
 
@@ -193,6 +194,7 @@ def service_spec(name: str, key: str, said: schema.Service, context: ProjectCont
             where, "x-farmd.on_lost", said.farmd.on_lost, {"": "", "replace": "replace", "wait": "wait"}
         ),
         unhealthy_after=said.farmd.unhealthy_after,
+        catalog=_catalog(where, name, said),
     )
 
 
@@ -379,6 +381,21 @@ def _update(where: str, said: schema.Service) -> UpdateConfig:
             {"rollback": "rollback", "pause": "pause"},
         ),
     )  # fmt: skip
+
+
+def _catalog(where: str, name: str, said: schema.Service) -> Catalog | None:
+    if (consul := said.consul) is None:
+        return None
+    found = Catalog(
+        name=word(consul.name),
+        tags=[word(each) for each in consul.tags],
+        meta=words(consul.meta),
+        canary_tags=[word(each) for each in consul.canary_tags],
+    )
+    if wrong := mistake(name, found, bool(said.ports or said.port_texts)):
+        where = f"{where}.x-consul"
+        raise InputInvalid(f"{where}{wrong.removeprefix('catalog')}", field=where)
+    return found
 
 
 def _hook(said: schema.PreDeploy | None) -> Hook | None:

@@ -47,7 +47,7 @@ deploy.update_config.monitor deploy.update_config.failure_action
 deploy.placement.constraints deploy.placement.preferences.[].spread deploy.placement.max_replicas_per_node
 x-machines x-ports x-pre_deploy.command x-pre_deploy.environment x-pre_deploy.privileged x-pre_deploy.timeout
 x-pre_deploy.user x-farmd.on_lost x-farmd.min_healthy_time x-farmd.unhealthy_after x-farmd.deadline
-x-farmd.tolerations
+x-farmd.tolerations x-consul.name x-consul.tags x-consul.meta x-consul.canary_tags
 """
 _CHANGED = {
     "ports.[].target": "published on each machine that runs a pod; unpublished: one of the agent's ports",
@@ -159,7 +159,7 @@ _REFUSED = {
     "top.secrets.*.driver_opts": _SECRET,
     "top.configs.*.external": "name a file, content, or a variable",
 }
-EXTENSIONS = ("x-machines", "x-ports", "x-pre_deploy", "x-farmd")
+EXTENSIONS = ("x-machines", "x-ports", "x-pre_deploy", "x-consul", "x-farmd")
 
 
 @dataclass(slots=True)

@@ -133,7 +133,7 @@ class BundledService:
             body = await manifests.read(call.client, call.keys, service.version.manifest)
             spec = replace(spec_of(body, service.version), name=service.name)
             to.files[NOUN].append(builtins(spec))
-            if service.catalog is not None:
+            if service.catalog not in (None, service.version.catalog):
                 to.commands.append(published(service.name, service.catalog))
 
     async def verdict(

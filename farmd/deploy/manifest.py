@@ -78,6 +78,7 @@ def compiled(spec: ServiceSpec) -> tuple[Manifest, Version]:
         hook_manifest=digest(hook) if hook else "",
         on_lost=spec.on_lost or "replace",
         unhealthy_after=spec.unhealthy_after,
+        catalog=spec.catalog,
     )
 
 
@@ -168,6 +169,7 @@ def spec_of(manifest: Manifest, kept: Version) -> ServiceSpec:
         pre_deploy=kept.pre_deploy,
         on_lost=kept.on_lost,
         unhealthy_after=kept.unhealthy_after,
+        catalog=kept.catalog,
     )  # fmt: skip
 
 

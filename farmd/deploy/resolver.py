@@ -26,7 +26,7 @@ from farmd.deploy.spec import (
 from farmd.deploy.spec_diff import volume_defaults
 from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
-from store import codec, images, manifest_check, variables
+from store import catalog, codec, images, manifest_check, variables
 from store.errors import InputInvalid, refuse
 from store.keys import valid_name
 from store.mistakes import shown
@@ -77,6 +77,8 @@ def validate(spec: ServiceSpec) -> None:
     checks = (_count(spec), _log(spec), _ports(spec.ports), _volumes(spec), _files(spec), _hook(spec))
     for field, found, expected in (mistake for check in checks for mistake in check):
         _refuse(where, field, found, expected)
+    if spec.catalog is not None and (wrong := catalog.mistake(spec.name, spec.catalog, bool(spec.ports))):
+        raise InputInvalid(f"{where}: {wrong}", field="catalog")
 
 
 def _refuse(where: str, field: str, found: object, expected: str) -> None:

@@ -19,7 +19,7 @@ from store.containers import Device, DeviceReservation, Ulimit
 from store.errors import InputInvalid, refuse
 from store.manifests import HealthCheck, Restart, Stop
 from store.quantities import Amount, Seconds, Whole
-from store.services import Hook, Mode, UpdateConfig
+from store.services import Catalog, Hook, Mode, UpdateConfig
 
 PullPolicy = Literal["always", "missing", "never"]
 
@@ -201,7 +201,8 @@ class ServiceSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """A service. ``replicas`` does not count for a global one, which has a pod on each machine.
 
     ``labels`` are the service's own, those of its pods stand in ``container``. Empty ``on_lost``: the plan
-    says whether pods on a lost machine are replaced (``farmd.deploy.project``).
+    says whether pods on a lost machine are replaced (``farmd.deploy.project``). ``catalog``: how it is
+    found in Consul's catalogue; None: it is not there.
     """
 
     container: ContainerSpec
@@ -217,6 +218,7 @@ class ServiceSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     pre_deploy: Hook | None = None
     on_lost: Literal["", "replace", "wait"] = ""
     unhealthy_after: Seconds = 300.0
+    catalog: Catalog | None = None
 
     def mounted(self) -> list[VolumeSpec]:
         """The named volumes that its container mounts, in the order of their names on the machines."""

@@ -66,6 +66,7 @@ def _fixed(spec: ServiceSpec) -> ServiceSpec:
         pre_deploy=None,
         on_lost="replace",
         unhealthy_after=0.0,
+        catalog=None,
         placement=replace(spec.placement, max_per_node=0),
     )
 

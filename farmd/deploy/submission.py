@@ -20,7 +20,7 @@ from farmd.deploy.goals import Aim, bodies, joined
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.scene import Scene, holding, services, superseding, taken_over, unless_held
 from store import codec, operations
-from store.deployments import DEPLOYED, KIND, Deployment
+from store.deployments import CATALOG, DEPLOYED, KIND, Deployment, Goal
 from store.errors import Conflict, OutcomeUnknown, StoreError, TooLarge, TransactionRejected
 from store.features import ONE_SHOT
 from store.operations import MAX_OPERATIONS, Operation
@@ -70,7 +70,11 @@ def prepared(
         deployment,
         goals=[aim.goal for aim in aims],
         labels=_labels(aims),
-        needs=[DEPLOYED, *([ONE_SHOT] if _one_shots(aims, scene) else [])],
+        needs=[
+            DEPLOYED,
+            *([ONE_SHOT] if _one_shots(aims, scene) else []),
+            *([CATALOG] if any(_catalogs(aim.goal) for aim in aims) else []),
+        ],
         by=call.actor,
         reason=call.reason,
         at=call.clock.now(),
@@ -99,6 +103,13 @@ def _one_shots(aims: Sequence[Aim], scene: Scene) -> bool:
     policies = [each.container.restart.policy for each in before]
     policies += [aim.manifest.restart.policy for aim in aims if aim.manifest is not None]
     return any(policy != "always" for policy in policies)
+
+
+def _catalogs(goal: Goal) -> bool:
+    """Whether a version of a service says how it is found in Consul's catalogue."""
+    return any(
+        version is not None and version.catalog is not None for version in (goal.wanted, goal.previous)
+    )
 
 
 async def at_once(call: Call, submission: Submission) -> Mutation:

@@ -261,6 +261,16 @@ def revised(
     service: Service, record: Deployment, wanted: Version | None, sight: ServiceFacts, now: float
 ) -> Service:
     """The service after its release; a version that failed is kept in its history alone."""
+    after = _revised(service, record, wanted, sight, now)
+    before = service.version.catalog if service.version is not None else None
+    said = after.version.catalog if after.version is not None else None
+    # What people say by a command stays as long as no file says anything, or takes back what it said.
+    return after if said == before else replace(after, catalog=said)
+
+
+def _revised(
+    service: Service, record: Deployment, wanted: Version | None, sight: ServiceFacts, now: float
+) -> Service:
     assert sight.state is not None
     number = max([service.revision, *(each.number for each in service.history)]) + 1
     after = replace(service, deployment="", active=[sight.said.owner])

@@ -87,6 +87,9 @@ async def publish(call: Call, target: str, catalog: Catalog | None) -> Mutation:
     store = ServiceStore(call.client, call.keys)
     stored = await store.find(target)
     wanted = msgspec.structs.replace(stored.record, catalog=catalog)
+    if (version := wanted.version) is not None and version.catalog is not None:
+        # Its file speaks of it: the next deployment of that file shows the difference.
+        wanted = msgspec.structs.replace(wanted, version=msgspec.structs.replace(version, catalog=catalog))
     _refuse_catalog(wanted)
     before, after = fields(stored.record, wanted, {})
     if not after and not before:
@@ -107,10 +110,8 @@ def published(name: str, catalog: Catalog) -> list[str]:
 
 
 def _refuse_catalog(service: Service) -> None:
-    if service.catalog is not None and (wrong := mistake(service.name, service.catalog)):
+    if service.catalog is not None and (wrong := mistake(service.name, service.catalog, bool(service.port))):
         raise InputInvalid(wrong, field="catalog")
-    if service.catalog is not None and not service.port:
-        raise InputInvalid("catalog: found a service without a port, expected one", field="catalog")
 
 
 async def delete(call: Call, target: str) -> Mutation:

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from farmd.deploy.resolver import ServiceSpecResolver
-from farmd.deploy.spec import ContainerSpec, ServiceSpec
+from farmd.deploy.spec import ContainerSpec, PortSpec, ServiceSpec
 from farmd.runtime.clock import system_rng
 from store.deployments import Deployment, DeploymentState, DeploymentStatus, Goal, GoalState
 from store.keys import Keys
-from store.services import Service
+from store.services import Catalog, Service
 from store.work import Work
 from tests.deploying import kept, machines, stands, write
 from tests.farmctl import Farmctl
@@ -215,6 +215,34 @@ def test_settings_that_no_pod_knows_are_changed_without_a_pod(farmctl: Farmctl, 
     assert goal.wanted is not None
     assert goal.previous is not None
     assert (goal.wanted.update.parallelism, goal.wanted.manifest) == (4, goal.previous.manifest)
+
+
+def test_a_file_that_says_how_consul_finds_a_service_changes_no_pod(farmctl: Farmctl, tmp_path: Path) -> None:
+    spec = replace(plain("web"), ports=[PortSpec(container=80)])
+    stands(farmctl, spec, "m1", project="", port="tcp-80")
+    text = f"{house(spec)}\nports: [80]\n"
+    found = farmctl.ok("deploy", "-f", file(tmp_path, f"{text}catalog: {{tags: [edge]}}"), "-y", "--no-wait")
+    assert "    settings     catalog\nother settings of 1 service\n" in found.err
+    (goal,) = deployment(farmctl).goals
+    assert goal.wanted is not None
+    assert goal.previous is not None
+    assert (goal.wanted.catalog, goal.wanted.manifest) == (Catalog(tags=["edge"]), goal.previous.manifest)
+    assert deployment(farmctl).needs == ["deploy.1", "deploy.catalog"]
+
+
+def test_a_command_changes_what_the_file_said_and_the_next_deployment_shows_it(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    said = Catalog(tags=["edge"])
+    spec = replace(plain("web"), ports=[PortSpec(container=80)], catalog=said)
+    stands(farmctl, spec, "m1", project="", port="tcp-80", catalog=said)
+    path = file(tmp_path, f"{house(spec)}\nports: [80]\ncatalog: {{tags: [edge]}}")
+    assert "all services are as they should be" in farmctl.ok("deploy", "-f", path, "-y").err
+    farmctl.ok("service", "catalog", "web", "--off")
+    assert services(farmctl)["web"].catalog is None
+    (goal,) = submit(farmctl, path).goals
+    assert goal.wanted is not None
+    assert goal.wanted.catalog == said
 
 
 def test_equal_pods_keep_their_manifest(farmctl: Farmctl, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from farmd.deploy import spec
 from farmd.deploy.spec import Device, DeviceReservation, Hook, LogDriver, Resources, Ulimit
 from store.manifests import Constraint, HealthCheck, Restart, Spread, Stop, Toleration
+from store.services import Catalog
 from tests.unit.compose.disk import service
 
 GIB = 1024**3
@@ -182,6 +183,13 @@ SERVICE: list[tuple[str, str, Any]] = [
     ),
     ("x-farmd: {on_lost: wait}", "on_lost", "wait"),
     ("x-farmd: {unhealthy_after: 1m}", "unhealthy_after", 60.0),
+    ("image: a", "catalog", None),
+    ("ports: [80]\nx-consul: {}", "catalog", Catalog()),
+    (
+        "ports: [80]\nx-consul: {name: shop, tags: [edge, 2], meta: [team=a], canary_tags: [canary]}",
+        "catalog",
+        Catalog(name="shop", tags=["edge", "2"], meta={"team": "a"}, canary_tags=["canary"]),
+    ),
 ]
 
 

@@ -32,6 +32,7 @@ from farmd.deploy.spec_diff import eval_container_spec_change
 from store import codec, manifest_check
 from store.containers import Device, DeviceReservation, Ulimit
 from store.manifests import Constraint, HealthCheck, Manifest, Restart, Spread, Stop, Toleration
+from store.services import Catalog
 
 names = st.sampled_from(["a", "b", "data"])
 paths = st.sampled_from(["/x", "/y", "/z", "/srv/d"])
@@ -138,7 +139,8 @@ specs = st.builds(
     pre_deploy=st.none() | st.just(Hook(command=["migrate"])),
     on_lost=st.sampled_from(["replace", "wait"]),
     unhealthy_after=st.sampled_from([0.0, 300.0]),
-)
+    catalog=st.none() | st.just(Catalog(tags=["edge"])),
+).filter(lambda spec: spec.catalog is None or bool(spec.ports))
 
 
 def resolved(spec: ServiceSpec) -> ServiceSpec:
