@@ -34,7 +34,7 @@ class KubernetesSection(Section, frozen=True):
     name: Annotated[
         str,
         key(
-            "Names the cluster and the namespaces; farms that share it must share both.",
+            "Name of this cluster with these namespaces; farms that share the name must share both.",
             check=valid_name,
         ),
     ] = "default"

@@ -113,7 +113,7 @@ class AgentSection(Section, frozen=True):
     labels: Annotated[
         dict[str, str],
         key(
-            "Facts about this node; labels set by people win.",
+            "Labels of this node; a label that people set wins.",
             check=_labels,
         ),
     ] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class AgentSection(Section, frozen=True):
     allow: Annotated[
         list[str],
         key(
-            "What workloads may be and have on this node; a folder allows binds below it.",
+            "What this node permits its workloads; a folder permits binds of everything below it.",
             form=f"a list of {', '.join(ALLOWABLE)}, {NETWORK}NAME and absolute paths",
             check=_allow,
         ),
@@ -168,8 +168,8 @@ class AgentSection(Section, frozen=True):
     user: Annotated[
         str,
         key(
-            "User that processes and units run as whose manifests name none; empty: `farmd-pods` where the"
-            " agent is root, else nobody, unless `agent.share_user` is true.",
+            "User of processes and units whose manifest names none. Empty: the agent's own user if"
+            " `agent.share_user` is true, else `farmd-pods` if the agent is root, else the pod is refused.",
         ),
     ] = ""
     share_user: Annotated[
@@ -189,7 +189,7 @@ class AgentSection(Section, frozen=True):
 
     signatures: Annotated[
         Literal["none", "warn", "enforce"],
-        key("What a pod needs to start: nothing, a signature or else it gets a warning, a signature."),
+        key("Unsigned pods: none starts them, warn starts them with a warning, enforce refuses them."),
     ] = "none"
     trust: Annotated[
         str,
@@ -307,7 +307,7 @@ class SchedulerSection(Section, frozen=True):
     pause: Annotated[float, key("Seconds until a remote scheduler that failed is asked again.", ge=0)] = 30.0
     fallback: Annotated[
         Literal["built-in", "block"],
-        key("Without a usable answer: use the built-in scheduler, or block with the reason."),
+        key("What happens without a usable answer: the built-in scheduler chooses, or the item is blocked."),
     ] = "built-in"
     token_file: Annotated[str, key("File with its bearer token, read again for each request.")] = ""
 
@@ -358,7 +358,9 @@ class LogSection(Section, frozen=True):
         Literal["debug", "info", "warning", "error", "critical"],
         key("Lowest level that is logged.", reloadable=True),
     ] = "info"
-    format: Annotated[Literal["auto", "json", "pretty"], key("auto: pretty on a terminal only.")] = "auto"
+    format: Annotated[Literal["auto", "json", "pretty"], key("auto: pretty on a terminal, else JSON.")] = (
+        "auto"
+    )
 
 
 class WebSection(Section, frozen=True):
@@ -400,8 +402,9 @@ class WebSection(Section, frozen=True):
     read: Annotated[
         Literal["auto", "open", "token"],
         key(
-            "Whether reading needs a credential; auto: an agent's pods and logs always do, the page and its"
-            " API not on loopback, asked for by such a name and by no proxy, where web.tokens is empty."
+            "Whether reads need a credential. auto: an agent's pods and logs always do. The page and its API"
+            " do, too, unless web.tokens is empty, web.bind is a loopback address, and the request names a"
+            " loopback host and came through no proxy."
         ),
     ] = "auto"
     metrics: Annotated[Literal["open", "token"], key("Whether `/metrics` needs a token of web.tokens.")] = (

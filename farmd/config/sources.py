@@ -465,27 +465,38 @@ def explained(loaded: Loaded, dotted: str) -> Iterator[str]:
     yield f"  type     {form(key)}"
     yield f"  value    {shown(key.of(getattr(loaded.config, section)))}"
     yield f"  origin   {loaded.origin(dotted)}"
-    yield f"  default  {_default(key)}"
+    yield f"  default  {_default(key).strip('`')}"
     yield f"  file     [{section}] {name} = …"
     yield f"  variable FARMD_{section.upper()}__{name.upper()}"
     yield f"  reload   {_reload(key)}"
 
 
 def markdown() -> str:
-    """The tables of ``docs/configuration.md``."""
+    """The keys of each section as ``docs/configuration.md`` lists them."""
     lines: list[str] = []
     for section, model in sections().items():
         lines += [f"### `[{section}]`", "", (model.__doc__ or "").strip(), ""]
-        lines += ["| key | type | default | meaning | reload |", "|---|---|---|---|---|"]
         for name, key in keys(model).items():
-            cells = (f"`{name}`", form(key), f"`{_default(key)}`", key.description, _reload(key))
-            lines.append(f"| {' | '.join(cells)} |")
+            lines += _item(f"- **`{name}`**: {key.description}", "  ")
+            reload = " Changes on reload." if key.extra["reloadable"] else ""
+            lines += _item(f"Value: {form(key)}. Default: {_default(key)}.{reload}", "  ", "  ")
         lines.append("")
     return "\n".join(lines)
 
 
+def _item(text: str, indent: str, first: str = "") -> list[str]:
+    return textwrap.wrap(
+        text,
+        120,
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def _default(key: Key) -> str:
-    return "this host's name" if key.field.default_factory is this_host else shown(key.default)
+    return "this host's name" if key.field.default_factory is this_host else f"`{shown(key.default)}`"
 
 
 def _reload(key: Key) -> str:

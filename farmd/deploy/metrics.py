@@ -16,7 +16,7 @@ METRICS = (
     Metric(
         "farmd_deployment_operations_total",
         "counter",
-        "Steps of deployments; refused: planned again, because something had changed.",
+        "Steps of deployments; refused: something had changed, so the step was planned again.",
         {"op": ("run", "replace", "remove", "repair", "hook", "volume"), "result": ("done", "refused")},
     ),
     Metric(

@@ -19,7 +19,7 @@ METRICS = (
     Metric(
         "farmd_job_restarts_total",
         "counter",
-        "Members of jobs that were tried again, by why they ended; evicted: their node was drained.",
+        "Retries of jobs' members, by why the former member ended; evicted: its node was drained.",
         {"cause": ("exit", "oom", "lost", "evicted", "preempted")},
     ),
 )

@@ -10,6 +10,7 @@ the table. What one kind of work alone measures stands in its own ``metrics.py``
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -173,7 +174,7 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_owner_desired_pods",
             "gauge",
-            "Pods that an owner should have; only of owners that fall short, 20 a farm and kind, the worst.",
+            "Pods that an owner should have; only the worst 20 per farm and kind of those that fall short.",
             {"kind": replicas, "owner": ()},
         ),
         Metric(
@@ -349,13 +350,56 @@ def table() -> tuple[Metric, ...]:
     )
 
 
+# The headings of docs/metrics.md, and the words with which the names of their metrics begin. What one kind
+# measures has the kind's heading.
+_HEADINGS = {
+    "Processes": "build config http loop sign token web",
+    "Consul": "invalid session store txn watch",
+    "Work of a farm": "blocked cycle cycles frozen lock owned",
+    "Owners of pods": "crash owner owners",
+    "Nodes and their pods": "checked health image images pod pods runtime unsigned",
+    "Kubernetes": "informer kubernetes",
+    "Alerts": "alerts",
+}
+# Longer lists of values are written once, below a heading of their own.
+_INLINE = 100
+
+
 def markdown() -> str:
-    """The table as ``docs/metrics.md`` shows it."""
-    lines = ["| metric | type | of | labels | meaning |", "|---|---|---|---|---|"]
+    """The metrics by subsystem as ``docs/metrics.md`` shows them, then the long lists of labels' values."""
+    heading_of = {word: heading for heading, words in _HEADINGS.items() for word in words.split()}
+    kinds = {
+        row.name: kind.many[0].upper() + kind.many[1:]
+        for kind in KINDS.values()
+        if kind.metrics
+        for row in load(kind.metrics)
+    }
+    found: dict[str, list[str]] = {heading: [] for heading in [*_HEADINGS, *kinds.values(), "Label values"]}
+    long: dict[Values, list[str]] = {}
     for row in table():
-        labels = "<br>".join(
-            f"`{label}`: {', '.join(values) if values else OPEN_LABELS[label]}"
-            for label, values in row.labels.items()
+        found[kinds.get(row.name) or heading_of[row.name.split("_")[1]]] += _entry(row)
+        for label, values in row.labels.items():
+            if len(", ".join(values)) > _INLINE and label not in long.setdefault(values, []):
+                long[values].append(label)
+    for values, labels in sorted(long.items(), key=lambda each: each[1]):
+        names = " and ".join(f"`{label}`" for label in labels)
+        found["Label values"] += _wrapped(f"- **{names}**: {', '.join(values)}", "  ")
+    return "\n".join(
+        "\n".join([f"## {heading}", "", *lines, ""]) for heading, lines in found.items() if lines
+    )
+
+
+def _entry(row: Metric) -> list[str]:
+    """One metric: its help and the values of its labels."""
+    of = {"farm": "farms", "agent": "agents", "both": "farms and agents"}[row.role]
+    lines = _wrapped(f"- **`{row.name}`** ({row.kind} of {of}): {row.help}", "  ")
+    for label, values in row.labels.items():
+        said = ", ".join(values) or OPEN_LABELS[label]
+        lines += _wrapped(
+            f"  - `{label}`: {said if len(said) <= _INLINE else 'see [below](#label-values)'}", "    "
         )
-        lines.append(f"| `{row.name}` | {row.kind} | {row.role} | {labels or '–'} | {row.help} |")
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -1,7 +1,6 @@
 """The form of the manual's pages: lines and rows that fit a screen, and tables that can be read at a glance.
 
-Lines have at most 120 characters, rows of tables 200, and a section at most 12 rows. ``EXCEPTIONS`` names the
-pages for which that does not hold, each with its reason.
+Lines have at most 120 characters, rows of tables 200, and a section at most 12 rows.
 """
 
 from __future__ import annotations
@@ -14,12 +13,6 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 LINE, ROW, ROWS = 120, 200, 12
-# Pages whose tables may be longer and wider than others.
-EXCEPTIONS = {
-    "docs/configuration.md": "its tables are written from the settings' own descriptions",
-    "docs/metrics.md": "its table is written from the metrics' own descriptions",
-    "docs/performance.md": "its tables hold targets and measured figures, one row per measurement",
-}
 MADE = ROOT / "docs/cli.md"  # written from the commands' own help
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -31,7 +24,7 @@ SEPARATOR = re.compile(r"\|[-:| ]+\|")
 TESTS = re.compile(r"`tests/[^`]+`(, )?")
 
 
-def faults(text: str, *, tables: bool = True) -> Iterator[str]:
+def faults(text: str) -> Iterator[str]:
     """What is too wide or too long in a page, each with its line."""
     code, section, rows = False, "the beginning", 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -42,10 +35,9 @@ def faults(text: str, *, tables: bool = True) -> Iterator[str]:
         if code or not line.startswith("|"):
             if len(line) > LINE:
                 yield f"line {number}: found {len(line)} characters, expected at most {LINE}"
-        elif tables:
-            if SEPARATOR.fullmatch(line):
-                rows -= 1  # the row before it is the head
-                continue
+        elif SEPARATOR.fullmatch(line):
+            rows -= 1  # the row before it is the head
+        else:
             rows += 1
             if len(TESTS.sub("", line)) > ROW:
                 yield f"line {number}: found a row of {len(line)} characters, expected at most {ROW}"
@@ -55,11 +47,7 @@ def faults(text: str, *, tables: bool = True) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_page_fits_a_screen(page: str) -> None:
-    assert list(faults((ROOT / page).read_text(), tables=page not in EXCEPTIONS)) == []
-
-
-def test_each_exception_is_a_page() -> None:
-    assert EXCEPTIONS.keys() <= set(PAGES)
+    assert list(faults((ROOT / page).read_text())) == []
 
 
 def test_faults_are_found() -> None:
@@ -69,5 +57,4 @@ def test_faults_are_found() -> None:
         "line 2",
     ]
     assert [fault.partition(":")[0] for fault in faults(f"# T\n\n{table}")] == ["line 17"]
-    assert not list(faults(f"# T\n\n{table}", tables=False))
     assert not list(faults(f"```\n{'|' * 100}\n```\n"))
