@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import structlog
 from msgspec.structs import replace
 
-from farmd.catalog.asked import asks
+from farmd.catalog.asked import ALL, wish
 from farmd.runtime.wake import Wake, wait
 from farmd.services.board import Running, Sightings
 from farmd.work.context import Context
@@ -413,6 +413,10 @@ class Shared:
     def __init__(self, context: Context) -> None:
         caches = context.caches
         self._context = context
+        section = context.sections.get(SERVICES.name)
+        self._all = section is not None and section.catalog == "all"
+        if self._all:
+            context.features.add(ALL)
         self.tree: PrefixCache[Service] = caches.tree(SERVICES)
         self.running = Running(caches, context.keys)
         self.view = View(context.client, context.cluster, context.clock, self._differ)
@@ -425,12 +429,23 @@ class Shared:
         for tree in self._switches:
             tree.subscribe(lambda _: self._wake_all())
         self.tree.subscribe(lambda _: self._sweep())
+        caches.farms.subscribe(lambda _: self._sweep())
         caches.on_forget(self._forget)
 
+    def wish(self, service: Service) -> Service | None:
+        """A service as it is to be found, by its own words or this farm's setting; None: not at all."""
+        found = wish(service, self._all)
+        return None if found is None else replace(service, catalog=found)
+
     def asked(self, service: str) -> Stored[Service] | None:
-        """The record of a service that asks for the catalogue."""
+        """The record of a service that is to be in the catalogue."""
         stored = self.tree.get(self._context.keys.record(SERVICES.name, service))
-        return stored if stored is not None and asks(stored.record) else None
+        return stored if stored is not None and self.wish(stored.record) is not None else None
+
+    def kept(self, service: Service) -> bool:
+        """Whether a service is to be there by its own words or the setting of a farm that is present."""
+        farms = self._context.caches.farms.entries.values()
+        return wish(service, any(ALL in farm.record.features for farm in farms)) is not None
 
     def switching(self) -> Iterator[Stored[Any]]:
         """The records that bring a new version in place of an old one."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farmd.catalog import plan as planning
-from farmd.catalog.asked import asks
 from farmd.catalog.facts import Change, Follower, Plan, Shared, Snapshot
 from farmd.runtime.wake import Wake
 from farmd.services.board import Doubt, Sightings
@@ -95,17 +94,18 @@ class ServiceWorker(Worker[Snapshot, Plan]):
         stored = self.stored(self._shared.tree)
         if isinstance(stored, RecordInvalid):
             return await self.unreadable(stored, "the service's record")
-        if stored is None or not asks(stored.record):
+        service = None if stored is None else self._shared.wish(stored.record)
+        if service is None:
             return await self.gone()
         context, view = self.context, self._shared.view
         await view.fresh()
         try:
-            seen, after = await self._sightings.look(stored.record, self.wake)
+            seen, after = await self._sightings.look(service, self.wake)
         except Doubt as error:
             return Outcome("after", DOUBT_SECONDS, error.message)
         standing = view.of(self.claim.item)
-        pods = planning.pods(context.cluster, self.claim.item, seen, standing, self._new(stored.record))
-        return Snapshot(context.cluster, stored.record, pods, standing, view.nodes, after)
+        pods = planning.pods(context.cluster, self.claim.item, seen, standing, self._new(service))
+        return Snapshot(context.cluster, service, pods, standing, view.nodes, after)
 
     def _new(self, service: Service) -> set[str]:
         """The owners whose version is to take another's place, while both serve."""
@@ -223,6 +223,7 @@ class LeftoverWorker(Worker[Leftovers, Leftovers]):
             await self._shared.tree.barrier(
                 [self.context.keys.record(SERVICES.name, service) for service in left]
             )
+            await self.context.caches.farms.barrier()
         if not self.kind.trusted():
             return Outcome("after", LEFTOVERS_DOUBT_SECONDS, "services: not proven")
         found, checks = list[Standing](), list[Operation]()
@@ -240,7 +241,7 @@ class LeftoverWorker(Worker[Leftovers, Leftovers]):
         stored = tree.get(key)
         if stored is None:
             return operations.check_not_exists(key)
-        return None if asks(stored.record) else operations.check_index(key, stored.index)
+        return None if self._shared.kept(stored.record) else operations.check_index(key, stored.index)
 
     def _unused(self) -> tuple[Node, ...]:
         """Nodes of the cluster's mark with nothing on them that no pod will come to."""

@@ -285,6 +285,15 @@ class FarmSection(Section, frozen=True):
     ] = 0.0
 
 
+class ServicesSection(Section, frozen=True):
+    """Services in Consul's catalogue; the same on all farms."""
+
+    catalog: Annotated[
+        Literal["asked", "all"],
+        key("Which services with a port are there: those that ask for it, or all of them."),
+    ] = "asked"
+
+
 class HousekeepingSection(Section, frozen=True):
     """Removal of unused manifests and old audit records, by one farm at a time. Times are seconds."""
 
@@ -437,6 +446,7 @@ class Config(Section, frozen=True):
     scheduler: SchedulerSection = SchedulerSection()
     rollouts: RolloutsSection = RolloutsSection()
     kubernetes: KubernetesSection = KubernetesSection()
+    services: ServicesSection = ServicesSection()
     housekeeping: HousekeepingSection = HousekeepingSection()
     agent: AgentSection = AgentSection()
     store: StoreSection = StoreSection()

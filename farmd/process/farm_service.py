@@ -356,8 +356,9 @@ async def _sections(dependencies: Dependencies) -> AsyncIterator[Mapping[str, An
     config = dependencies.config
     async with AsyncExitStack() as stack:
         sections: dict[str, Any] = {}
-        for family in KINDS.keys() & set(config.__struct_fields__):
-            section, opens = getattr(config, family), KINDS[family].opens
+        families = KINDS.keys() | {kind.among for kind in KINDS.values()}
+        for family in families & set(config.__struct_fields__):
+            section, opens = getattr(config, family), KINDS[family].opens if family in KINDS else ""
             sections[family] = await stack.enter_async_context(load(opens)(section)) if opens else section
         yield sections | dict(await stack.enter_async_context(_outside(dependencies)))
 

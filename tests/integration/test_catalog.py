@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from farmd.commands.mutation import Call, commit
+from farmd.config.sections import ServicesSection
 from farmd.runtime.clock import SystemIds
 from farmd.services import commands
 from store import catalog, codec, operations
@@ -56,8 +57,10 @@ class Shop:
     def mark(self) -> str:
         return self.cluster.id
 
-    async def farm(self, name: str = "one") -> RunningFarm:
-        made = await start_farm(client_of(self.address), name, keys=self.cluster.keys, kinds=("catalog",))
+    async def farm(self, name: str = "one", **chosen: Any) -> RunningFarm:
+        made = await start_farm(
+            client_of(self.address), name, keys=self.cluster.keys, kinds=("catalog",), **chosen
+        )
         self.farms.append(made)
         return made
 
@@ -191,6 +194,27 @@ async def test_a_service_that_does_not_ask_is_not_there_and_one_that_asks_no_mor
         return found == []
 
     await eventually(clean, what="neither entries nor nodes are left")
+
+
+async def test_a_farm_with_services_catalog_all_registers_what_nobody_asked_for_and_others_leave_it_there(
+    shop: Shop,
+) -> None:
+    """Also while a farm with the default has the leftovers; they go with the last farm that says all."""
+    await shop.farm("asked")
+    other = await shop.farm("all", sections={"services": ServicesSection(catalog="all")})
+    await shop.passes(N1, N2)
+    await shop.told("converged")
+    await shop.publish(Catalog(tags=["edge"]))
+
+    async def tagged() -> bool:
+        return (await shop.reader.ask("catalog/services")).get(shop.name) == ["edge"]
+
+    await eventually(tagged, what="what the service says wins")
+    await shop.publish(None)
+    await shop.told("converged")
+    await shop.passes(N1, N2)
+    await other.close()
+    await shop.passes()
 
 
 async def test_what_somebody_edits_or_removes_is_repaired_and_what_is_not_ours_stays(shop: Shop) -> None:
