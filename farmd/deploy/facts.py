@@ -16,7 +16,7 @@ from farmd.deploy.operations import Operation, ServicePod, StandingService
 from farmd.deploy.project import ProjectPlan, ResolvedServices, plan_project, scheduled
 from farmd.deploy.spec import ServiceSpec
 from farmd.deploy.strategy import RollingStrategy
-from farmd.failsafe.guard import holding
+from farmd.failsafe.guard import Freezes
 from farmd.pods.state import PodState, altered, foreign, observed
 from farmd.runtime.wake import earliest
 from farmd.work import managing
@@ -284,7 +284,7 @@ class Reader:
         busy = await self._busy(record, state)
         sights, after, held = dict[str, ServiceFacts](), list[float | None](), set[str]()
         for said in record.goals:
-            frozen = self._frozen(stored, said, state.goals.get(said.service))
+            frozen = self.freezes(stored, said, state.goals.get(said.service)).evidence()
             held |= {frozen} if frozen is not None else set()
             sight, soon = await self._sight(stored, state, said, busy.get(said.service, ""), frozen)
             sights[said.name] = sight
@@ -337,14 +337,14 @@ class Reader:
         except (NoMachine, VolumeRefused) as error:
             return None, error.message
 
-    def _frozen(
-        self, stored: Stored[Deployment], said: deployments.Goal, state: GoalState | None
-    ) -> str | None:
-        """Why no pod may go. The way back of a version that fails is the cure of mass ill health (R19)."""
+    def freezes(self, stored: Stored[Deployment], said: deployments.Goal, state: GoalState | None) -> Freezes:
+        """What may hold pods that are to go. The way back of a version that fails is the cure of mass ill
+        health (R19).
+        """
         guards = self._context.guards
         kinds = [guards[name] for name in (KIND, said.owner.partition("/")[0]) if name in guards]
         back = stored.record.ask == "rollback" or (state is not None and state.back)
-        return holding(kinds, stored.index, back=back)
+        return Freezes(kinds, stored.index, back)
 
     async def _busy(self, record: Deployment, state: DeploymentState) -> dict[str, str]:
         """What owners that were taken have to end first, by service (R14); their pods are read after that."""

@@ -179,18 +179,17 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         units, made = await changes.collected(context, sight, manifest, record.id, step)
         if (note := self._hooked(sight, made.hooked)) is not None:
             units = [together(units, note)]
-        arriving = [(c.node, c.instance) for unit in units for c in unit.changes if c.action == "place"]
-        with context.fleet.expecting(sight.owner_id, arriving):
-            found = await context.placement.execute(
-                units,
-                Subject(KIND, record.id, record.name, context.actor, reading.stored, sight.said.name),
-                self.writer,
-                standing=sum(len(context.fleet.pods(each)) for each in (sight.owner_id, sight.said.service)),
-                guards=[*self._guards(sight, units), *made.bodies],
-            )
-        for op, many in changes.counted(units, made.hooked).items():
-            self._count(op, "refused" if found.replan else "done", many)
-        return Outcome("rejected", None, found.reason) if found.replan else GO_ON
+        done = await self.move(
+            units,
+            Subject(KIND, record.id, record.name, context.actor, reading.stored, sight.said.name),
+            self._reader.freezes(reading.stored, sight.said, sight.state),
+            standing=sum(len(context.fleet.pods(each)) for each in (sight.owner_id, sight.said.service)),
+            checks=[*self._guards(sight, units), *made.bodies],
+        )
+        if done.result != "frozen":
+            for op, many in changes.counted(units, made.hooked).items():
+                self._count(op, "refused" if done.result == "rejected" else "done", many)
+        return done
 
     def _count(self, op: str, result: str, many: int) -> None:
         self.context.recorder.count("farmd_deployment_operations_total", many, op=op, result=result)

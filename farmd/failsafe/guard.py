@@ -298,15 +298,29 @@ class FailsafeGuard:
         self.alerts.recorded(evidence)
 
 
-def holding(guards: Sequence[FailsafeGuard], index: int, *, back: bool) -> str | None:
-    """The evidence that holds a change of a version; None: it may go on.
+@dataclass(frozen=True, slots=True)
+class Freezes:
+    """What holds a change of a version while it is frozen.
 
-    A record of that ModifyIndex that changed after the freeze carries a person's command. To go ``back`` from
-    the version that fails is the cure of mass ill health (R19).
+    A record that changed after the freeze, by its ModifyIndex ``index``, carries a person's command. To go
+    ``back`` from the version that fails is the cure of mass ill health (R19).
     """
-    for guard in guards:
-        evidence = guard.frozen()
-        cure = back and evidence is not None and evidence.startswith(HEALTH)
-        if evidence is not None and not cure and not guard.commanded(index):
-            return evidence
-    return None
+
+    guards: Sequence[FailsafeGuard]
+    index: int
+    back: bool
+
+    def evidence(self) -> str | None:
+        """The evidence that holds the change; None: it may go on."""
+        for guard in self.guards:
+            evidence = guard.frozen()
+            cure = self.back and evidence is not None and evidence.startswith(HEALTH)
+            if evidence is not None and not cure and not guard.commanded(self.index):
+                return evidence
+        return None
+
+    def found(self) -> str | None:
+        """Like ``evidence``, after a look at all of it now: guards look by themselves once a second."""
+        for guard in self.guards:
+            guard.look()
+        return self.evidence()

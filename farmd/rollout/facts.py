@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from farmd.failsafe.guard import FailsafeGuard, holding
+from farmd.failsafe.guard import FailsafeGuard, Freezes
 from farmd.pods.state import PodState, observed, replaceable_at
 from farmd.rollout import fitting
 from farmd.rollout.judgement import Standings
@@ -339,7 +339,7 @@ class Reader:
             self._steady = False
         old, new = [await self._side(rollout, records.get(rc)) for rc in (rollout.old, rollout.new)]
         back = state is not None and state.back
-        frozen = self._frozen(stored.index, back or rollout.wish == "revert")
+        frozen = self.freezes(stored, back=back or rollout.wish == "revert").evidence()
         snapshot = Snapshot(
             rollout=rollout,
             state=state,
@@ -347,7 +347,7 @@ class Reader:
             new=new,
             frozen=frozen,
             frozen_for=self._frozen_for(frozen),
-            curable=frozen is not None and self._frozen(stored.index, True) is None,
+            curable=frozen is not None and self.freezes(stored, back=True).evidence() is None,
             locked=f"{others[0].kind}/{others[0].id}" if others else "",
             locks=held,
             busy=busy,
@@ -422,9 +422,9 @@ class Reader:
         self._refreshes = await self._context.caches.reality.fresh(keys, REALITY_SECONDS)
         return self._refreshes
 
-    def _frozen(self, index: int, back: bool) -> str | None:
-        """Why nothing may move. To revert the version that fails is the cure of mass ill health (R19)."""
-        return holding(self._guards, index, back=back)
+    def freezes(self, stored: Stored[Rollout], *, back: bool) -> Freezes:
+        """What may hold its moves. To revert the version that fails is the cure of mass ill health (R19)."""
+        return Freezes(self._guards, stored.index, back)
 
     def _frozen_for(self, frozen: str | None) -> float:
         now = self._context.clock.mono()
@@ -461,11 +461,7 @@ class Reader:
         Raises:
             NotFound: a manifest is gone. SchedulerError: the scheduler has no trustworthy answer.
         """
-        for guard in self._guards:
-            guard.look()  # before anything moves the evidence is looked at, not only once a second (R19)
         shot, view = reading.snapshot, self._context.fleet.view()
-        if (frozen := self._frozen(reading.stored.index, shot.back)) is not None:
-            return replace(reading, snapshot=replace(shot, frozen=frozen))
         source, target = shot.sides
         comes = source if need.fact == "homes" else target
         request, scheduler = await self.request(comes.rc), self._context.scheduler

@@ -114,24 +114,21 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
             return Outcome("after", 0.0, "the states of the pods were read again")
         context, rollout = self.context, snapshot.stored.record
         source, target = snapshot.snapshot.sides
-        arriving = [(m.target.node, m.target.instance) for m in plan.moves.moves if m.target is not None]
-        with context.fleet.expecting(self.claim.item, arriving):
-            request = await self._reader.request((source if plan.moves.restores else target).rc)
-            found = await context.placement.execute(
-                [rollout_writes.unit(snapshot, plan, request, context)],
-                Subject(KIND, rollout.id, rollout.name, context.actor, snapshot.stored, self._why(snapshot)),
-                self.writer,
-                standing=sum(len(side.pods) for side in snapshot.snapshot.sides),
-                guards=[
-                    *rollout_writes.held(snapshot, self.claim),
-                    *rollout_writes.verdicts(snapshot, plan, context),
-                ],
-            )
-        if found.replan:
-            return Outcome("rejected", None, found.reason)
-        for move in (each for each in plan.moves.moves if each.way != "raise"):
-            context.recorder.count("farmd_rollout_moves_total", way=move.way)
-        return Outcome("after", 0.0)
+        request = await self._reader.request((source if plan.moves.restores else target).rc)
+        done = await self.move(
+            [rollout_writes.unit(snapshot, plan, request, context)],
+            Subject(KIND, rollout.id, rollout.name, context.actor, snapshot.stored, self._why(snapshot)),
+            self._reader.freezes(snapshot.stored, back=snapshot.snapshot.back),
+            standing=sum(len(side.pods) for side in snapshot.snapshot.sides),
+            checks=[
+                *rollout_writes.held(snapshot, self.claim),
+                *rollout_writes.verdicts(snapshot, plan, context),
+            ],
+        )
+        if done.result == "after":
+            for move in (each for each in plan.moves.moves if each.way != "raise"):
+                context.recorder.count("farmd_rollout_moves_total", way=move.way)
+        return done
 
     def _why(self, reading: Facts) -> str:
         shot, rollout = reading.snapshot, reading.stored.record

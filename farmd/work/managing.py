@@ -7,12 +7,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from farmd.failsafe.guard import Freezes
+from farmd.pods.changes import NodeChanges
+from farmd.pods.placement import Subject
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
+from farmd.work.model import Outcome
 from farmd.work.named import EndingPlan, NamedKind, NamedWorker
 from store.cache import PrefixCache
 from store.errors import RecordInvalid
 from store.locks import Claim
+from store.operations import Operation
 from store.ports import Recorder
 from store.sessions import Session
 
@@ -50,6 +55,9 @@ class Phases:
 
 S = TypeVar("S")
 P = TypeVar("P", bound=EndingPlan)
+
+# Changes of pods that go on in a freeze (R18).
+COMES = frozenset({"place", "repair"})
 
 
 class ManagingKind(NamedKind):
@@ -113,6 +121,30 @@ class ManagingWorker(NamedWorker[S, P]):
         for owner in set(self.followed).difference(owners):
             self.context.fleet.unfollow(owner, item)
         self.followed = owners
+
+    async def move(
+        self,
+        units: Sequence[NodeChanges],
+        subject: Subject,
+        freezes: Freezes,
+        *,
+        standing: int,
+        checks: Sequence[Operation],
+    ) -> Outcome:
+        """Change pods of its owners, in transactions that carry ``checks`` besides the record.
+
+        Nothing leaves for which there is evidence at this moment: it is planned again, and held (R18, R19).
+        """
+        changes = [change for unit in units for change in unit.changes]
+        leaves = any(change.action not in COMES for change in changes)
+        if leaves and (evidence := freezes.found()) is not None:
+            return Outcome("frozen", 0.0, evidence)
+        arriving = [(change.node, change.instance) for change in changes if change.action == "place"]
+        with self.context.fleet.expecting(self.claim.item, arriving):
+            found = await self.context.placement.execute(
+                units, subject, self.writer, standing=standing, guards=checks
+            )
+        return Outcome("rejected", None, found.reason) if found.replan else Outcome("after", 0.0)
 
     def illegible(self) -> tuple[RecordInvalid, str] | None:
         """The error of its state or of a pod that does not decode, and which of them it is."""
