@@ -7,10 +7,10 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -25,7 +25,6 @@ from farmd.commands.mutation import Change, Mutation, title
 from farmd.commands.noun import Noun, compare, edited
 from farmd.kinds import KINDS
 from farmd.runtime.errors import Declined
-from store.entry import Stored
 from store.errors import InputInvalid
 
 # ``farmctl rc diff`` and the like: what a file would change, and whether that is anything.
@@ -79,6 +78,7 @@ def _item(change: Change) -> dict[str, Any]:
 # could not be written stays in its file, which is named.
 
 _COMMENT = "#: "
+T = TypeVar("T")
 
 
 def editing(noun: Noun[Any, Any]) -> click.Command:
@@ -86,14 +86,17 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
 
     async def run(invocation: Invocation, name: str) -> None:
         call = invocation.call
-        _editor()  # or what is wrong with it would leave a file
         stored = await noun.find(call, name)
         text = as_yaml(await noun.as_file(call, stored.record))
-        with _file(f"{noun.words.noun}-{stored.record.name}-") as path:
-            mutation = await _rounds(invocation, noun, stored, path, text)
-            if mutation is None:
-                invocation.say(f"{noun.words.noun}/{stored.record.name}: nothing was changed")
-            else:
+
+        async def take(written: str) -> Mutation:
+            specs = noun.file.parse_all((written, "edit"))
+            if len(specs) != 1:
+                raise InputInvalid(f"edit: found {len(specs)} documents, expected one")
+            return await edited(call, noun, stored, specs[0])
+
+        async with edits(invocation, f"{noun.words.noun}/{stored.record.name}", text, take) as mutation:
+            if mutation is not None:
                 await apply(invocation.reviewing(), [mutation])
         if mutation is not None:
             await converge(invocation, noun, [mutation])
@@ -112,15 +115,28 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
     )
 
 
-async def _rounds(
-    invocation: Invocation, noun: Noun[Any, Any], stored: Stored[Any], path: Path, text: str
-) -> Mutation | None:
-    """Open the editor until what is written fits; None where nothing was changed.
+@asynccontextmanager
+async def edits(
+    invocation: Invocation, title: str, text: str, take: Callable[[str], Awaitable[T]]
+) -> AsyncIterator[T | None]:
+    """What a person makes of a text in the editor, as ``take`` reads it; None where nothing was changed.
+
+    Where the block fails, what the person wrote stays in its file.
 
     Raises:
         Declined: an error was left as it stands.
     """
-    said = f"{noun.words.noun}/{stored.record.name}: save to change it; leave without a change to cancel"
+    _editor()  # or what is wrong with it would leave a file
+    with _file(f"{title.replace('/', '-')}-") as path:
+        taken = await _rounds(title, path, text, take)
+        if taken is None:
+            invocation.say(f"{title}: nothing was changed")
+        yield taken
+
+
+async def _rounds(title: str, path: Path, text: str, take: Callable[[str], Awaitable[T]]) -> T | None:
+    """Open the editor until what is written fits; None where nothing was changed."""
+    said = f"{title}: save to change it; leave without a change to cancel"
     refused = ""
     while True:
         written = _written(path, f"{_COMMENT}{said}\n{text}")
@@ -130,10 +146,7 @@ async def _rounds(
             return None
         text = written
         try:
-            specs = noun.file.parse_all((text, "edit"))
-            if len(specs) != 1:
-                raise InputInvalid(f"edit: found {len(specs)} documents, expected one")
-            return await edited(invocation.call, noun, stored, specs[0])
+            return await take(text)
         except InputInvalid as error:
             said = refused = " ".join(error.message.split())
 

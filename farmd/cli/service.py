@@ -8,6 +8,7 @@ from farmd.cli.groups import LazyGroup
 
 _COMMANDS = {
     "run": ("farmd.cli.service_edit:run", "Deploy one service from an image."),
+    "edit": ("farmd.cli.service_edit:edit", "Change a deployed service in an editor."),
     "scale": ("farmd.cli.service_edit:scale", "Change how many pods a service has."),
     "rollback": ("farmd.cli.service_edit:rollback", "Make a service what it was at a revision."),
     "create": ("farmd.cli.service_edit:create", "Name the pods that serve."),

@@ -1,4 +1,4 @@
-"""``farmctl service create | run | scale | rollback | catalog | delete``."""
+"""``farmctl service create | run | edit | scale | rollback | catalog | delete``."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from farmd.cli.changes import apply
 from farmd.cli.deploy_flow import carry_out
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import all_checked, items, objects, target, targets
+from farmd.cli.noun_editor import edits
 from farmd.cli.options import Whole, command
+from farmd.cli.output import as_yaml
+from farmd.commands.parts import refuse_part
 from farmd.deploy import commands
 from farmd.deploy import spec as deploy_spec
 from farmd.deploy.commands import Deployment
 from farmd.deploy.project import ResolvedServices
-from farmd.deploy.resolver import ServiceSpecResolver
+from farmd.deploy.resolver import ServiceSpecResolver, resolved, services_of
 from farmd.deploy.spec import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
 from farmd.services import commands as services_commands
+from store.canonical import builtins
 from store.errors import refuse
 from store.mistakes import shown
 from store.services import KIND, NOUN, Catalog, Service, ServiceStore
 
-# ``farmctl service run | scale | rollback``: deployments of one service.
+# ``farmctl service run | edit | scale | rollback``: deployments of one service.
 
 
 @command("run", mutates=True, waits=True, trailing=True, signs=True)
@@ -85,6 +89,35 @@ async def run(
             return made
 
         await carry_out(invocation, make, f"{NOUN} {spec.name}")
+
+
+@command("edit", mutates=True, waits=True, signs=True)
+@target(NOUN, objects(KIND))
+async def edit(invocation: Invocation, name: str) -> None:
+    """Change a deployed service in $VISUAL or $EDITOR, and deploy it.
+
+    What does not fit opens the editor again, with the error as a comment. Saving nothing changes nothing. A
+    service that somebody else changed meanwhile is refused.
+    """
+    from farmd.deploy.registry import registries
+
+    call = invocation.call
+    stored = await commands.deployed(call, name, "edited", "edit NAME")
+    await refuse_part(call, KIND, stored.record)
+    title = f"{NOUN}/{stored.record.name}"
+
+    async def take(text: str) -> ServiceSpec:
+        found = services_of([(f"kind: {NOUN}\n{text}", "edit")]) or {}
+        if list(found) != [stored.record.name]:
+            refuse("name", shown(", ".join(found)), repr(stored.record.name))
+        return resolved(found[stored.record.name])
+
+    text = as_yaml(builtins(await commands.spec_now(call, stored.record)))
+    async with edits(invocation, title, text, take) as spec, registries(os.environ) as images:
+        if spec is not None:
+            await carry_out(
+                invocation.reviewing(), lambda: commands.edited(call, stored, spec, images), title
+            )
 
 
 @command("scale", mutates=True, waits=True, signs=True, negative_numbers=True)

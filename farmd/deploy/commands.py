@@ -420,6 +420,39 @@ async def deployed(call: Call, target: str, word: str, instead: str) -> Stored[S
     )
 
 
+async def spec_now(call: Call, service: Service) -> ServiceSpec:
+    """What a service was deployed as.
+
+    Raises:
+        NotFound: its manifest is gone.
+    """
+    assert service.version is not None
+    spec = spec_of(await manifests.read(call.client, call.keys, service.version.manifest), service.version)
+    return replaced(spec, name=service.name)
+
+
+async def edited(
+    call: Call, stored: Stored[Service], spec: ServiceSpec, images: ImageResolverClient | None
+) -> Deployment:
+    """A service as a person made it of the version that was read.
+
+    Raises:
+        Conflict: somebody changed it since.
+    """
+    service = stored.record
+    made = Deployment(
+        call=call,
+        wanted=ResolvedServices(services={service.name: spec}),
+        project=service.project,
+        images=images,
+    )
+    await made.plan()
+    now = made.scene.records.get(service.name)
+    if now is None or now.index != stored.index:
+        raise Conflict(f"{NOUN} {service.name!r} was changed since it was read; nothing was written")
+    return made
+
+
 def _revision(service: Service, number: int | None) -> Revision:
     known = ", ".join(str(each.number) for each in service.history) or "none"
     for each in service.history:

@@ -41,6 +41,10 @@ def file(folder: Path, text: str = SHOP) -> str:
     return str(path)
 
 
+def deployments(farmctl: Farmctl) -> list[Deployment]:
+    return kept(farmctl, "deployments", Deployment)
+
+
 def deployment(farmctl: Farmctl) -> Deployment:
     (found,) = kept(farmctl, "deployments", Deployment)
     return found
@@ -243,6 +247,24 @@ def test_a_command_changes_what_the_file_said_and_the_next_deployment_shows_it(
     (goal,) = submit(farmctl, path).goals
     assert goal.wanted is not None
     assert goal.wanted.catalog == said
+
+
+def test_a_service_is_changed_in_an_editor(
+    farmctl: Farmctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = replace(plain("web"), ports=[PortSpec(container=80)])
+    stands(farmctl, spec, "m1", project="", port="tcp-80")
+    command = ["service", "edit", "web", "-y", "--no-wait"]
+    monkeypatch.setenv("EDITOR", "true")
+    assert "service/web: nothing was changed" in farmctl.ok(*command).err
+    monkeypatch.setenv("EDITOR", r"sed -i 's/^name: web$/name: other/'")
+    assert "found 'other', expected 'web'" in farmctl(*command).err
+    assert deployments(farmctl) == []
+    monkeypatch.setenv("EDITOR", r"sed -i '$a catalog: {tags: [edge]}'")
+    assert "    settings     catalog\n" in farmctl.ok(*command).err
+    (goal,) = deployment(farmctl).goals
+    assert goal.wanted is not None
+    assert goal.wanted.catalog == Catalog(tags=["edge"])
 
 
 def test_equal_pods_keep_their_manifest(farmctl: Farmctl, tmp_path: Path) -> None:
