@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,8 +18,8 @@ from farmd.deploy.strategy import RollingStrategy
 from farmd.failsafe.guard import Freezes
 from farmd.pods.state import PodState, altered, foreign, observed
 from farmd.runtime.wake import earliest
-from farmd.work import managing
 from farmd.work.context import Context
+from farmd.work.managing import Steady
 from scheduler.cluster import ClusterState, Machines
 from scheduler.errors import NoMachine, VolumeRefused
 from store import codec, deployments
@@ -258,17 +257,14 @@ class Specs:
 
 
 class Reader:
-    """Reads for one deployment under one claim.
-
-    ``_steady`` are the services whose pods were read after their owner was taken and at rest.
-    """
+    """Reads for one deployment under one claim."""
 
     def __init__(self, item: str, context: Context) -> None:
         self._item = item
         self._context = context
         self._specs = Specs(context.manifests)
         self._watches = Attempts(context)
-        self._steady: set[str] = set()
+        self._steady = Steady(context)
         self._idle: tuple[int, float] = (0, 0.0)
 
     async def read(self, stored: Stored[Deployment]) -> Facts:
@@ -281,12 +277,13 @@ class Reader:
         idle = context.clock.mono() - self._idle[1]
         if record.draft:
             return Facts(stored=stored, state=state, idle=idle)
-        busy = await self._busy(record, state)
+        taken = (said.owner.partition("/") for said in record.goals if _taken(said, state))
+        busy = await self._steady.waits({owner: family for family, _, owner in taken})
         sights, after, held = dict[str, ServiceFacts](), list[float | None](), set[str]()
         for said in record.goals:
             frozen = self.freezes(stored, said, state.goals.get(said.service)).evidence()
             held |= {frozen} if frozen is not None else set()
-            sight, soon = await self._sight(stored, state, said, busy.get(said.service, ""), frozen)
+            sight, soon = await self._sight(stored, state, said, busy, frozen)
             sights[said.name] = sight
             after.append(soon)
         self._watches.keep([place for each in sights.values() for place in (*each.pods, *each.hooks)])
@@ -346,30 +343,9 @@ class Reader:
         back = stored.record.ask == "rollback" or (state is not None and state.back)
         return Freezes(kinds, stored.index, back)
 
-    async def _busy(self, record: Deployment, state: DeploymentState) -> dict[str, str]:
-        """What owners that were taken have to end first, by service (R14); their pods are read after that."""
-        owners: dict[str, list[deployments.Goal]] = defaultdict(list)
-        for said in record.goals:
-            own = state.goals.get(said.service)
-            if own is None or own.phase != "taken" or said.superseded:
-                self._steady.discard(said.service)
-            elif said.service not in self._steady:
-                owners[said.owner.partition("/")[0]].append(said)
-        found = dict[str, str]()
-        for family, goals in owners.items():
-            waits = await managing.moving(
-                self._context, family, [said.owner.partition("/")[2] for said in goals]
-            )
-            services = {said.service for said in goals}
-            if waits:
-                found |= dict.fromkeys(services, waits)
-            else:
-                self._steady |= services
-        return found
-
     async def _sight(
-        self, stored: Stored[Deployment], work: DeploymentState, said: deployments.Goal, busy: str,
-        frozen: str | None,
+        self, stored: Stored[Deployment], work: DeploymentState, said: deployments.Goal,
+        busy: Mapping[str, str], frozen: str | None,
     ) -> tuple[ServiceFacts, float | None]:  # fmt: skip
         context, state = self._context, work.goals.get(said.service)
         family, _, owner = said.owner.partition("/")
@@ -397,7 +373,7 @@ class Reader:
             hooks=hook_pods,
             leftover=gate.leftover(hook.status, state, hook_pods),
             goal=goal,
-            busy=busy or _missing(said, state, record) or foreign(owner, pods),
+            busy=busy.get(owner, "") or _missing(said, state, record) or foreign(owner, pods),
         )
         after = [hook.after, *(each.after for each in judged.values())]
         return sight, earliest(*after, rests if rests > 0 else None)
@@ -446,6 +422,12 @@ class Reader:
             altered=altered(owner, pods),
             held=held,
         )
+
+
+def _taken(said: deployments.Goal, state: DeploymentState) -> bool:
+    """Whether the owner of a service is this deployment's alone now."""
+    own = state.goals.get(said.service)
+    return own is not None and own.phase == "taken" and not said.superseded
 
 
 def _together(record: Deployment, specs: Iterable[ServiceSpec]) -> str:

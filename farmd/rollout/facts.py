@@ -14,8 +14,8 @@ from farmd.pods.state import PodState, observed, replaceable_at
 from farmd.rollout import fitting
 from farmd.rollout.judgement import Standings
 from farmd.rollout.noun import controller
-from farmd.work import managing
 from farmd.work.context import Context
+from farmd.work.managing import Steady
 from farmd.work.model import Blocked
 from scheduler.model import Assignment, FleetView, PlacementRequest
 from store.entry import Entry, Stored
@@ -306,8 +306,7 @@ class Facts:
 class Reader:
     """Reads for one rollout under one claim of ``session``.
 
-    ``_steady``: since this claim took the controllers, no worker of theirs had a move to end, and their pods
-    were read after that. ``_refreshed``: the last cycle read how the pods are, for this one; ``_refreshes``:
+    ``_refreshed``: the last cycle read how the pods are, for this one; ``_refreshes``:
     this one did, for the next.
     """
 
@@ -316,7 +315,7 @@ class Reader:
         self._session = session
         self._context = context
         self._guards = guards
-        self._steady = False
+        self._steady = Steady(context)
         self._refreshed = self._refreshes = False
         self._frozen_since: float | None = None
         self._best: tuple[RolloutState | None, int] = (None, -1)
@@ -334,9 +333,8 @@ class Reader:
         others = [Holder.parse(lock.value) for lock in locks.values() if not of_rollout(lock, self._item)]
         held = len(ours) == 2 and all(lock.session == self._session for lock in ours)
         moving = state is not None and state.phase == "moving"
-        busy = await self._busy(rollout) if moving and held else ""
-        if not (moving and held):
-            self._steady = False
+        taken = (rollout.old, rollout.new) if moving and held else ()
+        busy = await self._steady.waits(dict.fromkeys(taken, RCS.name))
         old, new = [await self._side(rollout, records.get(rc)) for rc in (rollout.old, rollout.new)]
         back = state is not None and state.back
         frozen = self.freezes(stored, back=back or rollout.wish == "revert").evidence()
@@ -350,7 +348,7 @@ class Reader:
             curable=frozen is not None and self.freezes(stored, back=True).evidence() is None,
             locked=f"{others[0].kind}/{others[0].id}" if others else "",
             locks=held,
-            busy=busy,
+            busy=next(iter(busy.values()), ""),
             risen=self._progress(state, old if back else new),
             now=context.clock.now(),
             unread=FACTS,
@@ -375,14 +373,6 @@ class Reader:
         there = [(rc, entry) for rc, entry in zip(ids, (old, new), strict=True) if entry is not None]
         records = {rc: decode_named(ReplicationController, keys, entry) for rc, entry in there}
         return records, {rc: lock for rc, lock in zip(ids, locks, strict=True) if lock is not None}
-
-    async def _busy(self, rollout: Rollout) -> str:
-        """What a worker of one of the controllers has to end first; its pods are read after that (R14)."""
-        if self._steady:
-            return ""
-        waits = await managing.moving(self._context, RCS.name, (rollout.old, rollout.new))
-        self._steady = not waits
-        return waits
 
     async def _side(self, rollout: Rollout, stored: Stored[ReplicationController] | None) -> Side | None:
         if stored is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from farmd.failsafe.guard import Freezes
@@ -156,18 +156,31 @@ class ManagingWorker(NamedWorker[S, P]):
         return (broken, "a pod of it") if broken is not None else None
 
 
-# What a manager waits for after it took owners of pods, before it plans their pods (R14, R15).
+class Steady:
+    """The owners of one manager that are taken and at rest, and whose pods were read after that (R14, R15).
 
-
-async def moving(context: Context, family: str, owners: Sequence[str]) -> str:
-    """The move that an owner's own worker has to end first, as text; if empty, the owners' pods and intents
-    were read after it was known that there is none.
+    It is kept for one claim: whoever takes the item over reads anew.
     """
-    caches, keys = context.caches, context.keys
-    await caches.work.barrier()
-    for owner in owners:
-        work = caches.work.get(keys.work(family, owner))
-        if work is not None and work.record.transfer is not None:
-            return f"waiting until a move of {'/'.join(work.record.transfer.old)} is ended"
-    await context.read_pods(owners)
-    return ""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._steady: set[str] = set()
+
+    async def waits(self, taken: Mapping[str, str]) -> dict[str, str]:
+        """What the own workers of taken owners have to end first, as text by the owner's id; nobody plans the
+        pods of these. ``taken`` are the families of all owners that are taken now, by id.
+        """
+        self._steady &= taken.keys()  # what was lent since has other pods by now
+        fresh = [owner for owner in taken if owner not in self._steady]
+        if not fresh:
+            return {}
+        caches, keys, found = self._context.caches, self._context.keys, dict[str, str]()
+        await caches.work.barrier()
+        for owner in fresh:
+            work = caches.work.get(keys.work(taken[owner], owner))
+            if work is not None and (move := work.record.transfer) is not None:
+                found[owner] = f"waiting until a move of {'/'.join(move.old)} is ended"
+        if rest := [owner for owner in fresh if owner not in found]:
+            await self._context.read_pods(rest)
+            self._steady.update(rest)
+        return found

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 
+from farmd.deploy.spec import ContainerSpec, Placement
 from farmd.nodes import commands as nodes
 from store.services import Hook
 from tests.effort import first
@@ -71,6 +73,32 @@ def test_r14_a_move_that_is_under_way_is_ended_first_and_people_are_told(deployi
     deploying.ended(ident)
     deploying.whole(spec(image=SECOND))
     assert place[0] not in {node for node, _ in deploying.pods()}
+
+
+def test_r14_a_move_that_is_under_way_holds_its_own_service_alone(deploying: Deploying) -> None:
+    beside = Placement(machines=["n3", "n4"])
+    web, db = (
+        spec("web", replicas=1, placement=Placement(machines=["n0", "n1"])),
+        spec("db", placement=beside),
+    )
+    deploying.ended(deploying.deploy(web, replace(db, replicas=1)))
+    scene = deploying.scene
+    (place,) = deploying.pods("web")
+    for name in ("n0", "n1"):
+        scene.agents[name].delay = 60.0  # what moves takes its time
+    assert scene.ask(lambda: nodes.drain(scene.call, place[0], 3600.0)) is not None
+    work = f"rcs/{deploying.owner('web').id}"
+    deploying.until(lambda: work in scene.sight.work and scene.sight.work[work].transfer is not None)
+    scene.put(KEYS.failsafe("rcs"), b"what nobody can read")  # nothing goes, so the move does not end
+    scene.advance(1.0)
+    second = [replace(each, replicas=1, container=ContainerSpec(image=SECOND)) for each in (web, db)]
+    ident = deploying.deploy(*second)
+    scene.advance(10.0)
+    assert scene.sight.work[work].transfer is not None
+    assert len(deploying.pods("db")) == 2, "its new pod has come, beside the old one"
+    assert "waiting until a move of" in str(deploying.status(ident))
+    scene.delete(KEYS.failsafe("rcs"))
+    deploying.ended(ident)
 
 
 def test_a_farm_that_dies_when_a_hook_is_done_does_not_run_it_again(deploying: Deploying) -> None:
