@@ -36,7 +36,7 @@ CONFIGURATION: dict[str, str] = {
     "kubernetes.kubeconfig": FILE,
     **dict.fromkeys(("kubernetes.context", "kubernetes.name", "kubernetes.namespaces"), PLAIN),
     **dict.fromkeys(("kubernetes.jobs", "kubernetes.gang"), PLAIN),
-    **dict.fromkeys(("kubernetes.init_image", "kubernetes.knative_namespace"), PLAIN),
+    **dict.fromkeys(("kubernetes.init_image", "kubernetes.knative_namespace", "kubernetes.resync"), PLAIN),
     **dict.fromkeys(("housekeeping.interval", "housekeeping.manifest_age"), PLAIN),
     "housekeeping.audit_retention": PLAIN,
     **dict.fromkeys(("agent.node", "agent.state_dir", "agent.labels", "agent.port_range"), PLAIN),

@@ -22,6 +22,7 @@ def _known(value: list[str]) -> None:
 
 KNATIVE_NAMESPACE = "knative-serving"
 INIT_IMAGE = "alpine:3.10"
+RESYNC_SECONDS = 600.0
 
 
 class KubernetesSection(Section, frozen=True):
@@ -64,6 +65,10 @@ class KubernetesSection(Section, frozen=True):
             " empty: they do not wait."
         ),
     ] = INIT_IMAGE
+    resync: Annotated[
+        float,
+        key("Seconds until an object of which no event told is looked at again.", ge=15, le=86_400),
+    ] = RESYNC_SECONDS
     knative_namespace: Annotated[
         str,
         key("Namespace of Knative's controllers, where the settings of rollouts lie.", check=valid_name),

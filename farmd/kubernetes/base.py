@@ -73,8 +73,6 @@ def _vanished(informer: Informer[Any], now: float) -> str:
 #
 # The farm's feature for the cluster is there while the cluster answers, so items go to farms that reach it.
 
-SWEEP_SECONDS = 600.0
-
 
 class KubernetesKind(Kind):
     """A kind in one cluster; ``session`` is that of its last claim."""
@@ -82,6 +80,7 @@ class KubernetesKind(Kind):
     def __init__(self, context: Context) -> None:
         settings: KubernetesSettings = context.sections["kubernetes"]
         self.contact = settings.contact
+        self.resync = settings.resync
         self.session: Session | None = None
         super().__init__(context)
         if self.name in context.guards:
@@ -126,9 +125,9 @@ class KubernetesKind(Kind):
         return self.session.remaining()
 
     async def _sweep(self) -> None:
-        """Look at each item now and then, whatever events told."""
+        """Look at each item every ``resync`` seconds, whatever events told."""
         while True:
-            await self.context.clock.sleep(SWEEP_SECONDS * self.context.rng.uniform(0.9, 1.1))
+            await self.context.clock.sleep(self.resync * self.context.rng.uniform(0.9, 1.1))
             for wake in self.wakes.values():
                 wake.set()
 

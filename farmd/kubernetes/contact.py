@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from alerting.alert import Alert, one_line
-from farmd.config.kubernetes import INIT_IMAGE, KNATIVE_NAMESPACE, KubernetesSection
+from farmd.config.kubernetes import INIT_IMAGE, KNATIVE_NAMESPACE, RESYNC_SECONDS, KubernetesSection
 from farmd.farm.alerts import Incidents
 from farmd.kubernetes.access import access
 from farmd.kubernetes.errors import KubernetesError, NotFound, UnexpectedAnswer, decoded
@@ -408,12 +408,18 @@ def _skewed(seconds: float) -> str:
 
 @dataclass(slots=True)
 class KubernetesSettings:
-    """``name`` stands for the cluster and the ``namespaces`` (none: all); farms that share it share both.
-    ``jobs`` are the kinds of jobs that farms run there, by plural, and ``gang`` is the flavour of the
-    scheduler that admits their members together; empty: none does. ``init_image`` is that of the containers
-    that wait for a master; empty: there are none. ``knative_namespace`` is where Knative's
-    controllers run. The caller closes ``transport`` after
-    the farm has ended. ``contact`` is the farm's, for all its kinds of work there.
+    """How a farm works in one cluster.
+
+    Attributes:
+        transport: its caller closes it after the farm has ended.
+        name: stands for the cluster and the ``namespaces``; farms that share it share both.
+        namespaces: none: all.
+        jobs: the kinds of jobs that farms run there, by plural.
+        gang: the flavour of the scheduler that admits members together; empty: none does.
+        knative_namespace: where Knative's controllers run.
+        init_image: of the containers that wait for a master; empty: there are none.
+        resync: in seconds.
+        contact: the farm's, for all its kinds of work there.
     """
 
     transport: KubernetesTransport
@@ -423,6 +429,7 @@ class KubernetesSettings:
     gang: str = ""
     knative_namespace: str = KNATIVE_NAMESPACE
     init_image: str = INIT_IMAGE
+    resync: float = RESYNC_SECONDS
 
     contact: Contact = field(init=False)
 
@@ -450,4 +457,5 @@ async def opened(
             section.gang,
             section.knative_namespace,
             section.init_image,
+            section.resync,
         )

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from farmd.config.kubernetes import RESYNC_SECONDS
 from farmd.jobs.facts import Slot
 from farmd.kubernetes.jobs import adoption, names
 from farmd.kubernetes.jobs.adoption import Adoption, recheck_deletion_timestamp
@@ -251,9 +252,15 @@ SHARED = ""
 
 @dataclass(frozen=True, slots=True)
 class JobControllerConfiguration:
-    """``enable_gang_scheduling``: whether members wait for a scheduler of gangs."""
+    """How all kinds of jobs of a farm are controlled.
+
+    Attributes:
+        enable_gang_scheduling: whether members wait for a scheduler of gangs.
+        reconciler_sync_loop_period: seconds until a job of which no event told is looked at again.
+    """
 
     enable_gang_scheduling: bool = False
+    reconciler_sync_loop_period: float = RESYNC_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from farmd.kubernetes.informer import Informer
 from farmd.kubernetes.install import documents
 from farmd.kubernetes.jobs import facts
 from farmd.kubernetes.jobs.adoption import CannotAdopt, ClaimFailed
+from farmd.kubernetes.jobs.controller import JobControllerConfiguration
 from farmd.kubernetes.jobs.facts import Facts, Freeze
 from farmd.kubernetes.jobs.items import JobItems, Known, Shared
 from farmd.kubernetes.jobs.kindfile import kinds
@@ -361,12 +362,14 @@ class KubeJobs(KubernetesKind):
 
     def __init__(self, context: Context) -> None:
         settings: KubernetesSettings = context.sections["kubernetes"]
+        config = JobControllerConfiguration(bool(settings.gang), settings.resync)
         self.units = [
             Unit(
                 data,
                 namespace,
                 settings.transport,
                 self.validity,
+                config,
                 clock=context.clock,
                 rng=context.rng,
                 gang=flavours()[settings.gang] if settings.gang else None,

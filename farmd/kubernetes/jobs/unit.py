@@ -295,6 +295,7 @@ class Unit:
         namespace: str,
         transport: KubernetesTransport,
         validity: Callable[[], float],
+        config: JobControllerConfiguration,
         *,
         clock: Clock,
         rng: Rng,
@@ -313,7 +314,7 @@ class Unit:
         self.events = Events(transport, self.resource, clock)
         self.engine = JobController(
             JobKind(data, self.jobs.get, self._fetch),
-            JobControllerConfiguration(enable_gang_scheduling=gang is not None),
+            config,
             Controls(
                 pods=PodRequests(self.pod_objects),
                 services=Services(self.service_objects),

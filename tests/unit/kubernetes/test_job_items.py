@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.kubernetes.base import SWEEP_SECONDS, KubernetesKind
+from farmd.kubernetes.base import KubernetesKind
 from farmd.kubernetes.jobs.items import JobItems
 from farmd.kubernetes.jobs.unit import JobObject
 from farmd.kubernetes.store import ObjectStore
@@ -50,12 +50,13 @@ def test_a_doubt_keeps_no_lock_of_a_job_whose_deletion_was_told() -> None:
 
 async def test_each_worker_is_woken_now_and_then_whatever_events_told():
     clock, wakes = VirtualClock(), {"u1": Wake(), "u2": Wake()}
-    kind: Any = SimpleNamespace(context=SimpleNamespace(clock=clock, rng=random.Random(1)), wakes=wakes)
+    context = SimpleNamespace(clock=clock, rng=random.Random(1))
+    kind: Any = SimpleNamespace(context=context, wakes=wakes, resync=60.0)
     sweeping = asyncio.create_task(KubernetesKind._sweep(kind))
-    await clock.advance(0.9 * SWEEP_SECONDS - 1)
+    await clock.advance(0.9 * 60 - 1)
     woken = [asyncio.create_task(wait(each, clock, None)) for each in wakes.values()]
     await clock.settle()
     assert not any(each.done() for each in woken)
-    await clock.advance(0.2 * SWEEP_SECONDS + 2)
+    await clock.advance(0.2 * 60 + 2)
     assert all(each.done() for each in woken)
     sweeping.cancel()

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from farmd.kubernetes.jobs.controller import JobControllerConfiguration
 from farmd.kubernetes.jobs.kindfile import kinds
 from farmd.kubernetes.jobs.podgroups import flavours
 from farmd.kubernetes.jobs.unit import Unit
@@ -22,6 +23,7 @@ async def test_each_watch_that_is_restored_lets_every_job_fence_anew(resource: s
         "ml",
         transport,
         lambda: 10.0,
+        JobControllerConfiguration(),
         clock=VirtualClock(),
         rng=random.Random(1),
         gang=gang,
