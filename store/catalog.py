@@ -7,10 +7,9 @@ catalogue, too. Consul judges almost nothing of what it is given, so ``mistake``
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,25 +18,42 @@ from store.errors import InputInvalid
 from store.keys import valid_segment
 from store.operations import CatalogOperation, Verb
 from store.services import Catalog
+from store.services import Service as AskedService
+from store.several import several
 
 MARK = "farmd-cluster"
 """The key of a node's meta that names its cluster."""
+SERF = "serfHealth"
+"""The check of Consul's own agents: Consul removes a node that has it and no agent."""
+ALL = "catalog.all"
+"""The feature of a farm that registers also services that do not ask for it."""
+MEMBERS = ("farmd-farm", "farmd-agent")
+"""What farmd itself is called in the catalogue."""
 OWN = ("owner", "pod", "node", "version")
 """The keys of a service's meta that farmd sets."""
 READ_AT_ONCE = 8
+V = TypeVar("V")
 MOST_META, MOST_KEY, MOST_VALUE, MOST_TAGS, MOST_TAG = 64, 128, 512, 32, 128
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _META_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Node(msgspec.Struct, rename="pascal", frozen=True):
-    """A node of the catalogue. One with an ``id`` has an agent of Consul."""
+    """A node of the catalogue. One with an ``id`` has an agent of Consul, one with ``serf`` its check."""
 
     node: str
     address: str = ""
     meta: dict[str, str] | None = None
     id: str = msgspec.field(name="ID", default="")
     modify_index: int = 0
+    serf: bool = False
+
+
+class Registered(msgspec.Struct, rename="pascal", frozen=True):
+    """An instance as those find it who ask for its name."""
+
+    node: str
+    service_id: str = msgspec.field(name="ServiceID", default="")
 
 
 class Service(msgspec.Struct, rename="pascal", frozen=True):
@@ -79,6 +95,7 @@ class _NodeServices(msgspec.Struct, rename="pascal"):
 
 NAMES = msgspec.json.Decoder(dict[str, list[str]])
 _NODES = msgspec.json.Decoder(list[Node])
+_REGISTERED = msgspec.json.Decoder(list[Registered])
 _CHECKS = msgspec.json.Decoder(list[Check])
 _OF_NODE = msgspec.json.Decoder(_NodeServices | None)
 
@@ -133,12 +150,28 @@ def meta_of(cluster: str) -> dict[str, str]:
 
 def owns(cluster: str, node: Node) -> bool:
     """Whether a node is this cluster's alone: it bears the mark, and no agent of Consul has taken it."""
-    return (node.meta or {}).get(MARK) == cluster and not node.id
+    return (node.meta or {}).get(MARK) == cluster and not node.id and not node.serf
+
+
+def judged(node: Node, checks: Mapping[tuple[str, str], Check]) -> Node:
+    """A node with what its checks say of it."""
+    return msgspec.structs.replace(node, serf=(node.node, SERF) in checks)
+
+
+def wish(service: AskedService, default: bool) -> Catalog | None:
+    """How a service is to be found; ``default``: also one that says nothing, if it has a port."""
+    return Catalog() if service.catalog is None and default and service.port else service.catalog
 
 
 async def nodes(client: ConsulClient, cluster: str) -> dict[str, Node]:
     """The nodes that bear a cluster's mark, by name."""
     _, found = await client.catalog("catalog/nodes", _NODES, marked(cluster))
+    return {node.node: node for node in found}
+
+
+async def every_node(client: ConsulClient) -> dict[str, Node]:
+    """All nodes of the catalogue, by name."""
+    _, found = await client.catalog("catalog/nodes", _NODES)
     return {node.node: node for node in found}
 
 
@@ -152,15 +185,28 @@ async def services(
     client: ConsulClient, names: Iterable[str]
 ) -> dict[str, tuple[Node, dict[str, Service]] | None]:
     """The nodes of these names with what is registered on them; None: there is no such node."""
-    limit = asyncio.Semaphore(READ_AT_ONCE)
 
     async def one(name: str) -> tuple[Node, dict[str, Service]] | None:
-        async with limit:
-            _, found = await client.catalog(f"catalog/node/{name}", _OF_NODE)
+        _, found = await client.catalog(f"catalog/node/{name}", _OF_NODE)
         return None if found is None else (found.node, found.services or {})
 
+    return await _each(one, names)
+
+
+async def registered(client: ConsulClient, names: Iterable[str]) -> dict[str, list[Registered]]:
+    """What is registered under each name that can be one."""
+
+    async def one(name: str) -> list[Registered]:
+        _, found = await client.catalog(f"catalog/service/{name}", _REGISTERED)
+        return found
+
+    return await _each(one, filter(_LABEL.fullmatch, names))
+
+
+async def _each(one: Callable[[str], Awaitable[V]], names: Iterable[str]) -> dict[str, V]:
+    """What ``one`` tells of each name, some at a time."""
     wanted = sorted(set(names))
-    return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
+    return dict(zip(wanted, await several(one, wanted, READ_AT_ONCE), strict=True))
 
 
 # -- operations ----------------------------------------------------------------------------------

@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 import structlog
 from msgspec.structs import replace
 
-from farmd.catalog.asked import ALL, wish
 from farmd.runtime.wake import Wake, wait
 from farmd.services.board import Running, Sightings
 from farmd.work.context import Context
 from farmd.work.model import Blocked
 from store import catalog
 from store.cache import PrefixCache
-from store.catalog import Check, Node, Standing
+from store.catalog import ALL, Check, Node, Standing, wish
 from store.consul.client import ConsulClient
 from store.entry import Stored
 from store.errors import StoreError
@@ -275,6 +274,7 @@ class View:
             try:
                 nodes = self._well_named(await catalog.nodes(self._client, self._cluster))
                 checks = await catalog.checks(self._client, self._cluster) if nodes else {}
+                nodes = {name: catalog.judged(node, checks) for name, node in nodes.items()}
                 if deep or stale or nodes.keys() != self._owned() or self._others(checks):
                     await self._read_services(nodes, checks)
                 else:
@@ -308,7 +308,8 @@ class View:
             if told is None:
                 nodes.pop(name, None)
                 continue
-            nodes[name], registered = told
+            node, registered = told
+            nodes[name] = catalog.judged(node, checks)
             if not catalog.owns(self._cluster, nodes[name]):
                 continue
             used.update([name] if registered else [])

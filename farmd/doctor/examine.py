@@ -4,10 +4,12 @@ if a second survey has it, too.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from farmd.commands.mutation import Call
 from farmd.doctor import (
+    catalog,
     cluster,
     clusters,
     consul,
@@ -55,22 +57,25 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock, step: Step = l
     store = room.beside(await consul.check(client, own))
     if store.has(consul.NO_LEADER):
         return store
-    found = await servers.told(client)
+    found, registered = await asyncio.gather(servers.told(client), catalog.told(client, keys))
     store = servers.check(found).beside(store)
     seen = await survey(client, keys, clock, step)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
-    findings += [*clusters.check(seen), *health.check(seen)]
+    findings += [*clusters.check(seen), *health.check(seen), *catalog.check(seen, registered)]
     findings += [*signed.check(seen), *users.check(seen)]
     findings += elections.check(seen, own.debug_config.raft_heartbeat)
-    lost, passing = _lost(seen), [*servers.late(found), *health.passing(seen)]
+    lost = _lost(seen)
+    passing = [*servers.late(found), *health.passing(seen), *catalog.passing(seen, registered)]
     if passing:
         await clock.sleep(PATIENCE_SECONDS)
     if lost or passing:
         again = await survey(client, keys, clock, lambda what: step(f"once more: {what}"))
         late = servers.late(await servers.told(client))
-        still = {(each.code, each.object) for each in (*late, *_lost(again), *health.passing(again))}
+        entries = catalog.passing(again, await catalog.told(client, keys))
+        kept = (*late, *_lost(again), *health.passing(again), *entries)
+        still = {(each.code, each.object) for each in kept}
         lost = [finding for finding in (*passing, *lost) if (finding.code, finding.object) in still]
-    facts = {**store.facts, **_facts(seen), **presence.facts(seen)}
+    facts = {**store.facts, **_facts(seen), **presence.facts(seen), **catalog.facts(seen, registered)}
     return Report(facts, _unique((*store.findings, *findings, *lost)))
 
 

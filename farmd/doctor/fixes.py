@@ -55,7 +55,7 @@ async def mutations(call: Call, findings: Sequence[Finding]) -> list[Mutation]:
     chosen = [finding.removal for finding in findings if finding.removal is not None]
     items: dict[tuple[str, str], list[Removal]] = {}
     for removal in chosen:
-        if removal.keys or removal.restores or removal.frees:
+        if removal.keys or removal.restores or removal.frees or removal.entries:
             items.setdefault((removal.kind, removal.id), []).append(removal)
     removed = [
         _mutation(call, cluster, batch)
@@ -111,8 +111,10 @@ def _guarded(removals: Sequence[Removal]) -> list[Operation]:
     room = _room(removals)
     return [
         *(operations.check_not_exists(key) for key in absent),
+        *dict.fromkeys(proof for removal in removals for proof in removal.proofs),
         *(operations.delete_cas(key, index) for key, index in gone.items()),
         *(operations.cas(key, value, index) for key, index, value in written),
+        *(operation for removal in removals for _, operation in removal.entries),
         *([reservations.given_back(room)[0]] if room else []),
     ]
 
@@ -127,6 +129,7 @@ def _mutation(call: Call, cluster: Operation, removals: Sequence[Removal]) -> Mu
     lines = [key.removeprefix(call.keys.prefix) for removal in removals for key, _ in removal.keys]
     restored = [key.removeprefix(call.keys.prefix) for removal in removals for key, *_ in removal.restores]
     freed = [key.removeprefix(call.keys.prefix) for removal in removals for key, *_ in removal.frees]
+    lines += [name for removal in removals for name, _ in removal.entries]
     room = _room(removals)
     given_back = reservations.given_back(room)[1] if room else []
     counts = {"records": len(lines), "invalid": len(restored), "bound": len(freed)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from store.entry import Entry
+from store.operations import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Removal:
     the replay of the audit. ``release`` is room that is free once the keys are gone; ``at_once``: in the same
     transaction, because the owner exists and takes the place again as soon as it can. ``restores`` are
     records that do not decode, with what takes their place; ``frees`` those that are set free of what is
-    gone: key, index as read, new value.
+    gone: key, index as read, new value. ``entries`` are operations on what is no key, with its name for
+    people, and ``proofs`` the checks of what makes them right.
     """
 
     kind: str
@@ -37,6 +39,8 @@ class Removal:
     at_once: bool = False
     restores: tuple[tuple[str, int, bytes], ...] = ()
     frees: tuple[tuple[str, int, bytes], ...] = ()
+    entries: tuple[tuple[str, Operation], ...] = ()
+    proofs: tuple[Operation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

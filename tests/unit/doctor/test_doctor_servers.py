@@ -53,6 +53,7 @@ async def examined(*answers: Response) -> Report:
     client = ConsulClient(Several(clock, *answers), clock=clock)
     await register_cluster(client, KEYS, SeededIds())
     looking = asyncio.create_task(examine(client, KEYS, clock))
+    await clock.settle()  # the whole survey is read before time passes
     await clock.advance(60.0)
     looking.cancel()
     return await looking
