@@ -151,6 +151,8 @@ def dev(
     default="/",
     help="Write below this folder, as for an image.",
 )
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
 @click.argument("role", type=click.Choice(["server", "node"]))
 def init(
     role: Literal["server", "node"],
@@ -159,14 +161,26 @@ def init(
     consul: str | None,
     token_file: str | None,
     root: Path,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
     """Write what a host needs to run a farm (server) or an agent (node): configuration, units, folders.
 
-    A file that exists is never changed. Both roles may be on one host.
+    Shows each file first, and asks. A file that exists is never changed, except for a token that you give.
+    Both roles may be on one host.
     """
     from farmd.process.init import run_init
 
-    run_init(role, root, token_file, name=name, address=address, consul=consul)
+    run_init(
+        role,
+        root,
+        token_file,
+        name=name,
+        address=address,
+        consul=consul,
+        yes=yes,
+        dry_run=dry_run,
+    )
 
 
 @main.command("check-config")

@@ -37,6 +37,10 @@ _FOLDERS = {"etc/farmd": 0o755, "etc/farmd/conf.d": 0o755, "etc/credstore": 0o70
 _PROGRAM = "/opt/farmd/bin/farmd"
 # Where a package or `make install-systemd` puts what this command otherwise puts below /etc.
 _PACKAGED = "usr/lib"
+PACKAGED: dict[Role, tuple[str, ...]] = {
+    role: (f"systemd/system/{unit}.service", "sysusers.d/farmd.conf", "tmpfiles.d/farmd.conf")
+    for role, unit in UNITS.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class Wish:
     root: Path
     program: str
     values: Values = field(default_factory=dict)
-    token: str = ""
+    token: bool = False
     systemd: int = 0
 
 
@@ -58,37 +62,88 @@ class HostFile:
     path: str
     text: str
     mode: int = 0o644
+    note: str = ""
 
 
-def init(wish: Wish, say: Callable[[str], None]) -> None:
-    """Write the files of a role that are missing; one line for each.
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that init does, or leaves as it is; ``file`` is what it writes."""
+
+    verb: Literal["create", "write", "replace", "keep"]
+    path: Path
+    note: str = ""
+    file: HostFile | None = None
+
+    @property
+    def line(self) -> str:
+        return f"{self.verb:<8}{self.path}{f': {self.note}' if self.note else ''}"
+
+
+def planned(wish: Wish) -> list[Step]:
+    """What to do for a role: folders and files that are missing, and what exists and stays.
 
     Raises:
         ConfigInvalid: a value is wrong, or the configuration that exists has another one. OSError: of a file.
     """
     _agree(wish)
+    return [*_steps(wish)]
+
+
+def _steps(wish: Wish) -> Iterator[Step]:
+    for folder in _FOLDERS:
+        if not (path := wish.root / folder).is_dir():
+            yield Step("create", path, "folder")
+    for file in files(wish):
+        path = wish.root / file.path
+        yield Step("keep", path, _kept(path, file)) if path.exists() else Step("write", path, file.note, file)
+    for name in PACKAGED[wish.role]:
+        if packaged(wish, name):
+            yield Step("keep", wish.root / _PACKAGED / name, "the package installed it")
+    if wish.token:
+        path = wish.root / "etc/credstore" / TOKENS[wish.role]
+        yield Step("replace" if path.exists() else "write", path, "the token, mode 0600")
+
+
+def write(wish: Wish, steps: list[Step], token: str) -> None:
+    """Do what was planned.
+
+    Raises:
+        OSError: of a file.
+    """
     for folder, mode in _FOLDERS.items():
         if not (path := wish.root / folder).is_dir():
             path.mkdir(mode=mode, parents=True)
-    for file in files(wish):
-        say(_put(wish.root / file.path, file))
+    for step in steps:
+        if step.file is not None:
+            _put(step.path, step.file)
     if wish.token:
-        say(_put_token(wish.root / "etc/credstore" / TOKENS[wish.role], wish.token))
+        _put_token(wish.root / "etc/credstore" / TOKENS[wish.role], token)
 
 
 def files(wish: Wish) -> Iterator[HostFile]:
-    """What a host of this role needs, but for what a package has put in place."""
+    """What a host of this role needs, except for what a package has installed."""
     unit = UNITS[wish.role]
-    yield HostFile(CONFIG, sources.template(wish.values))
-    yield HostFile(f"etc/default/{unit}", shipped.text(f"systemd/{unit}.default"), 0o600)
+    yield HostFile(CONFIG, sources.template(wish.values), note=_settings(wish.values))
+    yield HostFile(
+        f"etc/default/{unit}", shipped.text(f"systemd/{unit}.default"), 0o600, "environment of the unit"
+    )
     if not packaged(wish, service := f"systemd/system/{unit}.service"):
         text = shipped.text(f"systemd/{unit}.service").replace(_PROGRAM, wish.program)
-        yield HostFile(f"etc/{service}", text)
+        yield HostFile(f"etc/{service}", text, note="unit")
         if wish.systemd >= NOTIFY_RELOAD:
-            yield HostFile(f"etc/{service}.d/notify-reload.conf", shipped.text("systemd/notify-reload.conf"))
-    for kind in ("sysusers", "tmpfiles"):
+            reload = shipped.text("systemd/notify-reload.conf")
+            yield HostFile(f"etc/{service}.d/notify-reload.conf", reload, note="part of the unit")
+    for kind, note in (("sysusers", "user farmd-pods"), ("tmpfiles", "folders of farmd")):
         if not packaged(wish, name := f"{kind}.d/farmd.conf"):
-            yield HostFile(f"etc/{name}", shipped.text(f"systemd/{kind}.conf"))
+            yield HostFile(f"etc/{name}", shipped.text(f"systemd/{kind}.conf"), note=note)
+
+
+def _settings(values: Values) -> str:
+    """The settings of a new configuration that are not comments."""
+    told = [
+        f"{section}.{key} = {shown(value)}" for section, keys in values.items() for key, value in keys.items()
+    ]
+    return ", ".join(told) or "every setting is a comment with its default"
 
 
 def packaged(wish: Wish, name: str) -> bool:
@@ -137,25 +192,25 @@ def _asked(values: Values, found: Config, wanted: Config) -> Iterator[tuple[str,
             yield f"{section}.{name}", *both
 
 
-def _put(path: Path, file: HostFile) -> str:
-    if path.exists():
-        # A configuration is a person's; that it has the values of the wish was seen before.
-        same = file.path == CONFIG or path.read_text(encoding="utf-8", errors="replace") == file.text
-        return f"kept   {path}" if same else f"kept   {path}: it differs from what init would write"
+def _kept(path: Path, file: HostFile) -> str:
+    # A configuration belongs to a person; _agree has compared its values with those of the wish.
+    same = file.path == CONFIG or path.read_text(encoding="utf-8", errors="replace") == file.text
+    return "" if same else "it differs from what init would write"
+
+
+def _put(path: Path, file: HostFile) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "x", encoding="utf-8", opener=_with_mode(file.mode)) as new:
         new.write(file.text)
-    return f"wrote  {path}"
 
 
-def _put_token(path: Path, token: str) -> str:
+def _put_token(path: Path, token: str) -> None:
     """Write a token as a whole; another one that is there is replaced, since a person gave this one."""
     part = path.with_name(f".{path.name}.new")
     part.unlink(missing_ok=True)
     with open(part, "x", encoding="ascii", opener=_with_mode(0o600)) as new:
         new.write(f"{token}\n")
     part.rename(path)
-    return f"wrote  {path} (mode 0600)"
 
 
 def _with_mode(mode: int) -> Callable[[str, int], int]:
@@ -183,20 +238,25 @@ def run_init(
     name: str | None,
     address: str | None,
     consul: str | None,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
-    """Write the files of a role, and say each of them and the next command.
+    """Show what is missing on a host of a role, ask, write it, and print the next command.
 
     Raises:
-        Exit: 78, because a value is wrong; 1, because a file cannot be written.
+        Exit: 78, because a value is wrong; 1, because a file cannot be written or nobody agreed.
     """
     own: dict[Role, Values] = {"server": {"farm": {"name": name}}, "node": {"agent": {"node": name}}}
     web = {"bind": "0.0.0.0", "advertise": address} if address else {}
     values = _given({**own[role], "store": {"address": consul}, "web": web})
     program = program_of(sys.argv[0], sys.executable)
+    wish = Wish(role, root, program, values, token_file is not None, _systemd())
     try:
-        token = "" if token_file is None else _token(token_file)
-        wish = Wish(role, root, program, values, token, _systemd())
-        init(wish, click.echo)
+        token = "" if token_file is None or dry_run else _token(token_file)
+        steps = planned(wish)
+        if not _agreed(wish, steps, yes=yes, dry_run=dry_run):
+            return
+        write(wish, steps, token)
     except ConfigInvalid as error:
         _end(error.lines, EXIT_CONFIG)
     except (CredentialInvalid, InputInvalid) as error:
@@ -205,6 +265,27 @@ def run_init(
         _end([f"{error.filename}: {error.strerror}; run it as root, or with --root FOLDER"], 1)
     else:
         click.echo("\n".join(following(wish)))
+
+
+def _agreed(wish: Wish, steps: list[Step], *, yes: bool, dry_run: bool) -> bool:
+    """Show the plan; whether to carry it out.
+
+    Raises:
+        Exit: a person declined, or there is nobody to ask.
+    """
+    writes = [step for step in steps if step.verb != "keep"]
+    terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    if writes and not (yes or dry_run or terminal):
+        what = f"init {wish.role} writes {len(writes)} files and folders below {wish.root}"
+        _end([f"{what}, and there is no terminal to ask on: pass -y to go on, or --dry-run to look"], 1)
+    for step in steps:
+        click.echo(step.line)
+    if dry_run:
+        click.echo(f"dry run: {f'{len(writes)} to write' if writes else 'nothing to write'}")
+        return False
+    if writes and not yes and not click.confirm("Write these?", err=True):
+        _end(["declined; nothing was written"], 1)
+    return True
 
 
 def _given(values: dict[str, dict[str, Any]]) -> Values:

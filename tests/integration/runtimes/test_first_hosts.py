@@ -168,7 +168,7 @@ def test_at_most_five_commands_a_host_lead_to_a_pod_on_each_of_three(tmp_path: P
     names = ("consul", "bootstrap", "host-1", "host-2", "host-3", "farm-2", "certificate", "restart")
     page = {name: block(name) for name in names}
     assert max(len(page[f"host-{number}"].splitlines()) for number in (1, 2, 3)) <= 5
-    typed = page["host-2"].replace("--token-file -", "--token-file - <token")
+    typed = page["host-2"].replace("--token-file -", "-y --token-file - <token")
     scripts = [
         FIRST.format(host=page["host-1"], third=page["host-3"], second_farm=page["farm-2"], **page),
         OTHER.format(number=2, own=f"eventually test -e token\n{typed}"),

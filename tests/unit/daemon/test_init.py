@@ -20,6 +20,10 @@ from tests.farmctl import ROOT, output_of
 
 
 def run(root: Path, *arguments: str, typed: str = "") -> Result:
+    return ask(root, "-y", *arguments, typed=typed)
+
+
+def ask(root: Path, *arguments: str, typed: str = "") -> Result:
     return CliRunner().invoke(main, ["init", *arguments, "--root", str(root)], input=typed)
 
 
@@ -41,7 +45,7 @@ def test_a_role_gets_its_files_and_each_is_told(tmp_path: Path, role: str, unit:
         f"etc/credstore/{unit}-token",
     }
     for name in made:
-        assert f"wrote  {tmp_path / name}" in done.output
+        assert f"write   {tmp_path / name}" in done.output
     assert "secret-1" not in done.output
     assert done.output.splitlines()[-1].endswith(f"systemctl enable --now {unit}")
     modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in made}
@@ -75,8 +79,8 @@ def test_what_a_person_changed_stays_and_both_roles_share_a_host(tmp_path: Path)
     before = files(tmp_path)
     again = run(tmp_path, "server", "--address", "10.0.0.11")
     assert files(tmp_path) == before
-    assert f"kept   {tmp_path}/etc/farmd/farmd.toml\n" in again.output
-    assert f"kept   {tmp_path}/etc/default/farmd: it differs from what init would write\n" in again.output
+    assert f"keep    {tmp_path}/etc/farmd/farmd.toml\n" in again.output
+    assert f"keep    {tmp_path}/etc/default/farmd: it differs from what init would write\n" in again.output
     assert run(tmp_path, "node", "--address", "10.0.0.11").exit_code == 0
     assert files(tmp_path).items() > before.items()
 
@@ -118,12 +122,13 @@ def test_what_a_package_brings_is_not_put_beside_it(tmp_path: Path) -> None:
         "etc/farmd/farmd.toml",
         "etc/default/farmd",
     }
+    assert f"keep    {tmp_path}/usr/lib/sysusers.d/farmd.conf: the package installed it\n" in done.output
     assert done.output.endswith("next: systemctl enable --now farmd\n")
 
 
 def test_a_unit_starts_the_program_that_was_called() -> None:
-    asked = init.Wish("node", Path("/nonexistent"), "/usr/local/bin/farmd", systemd=257)
-    found = {file.path: file.text for file in init.files(asked)}
+    wish = init.Wish("node", Path("/nonexistent"), "/usr/local/bin/farmd", systemd=257)
+    found = {file.path: file.text for file in init.files(wish)}
     assert "\nExecStart=/usr/local/bin/farmd agent\n" in found["etc/systemd/system/farmd-agent.service"]
     reload = found["etc/systemd/system/farmd-agent.service.d/notify-reload.conf"]
     assert reload == shipped.text("systemd/notify-reload.conf")
@@ -131,16 +136,45 @@ def test_a_unit_starts_the_program_that_was_called() -> None:
     assert init.program_of("/x/farmd/__main__.py", "/opt/y/bin/python") == "/opt/y/bin/farmd"
 
 
-def test_a_token_that_is_typed_on_a_terminal_is_not_shown(tmp_path: Path) -> None:
+def test_without_a_terminal_nothing_is_written_unless_asked_for(tmp_path: Path) -> None:
+    refused = ask(tmp_path, "node")
+    assert (refused.exit_code, files(tmp_path), [*tmp_path.iterdir()]) == (1, {}, [])
+    assert len(refused.output.splitlines()) == 1
+    assert refused.output.endswith("pass -y to go on, or --dry-run to look\n")
+    assert run(tmp_path, "node").exit_code == 0
+    again = ask(tmp_path, "node")  # nothing is left to write, so there is nothing to ask
+    assert (again.exit_code, again.output.splitlines()[-1][:5]) == (0, "next:")
+
+
+def test_a_dry_run_lists_each_file_and_writes_none(tmp_path: Path) -> None:
+    run(tmp_path, "server", "--token-file", "-", typed="one")
+    before = files(tmp_path)
+    told = ask(tmp_path, "node", "--token-file", "-", "--dry-run").output.splitlines()
+    assert files(tmp_path) == before
+    new = {line.split(":")[0].removeprefix("write   ") for line in told if line.startswith("write ")}
+    assert f"keep    {tmp_path}/etc/farmd/farmd.toml" in told
+    run(tmp_path, "node", "--token-file", "-", typed="two")
+    assert {str(tmp_path / name) for name in files(tmp_path).keys() - before.keys()} == new
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_on_a_terminal_it_shows_the_plan_and_asks_and_hides_the_token(
+    tmp_path: Path, answer: str, code: int
+) -> None:
     main_side, side = pty.openpty()
     words = [sys.executable, "-m", "farmd", "init", "node", "--root", str(tmp_path), "--token-file", "-"]
     process = subprocess.Popen(words, stdin=side, stdout=side, stderr=side, start_new_session=True, cwd=ROOT)
     os.close(side)
     said = ""
     for text in output_of(main_side):
-        if "token:" in (said := said + text) and said.endswith("token: "):
+        if (said := said + text).endswith("token: "):
             os.write(main_side, b"typed-1\n")
-    assert process.wait(60) == 0, said
+        if said.endswith("[y/N]: "):
+            assert f"write   {tmp_path}/etc/credstore/farmd-agent-token: the token, mode 0600" in said
+            assert files(tmp_path) == {}
+            os.write(main_side, f"{answer}\n".encode())
+    assert process.wait(60) == code, said
     os.close(main_side)
     assert "typed-1" not in said
-    assert files(tmp_path)["etc/credstore/farmd-agent-token"] == "typed-1\n"
+    assert files(tmp_path).get("etc/credstore/farmd-agent-token") == ("typed-1\n" if answer == "y" else None)
+    assert bool(files(tmp_path)) == (answer == "y")
