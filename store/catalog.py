@@ -27,8 +27,10 @@ SERF = "serfHealth"
 """The check of Consul's own agents: Consul removes a node that has it and no agent."""
 ALL = "catalog.all"
 """The feature of a farm that registers also services that do not ask for it."""
-MEMBERS = ("farmd-farm", "farmd-agent")
-"""What farmd itself is called in the catalogue."""
+FARMS, AGENTS = MEMBERS = ("farmd-farm", "farmd-agent")
+"""What farmd itself is called in the catalogue, in place of a service's id and name."""
+REGISTERED = "catalog.members"
+"""The feature of a farm that registers farms and agents."""
 OWN = ("owner", "pod", "node", "version")
 """The keys of a service's meta that farmd sets."""
 READ_AT_ONCE = 8

@@ -17,7 +17,7 @@ from farmd.work.context import Context
 from farmd.work.model import Blocked
 from store import catalog
 from store.cache import PrefixCache
-from store.catalog import ALL, Check, Node, Standing, wish
+from store.catalog import AGENTS, ALL, FARMS, MEMBERS, REGISTERED, Check, Node, Standing, wish
 from store.consul.client import ConsulClient
 from store.entry import Stored
 from store.errors import StoreError
@@ -33,7 +33,7 @@ T = TypeVar("T", catalog.Service, catalog.Check)
 
 @dataclass(frozen=True, slots=True)
 class CatalogPod:
-    """A pod as it is to be in the catalogue."""
+    """A pod, a farm or an agent as it is to be in the catalogue; ``meta`` is that of a farm or an agent."""
 
     node: str
     instance: str
@@ -44,6 +44,7 @@ class CatalogPod:
     passing: bool = True
     output: str = ""
     canary: bool = False
+    meta: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +230,7 @@ class View:
         """
         if self._stale:
             await self._read(deep=True)
+            self.wake.set()
 
     async def run(self, needed: Callable[[], bool]) -> None:
         """Follow the catalogue while that is needed, until cancelled."""
@@ -416,8 +418,9 @@ class Shared:
         self._context = context
         section = context.sections.get(SERVICES.name)
         self._all = section is not None and section.catalog == "all"
-        if self._all:
-            context.features.add(ALL)
+        self.members = MEMBERS if section is not None and section.register_members else ()
+        for feature in (*[ALL] * self._all, *[REGISTERED] * bool(self.members)):
+            context.features.add(feature)
         self.tree: PrefixCache[Service] = caches.tree(SERVICES)
         self.running = Running(caches, context.keys)
         self.view = View(context.client, context.cluster, context.clock, self._differ)
@@ -430,7 +433,7 @@ class Shared:
         for tree in self._switches:
             tree.subscribe(lambda _: self._wake_all())
         self.tree.subscribe(lambda _: self._sweep())
-        caches.farms.subscribe(lambda _: self._sweep())
+        caches.farms.subscribe(self._farms_changed)
         caches.on_forget(self._forget)
 
     def wish(self, service: Service) -> Service | None:
@@ -445,8 +448,15 @@ class Shared:
 
     def kept(self, service: Service) -> bool:
         """Whether a service is to be there by its own words or the setting of a farm that is present."""
+        return wish(service, self._somewhere(ALL)) is not None
+
+    def registered(self, service: str) -> bool:
+        """Whether these are farms or agents, and a farm that is present registers them."""
+        return service in MEMBERS and self._somewhere(REGISTERED)
+
+    def _somewhere(self, feature: str) -> bool:
         farms = self._context.caches.farms.entries.values()
-        return wish(service, any(ALL in farm.record.features for farm in farms)) is not None
+        return any(feature in farm.record.features for farm in farms)
 
     def switching(self) -> Iterator[Stored[Any]]:
         """The records that bring a new version in place of an old one."""
@@ -491,7 +501,16 @@ class Shared:
             if not follower.sightings.owners.isdisjoint(concerned):
                 follower.wake.set()
 
+    def _farms_changed(self, _: set[str]) -> None:
+        self._sweep()
+        self._wake(FARMS)
+
+    def _wake(self, service: str) -> None:
+        if (follower := self.followers.get(service)) is not None:
+            follower.wake.set()
+
     def _agents_changed(self, keys: set[str]) -> None:
+        self._wake(AGENTS)
         nodes = {self._context.keys.last_part(key) for key in keys} if self.followers else set[str]()
         for follower in self.followers.values():
             if not follower.sightings.nodes.isdisjoint(nodes):

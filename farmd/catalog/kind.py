@@ -10,12 +10,13 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from farmd.catalog.facts import Shared
-from farmd.catalog.worker import LeftoverWorker, ServiceWorker
+from farmd.catalog.worker import LeftoverWorker, MembersWorker, ServiceWorker
 from farmd.farm.kind import Items
 from farmd.farm.plan import Item
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.kind import Kind
+from store.catalog import MEMBERS
 from store.families import SERVICES
 from store.locks import Claim
 from store.ports import Recorder
@@ -34,8 +35,10 @@ class Catalog(Kind):
         super().__init__(context)
 
     def records(self) -> Items:
-        """The services that ask for it, and the leftovers."""
-        return Items((self._shared.tree,), self.context.keys, self._item, always=(LEFTOVERS,))
+        """The services that ask for it, the leftovers, and farmd itself where the setting says so."""
+        return Items(
+            (self._shared.tree,), self.context.keys, self._item, always=(LEFTOVERS, *self._shared.members)
+        )
 
     def _item(self, service: str) -> Item | None:
         stored = self._shared.asked(service)
@@ -49,7 +52,9 @@ class Catalog(Kind):
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> ServiceWorker | LeftoverWorker:
         """A worker for one service, or for the leftovers."""
-        of = LeftoverWorker if claim.item == LEFTOVERS else ServiceWorker
+        if claim.item == LEFTOVERS:
+            return LeftoverWorker(self, claim, session, wake, self._shared)
+        of = MembersWorker if claim.item in MEMBERS else ServiceWorker
         return of(self, claim, session, wake, self._shared)
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:

@@ -6,7 +6,7 @@ more is critical, or gone, before anything else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from farmd.catalog.facts import CatalogPod, Change, Plan, Snapshot, alike, same
 from farmd.runtime.wake import earliest
@@ -15,6 +15,7 @@ from farmd.services.endpoints import Endpoint, Sighting
 from farmd.work.model import Blocked
 from store import catalog
 from store.catalog import Node, Standing
+from store.presence import parts
 
 VERSION_DIGITS = 12
 FOREIGN_SECONDS = 10.0
@@ -53,6 +54,32 @@ def pods(
                 canary=told.owner in new,
             )
         )
+    return tuple(found)
+
+
+def members(
+    cluster: str,
+    service: str,
+    present: Mapping[str, tuple[str, str]],
+    absent: Collection[str],
+    standing: Mapping[str, Standing],
+) -> tuple[CatalogPod, ...]:
+    """The farms, or the agents, that the catalogue is to name.
+
+    ``present``: address and version of each; ``absent`` are those that may come back, whose entries stay.
+    """
+    found = []
+    for name, (address, version) in present.items():
+        at = parts(address)
+        if at.hostname:
+            port = at.port or (443 if at.scheme == "https" else 80)
+            meta = {"scheme": at.scheme, "node": name, "version": version}
+            found.append(CatalogPod(name, service, at.hostname, port, "", output=PASSING, meta=meta))
+    for entry in standing.values():
+        _, name, instance = catalog.parts(cluster, entry.service.id) or ("", "", "")
+        if name in absent and name not in present:
+            was, meta = entry.service, dict(entry.service.meta or {})
+            found.append(CatalogPod(name, instance, was.address, was.port, "", "", False, ABSENT, meta=meta))
     return tuple(found)
 
 
@@ -96,6 +123,7 @@ def _entry(seen: Snapshot, pod: CatalogPod) -> Standing:
     ident = catalog.service_id(seen.cluster, seen.service.id, pod.node, pod.instance)
     name, node = asked.name or seen.service.name, catalog.node_name(seen.cluster, pod.node)
     own = {"owner": pod.owner, "pod": pod.instance, "node": pod.node, "version": pod.version}
+    own = own if pod.meta is None else dict(pod.meta)
     tags = asked.canary_tags if pod.canary and asked.canary_tags else asked.tags
     service = catalog.Service(ident, name, list(tags), pod.address, pod.port, {**asked.meta, **own})
     status = "passing" if pod.passing else "critical"
@@ -111,10 +139,11 @@ def _foreign(cluster: str, node: Node | None) -> bool:
 def _address(seen: Snapshot, entry: Standing) -> str:
     """The address with which the entry's node must be written; empty: it stands so.
 
-    A pod that does not serve may tell an address of before.
+    A pod that does not serve may tell an address of before. Where farms and agents are reached is no word on
+    where pods are.
     """
-    node = seen.nodes.get(entry.node)
-    stands = node is not None and (node.address == entry.service.address or not _passes(entry))
+    node, fixed = seen.nodes.get(entry.node), seen.service.id in catalog.MEMBERS or not _passes(entry)
+    stands = node is not None and (node.address == entry.service.address or fixed)
     return "" if stands else entry.service.address
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from farmd.catalog import plan as planning
 from farmd.catalog.facts import Change, Follower, Plan, Shared, Snapshot
@@ -12,13 +13,14 @@ from farmd.services.board import Doubt, Sightings
 from farmd.work.kind import Kind
 from farmd.work.model import Outcome
 from farmd.work.worker import Worker
-from store import catalog, operations
+from store import catalog, operations, presence
+from store.cache import PrefixCache
 from store.catalog import Node, Standing
 from store.errors import AccessDenied, RecordInvalid, TransactionRejected
 from store.families import SERVICES
 from store.locks import Claim
 from store.operations import Operation
-from store.services import Service
+from store.services import Catalog, Service
 from store.sessions import Session
 from store.status import ItemStatus, Status
 
@@ -161,6 +163,48 @@ class ServiceWorker(Worker[Snapshot, Plan]):
         )
 
 
+class MembersWorker(ServiceWorker):
+    """Keeps the entries of farmd's own processes: of all farms, or of all agents."""
+
+    __slots__ = ()
+
+    def called(self) -> str:
+        """What they are called in the catalogue."""
+        return self.claim.item
+
+    def stands(self) -> Sequence[Operation]:
+        """No checks: the item has no record."""
+        return ()
+
+    async def reread(self) -> None:
+        """Read presence and the catalogue again, after a write whose outcome is unknown (R12)."""
+        await self._tree.barrier()
+        self._shared.view.expire()
+
+    @property
+    def _tree(self) -> PrefixCache[Any]:
+        caches = self.context.caches
+        return caches.farms if self.claim.item == catalog.FARMS else caches.agents
+
+    async def read(self) -> Snapshot | Outcome:
+        """Who is present, and the entries."""
+        context, tree, item = self.context, self._tree, self.claim.item
+        await self._shared.view.fresh()
+        if not tree.ready.is_set() or tree.doubt is not None:
+            return Outcome("after", DOUBT_SECONDS, tree.doubt or f"{item}: not read yet")
+        present, absent = dict[str, tuple[str, str]](), {*map(context.keys.last_part, tree.broken)}
+        for key, stored in tree.entries.items():
+            name, record = context.keys.last_part(key), stored.record
+            host = context.fleet.addresses.host(name) if item == catalog.AGENTS else ""
+            present[name] = presence.at_host(record.address, host), record.version
+        if item == catalog.AGENTS:
+            absent |= {*map(context.keys.last_part, context.caches.nodes.entries)}
+        standing = self._shared.view.of(item)
+        pods = planning.members(context.cluster, item, present, absent, standing)
+        service = Service(id=item, name=item, catalog=Catalog())
+        return Snapshot(context.cluster, service, pods, standing, self._shared.view.nodes)
+
+
 # The worker of what no service asks for: entries of services that are gone, and nodes that nothing uses.
 #
 # What must never break: an entry goes only if its service is proven not to ask for it (R20), by a check in
@@ -214,10 +258,14 @@ class LeftoverWorker(Worker[Leftovers, Leftovers]):
     async def read(self) -> Leftovers | Outcome:
         """What no service asks for, by records that were read after the entries."""
         view = self._shared.view
+        if not self._shared.needed():
+            view.expire()  # nobody follows it: other farms may have written since
         await view.fresh()
         asked = self._shared.asked
         left = sorted(
-            service for service, entries in view.services().items() if entries and asked(service) is None
+            service
+            for service, entries in view.services().items()
+            if entries and asked(service) is None and not self._shared.registered(service)
         )
         if left:
             await self._shared.tree.barrier(

@@ -292,6 +292,9 @@ class ServicesSection(Section, frozen=True):
         Literal["asked", "all"],
         key("Which services with a port are there: those that ask for it, or all of them."),
     ] = "asked"
+    register_members: Annotated[
+        bool, key("Whether farms and agents are there as `farmd-farm` and `farmd-agent`, for Prometheus.")
+    ] = False
 
 
 class HousekeepingSection(Section, frozen=True):

@@ -129,12 +129,13 @@ def _shared(survey: Survey, seen: Catalogue) -> Iterator[Finding]:
 
 def _unasked(survey: Survey, seen: Catalogue) -> Iterator[Finding]:
     """Entries of services that are gone, or do not ask."""
-    every = any(catalog.ALL in farm.features for _, farm in survey.decoded("farms", Member))
+    features = {feature for _, farm in survey.decoded("farms", Member) for feature in farm.features}
+    every = catalog.ALL in features
     known = {service.id: (entry, service) for entry, service in survey.decoded(KIND, Service)}
     for ident, entries in sorted(seen.entries.items()):
         key = survey.keys.record(KIND, ident)
         if ident not in known:
-            if key in survey.trees[KIND] or ident in catalog.MEMBERS:
+            if key in survey.trees[KIND] or (ident in catalog.MEMBERS and catalog.REGISTERED in features):
                 continue  # it does not decode; or it is farmd itself
             why, proof = f"service {ident} does not exist", operations.check_not_exists(key)
         else:

@@ -20,6 +20,7 @@ from store import catalog, codec, operations
 from store.embedded.http import HttpFace
 from store.embedded.server import EmbeddedServer
 from store.errors import TransactionRejected
+from store.nodes import Node
 from store.rcs import ReplicationController
 from store.rollouts import Rollout
 from store.services import Catalog, Service
@@ -190,7 +191,7 @@ async def test_a_service_that_does_not_ask_is_not_there_and_one_that_asks_no_mor
     await shop.publish(None)
 
     async def clean() -> bool:
-        found = await shop.reader.ask(f"catalog/nodes?node-meta=farmd-cluster:{shop.mark}")
+        found: list[Any] = await shop.reader.ask(f"catalog/nodes?node-meta=farmd-cluster:{shop.mark}")
         return found == []
 
     await eventually(clean, what="neither entries nor nodes are left")
@@ -207,7 +208,8 @@ async def test_a_farm_with_services_catalog_all_registers_what_nobody_asked_for_
     await shop.publish(Catalog(tags=["edge"]))
 
     async def tagged() -> bool:
-        return (await shop.reader.ask("catalog/services")).get(shop.name) == ["edge"]
+        names: dict[str, list[str]] = await shop.reader.ask("catalog/services")
+        return names.get(shop.name) == ["edge"]
 
     await eventually(tagged, what="what the service says wins")
     await shop.publish(None)
@@ -215,6 +217,41 @@ async def test_a_farm_with_services_catalog_all_registers_what_nobody_asked_for_
     await shop.passes(N1, N2)
     await other.close()
     await shop.passes()
+
+
+async def test_farms_and_agents_are_there_with_their_metrics_where_the_setting_says_so(shop: Shop) -> None:
+    """An absent agent is critical for as long as its node is registered; a farm goes with its presence."""
+    await shop.farm("plain")
+    chosen = {"sections": {"services": ServicesSection(register_members=True)}}
+    first = await shop.farm("one", address="https://farms.test:7520", **chosen)
+    await shop.cluster.client.put(shop.cluster.keys.node("n1"), codec.encode(Node()))
+    agents = {f"farmd-{shop.mark[:8]}-{node}": "passing" for node in ("n1", "n2")}
+
+    async def states(name: str, expected: dict[str, str]) -> None:
+        async def so() -> bool:
+            marked = await shop.reader.ask(f"health/service/{name}?node-meta=farmd-cluster:{shop.mark}")
+            found = {each["Node"]["Node"]: each["Checks"][-1]["Status"] for each in marked}
+            return found == expected
+
+        await eventually(so, what=f"{name}: {expected}")
+
+    farm = f"farmd-{shop.mark[:8]}-one"
+    await states("farmd-farm", {farm: "passing"})
+    await states("farmd-agent", agents)
+    (one,) = await shop.reader.ask(f"health/service/farmd-farm?node-meta=farmd-cluster:{shop.mark}")
+    told = one["Service"]
+    assert (told["Address"], told["Port"], told["Meta"]["scheme"]) == ("farms.test", 7520, "https")
+    await shop.cluster.client.delete(shop.cluster.keys.agent("n1"))
+    await shop.cluster.client.delete(shop.cluster.keys.agent("n2"))
+    await states("farmd-agent", {f"farmd-{shop.mark[:8]}-n1": "critical"})
+    await agent(shop.call, "n1", "http://10.0.0.1:8101")
+    await states("farmd-agent", {f"farmd-{shop.mark[:8]}-n1": "passing"})
+    second = await shop.farm("two", address="http://farms.test:7521", **chosen)
+    await first.close()
+    await states("farmd-farm", {f"farmd-{shop.mark[:8]}-two": "passing"})
+    await second.close()
+    await states("farmd-farm", {})
+    await states("farmd-agent", {})
 
 
 async def test_what_somebody_edits_or_removes_is_repaired_and_what_is_not_ours_stays(shop: Shop) -> None:
