@@ -130,7 +130,7 @@ KINDS: dict[str, KindOfWork] = {
             guarded=True,
             gradual="rollouts",
             acts=(("scale", "farmd.replication.commands:set_replicas"),),
-            features=("numbered.1", "pod-affinity.1", "one-shot.1"),
+            features=("numbered.1", "pod-affinity.1", "one-shot.1", "artifacts.1"),
             wiped="no_rcs_found",
         ),
         KindOfWork(

@@ -160,6 +160,7 @@ WORDS = {
     "selector": "outside the node selector",
     "constraint": "ruled out by a constraint",
     "runtime": "without the runtime",
+    "registry": "without the registry of artifacts",
     "allow": "that do not allow what the pod needs",
     "feature": "whose agent is too old",
     "taint": "tainted",

@@ -66,7 +66,11 @@ def standing_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
 def _lacks(feature: str) -> Reason:
     """Why a node cannot run a pod: its agent lacks a runtime, does not allow something, or is too old."""
     code, _, name = feature.partition(".")
-    words = {"runtime": "the node's agent has no runtime", "allow": "the node's agent does not allow"}
+    words = {
+        "runtime": "the node's agent has no runtime",
+        "allow": "the node's agent does not allow",
+        "registry": "the node's agent knows no registry of artifacts",
+    }
     if code not in words:
         return Reason("feature", f"the node's agent does not know {feature!r}")
     return Reason(code, f"{words[code]} {name!r}")

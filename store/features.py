@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Collection
 
+from store import artifacts
 from store.manifests import Manifest
 
 JOBS = "jobs.1"
@@ -41,6 +42,13 @@ INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS = "networks.internal", "files.e
 LEAVING = "leaving.1"
 """The agent lets a pod leave before it stops it (R39); an older one would send the signal at once."""
 
+ARTIFACTS = "artifacts.1"
+"""The agent fetches artifacts before a start; an older one would start the pod without them. The farm places
+such pods only on agents that do."""
+
+REGISTRY = "registry."
+"""Begins the feature of an agent that knows the registry of artifacts of that name."""
+
 CONTAINER_FEATURES = (HOST_IP, INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS)
 """What agents learned after their first containers; an older one would leave it out in silence."""
 
@@ -53,6 +61,8 @@ PROCESS = "process"
 PROCESSES, ROOT, NEW_PRIVILEGES = "processes", "root", "new-privileges"
 DEVICE_RESERVATIONS, VOLUME_DRIVERS = "device-reservations", "volume-drivers"
 VOLUMES, NETWORKS = "volumes", "networks"
+LOCAL_SOURCES = "local-sources"
+"""Artifacts may come from the node's own addresses, and from link-local ones such as cloud metadata."""
 YOUNGER = frozenset({PROCESSES, ROOT, NEW_PRIVILEGES, DEVICE_RESERVATIONS, VOLUME_DRIVERS, VOLUMES})
 """The words that agents did not ask for at first: what started before them goes on without."""
 
@@ -70,6 +80,7 @@ ALLOWABLE = (
     VOLUME_DRIVERS,
     VOLUMES,
     NETWORKS,
+    LOCAL_SOURCES,
 )
 
 NETWORK = "network:"
@@ -78,7 +89,11 @@ NETWORK = "network:"
 
 def needed_of_farm(manifest: Manifest) -> list[str]:
     """The features that a farm must have to own pods of a manifest."""
-    asked = {POD_AFFINITY: manifest.placement.pod_affinity, ONE_SHOT: manifest.restart.policy != "always"}
+    asked = {
+        POD_AFFINITY: bool(manifest.placement.pod_affinity),
+        ONE_SHOT: manifest.restart.policy != "always",
+        ARTIFACTS: bool(manifest.artifacts),
+    }
     return [feature for feature, wants in asked.items() if wants]
 
 
@@ -101,10 +116,14 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
             "capabilities": bool(container.cap_add),
             "security-options": bool(container.security_options),
         }
+    sources = [each.source for each in manifest.artifacts]
+    asked[LOCAL_SOURCES] = any(map(artifacts.is_local, sources))
+    binds |= set(filter(None, map(artifacts.path_of, sources)))
     words = [*(name for name, wants in asked.items() if wants), *sorted(binds)]
     runtime = PROCESS if manifest.runtime == "process" else f"runtime.{manifest.runtime}"
     younger = {
         LEAVING: manifest.stop.leaves,
+        ARTIFACTS: bool(manifest.artifacts),
         HOST_IP: any(port.host_ip for port in manifest.ports.values()),
         INTERNAL_NETWORKS: container is not None and bool(container.internal),
         FILE_ENCODINGS: any(file.encoding for file in manifest.files),
@@ -113,6 +132,7 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
     return (
         runtime,
         *(name for name, wants in younger.items() if wants),
+        *(f"{REGISTRY}{name}" for name in sorted(set(filter(None, map(artifacts.registry_of, sources))))),
         *(f"allow.{word}" for word in words),
     )
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from store import artifacts
 from store.containers import Container, File, Mount, Secret
 from store.errors import InputInvalid, refuse
 from store.images import parse
@@ -55,6 +56,7 @@ def mistakes(manifest: Manifest) -> Iterator[Mistake]:
         yield from _of_file(file, f"files[{at}]")
     for at, secret in enumerate(manifest.secrets):
         yield from _of_file(secret, f"secrets[{at}]")
+    yield from artifacts.mistakes(manifest.artifacts, manifest.runtime)
     yield from _of_targets(manifest)
     for name in manifest.volumes:
         if not is_volume_name(name):
@@ -188,6 +190,9 @@ def _of_targets(manifest: Manifest) -> Iterator[Mistake]:
         if path.rstrip("/") in seen:
             yield field, path, "a path of its own: something else is there already"
         seen.add(path.rstrip("/"))
+    for at, artifact in enumerate(manifest.artifacts):
+        if other := next((each for each in sorted(seen) if artifacts.overlap(artifact.to, each)), ""):
+            yield f"artifacts[{at}].to", artifact.to, f"a path of its own: {other!r} is there already"
 
 
 def seen_at(secret: Secret) -> str:

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from store import codec, operations
+from store.artifacts import Artifact
 from store.containers import Container, File, Limits, Mount, Secret, Volume
 from store.errors import NotFound, RecordInvalid
 from store.keys import Keys
@@ -206,6 +207,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     files: list[File] = []
     secrets: list[Secret] = []
     limits: Limits = Limits()
+    artifacts: list[Artifact] = []
 
 
 PORT_RESOURCE = "port/"

@@ -44,6 +44,11 @@ CONFIGURATION: dict[str, str] = {
     "agent.engine": ADDRESS,
     "agent.registry_auth": FILE,
     **dict.fromkeys(("agent.image_retention", "agent.allow", "agent.signatures", "agent.trust"), PLAIN),
+    **dict.fromkeys(("agent.artifact_max", "agent.artifact_max_unpacked", "agent.artifact_timeout"), PLAIN),
+    **dict.fromkeys(("agent.artifact_retention", "agent.artifact_hosts", "agent.artifact_registries"), PLAIN),
+    "agent.artifact_auth": FILE,
+    "agent.artifact_ca": PLAIN,
+    "agent.artifact_proxy": ADDRESS,
     "agent.secrets_dir": FILE,
     **dict.fromkeys(("agent.user", "agent.share_user", "agent.deny_users"), PLAIN),
     **dict.fromkeys(("store.address", "store.prefix"), PLAIN),  # an address with credentials is refused
@@ -72,6 +77,7 @@ SECRET_FIELDS: dict[type, set[str]] = {Manifest: {"env"}, Hook: {"env"}, File: {
 
 SHOWN_FIELDS: dict[type, set[str]] = {
     Manifest: {
+        "artifacts",
         *("id", "runtime", "command", "args", "working_directory", "user", "ulimits", "ports", "health"),
         *("restart", "stop", "logs", "stop_after", "resources", "placement", "system", "container"),
         *("mounts", "volumes", "files", "secrets", "limits"),

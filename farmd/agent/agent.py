@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from farmd.agent.artifacts.cache import Artifacts
 from farmd.agent.errors import AgentError
 from farmd.agent.intents import Intents
 from farmd.agent.lease import Leases
@@ -90,11 +91,20 @@ class Agent:
         self._leases = leases = Leases()
         self._contact = Contact(clock, self.state, config.session_ttl / 2, leases)
         given = (self.state, config, environ, clock, recorder, leases)
+        self._artifacts = Artifacts(
+            config.artifacts,
+            state=self.state,
+            users=config.users,
+            environ=environ,
+            clock=clock,
+            recorder=recorder,
+        )
         self._runtimes = Runtimes(
             Processes(self.state, config.node, environ, clock, config.users, leases),
             *([] if container is None else [_containers(container, *given)]),
             *([] if systemd is None else [_units(systemd, *given)]),
             *runtimes,
+            artifacts=self._artifacts,
         )
         able = [
             *(features.JOBS, features.ADDRESS, features.LEAVING),
@@ -273,6 +283,7 @@ class Agent:
                 await self._supervisor.leave()
                 for runtime in self._runtimes:
                     await runtime.close()
+                await self._artifacts.close()
                 await self._checker.close()
                 self._leases.close()
             stopped = self.config.stop_workloads_on_exit

@@ -26,6 +26,23 @@ LOST = -int(signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactConfig:
+    """The node's settings of artifacts. ``most`` and ``unpacked`` are bytes, ``timeout`` and ``retention``
+    seconds; ``registries`` are base URLs by name, ``hosts`` those that may be asked; empty: any."""
+
+    allow: tuple[str, ...] = ()
+    most: int = 2 << 30
+    unpacked: int = 8 << 30
+    timeout: float = 3600.0
+    retention: float = 604_800.0
+    auth: str = ""
+    ca: str = ""
+    proxy: str = ""
+    hosts: tuple[str, ...] = ()
+    registries: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     """Settings of one agent. Times are seconds.
 
@@ -47,6 +64,7 @@ class AgentConfig:
     retry_unusable: float = 15.0
     stop_workloads_on_exit: bool = False
     users: Users = field(default_factory=Users)
+    artifacts: ArtifactConfig = field(default_factory=ArtifactConfig)
     asks_for_keys: bool = False
     """Whether its HTTP wants a one-time key of who has no token."""
 

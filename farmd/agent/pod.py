@@ -14,7 +14,7 @@ from farmd.agent.errors import AgentError
 from farmd.agent.health import Damper, Spell
 from farmd.agent.model import EXITS_KEPT, Identity, Record
 from farmd.agent.plan import TELL_SECONDS, TOLD_SECONDS, Situation, backoff, ends_for_good, failures_after
-from farmd.agent.runtimes.runtime import Runtime
+from farmd.agent.runtimes.runtime import Runtimes
 from farmd.agent.shim import trouble
 from store.manifests import Manifest, Restart
 from store.ports import Clock
@@ -56,11 +56,11 @@ class Preparation:
             self.task.cancel()
 
     async def run(
-        self, runtime: Runtime, instance: str, manifest: Manifest, clock: Clock, *, kept: bool
+        self, runtimes: Runtimes, instance: str, manifest: Manifest, clock: Clock, *, kept: bool
     ) -> None:
         """One try, and its error boundary: the former workload stays, and the pod says why."""
         try:
-            await runtime.prepare(instance, manifest, self.tell, kept=kept)
+            await runtimes.prepare(instance, manifest, self.tell, kept=kept)
         except AgentError as error:
             self._failed(error.message, manifest.restart, clock.mono())
         except OSError as error:

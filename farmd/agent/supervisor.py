@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,6 @@ from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
 from farmd.observe.progress import Progress
 from farmd.runtime.wake import wait, within
-from store.manifests import Manifest
 from store.ports import Clock, Recorder
 from store.reality import Phase, Reality
 
@@ -186,16 +185,17 @@ class Supervisor:
         needed = [each for pod in pods for each in (pod.target, pod.manifest) if each is not None]
         healthy = [pod.manifest for pod in pods if pod.manifest and pod.damper.published.state == "passing"]
         for runtime in self.runtimes:
-            self._begin(self._tidied(runtime, needed, healthy))
+            self._begin(self._tidied(runtime.name, runtime.tidy(needed, healthy)))
+        self._begin(self._tidied("artifacts", self.runtimes.tidy_artifacts(needed, healthy)))
 
-    async def _tidied(self, runtime: Runtime, needed: list[Manifest], healthy: list[Manifest]) -> None:
+    async def _tidied(self, name: str, work: Awaitable[None]) -> None:
         """The error boundary of one runtime's tidying; the next one tries again."""
         try:
-            await runtime.tidy(needed, healthy)
+            await work
         except AgentError as error:
-            log.info("runtime.not_tidied", runtime=runtime.name, reason=error.message)
+            log.info("runtime.not_tidied", runtime=name, reason=error.message)
         except Exception:
-            log.exception("runtime.not_tidied", runtime=runtime.name)
+            log.exception("runtime.not_tidied", runtime=name)
 
     def _find_strays(self) -> None:
         """Adopt the workloads whose records are lost, and clear up what is left of those that ended."""
@@ -289,9 +289,8 @@ class Supervisor:
             pod.preparation = Preparation(pod.record.manifest, self.wake.set)
         assert pod.preparation is not None
         assert pod.target is not None
-        runtime = self.runtimes.of(pod.target.runtime)
         kept = pod.record.keeps(pod.record.manifest)
-        work = pod.preparation.run(runtime, pod.instance, pod.target, self.clock, kept=kept)
+        work = pod.preparation.run(self.runtimes, pod.instance, pod.target, self.clock, kept=kept)
         pod.preparation.task = self._begin(work)
 
     def _spawn(self, pod: Pod, work: Coroutine[Any, Any, None]) -> None:

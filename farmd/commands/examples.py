@@ -21,6 +21,8 @@ pod:
   id: web                     # the instance's name on its node
   command: [python3, -m, http.server, "$(FARMD_PORT_HTTP)"]
   env: {GREETING: hello}
+  # artifacts:                # fetched before a start: app/ is in the program's directory then
+  #   - {source: "https://HOST/web.tar.gz", sha256: 64 HEX DIGITS, unpack: tar.gz, to: app}
   ports:
     http: {}                  # the agent picks a free port and passes it as FARMD_PORT_HTTP
   health:

@@ -19,7 +19,9 @@ from farmd.config.alerts import SinkSection, complete
 from farmd.config.fields import Key, Section, extended_url, key, keys, this_host
 from farmd.config.kubernetes import KubernetesSection
 from farmd.kinds import KINDS
+from store.artifacts import source_mistake
 from store.consul.environment import FORMS, Address
+from store.credentials import told
 from store.features import ALLOWABLE, NETWORK, PROCESSES
 from store.keys import valid_name, valid_segment
 from store.mistakes import nearest
@@ -65,6 +67,20 @@ def _engine(value: str) -> None:
 def _systemd(value: str) -> None:
     if value and not re.fullmatch(r"unix:path=/[^\0;,]+", value):
         raise ValueError("expected unix:path=/PATH, as unix:path=/run/dbus/system_bus_socket")
+
+
+def _registries(value: dict[str, str]) -> None:
+    for name, base in value.items():
+        if why := source_mistake(f"registry://{name}/any"):
+            raise ValueError(f"found the name {name!r}, expected {why}")
+        if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s@?#]*)?", base):
+            found, expected = told(base), "http(s)://HOST/PATH without user and query"
+            raise ValueError(f"{name}: found {found!r}, expected {expected}")
+
+
+def _proxy(value: str) -> None:
+    if value and not re.fullmatch(r"https?://[^\s/]+/?", value):
+        raise ValueError("expected http(s)://HOST:PORT")
 
 
 def _absolute(value: str) -> None:
@@ -154,6 +170,47 @@ class AgentSection(Section, frozen=True):
         float,
         key("How long an image that the agent pulled stays once no pod needs it; 0: for ever.", ge=0),
     ] = 604_800.0
+    artifact_max: Annotated[
+        int, key("The size in bytes up to which the agent fetches an artifact.", ge=1)
+    ] = 2 << 30
+    artifact_max_unpacked: Annotated[
+        int, key("The size in bytes up to which the agent unpacks an archive.", ge=1)
+    ] = 8 << 30
+    artifact_timeout: Annotated[
+        float, key("How long the agent tries to fetch and unpack one artifact, before the pod waits.", gt=0)
+    ] = 3600.0
+    artifact_retention: Annotated[
+        float, key("How long an artifact stays on the node once no pod needs it; 0: for ever.", ge=0)
+    ] = 604_800.0
+    artifact_hosts: Annotated[
+        list[str], key("Hosts from which artifacts may come; empty: all.", form="a list of host names")
+    ] = field(default_factory=list)
+    artifact_registries: Annotated[
+        dict[str, str],
+        key(
+            "Where the sources `registry://NAME/PATH` lead on this node.",
+            form="a table of names, and addresses such as https://artifacts.example/builds",
+            check=_registries,
+        ),
+    ] = field(default_factory=dict)
+    artifact_auth: Annotated[
+        str,
+        key(
+            "File with the node's credentials for servers of artifacts; only the agent's user may read it.",
+            check=_absolute,
+        ),
+    ] = ""
+    artifact_ca: Annotated[
+        str, key("File of the authorities of those servers; empty: the machine's.", check=_absolute)
+    ] = ""
+    artifact_proxy: Annotated[
+        str,
+        key(
+            "HTTP proxy for artifacts; empty: none. Variables of the environment are not read.",
+            form="http(s)://HOST:PORT",
+            check=_proxy,
+        ),
+    ] = ""
     secrets_dir: Annotated[
         str, key("Folder with the files that `secrets` in manifests name.", check=_absolute)
     ] = "/etc/farmd/secrets"

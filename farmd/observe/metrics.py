@@ -334,6 +334,21 @@ def table() -> tuple[Metric, ...]:
             role="agent",
         ),
         Metric(
+            "farmd_artifacts_removed_total",
+            "counter",
+            "Artifacts that an agent removed, because no pod had needed them for long.",
+            {"cause": ("unused", "disk")},
+            role="agent",
+        ),
+        Metric(
+            "farmd_artifact_fetch_duration_seconds",
+            "histogram",
+            "Time of fetching and unpacking one artifact.",
+            {"result": ("ok", "failed")},
+            CYCLE_SECONDS,
+            role="agent",
+        ),
+        Metric(
             "farmd_health_checks_total",
             "counter",
             "Health checks of pods.",

@@ -13,7 +13,7 @@ from aiohttp import web
 from farmd.agent import http as agent_http
 from farmd.agent.access import Door, OneTimeKeys, asks_for_keys
 from farmd.agent.agent import Agent
-from farmd.agent.model import AgentConfig, ContainerConfig, SigningConfig, SystemdConfig
+from farmd.agent.model import AgentConfig, ArtifactConfig, ContainerConfig, SigningConfig, SystemdConfig
 from farmd.agent.users import Users
 from farmd.process.services import Built, Dependencies
 from farmd.web import hosts
@@ -38,6 +38,18 @@ def build_agent(dependencies: Dependencies) -> Built:
             share=section.share_user,
             allow=tuple(section.allow),
             deny=tuple(section.deny_users),
+        ),
+        artifacts=ArtifactConfig(
+            allow=tuple(section.allow),
+            most=section.artifact_max,
+            unpacked=section.artifact_max_unpacked,
+            timeout=section.artifact_timeout,
+            retention=section.artifact_retention,
+            auth=section.artifact_auth,
+            ca=section.artifact_ca,
+            proxy=section.artifact_proxy,
+            hosts=tuple(section.artifact_hosts),
+            registries=section.artifact_registries,
         ),
         asks_for_keys=asks_for_keys(dependencies.config.web),
     )

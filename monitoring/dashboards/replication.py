@@ -150,13 +150,18 @@ def _runtimes() -> Json:
 
 def _pulls() -> Json:
     return graph(
-        "Pulls and removals of images",
-        "Does a pod wait for its image? Empty where agents run no containers.",
+        "Images and artifacts: fetched and removed",
+        "Does a pod wait for its image or its artifacts?",
         query(
             common.increase("farmd_image_pull_duration_seconds_count", "result"),
             "pulls: {{result}}",
         ),
         query(common.increase("farmd_images_removed_total", "cause"), "removed: {{cause}}"),
+        query(
+            common.increase("farmd_artifact_fetch_duration_seconds_count", "result"),
+            "artifacts: {{result}}",
+        ),
+        query(common.increase("farmd_artifacts_removed_total", "cause"), "artifacts removed: {{cause}}"),
         runbook="FarmdImagePullFails",
     )
 

@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from farmd.agent import environment, exits
+from farmd.agent.artifacts import views
 from farmd.agent.environment import NOTHING
 from farmd.agent.errors import StartFailed
 from farmd.agent.files import write_atomically
@@ -336,7 +337,8 @@ class Containers:
         """Make the files; the manifest with binds of what their paths lead to now."""
         real = runtime.resolved(manifest, self._config.allow, kept=kept)
         folder = self._state.directory(instance) / "files"
-        return real, container_files.lay_out(folder, real, self._config.secrets_dir)
+        binds = container_files.lay_out(folder, real, self._config.secrets_dir)
+        return real, [*binds, *views.binds(self._state, real)]
 
     def _make_files(self, launch: Launch, binds: list[container_config.Bind]) -> dict[str, Path]:
         """Make the files that the start exchanges with the agent, and remove those of earlier starts."""

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -23,6 +23,9 @@ from farmd.agent.model import Identity
 from store import features
 from store.manifests import Manifest
 from store.reality import Exit
+
+if TYPE_CHECKING:
+    from farmd.agent.artifacts.cache import Artifacts
 
 # What the node allows to workloads with a view of their own on it: ``agent.allow``.
 
@@ -274,8 +277,9 @@ class Runtime(Protocol):
 class Runtimes:
     """The runtimes of one agent, by name."""
 
-    def __init__(self, *runtimes: Runtime) -> None:
+    def __init__(self, *runtimes: Runtime, artifacts: Artifacts | None = None) -> None:
         self._by_name = {runtime.name: runtime for runtime in runtimes}
+        self._artifacts = artifacts
         self._elsewhere = Disk()
 
     def __iter__(self) -> Iterator[Runtime]:
@@ -303,7 +307,9 @@ class Runtimes:
             StartFailed: naming the field, what was found and what was expected.
         """
         judge = partial(self.of(manifest.runtime).preflight, manifest, kept=kept)
-        if not (manifest.mounts or manifest.files or manifest.secrets):
+        if self._artifacts is not None:
+            self._artifacts.rules.preflight(manifest)
+        if not (manifest.mounts or manifest.files or manifest.secrets or manifest.artifacts):
             judge()
             return
         try:
@@ -312,10 +318,30 @@ class Runtimes:
         except DiskSilent as error:
             raise StartFailed(f"mounts: {error.strerror}", field="mounts") from error
 
+    async def prepare(
+        self, instance: str, manifest: Manifest, tell: Callable[[str], None], *, kept: bool = False
+    ) -> None:
+        """Get ready what a start needs: artifacts, and what the runtime itself adds; as ``Runtime.prepare``.
+
+        Raises:
+            StartFailed: with the reason for people.
+        """
+        runtime = self.of(manifest.runtime)
+        if self._artifacts is not None:
+            await self._artifacts.get(manifest, tell, kept=kept)
+        await runtime.prepare(instance, manifest, tell, kept=kept)
+
+    async def tidy_artifacts(self, needed: Sequence[Manifest], healthy: Sequence[Manifest]) -> None:
+        """Remove artifacts that no pod has needed for long; the arguments are those of ``Runtime.tidy``."""
+        if self._artifacts is not None:
+            await self._artifacts.tidy(needed, healthy)
+
     def doubts(self) -> dict[str, str]:
         """The runtimes that cannot tell now what runs, with the reasons."""
         return {runtime.name: runtime.doubt for runtime in self if runtime.doubt}
 
     def features(self) -> list[str]:
         """What the node's presence says of them (R11)."""
-        return list(dict.fromkeys(feature for runtime in self for feature in runtime.features))
+        found = [feature for runtime in self for feature in runtime.features]
+        found += self._artifacts.rules.features() if self._artifacts is not None else []
+        return list(dict.fromkeys(found))

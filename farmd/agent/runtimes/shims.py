@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 from farmd.agent import environment, exits
+from farmd.agent.artifacts import views
 from farmd.agent.environment import limits, stop_signal
 from farmd.agent.errors import StartFailed
 from farmd.agent.lease import Leases
@@ -203,6 +204,7 @@ class Shims:
         exits.trim(self._state.directory(launch.instance))
         if user.other:
             os.chown(self._state.work(launch.instance), user.uid, user.gid)
+        views.lay_out(self._state, launch.instance, launch.manifest)
         start_files.lay_out(self._state.starts(launch.instance), launch, user)
         return marshal.dumps(self._spec(launch, user) | {"places": list(places)})
 
@@ -461,6 +463,7 @@ class Shims:
     ) -> dict[str, Any]:
         """What a workload and the commands of its checks share."""
         given = start_files.variables(self._state.starts(instance), start)
+        given |= views.variables(self._state, instance, manifest)
         return {
             "user": (user.uid, user.gid, list(user.groups)) if user.other else None,
             "cwd": manifest.working_directory or str(self._state.work(instance)),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
+from farmd.agent.artifacts import views
 from farmd.agent.errors import StartFailed
 from farmd.agent.lease import Leases
 from farmd.agent.model import Identity, SystemdConfig
@@ -173,7 +174,8 @@ def unit_of(node: str, instance: str) -> str:
 
 def has_view(manifest: Manifest) -> bool:
     """Whether the workload sees other files than its node."""
-    return bool(manifest.mounts or manifest.files or manifest.secrets)
+    own = manifest.mounts or manifest.files or manifest.secrets
+    return bool(own) or any(each.to.startswith("/") for each in manifest.artifacts)
 
 
 def source_of(mount: Mount, volumes: Path) -> Path:
@@ -339,6 +341,7 @@ class Units(Shims):
                 self._make_volume(mount.source, user)
         manifest = runtime.resolved(manifest, self._config.allow, kept=kept)
         binds = container_files.lay_out(self._files(instance), manifest, self._config.secrets_dir)
+        binds += views.binds(self._state, manifest)
         mounts = [
             mount if mount.type == "tmpfs" else self._existing(mount, f"mounts[{at}]")
             for at, mount in enumerate(manifest.mounts)

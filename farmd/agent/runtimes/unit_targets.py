@@ -62,6 +62,9 @@ def _targets(manifest: Manifest) -> Iterator[tuple[str, str]]:
         yield f"files[{at}].path", file.path
     for at, secret in enumerate(manifest.secrets):
         yield f"secrets[{at}].path", seen_at(secret)
+    for at, artifact in enumerate(manifest.artifacts):
+        if artifact.to.startswith("/"):
+            yield f"artifacts[{at}].to", artifact.to
 
 
 def _python() -> Iterator[str]:
