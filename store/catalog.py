@@ -242,6 +242,14 @@ def set_check(check: Check) -> CatalogOperation:
     return _operation(Verb.CAS, "Check", f"service {check.service_name}", body)
 
 
+def rule(key: str) -> str:
+    """The rule of Consul's ACL that an operation with this ``key`` needs; empty: it is of no entry."""
+    table, _, name = key.partition(" ")
+    if table == "node":
+        return 'node_prefix "farmd-" { policy = "write" }'
+    return f'service "{name}" {{ policy = "write" }}' if table == "service" else ""
+
+
 def _operation(verb: Verb, table: str, key: str, body: dict[str, Any], node: str = "") -> CatalogOperation:
     whole = {table: body, **({"Node": node} if node else {})}
     return CatalogOperation(verb, key, table=table, body=whole)

@@ -50,8 +50,10 @@ def fitting(
 
 
 def explained(error: AccessDenied) -> AccessDenied:
-    """A denial of the catalogue with the policy that allows it."""
-    return AccessDenied(f"{error.message}; {RULES}", **error.fields)
+    """A denial of the catalogue with the rules that the token lacks, which Consul itself may not name."""
+    lacks = dict.fromkeys(filter(None, map(catalog.rule, error.fields.get("keys", ()))))
+    told = f": the token lacks {' and '.join(lacks)}" if lacks else ""
+    return AccessDenied(f"{error.message}{told}; {RULES}", **error.fields)
 
 
 class ServiceWorker(Worker[Snapshot, Plan]):

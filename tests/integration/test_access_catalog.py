@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.guarded import OWNER, Guarded, guarded_consul
 from tests.services import agent, controller, pod, service
 
 pytestmark = pytest.mark.xdist_group("access")
+NODE, SERVICE = 'node_prefix "farmd-" { policy = "write" }', 'service "web" { policy = "write" }'
 
 
 @pytest.fixture
@@ -41,12 +43,16 @@ async def test_without_the_policy_the_service_is_blocked_with_the_rule_and_with_
     await commit(call, await commands.publish(call, "web", Catalog()))
     reader = Reader(guarded.server.address, OWNER)
     accessor = guarded.new_token("farm-alone", "farmd-farm")
+    update = f"consul acl token update -id {accessor} -policy-name farmd-farm"
     farm = await start_farm(guarded.client("farm-alone"), "one", keys=keys, kinds=("catalog", "rcs"))
 
     async def blocked() -> str:
         entry = await owner.read(keys.status("catalog", item))
         status = None if entry is None else codec.decode(ItemStatus, entry.value, entry.key)
         return status.reason if status is not None and status.state == "blocked" else ""
+
+    async def lacks(rule: str) -> bool:
+        return f"the token lacks {rule}; " in await blocked()
 
     async def free() -> bool:
         return not await blocked()
@@ -60,13 +66,18 @@ async def test_without_the_policy_the_service_is_blocked_with_the_rule_and_with_
     try:
         reason = await eventually(blocked, what="the service is blocked")
         assert "Permission denied" in reason
-        assert "acl/farm-catalog.hcl has the rules" in reason
+        assert f"the token lacks {NODE} and {SERVICE}; acl/farm-catalog.hcl has the rules" in reason
         assert await reader.passing("web") == []
         await eventually(goes_on, what="all else goes on")
+        for name, given, lacking in (("node", NODE, SERVICE), ("service", SERVICE, NODE)):
+            guarded.shell(f"consul acl policy create -name {name} -rules '{given}'")
+            guarded.shell(
+                f"consul acl token update -id {accessor} -policy-name farmd-farm -policy-name {name}"
+            )
+            await eventually(partial(lacks, lacking), what=f"the service is blocked for want of {lacking}")
+            assert await goes_on()
         guarded.shell("consul acl policy create -name farmd-catalog -rules @acl/farm-catalog.hcl")
-        guarded.shell(
-            f"consul acl token update -id {accessor} -policy-name farmd-farm -policy-name farmd-catalog"
-        )
+        guarded.shell(f"{update} -policy-name farmd-catalog")
         await eventually(found, what="the pod is in the catalogue")
         await eventually(free, what="the service is blocked no more")
     finally:
