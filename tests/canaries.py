@@ -51,6 +51,7 @@ CONFIGURATION: dict[str, str] = {
     "agent.artifact_proxy": ADDRESS,
     "agent.secrets_dir": FILE,
     **dict.fromkeys(("agent.user", "agent.share_user", "agent.deny_users"), PLAIN),
+    **dict.fromkeys(("services.catalog", "services.register_members"), PLAIN),
     **dict.fromkeys(("store.address", "store.prefix"), PLAIN),  # an address with credentials is refused
     "store.session_node": PLAIN,
     "store.token_file": FILE,

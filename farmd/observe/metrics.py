@@ -372,7 +372,7 @@ _HEADINGS = {
     "Consul": "invalid session store txn watch",
     "Work of a farm": "blocked cycle cycles frozen lock owned",
     "Owners of pods": "crash owner owners",
-    "Nodes and their pods": "checked health image images pod pods runtime unsigned",
+    "Nodes and their pods": "artifact artifacts checked health image images pod pods runtime unsigned",
     "Kubernetes": "informer kubernetes",
     "Alerts": "alerts",
 }
