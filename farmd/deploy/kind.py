@@ -37,13 +37,9 @@ class Deployments(ManagingKind):
         """Its services' owners, and the services, which own their hooks' pods."""
         return [ident for goal in record.goals for ident in (goal.owner.partition("/")[2], goal.service)]
 
-    async def barrier(self, items: Sequence[str]) -> None:
-        """Read besides the owners of the services, which plans take (R15)."""
+    async def read_owners(self, ids: Sequence[str]) -> None:
+        """Read the owners of its services, which plans take from the copies."""
         caches, keys = self.context.caches, self.context.keys
-        await super().barrier(items)
-        found = [self.tree.get(keys.record(KIND, item)) for item in items]
-        records = [stored.record for stored in found if stored is not None]
-        ids = [ident for record in records for ident in self.pod_owners(record)]
         for family in families.owners():
             await caches.tree(family).barrier([keys.record(family.name, ident) for ident in ids])
 

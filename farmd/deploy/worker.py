@@ -40,12 +40,6 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         self._reader = Reader(claim.item, self.context)
 
     # -- the frame's hooks -----------------------------------------------------------------------
-    async def reread(self) -> None:
-        """After a write of which nobody knows whether it was made: read its outcome (R12)."""
-        await super().reread()
-        await self.kind.barrier([self.claim.item])
-        await self.context.caches.intent.barrier()
-
     async def look(self, stored: Stored[Deployment]) -> Facts | Outcome:
         """The deployment, the owners of its services and their pods."""
         self.follow(stored.record)

@@ -51,15 +51,6 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         super().detach()
         self._gates.stop()
 
-    async def reread(self) -> None:
-        """After a write of which nobody knows whether it was made: read its outcome (R12)."""
-        await super().reread()
-        caches, keys = self.context.caches, self.context.keys
-        await caches.work.barrier()
-        await caches.pods.barrier([keys.pods(rc) for rc in self.followed])
-        await caches.intent.barrier()
-        await caches.reserved.barrier()
-
     async def look(self, stored: Stored[Rollout]) -> Facts | Outcome:
         """The rollout, both controllers and their pods."""
         self.follow(stored.record)

@@ -81,12 +81,23 @@ class ManagingKind(NamedKind):
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read the records and their states, the pods that they manage, and what plans rest on (R15)."""
-        caches, keys = self.context.caches, self.context.keys
         await super().barrier(items)
         await self.context.read_nodes()
-        found = [self.tree.get(keys.record(self.name, item)) for item in items]
+        await self.read_managed(items)
+
+    async def read_managed(self, items: Sequence[str]) -> None:
+        """Read the owners that items manage, as far as plans take them from copies, and their pods (R15)."""
+        ids = self._owners_of(items)
+        await self.read_owners(ids)
+        await self.context.caches.pods.barrier(list(map(self.context.keys.pods, ids)))
+
+    async def read_owners(self, ids: Sequence[str]) -> None:
+        """Read the records of these owners, where plans take them from copies."""
+
+    def _owners_of(self, items: Sequence[str]) -> list[str]:
+        found = [self.tree.get(self.context.keys.record(self.name, item)) for item in items]
         records = [stored.record for stored in found if stored is not None]
-        await caches.pods.barrier([keys.pods(ident) for each in records for ident in self.pod_owners(each)])
+        return [ident for each in records for ident in self.pod_owners(each)]
 
 
 class ManagingWorker(NamedWorker[S, P]):
@@ -110,6 +121,13 @@ class ManagingWorker(NamedWorker[S, P]):
         for owner in self.followed:
             self.context.fleet.unfollow(owner, self.claim.item)
         self.kind.phases.see(self.claim.item, "")
+
+    async def reread(self) -> None:
+        """Read what its writes change, after one whose outcome is unknown (R12)."""
+        await super().reread()
+        await self.context.read_nodes()
+        await self.kind.read_managed([self.claim.item])
+        await self.context.caches.intent.barrier()
 
     def follow(self, record: Any) -> None:
         """Hear of the owners that the record names now, and of no others."""
@@ -144,7 +162,10 @@ class ManagingWorker(NamedWorker[S, P]):
             found = await self.context.placement.execute(
                 units, subject, self.writer, standing=standing, guards=checks
             )
-        return Outcome("rejected", None, found.reason) if found.replan else Outcome("after", 0.0)
+        if not found.replan:
+            return Outcome("after", 0.0)
+        await self.kind.read_owners(self.followed)  # their records may be what was compared in vain
+        return Outcome("rejected", None, found.reason)
 
     def illegible(self) -> tuple[RecordInvalid, str] | None:
         """The error of its state or of a pod that does not decode, and which of them it is."""

@@ -101,6 +101,20 @@ def test_r14_a_move_that_is_under_way_holds_its_own_service_alone(deploying: Dep
     deploying.ended(ident)
 
 
+def test_r12_an_owner_that_somebody_wrote_is_read_again_after_the_refusal(scene: Scene) -> None:
+    """No watch tells the farm of the change."""
+    deploying = Deploying(scene, farms=["ash"])
+    deploying.ended(deploying.deploy(spec()))
+    ident, owner = deploying.deploy(spec(image=SECOND)), KEYS.record("rcs", deploying.owner().id)
+    deploying.until(lambda: deploying.owner().taken, step=0.001)
+    scene.farms["ash"].line.blind("silent")
+    scene.change(owner, **{"x-team": "b"})
+    scene.advance(5.0)
+    assert [pod for pod in deploying.pods().values() if pod.labels["deployment"] == ident]
+    scene.farms["ash"].line.heal()
+    deploying.ended(ident)
+
+
 def test_a_farm_that_dies_when_a_hook_is_done_does_not_run_it_again(deploying: Deploying) -> None:
     wanted = spec(pre_deploy=Hook(command=["migrate"], timeout=60.0))
     hook = deploying.hook(wanted)
