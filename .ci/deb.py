@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,8 +172,9 @@ def _control(tree: Path, version: str, architecture: str) -> None:
 
 
 def _maintainer() -> str:
-    """The authors, at the address that SECURITY.md names: that of the latest commit's author."""
-    return "The farmd authors <" + _said("git", "-C", str(ROOT), "log", "-1", "--format=%ae") + ">"
+    """The first author of ``pyproject.toml``."""
+    author = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["authors"][0]
+    return f"{author['name']} <{author['email']}>"
 
 
 def _settings(tree: Path) -> Iterator[str]:

@@ -126,10 +126,14 @@ def test_one_file_holds_farmctl_and_all_that_it_needs(empty, tmp_path):
 
 def test_a_debian_package_is_the_same_each_time(dist, tmp_path):
     made = []
+    git = tmp_path / "bin/git"  # as in a tree that was unpacked from an archive
+    git.parent.mkdir()
+    git.write_text("#!/bin/sh\nexit 128\n")
+    git.chmod(0o755)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         wheel = shutil.copy(dist[".whl"], tmp_path / name)
-        run(sys.executable, ROOT / ".ci/deb.py", wheel)
+        run(sys.executable, ROOT / ".ci/deb.py", wheel, PATH=f"{git.parent}:{os.environ['PATH']}")
         made += (tmp_path / name).glob("*.deb")
     assert len({sha256(path.read_bytes()).digest() for path in made}) == 1
     said = run("dpkg-deb", "--field", made[0], "Version", "Depends", "Maintainer")
