@@ -90,13 +90,21 @@ class Part:
         if source.mark:
             self._note.write_bytes(msgspec.json.encode(source))
 
+    def require(self, size: int) -> None:
+        """Refuse to go on where the disk has no room for so much.
+
+        Raises:
+            StartFailed: it has not.
+        """
+        require(self._room(), size)
+
     def append(self, data: bytes) -> None:
         """Write some more.
 
         Raises:
             StartFailed: the disk is full.
         """
-        require(self._room(), len(data))
+        self.require(len(data))
         view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
@@ -241,6 +249,7 @@ class Download:
         total = self.part.size + length
         if total > most:
             raise _too_large(most)
+        await self.on_disk(self.part.require, length)
         buffer = bytearray()
         async for data in response.content.iter_any():
             buffer += data

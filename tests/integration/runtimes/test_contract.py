@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import shutil
 import signal
+import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
+from farmd.agent.model import ArtifactConfig
+from store.artifacts import Artifact
 from store.containers import Container, File, Mount, Secret
 from store.manifests import HealthCheck, Logs, Manifest, Port, Restart, Stop
 from store.peers import Peer
@@ -19,6 +26,7 @@ from tests.agents import FAST, Agents, alive, kill, logged, sha_of
 from tests.engine import IMAGE
 from tests.fleet import eventually
 from tests.systemd import INSIDE
+from tests.web_servers import serving
 
 pytestmark = pytest.mark.xdist_group("containers")
 
@@ -296,6 +304,33 @@ async def test_it_sees_its_files_secrets_and_mounts(rig: Agents, tmp_path: Path)
     # What a volume holds outlives its container or unit.
     await rig.want(maker(RICH)(f"ls /srv/data; echo end; {WAITS}", mounts=[data]))
     assert await logged(running, "end") == "x\nend\n"
+
+
+async def test_it_finds_its_artifacts_and_cannot_change_them(rig: Agents) -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("etc/conf", "unpacked\n")
+    content = {"/tree": made.getvalue(), "/run": b"#!/bin/sh\necho it runs\n"}
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=content[request.path])
+
+    def artifact(name: str, **fields: Any) -> Artifact:
+        digest = hashlib.sha256(content[f"/{name}"]).hexdigest()
+        return Artifact(source=f"{address}/{name}", sha256=digest, **fields)
+
+    script = (
+        "cat /srv/app/etc/conf; /srv/bin/run; touch /srv/app/x /srv/app/etc/conf 2>/dev/null || echo kept; "
+    )
+    allow = ("local-sources",)
+    rig.container = rig.container and replace(rig.container, allow=allow)
+    rig.systemd = rig.systemd and replace(rig.systemd, allow=allow)
+    async with serving(answer) as address:
+        running = await rig.agent(artifacts=ArtifactConfig(allow=allow))
+        tree = artifact("tree", unpack="zip", to="/srv/app")
+        program = artifact("run", to="/srv/bin/run", mode=0o755)
+        await rig.want(maker(RICH)(script + WAITS, artifacts=[tree, program]))
+        assert await logged(running, "kept") == "unpacked\nit runs\nkept\n"
 
 
 async def test_several_instances_have_names_of_their_own(rig: Agents, engine: Any) -> None:

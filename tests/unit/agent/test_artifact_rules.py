@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import socket
 import ssl
+import tarfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -323,6 +325,19 @@ async def test_https_asks_for_a_known_authority_and_redirects_lose_credentials_a
         node = Node(tmp_path / "other")
         assert "/file: TLS: " in await node.why(file(address))
         await node.artifacts.close()
+
+
+async def test_what_a_killed_agent_left_is_used_if_it_is_complete_and_removed_if_not(node: Node) -> None:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("good"))
+    tree = file("http://127.0.0.1:1", made.getvalue(), unpack="tar", to="app")
+    folder = node.state.root / "artifacts" / tree.digest
+    (folder / "new.tree-tar" / "half").mkdir(parents=True)
+    (folder / "part").write_bytes(made.getvalue())
+    await node.get(tree)
+    assert node.kept == [f"{tree.digest}/tree-tar/good"]
+    assert [each.name for each in folder.iterdir()] == ["tree-tar"]
 
 
 async def test_what_no_pod_needs_goes_and_the_last_two_good_versions_stay(node: Node) -> None:

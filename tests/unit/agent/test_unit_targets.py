@@ -17,6 +17,7 @@ from farmd.agent.runtimes.systemd import Units
 from farmd.agent.runtimes.unit_targets import refuse_unsafe
 from farmd.agent.state import StateDirectory
 from farmd.agent.users import Users
+from store.artifacts import Artifact
 from store.containers import File, Mount, Secret
 from store.manifests import Manifest
 from tests.recorders import CountingRecorder
@@ -66,6 +67,7 @@ def test_nothing_of_a_pod_lies_where_a_shim_meets_it_as_root(target: str) -> Non
         {"mounts": [Mount(source="v", target=target)]},
         {"mounts": [Mount(type="tmpfs", target=target)]},
         {"secrets": [Secret(name="s", path=target)]},
+        {"artifacts": [Artifact(source="https://host/x", sha256="0" * 64, to=target)]},
     ):
         with pytest.raises(StartFailed, match="a unit sees nothing of its own at"):
             refuse_unsafe(unit(**fields), STATE)

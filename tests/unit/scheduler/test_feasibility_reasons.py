@@ -7,6 +7,7 @@ import pytest
 from scheduler.decide import allocation, eligibility, explanation
 from scheduler.explain import text
 from scheduler.model import NodeView, PlacementRequest, PodView
+from store.artifacts import Artifact
 from store.manifests import AntiAffinity, Constraint, Port, Spread, Toleration
 from store.nodes import Drain, Taint
 from tests.fleets import OWNER, fleet, node, request
@@ -75,6 +76,18 @@ CASES: list[tuple[str, NodeView, PlacementRequest, list[str]]] = [
     ),
     ("R11 no such runtime", node("n", features=["process"]), request(runtime="container"), ["runtime"]),
     ("R11 that runtime", node("n", features=["runtime.container"]), request(runtime="container"), []),
+    (
+        "R11 an older agent fetches no artifacts",
+        node("n", features=["process", "leaving.1", "registry.main"]),
+        request(artifacts=[Artifact(source="registry://main/x", sha256="0" * 64, to="x")]),
+        ["feature"],
+    ),
+    (
+        "R11 another registry",
+        node("n", features=["process", "artifacts.1", "registry.other"]),
+        request(artifacts=[Artifact(source="registry://main/x", sha256="0" * 64, to="x")]),
+        ["registry"],
+    ),
     ("R11 every agent runs processes", node("n"), request(), []),
     (
         "R21 unknown features",
