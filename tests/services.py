@@ -12,6 +12,7 @@ from store.nodes import Agent
 from store.pods import Pod
 from store.rcs import ReplicationController
 from store.reality import Health, HealthState, Intent, Phase, Reality
+from store.services import Catalog
 from tests.people import created
 
 PORTS = {"http": {"port": 0}, "admin": {"port": 0}}
@@ -62,8 +63,10 @@ async def pod(
     await call.client.put(keys.reality(node, instance), codec.encode(said))
 
 
-async def service(call: Call, *owners: str, name: str = "web", port: str = "http") -> str:
+async def service(
+    call: Call, *owners: str, name: str = "web", port: str = "http", catalog: Catalog | None = None
+) -> str:
     """Create a service; its id."""
-    mutation = await commands.create(call, name, port, owners)
+    mutation = await commands.create(call, name, port, owners, catalog)
     await commit(call, mutation)
     return mutation.change.id

@@ -5,30 +5,25 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from farmd.commands.mutation import Call, commit
 from farmd.config.sections import ServicesSection
 from farmd.runtime.clock import SystemIds
-from farmd.services import commands
 from store import catalog, codec, operations
 from store.embedded.http import HttpFace
 from store.embedded.server import EmbeddedServer
 from store.errors import TransactionRejected
 from store.nodes import Node
-from store.rcs import ReplicationController
 from store.rollouts import Rollout
 from store.services import Catalog, Service
-from store.status import ItemStatus
 from tests import servers
-from tests.catalogs import SRV, A, Reader, resolve
-from tests.fleet import CLOCK, Cluster, RunningFarm, client_of, cluster_on, eventually, start_farm
-from tests.services import agent, controller, pod, service
+from tests.catalogs import SRV, A, resolve
+from tests.fleet import CLOCK, eventually
+from tests.services import agent, controller, pod
+from tests.shops import N1, N2, Shop, shop_on
 
 
 @pytest.fixture(scope="module")
@@ -38,90 +33,10 @@ def consul() -> Iterator[servers.ConsulServer]:
         yield server
 
 
-@dataclass
-class Shop:
-    """A service with pods on n1 and n2, somebody who reads the catalogue, and the farms that keep it."""
-
-    address: str
-    cluster: Cluster
-    call: Call
-    rc: ReplicationController
-    name: str
-    id: str = ""
-    farms: list[RunningFarm] = field(default_factory=list)
-
-    @property
-    def reader(self) -> Reader:
-        return Reader(self.address)
-
-    @property
-    def mark(self) -> str:
-        return self.cluster.id
-
-    async def farm(self, name: str = "one", **chosen: Any) -> RunningFarm:
-        made = await start_farm(
-            client_of(self.address), name, keys=self.cluster.keys, kinds=("catalog",), **chosen
-        )
-        self.farms.append(made)
-        return made
-
-    async def pod(self, node: str, port: int, **fields: Any) -> None:
-        await pod(self.call, self.rc, node, port=port, **fields)
-
-    async def publish(self, found: Catalog | None) -> None:
-        await commit(self.call, await commands.publish(self.call, self.name, found))
-
-    async def passes(self, *wanted: tuple[str, int], name: str = "") -> None:
-        """Return once exactly these addresses pass."""
-
-        async def so() -> bool:
-            return await self.reader.passing(name or self.name) == sorted(wanted)
-
-        await eventually(so, what=f"passing {wanted}")
-
-    async def entry(self, node: str) -> str:
-        return catalog.service_id(self.mark, self.id, node, "hello")
-
-    async def told(self, state: str, item: str = "") -> str:
-        """The reason in the status of the service's item, once it has that state."""
-
-        async def so() -> ItemStatus | None:
-            key = self.cluster.keys.status("catalog", item or self.id)
-            entry = await self.cluster.client.read(key)
-            status = None if entry is None else codec.decode(ItemStatus, entry.value, key)
-            return status if status is not None and status.state == state else None
-
-        found: ItemStatus = await eventually(so, what=f"the status {state}")
-        return found.reason
-
-
 @pytest.fixture
 async def shop(consul: servers.ConsulServer) -> AsyncIterator[Shop]:
     async with shop_on(consul.address) as made:
         yield made
-
-
-@asynccontextmanager
-async def shop_on(address: str) -> AsyncIterator[Shop]:
-    """A shop on that server."""
-    async with cluster_on(address) as cluster:
-        call = Call(cluster.client, cluster.keys, CLOCK, SystemIds(), "user/ada@desk")
-        name = f"web-{SystemIds().new()}"
-        rc = await controller(call, name)
-        made = Shop(address, cluster, call, rc, name)
-        for number, node in enumerate(("n1", "n2"), 1):
-            await agent(call, node, f"http://10.0.0.{number}:8101")
-            await made.pod(node, 20000 + number)
-        made.id = await service(call, name, name=name)
-        try:
-            yield made
-        finally:
-            for farm in made.farms:
-                await farm.close()
-                await farm.client.close()
-
-
-N1, N2 = ("10.0.0.1", 20001), ("10.0.0.2", 20002)
 
 
 async def test_r37_consuls_readers_and_dns_find_the_pods_and_lose_the_one_that_fails(
