@@ -348,14 +348,6 @@ def features() -> tuple[str, ...]:
     return tuple(feature for kind in KINDS.values() for feature in kind.features)
 
 
-def freed(record: Any) -> dict[str, Any]:
-    """The fields of an owner of pods from the moment on at which nothing manages it any more."""
-    family = record.managed_by.partition("/")[0]
-    needed = KINDS[family].features if family in KINDS else ()
-    needs = [need for need in record.needs if need not in needed]
-    return {"managed_by": "", "taken": False, "hands": record.hands + record.taken, "needs": needs}
-
-
 def selectable(family: str) -> bool:
     """Whether farms may choose among the items of a kind by labels."""
     kind = KINDS.get(family)

@@ -9,6 +9,7 @@ from farmd.commands.mutation import Call
 from farmd.deploy.gate import min_healthy_time
 from farmd.deploy.noun import owner_noun
 from farmd.kinds import KINDS, title
+from farmd.work.hands import passed
 from store.deployments import DEPLOYED, KIND, PROJECT_LABEL, SERVICE_LABEL, Goal
 from store.entry import Stored
 from store.families import FAMILIES, owners
@@ -63,13 +64,7 @@ def made(goal: Goal, fields: Mapping[str, Any], selected: Mapping[str, str], now
 
 def taken(record: Any, deployment: str) -> dict[str, Any]:
     """The fields of an owner whose pods a deployment changes alone from then on."""
-    by = reference(KIND, deployment)
-    return {"managed_by": by, "taken": True, "hands": record.hands + (not record.taken)}
-
-
-def handed_back(record: Any) -> dict[str, Any]:
-    """The fields of an owner whose own worker keeps its pods again; what it needs stays (R11)."""
-    return {"managed_by": "", "taken": False, "hands": record.hands + record.taken}
+    return {"managed_by": reference(KIND, deployment), **passed(record, taken=True)}
 
 
 # Finds services whose record is gone, by the owner of their pods, which bears their mark (``part_of``).

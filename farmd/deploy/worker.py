@@ -202,11 +202,9 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
     def _guards(self, sight: ServiceFacts, units: list[NodeChanges]) -> list[Operation]:
         """The owner is as it was read, and nodes whose pods are given up are still given up (R21)."""
         assert sight.owner is not None
-        places = [(c.node, c.instance) for unit in units for c in unit.changes if c.action == "remove"]
-        pods = {**sight.hooks, **sight.pods}
-        lost = {place[0] for place in places if pods[place].lost is not None}
+        leaving = [(c.node, c.instance) for unit in units for c in unit.changes if c.action == "remove"]
         own = operations.check_index(sight.owner.key, sight.owner.index)
-        return [own, *self.context.placement.verdicts(lost)]
+        return [own, *self.context.placement.verdicts(leaving, sight.hooks, sight.pods)]
 
     async def _end(self, reading: Facts, plan: Cycle) -> Outcome:
         """Let go of the services that were not taken or were taken over, then delete the record, which is

@@ -15,6 +15,7 @@ from farmd.deploy.noun import owner_noun
 from farmd.farm.writer import Write
 from farmd.kinds import title
 from farmd.runtime.errors import FarmdError
+from farmd.work import hands
 from farmd.work.context import Context
 from store import codec, operations
 from store.deployments import KIND, Deployment, DeploymentState, Goal, GoalState
@@ -252,7 +253,7 @@ async def release(context: Context, reading: Facts, sight: ServiceFacts) -> Rele
         return await _removed(context, sight, service, standing, writes)
     if standing is None:
         raise TurnRefused(f"{goal.owner} is gone")
-    writes.append(rewritten(context, sight, standing, **owners.handed_back(standing.record)))
+    writes.append(rewritten(context, sight, standing, **hands.freed(standing.record)))
     after = revised(service.record, record, goal.wanted, sight, context.clock.now())
     return Released([*writes, service_records(context).replace(service, after)])
 
@@ -348,6 +349,6 @@ async def freed(context: Context, deployment: str, goal: Goal) -> Writes:
         return list(services.delete(service))
     writes: Writes = [*joining, services.replace(service, replace(service.record, deployment=""))]
     if found is not None and found.record.managed_by.startswith(f"{KIND}/"):
-        record = replace(found.record, **owners.handed_back(found.record))
+        record = replace(found.record, **hands.freed(found.record))
         writes.append(Write.over(found.key, record, found, context.caches.tree(FAMILIES[family])))
     return writes

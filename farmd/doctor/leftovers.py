@@ -13,7 +13,7 @@ import msgspec
 from farmd.doctor import records
 from farmd.doctor.model import Finding, Removal
 from farmd.doctor.survey import Survey
-from farmd.kinds import freed
+from farmd.work.hands import freed
 from store import codec
 from store.entry import Entry
 from store.errors import RecordInvalid

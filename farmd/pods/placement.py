@@ -31,6 +31,7 @@ from farmd.pods.changes import (
     rewritten,
     went,
 )
+from farmd.pods.state import PodState
 from scheduler.errors import ReservationContended
 from scheduler.ledger import Hold, Ledger
 from store import codec, operations
@@ -93,8 +94,13 @@ class Placement:
         self._ledger = ledger or Ledger()
         self._settled = settled
 
-    def verdicts(self, nodes: Iterable[str]) -> list[Operation]:
-        """Checks that lost nodes, whose pods are given up, are still lost at the commit (R21)."""
+    def verdicts(self, leaving: Iterable[Place], *pods: Mapping[Place, PodState]) -> list[Operation]:
+        """Checks that the lost nodes among those of ``leaving``, whose ``pods`` are given up, are still lost
+        at the commit (R21).
+        """
+        places = set(leaving)
+        states = [(place[0], each[place]) for each in pods for place in places & each.keys()]
+        nodes = {node for node, state in states if state.lost is not None}
         keys = [self._keys.work("nodes", node) for node in sorted(nodes)]
         known = [(key, self._caches.work.get(key)) for key in keys]
         return [operations.check_index(key, stored.index if stored else 0) for key, stored in known]

@@ -91,9 +91,7 @@ def _verdicts(reading: Facts, plan: Plan, context: Context) -> list[Operation]:
     leaving = [place for place, _ in plan.moves]
     if plan.step is not None and plan.step.action == "finish":
         leaving.append(plan.step.old)
-    pods = reading.snapshot.pods
-    nodes = {place[0] for place in leaving if place in pods and pods[place].lost is not None}
-    return context.placement.verdicts(nodes)
+    return context.placement.verdicts(leaving, reading.snapshot.pods)
 
 
 # -- moves -------------------------------------------------------------------------------------

@@ -113,7 +113,11 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
             standing=sum(len(side.pods) for side in snapshot.snapshot.sides),
             checks=[
                 *rollout_writes.held(snapshot, self.claim),
-                *rollout_writes.verdicts(snapshot, plan, context),
+                *context.placement.verdicts(
+                    (move.source for move in plan.moves.moves if move.source is not None),
+                    source.pods,
+                    target.pods,
+                ),
             ],
         )
         if done.result == "after":

@@ -10,11 +10,11 @@ import msgspec
 
 from farmd.commands.mutation import Call
 from farmd.farm.writer import Write
-from farmd.kinds import freed
 from farmd.pods.changes import NodeChanges, Note, PodChange, removal, repair, reservations, wanted
 from farmd.rollout.facts import Action, Facts, Moves, Plan, Turn, of_rollout
 from farmd.rollout.noun import ROLLOUT, controller
 from farmd.work.context import Context
+from farmd.work.hands import freed, passed
 from scheduler.model import PlacementRequest
 from store import codec, manifests, operations
 from store.entry import Stored
@@ -260,18 +260,6 @@ def _counted(reading: Facts, moves: Moves, context: Context) -> Note:
     return Note(tuple(writes), action, "", fields)
 
 
-def verdicts(reading: Facts, plan: Plan, context: Context) -> list[Operation]:
-    """Nodes whose pods are given up are still given up at that very moment (R21)."""
-    source, target = reading.snapshot.sides
-    lost = {
-        move.source[0]
-        for move in plan.moves.moves
-        for side in (source, target)
-        if move.source is not None and move.source in side.pods and side.pods[move.source].lost is not None
-    }
-    return context.placement.verdicts(lost)
-
-
 def held(reading: Facts, claim: Claim) -> list[Operation]:
     """Checks that this claim holds the mutation locks of both controllers."""
     return [operations.check_session(lock.key, claim.session) for lock in reading.locks.values()]
@@ -303,8 +291,7 @@ def turn(
         writes += _freed(reading)
     for stored in reading.records.values():
         if stored.record.taken != change.takes:
-            hands = stored.record.hands + 1
-            writes.append(rewritten(stored, context, taken=change.takes, hands=hands))
+            writes.append(rewritten(stored, context, **passed(stored.record, taken=change.takes)))
     return writes
 
 

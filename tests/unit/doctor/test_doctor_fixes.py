@@ -318,15 +318,25 @@ async def test_a_service_forgets_owners_that_are_gone_and_keeps_the_others() -> 
         assert (await store.get("0f")).record.active == active[1:]
 
 
-async def test_r11_a_controller_whose_manager_is_gone_is_owned_by_farms_of_every_version_again() -> None:
+@pytest.mark.parametrize(
+    ("manager", "part_of", "needs", "left"),
+    [
+        ("rollouts", "", ["gpu", "rollouts.1"], ["gpu"]),
+        ("rollouts", "apps/shop", ["gpu", "rollouts.1"], ["gpu"]),
+        ("deployments", "services/1", ["numbered.1", "deploy.1"], ["numbered.1", "deploy.1"]),
+    ],
+)
+async def test_r11_a_controller_whose_manager_is_gone_needs_only_what_the_owner_of_its_pods_must_know(
+    manager: str, part_of: str, needs: list[str], left: list[str]
+) -> None:
     async with person() as call:
         stored = await RC.records(call.client, KEYS).get(await created(call))
-        managed = {"managed_by": f"rollouts/{GONE}", "taken": True, "needs": ["gpu", "rollouts.1"]}
+        managed = {"managed_by": f"{manager}/{GONE}", "taken": True, "needs": needs, "part_of": part_of}
         held = msgspec.structs.replace(stored.record, **managed)
         await call.client.transaction([RC.records(call.client, KEYS).replace(stored, held)])
         session = await call.client.create_session(name="farm", ttl=3600)
         lock = KEYS.mutation_lock("rcs", stored.record.id)
-        await call.client.put(lock, f"rollouts/{GONE}/n".encode(), acquire=session)
+        await call.client.put(lock, f"{manager}/{GONE}/n".encode(), acquire=session)
         await fix(call, "managed-by-nobody")
         (told, *_) = await AuditReader(call.client, KEYS).read(Filter(), 1)
         assert told.action == "doctor.free", "nothing is restored: the record was right"
@@ -336,5 +346,5 @@ async def test_r11_a_controller_whose_manager_is_gone_is_owned_by_farms_of_every
             "",
             False,
             held.hands + 1,
-            ["gpu"],
+            left,
         )
