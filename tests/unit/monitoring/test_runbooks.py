@@ -21,7 +21,8 @@ RULES = {
     for rule in group["rules"]
     if "alert" in rule
 }
-PARTS = ["What it means", "How to see it", "What to do", "How it ends"]
+PARTS = ["What it means", "What to look at first", "What to do", "When it is not this"]
+SENTENCE = re.compile(r"[.!?](?= [A-Z`\[]|$)")
 OURS = {"farmctl": farmctl, "farmd": farmd}
 # Programs of the machine and of Consul, which a runbook may name without more.
 OTHERS = {"systemctl", "journalctl", "consul", "curl", "df"}
@@ -59,13 +60,17 @@ def test_each_alert_has_a_runbook_and_each_runbook_an_alert():
 
 
 @pytest.mark.parametrize("name", RUNBOOKS)
-def test_each_says_what_it_means_how_to_see_it_what_to_do_and_how_it_ends(name):
+def test_each_has_the_form_of_a_runbook(name):
     text, rule = RUNBOOKS[name], RULES[name]
     after = f" after {rule['for']}" if "for" in rule else ""
     first = f"# {name}\n\n{rule['annotations']['summary']} Severity: {rule['labels']['severity']}{after}.\n"
     assert text.startswith(first)
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == PARTS
-    assert all(part.strip() for part in re.split(r"^## .+$", text, flags=re.MULTILINE))
+    _, means, look, do, _ = parts = re.split(r"^## .+$", text, flags=re.MULTILINE)
+    assert all(part.strip() for part in parts)
+    assert len(SENTENCE.findall(" ".join(means.split()))) <= 2, "what fired and what it means: two sentences"
+    assert re.findall(r"^- (Good|Bad): ", look, re.MULTILINE) == ["Good", "Bad"], "what its commands show"
+    assert "\nThe alert " in do, "when the alert ends"
 
 
 @pytest.mark.parametrize("name", RUNBOOKS)
