@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from farmd.apps.facts import Act, Live, Ref, owner_of
+from farmd.apps.facts import Act, Live, Ref, Snapshot, owner_of
 from farmd.apps.plan import Preview
 from farmd.apps.protocols import Outside
-from farmd.commands.bundled import Bundled, FoundRecord, Readiness, Wish
+from farmd.commands.bundled import Bundled, BundledNoun, FoundRecord, Readiness, Wish
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
 from farmd.kinds import bundled, load
@@ -158,6 +158,37 @@ async def prepared(call: Call, app: str, preview: Preview, places: Mapping[Ref, 
             preview.refused[ref] = made.message
         else:
             found[ref] = made
+    return found
+
+
+async def superseding(
+    call: Call, shot: Snapshot, preview: Preview, *, asked: bool, strict: bool
+) -> dict[Ref, Mutation]:
+    """The changes that put versions of the app's files in place of versions that are coming by rollouts.
+
+    Where they are not ``asked`` for, the preview says how to ask. ``strict``: a version that cannot take that
+    place is a refusal of the preview; else its object waits for the end of the rollout.
+    """
+    found: dict[Ref, Mutation] = {}
+    for entry in shot.wanted:
+        ref = str(entry.ref)
+        seen, part = shot.live.get(ref), noun_of(entry) if entry.ref.own else None
+        if ref not in preview.waits or seen is None or entry.document is None:
+            continue
+        if seen.owner != owner_of(shot.name) or not isinstance(part, BundledNoun):
+            continue
+        wish = part.wish(entry.document, entry.ignore)
+        try:
+            made = await part.superseding(speaking(call, owner_of(shot.name), wish), wish)
+        except (Conflict, InputInvalid) as error:
+            if strict:
+                preview.refused[ref] = error.message
+            continue
+        if made is not None and asked:
+            found[ref] = made
+            del preview.waits[ref]
+        elif made is not None:
+            preview.waits[ref] += "; --supersede puts this version in place of the one that is coming"
     return found
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import asdict, replace
 
 from farmd import overview
 from farmd.apps import changes
 from farmd.apps.bundle import AppSpec, Bundle
-from farmd.apps.facts import Ref, Snapshot, app_of
+from farmd.apps.facts import Ref, Snapshot, app_of, owner_of
 from farmd.apps.plan import Preview, carried, decide, falls_back, play
 from farmd.apps.protocols import Outside
 from farmd.apps.revision import existing, latest, recorded, refuse_deleting, said, wanted
 from farmd.apps.scene import AppState, former, kept, snapshot, standing
 from farmd.commands import waiting
-from farmd.commands.mutation import Call, Mutation
+from farmd.commands.mutation import Call, Mutation, commit
 from farmd.commands.waiting import Look, Report
 from farmd.overview.owners import farms
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
@@ -115,7 +116,9 @@ async def delete(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """A revision that is ready to be written. ``changes`` are those of single records, by reference."""
+    """A revision that is ready to be written. ``changes`` are those of single records, by reference, and
+    ``superseding`` those that put a version of the files in place of one that is coming by a rollout.
+    """
 
     now: AppState
     app: App
@@ -123,11 +126,35 @@ class Application:
     preview: Preview
     changes: Mapping[Ref, Mutation]
     mutation: Mutation
+    superseding: Mapping[Ref, Mutation] = field(default_factory=dict)
 
     @property
     def due(self) -> bool:
         """Whether this command or a farm has anything to write."""
-        return self.mutation.needed or not self.preview.empty
+        return self.needed or not self.preview.empty
+
+    @property
+    def needed(self) -> bool:
+        """Whether this command has anything to write."""
+        return self.mutation.needed or bool(self.superseding)
+
+    @property
+    def revision(self) -> int:
+        """The number of the revision that is wanted once all is written."""
+        stored = self.now.stored
+        return self.app.revision if self.mutation.needed or stored is None else stored.record.revision
+
+    async def commit(self, call: Call) -> None:
+        """Record the revision, then supersede the versions that are coming: by a person, because farms leave
+        an object to its rollout.
+
+        Raises:
+            Conflict: something changed since it was read; the revision may be recorded.
+        """
+        if self.mutation.needed:
+            await commit(call, self.mutation)
+        for each in self.superseding.values():
+            await commit(dataclasses.replace(call, part_of=owner_of(self.now.name)), each)
 
     def refuse(self) -> None:
         """Refuse to write a revision that would come to nothing.
@@ -148,13 +175,16 @@ async def apply(
     mass: bool = False,
     force: bool = False,
     cluster: str = "",
+    supersede: bool = False,
+    asks: bool = False,
     outside: Outside | None = None,
 ) -> Application:
     """The next revision of an app from a bundle; nothing is written.
 
     ``adopt`` are objects that it may take although they differ or belong to others; ``force`` takes also
     fields of theirs that others manage. ``mass`` lets more than half of the objects go. ``cluster`` is the
-    farms' name of the Kubernetes cluster that it needs, if any.
+    farms' name of the Kubernetes cluster that it needs, if any. ``supersede``: also in place of versions that
+    are coming by rollouts; ``asks``: the same where that works, because a person sees the plan and is asked.
 
     Raises:
         InputInvalid: nothing in the bundle, too much would go, or a setting that cannot be.
@@ -171,7 +201,12 @@ async def apply(
         gone = f"; --mass-removal --prune removes {listed(sorted(known))}" if known else ""
         raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")
     entries = carried(bundle.entries, known, prune=app.prune)
-    return await _prepared(call, now, app, entries, known, bundle.places, outside)
+    made = await _prepared(call, now, app, entries, known, bundle.places, outside)
+    if not made.preview.waits:
+        return made
+    shot = await snapshot(call, now, app, entries, known)
+    taken = await changes.superseding(call, shot, made.preview, asked=supersede or asks, strict=supersede)
+    return dataclasses.replace(made, superseding=taken)
 
 
 async def rollback(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from farmd.cli.apply_cluster import login
+from farmd.cli.asking import on_terminal
 from farmd.cli.cluster import Place, access_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
@@ -50,6 +51,11 @@ def bundle_options(function: F) -> F:
         ),
         click.option(
             "--mass-removal", is_flag=True, help="Also where all, or more than half of the objects, would go."
+        ),
+        click.option(
+            "--supersede",
+            is_flag=True,
+            help="During a rollout: put this version in place of the one that is coming.",
         ),
     )
     for option in reversed(options):
@@ -97,6 +103,7 @@ async def _preparing(
     app: str,
     adopt: tuple[str, ...],
     mass_removal: bool,
+    supersede: bool,
     force_conflicts: bool,
     kubeconfig: str,
     context: str,
@@ -116,6 +123,8 @@ async def _preparing(
         invocation.call,
         adopt=adopt,
         mass=mass_removal,
+        supersede=supersede,
+        asks=on_terminal() and not invocation.settings.yes,
         force=force_conflicts,
         cluster=cluster,
     )

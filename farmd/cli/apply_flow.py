@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -18,7 +18,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.noun_edit import going_on
 from farmd.cli.output import document, emit
 from farmd.cli.progress import progress
-from farmd.commands.mutation import Change, Mutation, Scalar, commit
+from farmd.commands.mutation import Change, Mutation, Scalar
 from farmd.kinds import KINDS, family_of
 from farmd.tables.model import clean, differences
 from store.times import plain as plainly
@@ -52,7 +52,15 @@ _MOST = 20
 
 def lines(found: Application) -> list[str]:
     """The head, the acts step by step, what stays, what is refused, and a sum."""
-    return [_head(found), *acts(found.preview, found.changes), _sum(found)]
+    return [_head(found), *acts(found.preview, found.changes), *_superseding(found), _sum(found)]
+
+
+def _superseding(found: Application) -> Iterator[str]:
+    """What this command itself gives to rollouts that are under way."""
+    for ref, made in found.superseding.items():
+        yield f"   ~ {ref}  takes the place of the version that is coming"
+        for line in made.change.details:
+            yield f"{'':<7}{line}"
 
 
 def acts(preview: Preview, changes: Any) -> list[str]:
@@ -84,13 +92,14 @@ def plain(found: Application) -> dict[str, Any]:
     preview = found.preview
     return {
         "app": found.now.name,
-        "revision": found.app.revision if found.mutation.needed else _revision(found),
-        "needed": found.mutation.needed,
+        "revision": found.revision,
+        "needed": found.needed,
         "steps": preview.steps,
         "acts": [
             _plain(step, act, found.changes.get(str(act.ref)), preview.values.get(str(act.ref), ()))
             for step, act in preview.acts
         ],
+        "superseding": {ref: list(made.change.details) for ref, made in found.superseding.items()},
         "same": preview.same,
         "left": preview.left,
         "waits": preview.waits,
@@ -165,6 +174,8 @@ def _sum(found: Application) -> str:
     for _, act in found.preview.acts:
         counts[_DUE[act.verb]] = counts.get(_DUE[act.verb], 0) + 1
     told = [f"{number} {word}" for word, number in counts.items()]
+    if found.superseding:
+        told.append(f"{len(found.superseding)} to supersede")
     if found.preview.refused:
         told.append(f"{len(found.preview.refused)} refused")
     return f"{', '.join(told) or 'settings to change'}."
@@ -189,14 +200,14 @@ async def carry_out(
         for line in lines(found):
             invocation.say(clean(line))
         found.refuse()
-        if not found.mutation.needed:
+        if not found.needed:
             _result(invocation, found, "unchanged")
             return None
         ask(invocation, "Apply?", "to apply a revision changes what runs")
-        await settled(invocation, list(found.changes.values()))
+        await settled(invocation, [*found.changes.values(), *found.superseding.values()])
         return found
 
-    written = await replanned(invocation, prepare, lambda found: commit(invocation.call, found.mutation))
+    written = await replanned(invocation, prepare, lambda found: found.commit(invocation.call))
     if written is not None:
         await _follow(invocation, written)
 
@@ -224,16 +235,14 @@ async def _follow(invocation: Invocation, found: Application) -> None:
     """Wait for the end of what was written."""
     name, settings, clock = found.now.name, invocation.settings, invocation.call.clock
     if found.app.paused:
-        _result(
-            invocation, found, f"revision {found.app.revision} recorded; paused: farmctl app resume {name}"
-        )
+        _result(invocation, found, f"revision {found.revision} recorded; paused: farmctl app resume {name}")
         return
     if settings.wait is False:
-        _result(invocation, found, f"revision {found.app.revision} recorded")
+        _result(invocation, found, f"revision {found.revision} recorded")
         return
     began = clock.mono()
     with going_on(invocation, [found.mutation]), progress(invocation) as report:
-        now = await commands.reached(invocation.call, name, found.app.revision, settings.end_timeout, report)
+        now = await commands.reached(invocation.call, name, found.revision, settings.end_timeout, report)
     _result(invocation, found, _reached(now, clock.mono() - began))
 
 

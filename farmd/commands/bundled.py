@@ -200,6 +200,15 @@ class BundledNoun(Generic[S, T]):
         now = not self.of.words.gradual
         return await self.of.update(call, wish.spec, now=now, stated=wish.stated)
 
+    async def superseding(self, call: Call, wish: Wish) -> Mutation | None:
+        """Put what a document asks for in place of the version that is coming now; None: nothing to do.
+
+        Raises:
+            Conflict, InputInvalid: it cannot take that place.
+        """
+        found = await self.of.superseding(call, wish.spec, asked=True, stated=wish.stated)
+        return found if found is not None and found.needed else None
+
     async def delete(self, call: Call, name: str) -> Mutation:
         return await self.of.delete(call, name, cascade=True)
 

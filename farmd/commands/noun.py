@@ -120,10 +120,10 @@ class Noun(Edits[S, T]):
             text = f"{self.words.many} get new pods in place only, expected --now"
             hint = f"--now {self.pods.in_place}"
             raise InputInvalid(f"{self.words.noun} update: {text}", field="now", hint=hint)
-        if not now and stated is None and (under_way := await self._under_way(call, spec)) is not None:
-            change = load(KINDS[self.words.gradual].supersedes)
-            found: Mutation = await change(call, self, under_way, spec, asked=supersede, retry=retry)
-            return found
+        if not now and stated is None:
+            found = await self.superseding(call, spec, asked=supersede, retry=retry)
+            if found is not None:
+                return found
         stored, held = await self.editable(call, spec.name, by_name=True)
         before = stored.record
         ensured = await difference.ensured(call, spec, before)
@@ -160,6 +160,27 @@ class Noun(Edits[S, T]):
             anew=lost,
             pod=getattr(spec, "pod", None),
         )
+
+    async def superseding(
+        self,
+        call: Call,
+        spec: S,
+        *,
+        asked: bool,
+        retry: bool = False,
+        stated: Collection[str] | None = None,
+    ) -> Mutation | None:
+        """Put the version of a file in place of the one that is coming now; None: none is coming, or the
+        owner has the file's version. ``asked`` and ``retry`` are ``supersede`` and ``retry`` of ``update``.
+
+        Raises:
+            NotFound, Conflict, InputInvalid: as ``update``.
+        """
+        if (under_way := await self._under_way(call, spec)) is None:
+            return None
+        change = load(KINDS[self.words.gradual].supersedes)
+        found: Mutation = await change(call, self, under_way, spec, asked=asked, retry=retry, stated=stated)
+        return found
 
     async def _under_way(self, call: Call, spec: S) -> Stored[T] | None:
         """The owner to which another version is coming now, where the spec has one that it does not have."""

@@ -7,6 +7,7 @@ write compares the rollout, both controllers and the phase, so nothing that was 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -39,8 +40,9 @@ async def supersede(
     *,
     asked: bool,
     retry: bool = False,
+    stated: Collection[str] | None = None,
 ) -> Mutation:
-    """The rollout of a controller, toward the version of a file.
+    """The rollout of a controller, toward the version of a file, or toward what it says of ``stated`` fields.
 
     Raises:
         InputInvalid: the count or the strategy differs, which a rollout keeps; or the policy cannot work.
@@ -59,13 +61,15 @@ async def supersede(
     state, unchanged = await phase(call, found.record)
     ensured = await difference.ensured(call, spec, coming.record)
     built = await noun.built(call, spec, before.id, before)
+    if stated is not None:
+        built = noun.file.stated(before, built, stated)
     wanted = msgspec.structs.replace(built, manifest=ensured.sha)
     if ensured.sha == found.record.to_manifest and not found.record.wish and not (state and state.back):
         return Mutation(Change(KIND, found.record.id, found.record.name, "rollout.supersede"))
     _refuse(found.record, state, asked=asked)
     await refuse_part(call, MANAGES, before, {"pod"})
     difference.refuse_other_pod(before, wanted)
-    _refuse_count(found.record, spec.replicas)
+    _refuse_count(found.record, spec.replicas if stated is None or "replicas" in stated else None)
     rollout = superseded(found.record, before, wanted, actor=call.actor, now=call.clock.now())
     new = successor(coming.record, wanted)
     check(rollout, new.min_healthy_time)

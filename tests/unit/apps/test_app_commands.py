@@ -16,8 +16,10 @@ from farmd.apps.facts import Act, Live, Rehearsal
 from farmd.apps.plan import Preview
 from farmd.apps.revision import wanted
 from farmd.apps.scene import naming, standing
+from farmd.cli import apply_flow
 from farmd.commands.mutation import Call, commit
 from farmd.replication.commands import RC
+from farmd.rollout.noun import ROLLOUT
 from store import codec
 from store.apps import KIND, MAX_ADOPTED, App, AppStore, DispatchState, Entry, TypedReference, tracker
 from store.audit import AuditReader, Filter
@@ -143,6 +145,36 @@ async def test_a_changed_field_is_an_update_that_says_which() -> None:
         found = await commands.apply(call, bundle(document("web", replicas=5)))
         assert verbs(found) == [(1, "update", "rc/web")]
         assert found.changes["rc/web"].change.after == {"replicas": 5}
+
+
+async def test_a_version_of_the_files_takes_the_place_of_one_that_is_coming() -> None:
+    def web(command: str, **fields: Any) -> str:
+        return document("web", replicas=4, pod={"id": "web", "command": [command]}, **fields)
+
+    async with person() as call:
+        await applied(call, web("first"))
+        await reach(call)
+        await applied(call, web("second"))
+        await reach(call)  # begins a rollout
+        waits = await commands.apply(call, bundle(web("third")))
+        assert (waits.superseding, list(waits.preview.waits)) == ({}, ["rc/web"])
+        assert waits.preview.waits["rc/web"].endswith("puts this version in place of the one that is coming")
+        found = await commands.apply(call, bundle(web("third")), supersede=True)
+        assert (list(found.superseding), found.preview.waits) == (["rc/web"], {})
+        assert 'pod.command: ["second"] -> ["third"]' in "\n".join(apply_flow.lines(found))
+        await found.commit(call)
+        rollout, _ = await ROLLOUT.records(call.client, KEYS).named("web")
+        assert rollout is not None
+        assert [rollout.record.to_manifest] == [found.superseding["rc/web"].change.manifest]
+        new = (await RC.records(call.client, KEYS).get(rollout.record.new)).record
+        assert new.manifest == rollout.record.to_manifest
+        again = await commands.apply(call, bundle(web("third")), supersede=True)
+        assert not again.needed
+        refused = await commands.apply(
+            call, bundle(web("fourth", rollout={"strategy": "availability"})), supersede=True
+        )
+        with pytest.raises(Conflict, match="expected rolling until the rollout is over"):
+            refused.refuse()
 
 
 async def test_what_left_the_files_is_carried_without_prune_and_goes_with_it() -> None:
