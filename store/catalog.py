@@ -16,7 +16,7 @@ import msgspec
 from store.consul.client import ConsulClient
 from store.errors import InputInvalid
 from store.keys import valid_segment
-from store.operations import CatalogOperation, Verb
+from store.operations import CatalogOperation, Operation, Verb
 from store.services import Catalog
 from store.services import Service as AskedService
 from store.several import several
@@ -253,6 +253,80 @@ def rule(key: str) -> str:
 def _operation(verb: Verb, table: str, key: str, body: dict[str, Any], node: str = "") -> CatalogOperation:
     whole = {table: body, **({"Node": node} if node else {})}
     return CatalogOperation(verb, key, table=table, body=whole)
+
+
+# -- a change of one entry --------------------------------------------------------------------------
+class Change(msgspec.Struct, frozen=True):
+    """One entry as it was read and as it is to be; ``address``: its node is to be written with that one."""
+
+    before: Standing | None
+    after: Standing | None
+    address: str = ""
+
+    @property
+    def word(self) -> str:
+        """What it is: ``added``, ``changed`` or ``removed``."""
+        return "removed" if self.after is None else "changed" if self.before is not None else "added"
+
+    def operations(self, cluster: str, node: Node | None) -> list[Operation]:
+        """The operations that compare and write; an instance and its check are never apart."""
+        before, after = self.before, self.after
+        found = list[Operation]()
+        if self.address and after is not None:
+            index = 0 if node is None else node.modify_index
+            found.append(set_node(cluster, after.node, self.address, index))
+        if before is not None and (after is None or after.service.service != before.service.service):
+            found.append(delete_service(before.node, before.service))
+            before = None
+        if after is None:
+            return found
+        if before is None or not same(before, after):
+            found.append(
+                set_service(after.node, _over(after.service, before.service if before is not None else None))
+            )
+        check = before.check if before is not None else None
+        if after.check is not None and not alike(check, after.check):
+            found.append(set_check(_over(after.check, check)))
+        return found
+
+    def committed(self, index: int) -> Standing:
+        """The entry as a commit at that index left it."""
+        before, after = self.before, self.after
+        assert after is not None
+        if before is not None and after.service.service != before.service.service:
+            before = None
+        service = msgspec.structs.replace(after.service, modify_index=index)
+        if before is not None and same(before, after):
+            service = before.service
+        check = before.check if before is not None and alike(before.check, after.check) else None
+        if check is None and after.check is not None:
+            check = msgspec.structs.replace(after.check, modify_index=index)
+        return Standing(after.node, service, check)
+
+
+E = TypeVar("E", Service, Check)
+
+
+def _over(wanted: E, standing: E | None) -> E:
+    """The same over the version that stands."""
+    return msgspec.structs.replace(wanted, modify_index=0 if standing is None else standing.modify_index)
+
+
+def same(one: Standing, other: Standing) -> bool:
+    """Whether two versions of an instance say the same, their checks apart."""
+    return _said(one.service) == _said(other.service)
+
+
+def _said(service: Service) -> Service:
+    tags, meta = service.tags or [], service.meta or {}
+    return msgspec.structs.replace(service, tags=tags, meta=meta, modify_index=0)
+
+
+def alike(one: Check | None, other: Check | None) -> bool:
+    """Whether two versions of a check say the same."""
+    if one is None or other is None:
+        return one is other
+    return _over(one, None) == _over(other, None)
 
 
 # -- what people ask -----------------------------------------------------------------------------

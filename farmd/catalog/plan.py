@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from farmd.catalog.facts import CatalogPod, Change, Plan, Snapshot, alike, same
+from farmd.catalog.facts import CatalogPod, Plan, Snapshot
 from farmd.runtime.wake import earliest
 from farmd.services import endpoints
 from farmd.services.endpoints import Endpoint, Sighting
 from farmd.work.model import Blocked
 from store import catalog
-from store.catalog import Node, Standing
+from store.catalog import Change, Node, Standing, alike, same
 from store.presence import parts
 
 VERSION_DIGITS = 12

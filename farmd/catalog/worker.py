@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from farmd.catalog import plan as planning
-from farmd.catalog.facts import Change, Follower, Plan, Shared, Snapshot
+from farmd.catalog.facts import Follower, Plan, Shared, Snapshot
 from farmd.runtime.wake import Wake
 from farmd.services.board import Doubt, Sightings
 from farmd.work.kind import Kind
 from farmd.work.model import Outcome
-from farmd.work.worker import Worker
+from farmd.work.worker import P, S, Worker
 from store import catalog, operations, presence
 from store.cache import PrefixCache
-from store.catalog import Node, Standing
+from store.catalog import Change, Node, Standing
 from store.errors import AccessDenied, RecordInvalid, TransactionRejected
 from store.families import SERVICES
 from store.locks import Claim
@@ -56,14 +56,42 @@ def explained(error: AccessDenied) -> AccessDenied:
     return AccessDenied(f"{error.message}{told}; {RULES}", **error.fields)
 
 
-class ServiceWorker(Worker[Snapshot, Plan]):
-    """Keeps the entries of one service."""
+class CatalogWorker(Worker[S, P]):
+    """What both workers do: read again what may be otherwise, and write."""
 
-    __slots__ = ("_shared", "_sightings")
+    __slots__ = ("_shared",)
 
     def __init__(self, kind: Kind, claim: Claim, session: Session, wake: Wake, shared: Shared) -> None:
         super().__init__(kind, claim, session, wake)
         self._shared = shared
+
+    async def reread(self) -> None:
+        """Read the catalogue again, after a write whose outcome is unknown (R12)."""
+        self._shared.view.expire()
+
+    async def commit(self, changes: Sequence[Change], *writes: Operation) -> Outcome:
+        """Write changes in one transaction with what makes them right, show them at once, and count them."""
+        view = self._shared.view
+        try:
+            index = await self.writer.commit(*writes)
+        except TransactionRejected:
+            view.doubt(change.after.node for change in changes if change.after is not None)
+            raise
+        except AccessDenied as error:
+            raise explained(error) from error
+        view.apply(changes, index)
+        for change in changes:
+            self.context.recorder.count("farmd_catalog_changes_total", 1, change=change.word)
+        return Outcome("after", 0.0)
+
+
+class ServiceWorker(CatalogWorker[Snapshot, Plan]):
+    """Keeps the entries of one service."""
+
+    __slots__ = ("_sightings",)
+
+    def __init__(self, kind: Kind, claim: Claim, session: Session, wake: Wake, shared: Shared) -> None:
+        super().__init__(kind, claim, session, wake, shared)
         context = self.context
         self._sightings = Sightings(
             context.client, context.keys, context.caches, context.fleet, shared.running, context.clock
@@ -89,9 +117,9 @@ class ServiceWorker(Worker[Snapshot, Plan]):
         self._sightings.close()
 
     async def reread(self) -> None:
-        """Read the record and the catalogue again, after a write whose outcome is unknown (R12)."""
+        """Read the record again, too."""
         await self._shared.tree.barrier([self.key])
-        self._shared.view.expire()
+        await super().reread()
 
     async def read(self) -> Snapshot | Outcome:
         """The service, its pods, and its entries. Doubt about the pods leaves the entries as they are."""
@@ -130,7 +158,7 @@ class ServiceWorker(Worker[Snapshot, Plan]):
 
     async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:
         """Write what fits into one transaction; the next cycle writes the rest."""
-        view, stands = self._shared.view, self.stands()
+        stands = self.stands()
         room = self.writer.client.most_operations - len(self.claim.fence()) - len(stands) - 1
         some, sent = fitting(plan.changes, snapshot.cluster, snapshot.nodes, room)
         words = [change.word for change in some]
@@ -138,17 +166,7 @@ class ServiceWorker(Worker[Snapshot, Plan]):
         told = self.audit(
             "catalog.write", "the endpoints differ", after={**counts}, name=snapshot.service.name
         )
-        try:
-            index = await self.writer.commit(*stands, *sent, told)
-        except TransactionRejected:
-            view.doubt(change.after.node for change in some if change.after is not None)
-            raise
-        except AccessDenied as error:
-            raise explained(error) from error
-        view.apply(some, index)
-        for word, count in counts.items():
-            self.context.recorder.count("farmd_catalog_changes_total", count, change=word)
-        return Outcome("after", 0.0)
+        return await self.commit(some, *stands, *sent, told)
 
     def describe(self, snapshot: Snapshot, plan: Plan) -> ItemStatus:
         """How many entries there are and how many of them pass, or what prevents the rest."""
@@ -170,27 +188,10 @@ class MembersWorker(ServiceWorker):
 
     __slots__ = ()
 
-    def called(self) -> str:
-        """What they are called in the catalogue."""
-        return self.claim.item
-
-    def stands(self) -> Sequence[Operation]:
-        """No checks: the item has no record."""
-        return ()
-
-    async def reread(self) -> None:
-        """Read presence and the catalogue again, after a write whose outcome is unknown (R12)."""
-        await self._tree.barrier()
-        self._shared.view.expire()
-
-    @property
-    def _tree(self) -> PrefixCache[Any]:
-        caches = self.context.caches
-        return caches.farms if self.claim.item == catalog.FARMS else caches.agents
-
     async def read(self) -> Snapshot | Outcome:
         """Who is present, and the entries."""
-        context, tree, item = self.context, self._tree, self.claim.item
+        context, item = self.context, self.claim.item
+        tree: PrefixCache[Any] = context.caches.farms if item == catalog.FARMS else context.caches.agents
         await self._shared.view.fresh()
         if not tree.ready.is_set() or tree.doubt is not None:
             return Outcome("after", DOUBT_SECONDS, tree.doubt or f"{item}: not read yet")
@@ -232,14 +233,10 @@ class Leftovers:
         return not (self.entries or self.nodes)
 
 
-class LeftoverWorker(Worker[Leftovers, Leftovers]):
+class LeftoverWorker(CatalogWorker[Leftovers, Leftovers]):
     """Removes what is left over."""
 
-    __slots__ = ("_shared",)
-
-    def __init__(self, kind: Kind, claim: Claim, session: Session, wake: Wake, shared: Shared) -> None:
-        super().__init__(kind, claim, session, wake)
-        self._shared = shared
+    __slots__ = ()
 
     def stands(self) -> Sequence[Operation]:
         """No checks: the item has no record."""
@@ -252,10 +249,6 @@ class LeftoverWorker(Worker[Leftovers, Leftovers]):
     def detach(self) -> None:
         self._shared.sweeper = None
         self._shared.view.wake.set()
-
-    async def reread(self) -> None:
-        """Read the catalogue again, after a write whose outcome is unknown (R12)."""
-        self._shared.view.expire()
 
     async def read(self) -> Leftovers | Outcome:
         """What no service asks for, by records that were read after the entries."""
@@ -317,19 +310,11 @@ class LeftoverWorker(Worker[Leftovers, Leftovers]):
         counts = {"removed": len(plan.entries), "nodes": len(plan.nodes)}
         told = self.audit("catalog.remove", "no service asks for it", after={**counts})
         changes = [Change(each, None) for each in plan.entries]
-        try:
-            index = await self.writer.commit(*plan.checks, *gone, told)
-        except TransactionRejected:
-            self._shared.view.expire()
-            raise
-        except AccessDenied as error:
-            raise explained(error) from error
-        self._shared.view.apply(changes, index)
+        done = await self.commit(changes, *plan.checks, *gone, told)
         for node in plan.nodes:
             self._shared.view.removed(node.node)
         self._shared.view.expire()  # what is left on their nodes shows whether these go, too
-        self.context.recorder.count("farmd_catalog_changes_total", len(plan.entries), change="removed")
-        return Outcome("after", 0.0)
+        return done
 
     def describe(self, snapshot: Leftovers, plan: Leftovers) -> None:
         """None: it has nothing to tell unless it is blocked."""
