@@ -97,7 +97,7 @@ def agent(
 @click.option("--farms", type=click.IntRange(1, 16), default=2, show_default=True, help="Number of farms.")
 @click.option("--agents", type=click.IntRange(1, 25), default=5, show_default=True, help="Number of agents.")
 @click.option(
-    "--data-dir", type=click.Path(path_type=Path), help="Keep state there; default: nothing is kept."
+    "--data-dir", type=click.Path(path_type=Path), help="Folder to keep state in; default: nothing is kept."
 )
 @click.option("--http-addr", default="127.0.0.1:0", help="Where the store listens; default: a free port.")
 @click.option(
@@ -116,7 +116,7 @@ def agent(
     "--config",
     "config",
     type=click.Path(exists=True, dir_okay=False),
-    help="Values of this file count, too; names, folders, ports and the store are the cluster's own.",
+    help="Also use this file's values, except for names, folders, ports and the store.",
 )
 def dev(
     farms: int,
@@ -149,7 +149,7 @@ def dev(
     "--root",
     type=click.Path(file_okay=False, path_type=Path),
     default="/",
-    help="Write below this folder, as for an image.",
+    help="Write below this folder, such as for an image.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
@@ -185,8 +185,8 @@ def init(
 
 @main.command("check-config")
 @_CONFIG
-@click.option("--print", "show", is_flag=True, help="Show each value with the place that it comes from.")
-@click.option("--explain", "key", metavar="KEY", help="Say all there is to know about one key.")
+@click.option("--print", "show", is_flag=True, help="Show each value and where it comes from.")
+@click.option("--explain", "key", metavar="KEY", help="Explain one key in full.")
 def check_config(path: Path | None, show: bool, key: str | None) -> None:
     """Check the configuration; exit 78 if it cannot be used."""
     loaded = _loaded(path, {})

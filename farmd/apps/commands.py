@@ -32,7 +32,7 @@ from store.words import listed
 
 
 async def pause(call: Call, name: str) -> Mutation:
-    """Let farms touch nothing of an app until it is resumed.
+    """Keep farms from changing an app's objects until it is resumed.
 
     Raises:
         NotFound: there is none. Locked: somebody holds its mutation lock.
@@ -41,7 +41,7 @@ async def pause(call: Call, name: str) -> Mutation:
 
 
 async def resume(call: Call, name: str, outside: Outside | None = None) -> Mutation:
-    """Let farms go on with an app that is paused, or whose objects bear marks that Consul does not know.
+    """Let farms continue with an app that is paused, or whose objects bear marks that Consul does not know.
 
     Raises:
         NotFound: there is none. InputInvalid: marks are to be passed, and no reason is given.

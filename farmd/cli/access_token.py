@@ -17,18 +17,22 @@ from farmd.cli.output import document, emit
 from farmd.commands import tokens
 
 _POLICY_ONLY = click.option(
-    "--policy-only", is_flag=True, help="Create or replace the policy alone, as after an upgrade; no token."
+    "--policy-only",
+    is_flag=True,
+    help="Only create or replace the policy, such as after an upgrade; create no token.",
 )
 
 
 @command("token", mutates=True)
 @target("node", nodes)
 @click.option(
-    "--consul-node", metavar="NAME", help="Consul's name of the agent that the node asks; default: NAME."
+    "--consul-node",
+    metavar="NAME",
+    help="Name in Consul of the Consul agent that the node uses; default: NAME.",
 )
 @_POLICY_ONLY
 async def node_token(invocation: Invocation, name: str, consul_node: str | None, policy_only: bool) -> None:
-    """Make the Consul policy and token of one node's agent, and say what to run there.
+    """Create the Consul policy and token of one node's agent, and print what to run there.
 
     Needs a token that may write ACLs and read nodes. The token is the only line on stdout.
     """
@@ -41,7 +45,7 @@ async def node_token(invocation: Invocation, name: str, consul_node: str | None,
     older = [accessor for policy in policies for accessor in await tokens.bearers(acl, policy)]
     address = await tokens.address_of(acl, consul_node or name)
     for accessor in older:
-        invocation.say(f"it has a token already, which still counts: consul acl token delete -id {accessor}")
+        invocation.say(f"it already has a token, which stays valid: consul acl token delete -id {accessor}")
     use = f"on {name}, as root: farmd init node --name {name} --address {address} --token-file -"
     await _make(invocation, policies, f"farmd: the agent of {name}", use, policy_only)
 
@@ -50,7 +54,7 @@ async def node_token(invocation: Invocation, name: str, consul_node: str | None,
 @click.argument("role", type=click.Choice([*tokens.ROLES]))
 @_POLICY_ONLY
 async def role_token(invocation: Invocation, role: str, policy_only: bool) -> None:
-    """Make the Consul policies of a role, and a token: for farms, people, or agents that share one.
+    """Create the Consul policies of a role, and a token: for farms, people, or agents that share one.
 
     Needs a token that may write ACLs. The token is the only line on stdout.
     """
@@ -62,7 +66,7 @@ async def role_token(invocation: Invocation, role: str, policy_only: bool) -> No
         "farm": "on a farm's host, as root: farmd init server --token-file -",
         "agents": "on each node, as root: farmd init node --token-file -",
     }
-    use = uses.get(role, "in a file of mode 0600, which CONSUL_HTTP_TOKEN_FILE names")
+    use = uses.get(role, "from a file of mode 0600 that CONSUL_HTTP_TOKEN_FILE names")
     await _make(invocation, policies, f"farmd: {role}", use, policy_only)
 
 

@@ -50,7 +50,7 @@ def table(rows: Sequence[Incident], now: float) -> Table:
         Column("REASON", lambda row: row.reason),
     )
     return Table(
-        "Incident", rows, columns, name=lambda row: f"incident/{row.key}", plain=plain, empty="none is open"
+        "Incident", rows, columns, name=lambda row: f"incident/{row.key}", plain=plain, empty="no open alerts"
     )
 
 
@@ -64,7 +64,7 @@ def alert() -> None:
 
 @command("list", lists=True)
 async def list_(invocation: Invocation) -> None:
-    """Incidents that are open, with what they are about."""
+    """Open incidents, with their objects."""
 
     async def read() -> Table:
         rows = await incidents.incidents(invocation.client, invocation.keys)
@@ -95,7 +95,10 @@ def _names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]
 @command("test")
 @click.argument("sink", shell_complete=_names)
 @click.option(
-    "--config", default="", metavar="FILE", help="Of a farm; else FARMD_CONFIG, else /etc/farmd/farmd.toml."
+    "--config",
+    default="",
+    metavar="FILE",
+    help="A farm's configuration; default: FARMD_CONFIG, then /etc/farmd/farmd.toml.",
 )
 async def test(invocation: Invocation, sink: str, config: str) -> None:
     """Send a test incident and its end through a sink of this machine's configuration, from this machine."""
@@ -106,7 +109,7 @@ async def test(invocation: Invocation, sink: str, config: str) -> None:
         )
     section, host = known[sink], this_host()
     if section.type == "log":
-        raise InputInvalid("sink: found a log, expected one that notifies somebody", field="sink")
+        raise InputInvalid("sink: found a log sink, expected one that notifies somebody", field="sink")
     message = Alert(
         summary=f"test of the sink {sink} from {host}: nothing is wrong",
         incident_key=f"farmd_test_{host}",
@@ -120,7 +123,7 @@ async def test(invocation: Invocation, sink: str, config: str) -> None:
             try:
                 await made.deliver(each)
             except AlertingError as error:
-                text = f"sink {sink!r} did not take {each.incident_key} ({each.state}): {error.message}"
+                text = f"sink {sink!r} did not accept {each.incident_key} ({each.state}): {error.message}"
                 raise EndedOtherwise(text) from error
             if not invocation.settings.quiet:
                 click.echo(f"incident/{each.incident_key} {each.state} at {sink}")
@@ -140,7 +143,7 @@ def failsafe() -> None:
 
 @command("status", lists=True)
 async def status(invocation: Invocation) -> None:
-    """What is frozen, on what evidence, since when."""
+    """Frozen kinds of work, with the evidence and the time."""
 
     async def read() -> Table:
         now = invocation.call.clock.now()
@@ -165,10 +168,14 @@ async def status(invocation: Invocation) -> None:
     "--evidence",
     required=True,
     shell_complete=known_evidence,
-    help="The evidence exactly as status has it.",
+    help="The evidence, exactly as status shows it.",
 )
 @click.option(
-    "--for", "seconds", required=True, type=Duration(), help="How long the word holds, at most 24h."
+    "--for",
+    "seconds",
+    required=True,
+    type=Duration(),
+    help="How long the acknowledgement lasts, at most 24h.",
 )
 async def clear(invocation: Invocation, kind: str, evidence: str, seconds: float) -> None:
     """Let removals go on although the evidence stands. Needs --reason."""

@@ -23,11 +23,19 @@ APP = target("app", objects(KIND))
 
 
 @command("rollback", mutates=True, waits=True)
-@click.option("--to", "revision", type=Whole(min=1), metavar="N", help="Else the last one reached.")
-@click.option("--cluster", default="", metavar="NAME", help="The name of the Kubernetes cluster among farms.")
+@click.option(
+    "--to",
+    "revision",
+    type=Whole(min=1),
+    metavar="N",
+    help="The revision; default: the last one reached before.",
+)
+@click.option(
+    "--cluster", default="", metavar="NAME", help="The name by which farms know the Kubernetes cluster."
+)
 @APP
 async def rollback(invocation: Invocation, name: str, revision: int | None, cluster: str) -> None:
-    """Go back to an earlier revision of an app: a new one with that one's documents."""
+    """Go back to an earlier revision of an app, by a new revision with its documents."""
     back = partial(commands.rollback, invocation.call, name, revision, cluster=cluster)
     now = await standing(invocation.call, name)
     needs = () if now.outside else (await back()).app.needs
@@ -38,14 +46,14 @@ async def rollback(invocation: Invocation, name: str, revision: int | None, clus
 @command("pause", mutates=True)
 @APP
 async def pause(invocation: Invocation, name: str) -> None:
-    """Let farms touch nothing of an app until it is resumed."""
+    """Keep farms from changing an app's objects until it is resumed."""
     await changes.apply(invocation, [await commands.pause(invocation.call, name)])
 
 
 @command("resume", mutates=True)
 @APP
 async def resume(invocation: Invocation, name: str) -> None:
-    """Let farms go on with an app that is paused, or whose objects bear marks that Consul does not know."""
+    """Let farms continue with a paused app, or one whose objects bear marks that Consul does not know."""
     async with looking(invocation, await standing(invocation.call, name), only=True) as outside:
         mutation = await commands.resume(invocation.call, name, outside)
     await changes.apply(invocation, [mutation])
@@ -60,7 +68,7 @@ async def release(invocation: Invocation, name: str, refs: tuple[str, ...]) -> N
 
 
 @command("delete", mutates=True, waits=True)
-@click.option("--keep-objects", is_flag=True, help="Only the app goes; its objects stay, without an owner.")
+@click.option("--keep-objects", is_flag=True, help="Delete only the app; its objects stay, without an owner.")
 @APP
 async def delete(invocation: Invocation, name: str, keep_objects: bool) -> None:
     """Delete an app with its objects; waits until a farm has done it, unless --no-wait."""
@@ -73,7 +81,7 @@ async def delete(invocation: Invocation, name: str, keep_objects: bool) -> None:
     if settings.dry_run:
         return
     if settings.wait is False:
-        invocation.say(f"app/{name}: marked; a farm takes its objects down, then itself")
+        invocation.say(f"app/{name}: marked for deletion; a farm removes its objects, then the app")
         return
     with going_on(invocation, [mutation]), progress(invocation) as report:
         await commands.gone(invocation.call, name, settings.timeout, report)

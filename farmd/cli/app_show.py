@@ -31,7 +31,7 @@ APP = target("app", objects(KIND))
 
 
 @command("get")
-@click.option("--revision", type=Whole(min=1), metavar="N", help="Another revision than the wanted.")
+@click.option("--revision", type=Whole(min=1), metavar="N", help="A revision other than the requested one.")
 @APP
 async def get(invocation: Invocation, name: str, revision: int | None) -> None:
     """The documents of an app's revision, as files that apply accepts."""
@@ -50,7 +50,7 @@ async def get(invocation: Invocation, name: str, revision: int | None) -> None:
     else:
         click.echo("---\n".join(as_yaml(each) for each in documents), nl=False)
         if left:
-            invocation.say(f"left, in no file: {', '.join(left)}")
+            invocation.say(f"no longer in the files: {', '.join(left)}")
 
 
 @command("history", lists=True)
@@ -141,7 +141,7 @@ class _Object(NamedTuple):
 @command("describe")
 @APP
 async def describe(invocation: Invocation, name: str) -> None:
-    """One app: what people want, how far it is, and each of its objects as it stands."""
+    """One app: its settings, its progress, and the state of each object."""
     now = await owned(invocation.call, await found(invocation.call, name))
     known = await kept(invocation.call, now)
     rows = await _objects(invocation, now, known)
@@ -251,8 +251,8 @@ def _plain_object(row: _Object) -> dict[str, Any]:
 @command("explain")
 @click.argument("target", metavar="NAME|REF", callback=checked, shell_complete=objects(KIND))
 async def explain(invocation: Invocation, target: str) -> None:
-    """What keeps an app from being as its files say; or, of an object such as rc/web, whose it is, how it
-    stands, and what its app says of it.
+    """Why an app does not match its files; or, for an object such as rc/web, its app, its state and what its
+    app's files say about it.
     """
     name = target.removeprefix("app/")
     if "/" in name:
@@ -303,14 +303,14 @@ async def _explain_object(invocation: Invocation, ref: str) -> None:
     for text in unread:
         invocation.say(text)
     if not shown:
-        files = "the files of no app that can be read" if unread else "no app's files"
+        files = "no app that could be read" if unread else "no app"
         raise NotFound(f"{ref!r} is in {files}", id=ref, hint="farmctl app list")
 
 
 def _said(row: _Object) -> list[str]:
     entry, live = row.entry, row.live
     lines = [f"wave {entry.wave}" + (f", after {', '.join(entry.after)}" if entry.after else "")]
-    lines += ["stays when it leaves the files"] if entry.on_remove == "keep" else []
+    lines += ["kept when it is no longer in the files"] if entry.on_remove == "keep" else []
     lines += ["applied once in each revision"] if entry.apply == "once" else []
     lines += [f"ignored: {', '.join(entry.ignore)}"] if entry.ignore else []
     lines += ["in no file; --prune removes it"] if entry.left else []

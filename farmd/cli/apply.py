@@ -31,31 +31,42 @@ def bundle_options(function: F) -> F:
             required=True,
             multiple=True,
             metavar="FILE|DIR|-",
-            help="Files of the bundle; of a folder all YAML and JSON files; - reads stdin.",
+            help="Files of the bundle; a folder stands for all its YAML and JSON files; - reads stdin.",
         ),
-        click.option("-R", "--recursive", is_flag=True, help="Also the folders below."),
-        click.option("--app", default="", metavar="NAME", help="The app; else that of the file's kind: app."),
-        click.option("-n", "--namespace", metavar="NAME", help="For Kubernetes objects that name none."),
+        click.option("-R", "--recursive", is_flag=True, help="Also read subfolders."),
+        click.option("--app", default="", metavar="NAME", help="The app; default: the one in the files."),
         click.option(
-            "--cluster", default="", metavar="NAME", help="The name of the Kubernetes cluster among farms."
+            "-n", "--namespace", metavar="NAME", help="The namespace of Kubernetes objects that name none."
         ),
-        click.option("--prune", is_flag=True, default=None, help="Remove what left the files."),
+        click.option(
+            "--cluster",
+            default="",
+            metavar="NAME",
+            help="The name by which farms know the Kubernetes cluster.",
+        ),
+        click.option(
+            "--prune", is_flag=True, default=None, help="Remove objects that are no longer in the files."
+        ),
         click.option(
             "--adopt",
             multiple=True,
             metavar="REF|all",
-            help="Take an object that differs, or that another app drops, such as rc/web.",
+            help="Adopt an object that differs, or that another app drops, such as rc/web.",
         ),
         click.option(
-            "--force-conflicts", is_flag=True, help="Take also fields of adopted objects that others manage."
+            "--force-conflicts",
+            is_flag=True,
+            help="Also take over fields of adopted objects that others manage.",
         ),
         click.option(
-            "--mass-removal", is_flag=True, help="Also where all, or more than half of the objects, would go."
+            "--mass-removal",
+            is_flag=True,
+            help="Allow the plan to remove all, or more than half, of the objects.",
         ),
         click.option(
             "--supersede",
             is_flag=True,
-            help="During a rollout: put this version in place of the one that is coming.",
+            help="During a rollout: replace the incoming version with this one.",
         ),
     )
     for option in reversed(options):
@@ -65,18 +76,18 @@ def bundle_options(function: F) -> F:
 
 @command("apply", mutates=True, waits=True, signs=True)
 @bundle_options
-@click.option("--atomic", is_flag=True, default=None, help="All in one transaction, or nothing.")
+@click.option("--atomic", is_flag=True, default=None, help="Write everything in one transaction, or nothing.")
 @click.option(
     "--on-failure",
     type=click.Choice(("stop", "rollback")),
     help="When a wave fails: stop there, or go back to the last revision that was reached.",
 )
-@click.option("--detailed-exitcode", is_flag=True, help="With --dry-run: exit 3 where changes are due.")
+@click.option("--detailed-exitcode", is_flag=True, help="With --dry-run: exit with 3 if changes are due.")
 async def apply(invocation: Invocation, detailed_exitcode: bool, **said: Any) -> None:
-    """Bring an app to what a bundle of files says: farmd's own objects, and those of Kubernetes.
+    """Apply a bundle of files as an app: farmd's own objects, and those of Kubernetes.
 
     Shows the plan, asks, records the revision, and waits until a farm has reached it; the farm goes on when
-    this command ends. What left the files stays, and is listed, until --prune.
+    this command ends. Objects no longer in the files stay, and are listed, until --prune.
     """
     from farmd.cli.apply_flow import carry_out
 
@@ -87,7 +98,7 @@ async def apply(invocation: Invocation, detailed_exitcode: bool, **said: Any) ->
 @command("diff")
 @bundle_options
 async def diff(invocation: Invocation, **said: Any) -> None:
-    """What apply would change; exit 3 where that is anything."""
+    """What apply would change; exits with 3 if there are changes."""
     from farmd.cli.apply_flow import rehearse
 
     async with _preparing(invocation, **said) as make:

@@ -61,7 +61,7 @@ class ClusterLogin:
             pinned = codec.decode(PinnedCluster, entry.value, entry.key).uid if entry is not None else ""
             found = await uid_of(self.transport, SECONDS) if pinned else ""
             if found not in ("", pinned):
-                expected = f"that with the uid {pinned}, which farms know as {name}"
+                expected = f"the one with the uid {pinned}, which farms know as {name}"
                 return f"kubeconfig: found the cluster with the uid {found}, expected {expected}"
         return ""
 
@@ -72,7 +72,7 @@ class ClusterLogin:
             InputInvalid: it is another one.
         """
         if why := await self.other(needs):
-            hint = "KUBECONFIG, --kubeconfig or --context says which cluster is asked"
+            hint = "KUBECONFIG, --kubeconfig or --context selects the cluster"
             raise InputInvalid(why, field="kubeconfig", hint=hint)
 
 

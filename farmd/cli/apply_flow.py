@@ -203,7 +203,7 @@ async def carry_out(
         if not found.needed:
             _result(invocation, found, "unchanged")
             return None
-        ask(invocation, "Apply?", "to apply a revision changes what runs")
+        ask(invocation, "Apply?", "applying a revision changes what runs")
         await settled(invocation, [*found.changes.values(), *found.superseding.values()])
         return found
 

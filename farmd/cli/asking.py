@@ -51,7 +51,7 @@ def ask(invocation: Invocation, question: str, why: str) -> None:
         Unconfirmed: there is no terminal to ask on, and ``-y`` is missing. Declined: a person said no.
     """
     if not invocation.settings.yes:
-        ask_person(question, why, "pass -y to go on, or --dry-run to look")
+        ask_person(question, why, "pass -y to continue, or --dry-run to preview")
 
 
 def on_terminal() -> bool:
@@ -67,7 +67,7 @@ def ask_person(question: str, why: str, hint: str) -> None:
         Declined: a person said no.
     """
     if not on_terminal():
-        raise Unconfirmed(f"{why}, and there is no terminal to ask on", hint=hint)
+        raise Unconfirmed(f"{why}, but there is no terminal to confirm it on", hint=hint)
     with interruptible():
         agreed = click.confirm(question, err=True)
     if not agreed:

@@ -28,8 +28,8 @@ def audit() -> None:
 )
 @click.option("--kind", default="", help="Only this kind of item, such as rc or node.")
 @click.option("--actor", default="", help="Only what this actor did, such as user/ada@host.")
-@click.option("--action", default="", help="Only this action, such as rc.delete; delete: those of all nouns.")
-@click.option("--since", type=Duration(), help="Only the last such time, such as 2h.")
+@click.option("--action", default="", help="Only this action, such as rc.delete; delete means all deletions.")
+@click.option("--since", type=Duration(), help="Only entries newer than this, such as 2h.")
 @click.option("-n", "--limit", type=Whole(1, 100_000), default=50, show_default=True, help="At most so many.")
 async def list_(
     invocation: Invocation, item: str, kind: str, actor: str, action: str, since: float | None, limit: int

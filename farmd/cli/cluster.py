@@ -66,8 +66,10 @@ class ConnectedCluster:
 def access_options(function: F) -> F:
     """The options that name a cluster."""
     for option in (
-        click.option("--kubeconfig", default="", help="Path; else KUBECONFIG, else ~/.kube/config."),
-        click.option("--context", default="", help="Its context; else the current one."),
+        click.option(
+            "--kubeconfig", default="", help="A kubeconfig; default: KUBECONFIG, then ~/.kube/config."
+        ),
+        click.option("--context", default="", help="Context of the kubeconfig; default: the current one."),
     ):
         function = option(function)
     return function
@@ -76,7 +78,7 @@ def access_options(function: F) -> F:
 def namespace_options(function: F) -> F:
     """The options that name a cluster and a namespace."""
     option = click.option(
-        "-n", "--namespace", default="", help="Namespace in Kubernetes; else the context's."
+        "-n", "--namespace", default="", help="Kubernetes namespace; default: the context's."
     )
     found: F = option(access_options(function))
     return found
@@ -166,8 +168,10 @@ async def connected(place: Place) -> AsyncIterator[ConnectedCluster]:
 
     kubeconfig = place.kubeconfig or os.environ.get("KUBECONFIG") or _home()
     if not (kubeconfig or os.environ.get("KUBERNETES_SERVICE_HOST")):
-        hint = "pass --kubeconfig FILE or set KUBECONFIG; else ~/.kube/config is read, which cannot be"
-        raise InputInvalid("no cluster of Kubernetes is named", hint=hint)
+        hint = (
+            "pass --kubeconfig FILE or set KUBECONFIG; otherwise ~/.kube/config is used, which cannot be read"
+        )
+        raise InputInvalid("no Kubernetes cluster is configured", hint=hint)
     clock = SystemClock()
     found = access(os.environ, clock, kubeconfig=kubeconfig, context=place.context)
     async with KubernetesTransport(found, clock=clock, rng=system_rng()) as transport:

@@ -41,21 +41,27 @@ if TYPE_CHECKING:
     "paths",
     multiple=True,
     metavar="FILE",
-    help="Compose file, over which later ones lie, or a file with kind: service.",
+    help="Compose file (later ones override earlier ones), or a file with kind: service.",
 )
 @click.option(
-    "-p", "--project-name", default="", metavar="NAME", help="Project; else the file's, or the folder's."
+    "-p",
+    "--project-name",
+    default="",
+    metavar="NAME",
+    help="Project; default: the name in the file, or the folder's.",
 )
-@click.option("--profile", "profiles", multiple=True, metavar="NAME", help="Also the services of a profile.")
-@click.option("--recreate", is_flag=True, help="Replace also the pods that are as the files say.")
-@click.option("--prune", is_flag=True, help="Remove services of the project that left the files.")
-@click.option("--atomic", is_flag=True, help="One failure rolls all services back.")
+@click.option(
+    "--profile", "profiles", multiple=True, metavar="NAME", help="Also deploy the services of this profile."
+)
+@click.option("--recreate", is_flag=True, help="Also replace pods that already match the files.")
+@click.option("--prune", is_flag=True, help="Remove services of the project that are no longer in the files.")
+@click.option("--atomic", is_flag=True, help="A failure rolls back all services.")
 @click.option(
     "--with-files",
     is_flag=True,
-    help="Copy secrets and files of this machine that the compose files mount into Consul.",
+    help="Copy the secrets and files that the compose files mount from this machine into Consul.",
 )
-@click.option("--detailed-exitcode", is_flag=True, help="With --dry-run: exit 3 where changes are due.")
+@click.option("--detailed-exitcode", is_flag=True, help="With --dry-run: exit with 3 if changes are due.")
 async def deploy(
     invocation: Invocation,
     services: tuple[str, ...],
@@ -68,7 +74,7 @@ async def deploy(
     with_files: bool,
     detailed_exitcode: bool,
 ) -> None:
-    """Bring services to what compose files say of them.
+    """Deploy the services of compose files.
 
     Shows the plan, asks, and waits until a farm has carried it out; the farm goes on when this command ends.
     Images are pinned to the digests that their registries serve now. Without -f the files are found as
@@ -126,7 +132,7 @@ def _wanted(project: Project) -> ResolvedServices:
 @command("status")
 @target("deployment", objects(KIND))
 async def status(invocation: Invocation, name: str) -> None:
-    """How far a deployment is, service by service, and what it waits for."""
+    """The progress of a deployment, service by service, and what it is waiting for."""
     row: Row[DeploymentRecord] = await DEPLOYMENT.row(invocation.call, name)
     output = invocation.settings.output
     if output in {"json", "yaml"}:

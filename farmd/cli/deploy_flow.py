@@ -131,7 +131,7 @@ def _refuse_endless(invocation: Invocation, deployment: Deployment) -> None:
     if not (settings.yes and settings.wait is not False and settings.given_timeout is None and short):
         return
     told = "; ".join(f"service {name}: {', '.join(why)}" for name, why in sorted(short.items()))
-    hint = "make room, or deploy with --no-wait or --timeout: pods then start once a machine fits"
+    hint = "free capacity, or deploy with --no-wait or --timeout: pods then start once a machine has room"
     raise Conflict(f"{told}; nothing was written", hint=hint)
 
 
@@ -216,8 +216,8 @@ def _promise(deployment: Deployment) -> str:
         if aim.goal.wanted is not None and aim.goal.wanted.update.on_failure == "pause"
     ]
     if deployment.atomic:
-        return "A failure rolls all services back."
-    return "A failure pauses it." if pauses else "A failure rolls its service back."
+        return "A failure rolls back all services."
+    return "A failure pauses it." if pauses else "A failure rolls back its service."
 
 
 def _result(invocation: Invocation, deployment: Deployment, name: str, outcome: str) -> None:

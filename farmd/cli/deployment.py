@@ -9,10 +9,10 @@ _WORDS = "farmd.cli.deploy"
 deployment = group(
     "deployments",
     {
-        "status": (f"{_WORDS}:status", "How far a deployment is, service by service."),
+        "status": (f"{_WORDS}:status", "The progress of a deployment, service by service."),
         "pause": (f"{_WORDS}:pause", "Stop a deployment where it is."),
-        "resume": (f"{_WORDS}:resume", "Go on after a pause or a failure."),
-        "rollback": (f"{_WORDS}:rollback", "Turn back to what the services were."),
+        "resume": (f"{_WORDS}:resume", "Continue after a pause or a failure."),
+        "rollback": (f"{_WORDS}:rollback", "Roll the services back to what they were."),
     },
     edited=False,
 )

@@ -45,7 +45,7 @@ _ADDRESS = re.compile(r'(\burl = "\w+://[^/"]*)/[^"]*')
 
 @click.group("debug", cls=LazyGroup)
 def debug() -> None:
-    """What somebody who helps you needs to see."""
+    """Information for whoever supports you."""
 
 
 @command("bundle")
@@ -112,11 +112,11 @@ PATIENCE_SECONDS = 2.0
     multiple=True,
     metavar="CODE|OBJECT|ID",
     shell_complete=findings,
-    help="Put right what has this code, is this object, or belongs to this owner or node. Repeatable.",
+    help="Fix the findings with this code, about this object, or of this owner or node. Repeatable.",
 )
 @access_options
 async def doctor(invocation: Invocation, targets: tuple[str, ...], kubeconfig: str, context: str) -> None:
-    """What is wrong in the store, why, and what to do. Exits 1 when there is anything.
+    """Problems in the store, their causes and fixes. Exits with 1 if there are any.
 
     Looks at Consul and certificates, the cluster's sentinels and schema, farms and agents, freezes, blocked
     items, records that do not decode, and everything whose owner is gone; with a kubeconfig also at the

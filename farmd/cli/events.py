@@ -31,11 +31,11 @@ class Event(NamedTuple):
 
 
 @command("events")
-@click.option("-f", "--follow", is_flag=True, help="Show new ones as they come, until ^C.")
-@click.option("--since", type=Duration(), help="Only the last such time, such as 2h.")
+@click.option("-f", "--follow", is_flag=True, help="Show new events as they arrive, until ^C.")
+@click.option("--since", type=Duration(), help="Only entries newer than this, such as 2h.")
 @click.option("-n", "--limit", type=Whole(1, 100_000), default=50, show_default=True, help="At most so many.")
 async def events(invocation: Invocation, follow: bool, since: float | None, limit: int) -> None:
-    """What happened, the newest last: every change with who made it, and incidents that are open.
+    """What happened, newest last: every change with its author, and the open incidents.
 
     "audit list" has filters for changes, "alert list" shows the incidents alone.
     """

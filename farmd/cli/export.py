@@ -29,7 +29,7 @@ HEAD = "# Written by farmctl export; environments and commands are in it as peop
 @command("export")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER")
 async def export(invocation: Invocation, folder: Path) -> None:
-    """Write what people said into a folder: one file a noun, one an app.
+    """Write the declared objects into a folder: one file per noun and per app.
 
     Controllers, daemon sets, services, jobs that are not over, apps, and labels, taints and capacity of
     nodes; what a service or an app made comes with that. commands.sh says what no file can, and
@@ -115,12 +115,13 @@ def _is_ours(path: Path) -> bool:
 
 @command("import", mutates=True, signs=True)
 @click.argument("paths", type=click.Path(), nargs=-1, required=True, metavar="FOLDER|FILE...")
-@click.option("--overwrite", is_flag=True, help="Change records that differ from the files.")
+@click.option("--overwrite", is_flag=True, help="Overwrite records that differ from the files.")
 async def import_(invocation: Invocation, paths: tuple[str, ...], overwrite: bool) -> None:
-    """Create the records of files that export wrote.
+    """Create the records from files that export wrote.
 
-    All files are checked before anything is written. What is as the files say stays; what differs is refused
-    unless --overwrite, and the rest goes on. Labels, taints and capacity are added to those that a node has.
+    All files are checked before anything is written. Records that match the files stay; records that differ
+    are refused unless --overwrite, and the others are imported. Labels, taints and capacity are added to
+    those that a node has.
     An import that was interrupted may be run again. Apps and what commands.sh says come after it:
     cd FOLDER && sh commands.sh
     """
@@ -146,6 +147,6 @@ async def import_(invocation: Invocation, paths: tuple[str, ...], overwrite: boo
         click.echo(f"farmctl: {ref}: {clean(why)}", err=True)
     await apply(invocation, found.mutations)
     if found.refused:
-        hint = "" if overwrite else "--overwrite takes what the files say"
+        hint = "" if overwrite else "--overwrite replaces them with what the files say"
         others = "nothing was written" if invocation.settings.dry_run else "all others done"
         raise Conflict(f"{count_of(len(found.refused), 'object')} refused, {others}", hint=hint)

@@ -49,19 +49,19 @@ _CODES: list[tuple[type[Exception], int]] = [
 
 _HINTS: list[tuple[type[Exception], str]] = [
     (errors.AccessDenied, "the token may not do this: check CONSUL_HTTP_TOKEN_FILE or --token-file"),
-    (errors.NoLeader, "Consul answers, but has no leader; look at consul operator raft list-peers"),
+    (errors.NoLeader, "Consul answers, but has no leader; run consul operator raft list-peers"),
     (
         errors.Throttled,
         "Consul has too many connections from here (http_max_conns_per_client), or a proxy hangs up",
     ),
-    (errors.CredentialInvalid, "mend that file, or name another one (farmctl --help)"),
+    (errors.CredentialInvalid, "fix that file, or pass another one (farmctl --help)"),
     (errors.StoreUnavailable, "is Consul running there? check CONSUL_HTTP_ADDR or --http-addr"),
     (errors.UnexpectedAnswer, "what answers there is not Consul: check CONSUL_HTTP_ADDR or --http-addr"),
-    (errors.OutcomeUnknown, "the change may or may not be written: look before you repeat it"),
+    (errors.OutcomeUnknown, "the change may or may not have been written: check before you repeat it"),
     (errors.NotRegistered, "start a farm first (farmd run, or farmd dev)"),
     (
         errors.RecordInvalid,
-        "somebody wrote it by hand, or it is newer than this farmctl; farmctl doctor knows the way out",
+        "somebody wrote it by hand, or it is newer than this farmctl; farmctl doctor shows the fix",
     ),
 ]
 

@@ -69,7 +69,7 @@ class FleetView(NamedTuple):
 
 
 @command("top")
-@click.option("--once", is_flag=True, help="Print one look, also on a terminal.")
+@click.option("--once", is_flag=True, help="Print the state once, even on a terminal.")
 async def top(invocation: Invocation, once: bool) -> None:
     """The fleet at a glance: farms, nodes, what owns pods, freezes, latest changes.
 

@@ -98,7 +98,7 @@ _READING = {
 _OF_PODS = {
     "describe": ("farmd.cli.noun_show:describing", "One {one} with its pods, owner and history."),
     "pods": ("farmd.cli.noun_show:pods", "The pods of a {one}."),
-    "logs": ("farmd.cli.logs:showing", "What the pods of a {one} wrote."),
+    "logs": ("farmd.cli.logs:showing", "The output of the pods of a {one}."),
     "explain": ("farmd.cli.noun_show:explaining", "Why each node does or does not get its pods."),
 }
 _CHANGING_PODS = {
@@ -106,9 +106,9 @@ _CHANGING_PODS = {
 }
 _CHANGING = {
     "get": ("farmd.cli.noun_show:getting", "One {one}, also as a file."),
-    "update": ("farmd.cli.noun_edit:updating", "Change {many} to what a file says."),
+    "update": ("farmd.cli.noun_edit:updating", "Change {many} from a file."),
     "edit": ("farmd.cli.noun_editor:editing", "Change a {one} in your editor."),
-    "diff": ("farmd.cli.noun_editor:comparing", "What a file would change of {many}."),
+    "diff": ("farmd.cli.noun_editor:comparing", "What a file would change in {many}."),
     "enable": ("farmd.cli.noun_edit:enabling", "Let the farms act on a {one} again."),
     "disable": ("farmd.cli.noun_edit:disabling", "Keep the farms from acting on a {one}."),
     "delete": ("farmd.cli.noun_edit:deleting", "Delete {many}."),

@@ -250,7 +250,7 @@ READ_SECONDS = 60.0
 
 
 async def logs(invocation: Invocation, place: Place, slot: str, attempt: int | None, **options: Any) -> None:
-    """What a member of a job wrote; without a slot, what all its pods wrote."""
+    """The output of a member of a job; without a slot, of all its pods."""
     wanted = cli_logs.LogChoice(**options)
     job, named = _split(slot)
     async with connected(place) as cluster:
@@ -301,9 +301,9 @@ def _chosen(
     if own:
         raise NotFound(
             f"job {found.name!r}: the pod of attempt {attempt} of {text} is gone, and its log with it;"
-            f" attempt {own[-1][1].attempt} stands"
+            f" attempt {own[-1][1].attempt} is there"
         )
-    raise NotFound(f"job {found.name!r}: no pod of {text} stands", hint=f"farmctl job explain {found.name}")
+    raise NotFound(f"job {found.name!r}: {text} has no pod", hint=f"farmctl job explain {found.name}")
 
 
 async def _all(

@@ -50,12 +50,12 @@ def _in_kubernetes(slot: str) -> bool:
     callback=checked,
     shell_complete=objects(KIND),
 )
-@click.option("--attempt", type=Whole(0), help="That of an earlier attempt.")
+@click.option("--attempt", type=Whole(0), help="The output of an earlier attempt.")
 @cli_logs.options
 async def logs(invocation: Invocation, slot: str, attempt: int | None, **options: Any) -> None:
-    """What a member of a job wrote; without a slot, what all members wrote that stand.
+    """The output of a member of a job; without a slot, of all current members.
 
-    The end of what a removed member wrote is kept by its node for an hour.
+    A removed member's node keeps the end of its output for an hour.
     """
     wanted = cli_logs.LogChoice(**options)
     client, keys = invocation.client, invocation.keys
@@ -125,7 +125,7 @@ logs = beside(
 @command("run", mutates=True, waits=True, signs=True)
 @FILES
 @click.option("--param", "given", multiple=True, metavar="NAME=VALUE", help="A parameter of the file.")
-@click.option("--name", help="Another name than the file's, such as report-$(date +%F).")
+@click.option("--name", help="A name other than the file's, such as report-$(date +%F).")
 @namespace_options
 async def run(
     invocation: Invocation,

@@ -70,7 +70,7 @@ async def _there(invocation: Invocation, place: Place, everywhere: bool) -> list
     except StoreError as error:
         if everywhere or place.named:
             raise
-        invocation.say(f"farmctl: without the jobs in Kubernetes: {clean(error.message)}")
+        invocation.say(f"farmctl: jobs in Kubernetes are not shown: {clean(error.message)}")
         return []
     return found
 
@@ -81,10 +81,10 @@ async def _row(invocation: Invocation, name: str) -> Row[Job]:
 
 
 @command("get", lists=True)
-@click.option("--file", "as_file", is_flag=True, help="As a file that job run accepts.")
+@click.option("--file", "as_file", is_flag=True, help="Print a file that job run accepts.")
 @target("job", objects(KIND))
 async def get(invocation: Invocation, name: str, as_file: bool) -> None:
-    """One job by name, id or the beginning of its id."""
+    """One job by name, id or a prefix of its id."""
     row = partial(_row, invocation, name)
     if as_file or (invocation.settings.output == "yaml" and not invocation.settings.watch):
         spec = await commands.as_file(invocation.call, (await row()).record)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 WHOLE = (
-    "none: farms read Knative's version from its definition, which lies in no namespace,"
-    " so that no Role can allow it"
+    "none: farms read Knative's version from its definition, which is in no namespace,"
+    " so no Role can allow it"
 )
 
 
@@ -70,13 +70,17 @@ def where(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[N
             "--subject",
             default="",
             metavar="KIND/NAME",
-            help="Who bears the rights: user/NAME, group/NAME or serviceaccount/NAMESPACE/NAME; where none is"
-            " said, those of namespaces go to user/farmd.",
+            help="Who gets the rights: user/NAME, group/NAME or serviceaccount/NAMESPACE/NAME; by default,"
+            " rights in namespaces go to user/farmd.",
         ),
         click.option(
-            "--namespace", "namespaces", multiple=True, metavar="NAME", help="Rights there alone. Repeatable."
+            "--namespace",
+            "namespaces",
+            multiple=True,
+            metavar="NAME",
+            help="Only in this namespace. Repeatable.",
         ),
-        click.option("--progressive", is_flag=True, help="Also progressive rollouts of Knative Services."),
+        click.option("--progressive", is_flag=True, help="Include progressive rollouts of Knative Services."),
         click.option(
             "--jobs", type=click.Choice(JOBS), multiple=True, default=("farmjobs",), help="Kinds of jobs."
         ),
@@ -88,9 +92,11 @@ def where(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[N
 
 @command("install", mutates=True)
 @where
-@click.option("--print", "printed", is_flag=True, help="Print the objects as YAML; ask no server.")
+@click.option(
+    "--print", "printed", is_flag=True, help="Print the objects as YAML, without contacting a server."
+)
 async def install(invocation: Invocation, chosen: Chosen, printed: bool) -> None:
-    """Apply the definitions of farmd's own resources and the rights of farms; twice is once."""
+    """Apply the definitions of farmd's own resources and the rights of farms; safe to repeat."""
     from farmd.kubernetes import install as installing
 
     if printed or invocation.settings.dry_run:
@@ -105,7 +111,7 @@ async def install(invocation: Invocation, chosen: Chosen, printed: bool) -> None
 @command("status")
 @where
 async def status(invocation: Invocation, chosen: Chosen) -> None:
-    """What of it is in the cluster, and how farms stand to the clusters that they work in."""
+    """Which of farmd's definitions are in the cluster, and whether farms reach their clusters."""
     from farmd.kubernetes import install as installing
 
     async with connected(chosen.place) as cluster:
@@ -115,7 +121,9 @@ async def status(invocation: Invocation, chosen: Chosen) -> None:
 
 @command("uninstall", mutates=True)
 @where
-@click.option("--print", "printed", is_flag=True, help="Print the objects as YAML; ask no server.")
+@click.option(
+    "--print", "printed", is_flag=True, help="Print the objects as YAML, without contacting a server."
+)
 async def uninstall(invocation: Invocation, chosen: Chosen, printed: bool) -> None:
     """Remove what ``install`` applied; refused while jobs or rollouts exist, which would go with it."""
     from farmd.kubernetes import install as installing
@@ -134,7 +142,7 @@ async def uninstall(invocation: Invocation, chosen: Chosen, printed: bool) -> No
 @access_options
 @click.option("--name", default="default", help="The name in [kubernetes] of the farms.")
 async def accept(invocation: Invocation, kubeconfig: str, context: str, name: str) -> None:
-    """Take this cluster for the one that farms mean by a name; they stop where another one answers."""
+    """Accept this cluster as the one that farms know by a name; they stop if another one answers."""
     from farmd.kubernetes.commands import accept as accepting
 
     async with connected(Place(kubeconfig, context)) as cluster:

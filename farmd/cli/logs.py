@@ -29,7 +29,7 @@ from store.nodes import NodeStore
 from store.reality import Reality
 from store.words import share
 
-_FOLLOW = click.option("-f", "--follow", is_flag=True, help="Go on until ^C.")
+_FOLLOW = click.option("-f", "--follow", is_flag=True, help="Follow the output until ^C.")
 _LINES = click.option(
     "--lines",
     "--tail",
@@ -37,15 +37,13 @@ _LINES = click.option(
     type=Whole(0, 10_000),
     default=100,
     show_default=True,
-    help="How many old lines.",
+    help="How many existing lines to show.",
 )
 
 
-_PREVIOUS = click.option(
-    "--previous", "-p", is_flag=True, help="The output of the start before the last one."
-)
-_SINCE = click.option("--since", type=Duration(), help="Only the output of the last such time, such as 5m.")
-_TIMESTAMPS = click.option("--timestamps", is_flag=True, help="Begin each line with the time of its output.")
+_PREVIOUS = click.option("--previous", "-p", is_flag=True, help="The output of the previous start.")
+_SINCE = click.option("--since", type=Duration(), help="Only output newer than this, such as 5m.")
+_TIMESTAMPS = click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 
 
 def options(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,7 +67,9 @@ class LogChoice(NamedTuple):
             InputInvalid: the output of a previous start is to be followed.
         """
         if self.previous and self.follow:
-            raise InputInvalid("--follow: found with --previous, whose start writes no more", field="follow")
+            raise InputInvalid(
+                "--follow: found together with --previous, whose output has ended", field="follow"
+            )
         flags = {name: "1" for name in ("follow", "previous", "timestamps") if getattr(self, name)}
         return (
             {"lines": str(self.lines)}
@@ -113,7 +113,7 @@ async def stream(
         why = view.unreadable or "its agent is not connected"
         raise AgentUnavailable(
             f"node {node!r}: {why}, so its logs cannot be read from here",
-            hint=f"they lie on the node itself; farmctl node describe {node} tells more",
+            hint=f"they are on the node itself; farmctl node describe {node} tells more",
         )
     path = f"/v1/pods/{instance}/logs"
     url = f"{presence.at_host(view.agent.address, view.record.address)}{path}"
@@ -181,7 +181,9 @@ async def _read(
         if response.status != 200:
             raise AgentUnavailable(f"node {node!r}: its agent answered {response.status} {response.reason}")
         if params.keys() & {"previous", "since", "timestamps"} and "Farmd-Log-Times" not in response.headers:
-            raise NoTimes(f"node {node!r}: its agent is of an earlier version, without times of output")
+            raise NoTimes(
+                f"node {node!r}: its agent is an earlier version, which does not record the times of output"
+            )
         if gone := response.headers.get("Farmd-Log-Gone"):
             click.echo(
                 f"farmctl: pod {node}/{instance} was removed at {gone}; this is its last output", err=True
@@ -230,7 +232,7 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
         await stream_all(invocation, f"{noun.words.noun}/{record.name}", pods, wanted)
 
     run.__doc__ = (
-        f"What the pods of a {noun.words.one} wrote.\n\n"
+        f"The output of the pods of a {noun.words.one}.\n\n"
         "Where there are several, each line begins with NODE/INSTANCE, and lines are merged by time. Logs "
         "that cannot be read are named on stderr; the others are shown."
     )

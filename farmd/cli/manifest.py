@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 @click.group("manifest", cls=LazyGroup)
 def manifest() -> None:
-    """Signed manifests: what nodes start only by a person's word."""
+    """Signed manifests: nodes can refuse unsigned ones."""
 
 
 @click.command("keygen", cls=Exampled)
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 def keygen(path: Path) -> None:
-    """Make a key: the private one in a new FILE, the public one on stdout.
+    """Create a key: the private one in a new FILE, the public one on stdout.
 
     The public key goes into the trust file of the nodes, in a line of its own: NAME KEY OWNERS NODES.
     """
@@ -48,17 +48,24 @@ def keygen(path: Path) -> None:
 @command("sign", mutates=True)
 @click.argument("target", metavar="NOUN/NAME|NOUN")
 @click.option(
-    "-f", "--file", "paths", multiple=True, type=click.Path(), help="What these files say; - is stdin."
+    "-f",
+    "--file",
+    "paths",
+    multiple=True,
+    type=click.Path(),
+    help="Sign what these files declare; - is stdin.",
 )
 @click.option(
     "--digest",
     "digests",
     multiple=True,
     metavar="DIGEST",
-    help="Of NOUN/NAME: sign this manifest and no other, without a question.",
+    help="With NOUN/NAME: sign exactly this manifest, without asking.",
 )
-@click.option("--key", required=True, type=click.Path(), help="The file that keygen made.")
-@click.option("--for", "seconds", type=Duration(), default=SIGN_SECONDS, help="How long.  [default: 90d]")
+@click.option("--key", required=True, type=click.Path(), help="The key file that keygen created.")
+@click.option(
+    "--for", "seconds", type=Duration(), default=SIGN_SECONDS, help="How long it is valid.  [default: 90d]"
+)
 async def sign(
     invocation: Invocation,
     target: str,
@@ -119,12 +126,13 @@ def _require_same(target: str, found: set[str], named: set[str]) -> None:
     "digests",
     multiple=True,
     metavar="DIGEST",
-    help="The manifests, where they are not those that the object has now.",
+    help="Files with the manifests; default: those that the object has now.",
 )
 async def revoke(invocation: Invocation, target: str, digests: tuple[str, ...]) -> None:
-    """Revoke the signatures of an object's manifests: no node starts them any more, restarts included.
+    """Revoke the signatures of an object's manifests: nodes no longer start or restart them.
 
-    Pods that run go on until they end. Later signatures count again. With --digest the object need not exist.
+    Running pods continue until they end. Later signatures count again. With --digest the object need not
+    exist.
     """
     for digest in digests:
         signatures.valid_digest(digest)
@@ -157,10 +165,10 @@ async def restore(invocation: Invocation, path: str) -> None:
 
 @command("verify")
 @click.argument("target", metavar="NOUN/NAME")
-@click.option("--trust", type=click.Path(), help="A node's trust file: is the key one of its lines?")
-@click.option("--node", default="", help="Whether that node would start it; needs --trust.")
+@click.option("--trust", type=click.Path(), help="Check the key against this trust file of a node.")
+@click.option("--node", default="", help="Check whether this node would start it; needs --trust.")
 async def verify(invocation: Invocation, target: str, trust: str | None, node: str) -> None:
-    """The signatures of an object's manifests, and whether they hold; exit 1 where one has none that does."""
+    """The signatures of an object's manifests; exits with 1 if a manifest has no valid one."""
     from farmd.signing import keys
     from farmd.signing.trust import read
 
@@ -183,7 +191,7 @@ async def verify(invocation: Invocation, target: str, trust: str | None, node: s
                 rows.append((start, each.key_id, each.statement.ends, each.by, word))
         if not good:
             missing += 1
-            what = "; ".join(error.message for error in broken) or "no signature that holds"
+            what = "; ".join(error.message for error in broken) or "no valid signature"
             rows.append((start, "", 0, "", what))
     _show(invocation, rows)
     if missing:

@@ -27,7 +27,7 @@ _Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """A name that no part of a path could be is refused: a server would answer for another path."""
     if {"", ".", ".."} & set(value.split("/")):
-        text = f"found {value!r}, expected a name, no part of which is empty, '.' or '..'"
+        text = f"found {value!r}, expected a name without empty parts, '.' or '..'"
         raise click.BadParameter(text, ctx, param)
     return value
 

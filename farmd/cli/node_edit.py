@@ -29,7 +29,7 @@ _NODES = targets("node", nodes)
     type=Duration(),
     default="1h",
     show_default=True,
-    help="Time until the drain says that it is late; with --force health floors are then ignored.",
+    help="Time after which the drain is reported as late; with --force, health floors are then ignored.",
 )
 async def drain(invocation: Invocation, names: tuple[str, ...], deadline: float) -> None:
     """Move all pods off nodes, system pods last, and keep new ones away until undrain.
@@ -64,7 +64,7 @@ def _step(look: Look) -> ProgressLine:
 @command("register", mutates=True)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 async def register(invocation: Invocation, names: tuple[str, ...]) -> None:
-    """Make nodes known before their agents start: where agents share a token that may not do so."""
+    """Register nodes before their agents start, if the agents share a token that may not register them."""
     await apply(invocation, [await commands.register(invocation.call, name) for name in names])
 
 
@@ -120,15 +120,15 @@ async def capacity(invocation: Invocation, name: str, amounts: tuple[str, ...]) 
 @command("set", mutates=True)
 @target("node", nodes)
 @click.option(
-    "--address", help="Host where others reach the node, in place of what its agent says; '' undoes it."
+    "--address", help="Host at which others reach the node, instead of what its agent reports; '' undoes it."
 )
 @click.option(
     "--signatures",
     type=click.Choice(["none", "warn", "enforce", ""]),
-    help="Policy of signatures that farmctl takes the node to have; '' is again what its agent says.",
+    help="Signature policy that farmctl assumes for the node; '' restores what its agent reports.",
 )
 async def set_(invocation: Invocation, name: str, address: str | None, signatures: str | None) -> None:
-    """Say of a node what else its agent alone would say: its address, its policy of signatures.
+    """Override what a node's agent reports: its address and its signature policy.
 
     Endpoints of services, members of jobs and farmctl use the address. The policy only decides which changes
     farmctl refuses before they are written: the node's own configuration decides what starts there.
@@ -184,7 +184,7 @@ async def uncordon(invocation: Invocation, names: tuple[str, ...]) -> None:
 @command("forget", mutates=True)
 @_NODES
 async def forget(invocation: Invocation, names: tuple[str, ...]) -> None:
-    """Forget nodes that are gone for good: their records, registrations and what they last said.
+    """Forget nodes that are gone for good: their records, registrations and last reports.
 
     Refused while a node's agent is there, while pods, reserved room or moves refer to it, while it has
     volumes, or while it is neither lost nor cordoned. A machine that comes back registers as a new node

@@ -32,7 +32,7 @@ FILES = click.option(
     required=True,
     multiple=True,
     type=click.Path(),
-    help="YAML or JSON; - reads stdin. Several are taken in order, as if they were one file.",
+    help="YAML or JSON; - reads stdin. Several files are read in order, as if they were one.",
 )
 
 
@@ -74,21 +74,21 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
 
     run.__doc__ = f"Change {noun.words.many} to what a file says.\n\n"
     if noun.pods is None:
-        run.__doc__ += "What switches the file leaves out stay as they are."
+        run.__doc__ += "Switches that the file omits stay as they are."
         return command("update", mutates=True, waits=True, signs=noun.pods is not None)(FILES(run))
     way = KINDS.get(noun.words.gradual)
     run.__doc__ += (
-        "What counts and switches the file leaves out stay as they are. "
-        + (f"A new pod comes by a {way.one}. " if way else "Without --now a new pod is refused. ")
+        "Counts and switches that the file omits stay as they are. "
+        + (f"A changed pod starts a {way.one}. " if way else "Without --now a changed pod is refused. ")
         + f"With --now pods are replaced in place, {noun.pods.pace}."
     )
     option = click.option("--now", is_flag=True, help=f"Replace pods in place, {noun.pods.pace}.")
     if way:
-        again = click.option("--retry", is_flag=True, help="Also a version that was reverted before.")
+        again = click.option("--retry", is_flag=True, help="Also accept a version that was reverted before.")
         instead = click.option(
             "--supersede",
             is_flag=True,
-            help=f"During a {way.one}: put this version in place of the one that is coming.",
+            help=f"During a {way.one}: replace the incoming version with this one.",
         )
         return command("update", mutates=True, waits=True, signs=True)(FILES(option(again(instead(run)))))
     return command("update", mutates=True, waits=True, signs=True)(FILES(option(run)))
@@ -241,7 +241,9 @@ def text_of(path: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputInvalid(f"{path}: found bytes that are no UTF-8, expected text", source=path) from error
+        raise InputInvalid(
+            f"{path}: found bytes that are not valid UTF-8, expected text", source=path
+        ) from error
 
 
 @contextmanager
@@ -266,7 +268,7 @@ async def _finish_deletions(
     if settings.wait is False:
         what = "its pods, then itself" if noun.pods is not None else "it"
         for mutation in marked:
-            invocation.say(f"{word}/{mutation.change.name}: marked; a farm removes {what}")
+            invocation.say(f"{word}/{mutation.change.name}: marked for deletion; a farm removes {what}")
         return
     with progress(invocation) as report:
         for done, change in enumerate(mutation.change for mutation in marked):

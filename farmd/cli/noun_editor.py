@@ -52,10 +52,10 @@ def comparing(noun: Noun[Any, Any]) -> click.Command:
             raise click.exceptions.Exit(CHANGES_DUE)
 
     run.__doc__ = (
-        f"What the files would change of {noun.words.many}; nothing is written.\n\n"
+        f"What the files would change in {noun.words.many}; nothing is written.\n\n"
         "Values of the environment are not shown. -o name prints what would change."
     )
-    help_ = f"Exit {CHANGES_DUE} where something would change."
+    help_ = f"Exit with {CHANGES_DUE} if something would change."
     option = click.option("--detailed-exitcode", is_flag=True, help=help_)
     return command("diff")(FILES(option(run)))
 
@@ -103,13 +103,13 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
 
     run.__doc__ = (
         f"Change a {noun.words.one} in $VISUAL or $EDITOR.\n\n"
-        "What does not fit opens the editor again, with the error as a comment. Saving nothing changes "
-        "nothing. A record that somebody else changed meanwhile is refused."
+        "An invalid document opens the editor again, with the error as a comment. Saving it unchanged does "
+        "nothing. The edit is refused if somebody else changed the record meanwhile."
     )
     if noun.pods is not None:
         way = KINDS.get(noun.words.gradual)
-        how = f"comes by a {way.one}" if way else f"is replaced in place, {noun.pods.pace}"
-        run.__doc__ += f" Another pod {how}."
+        how = f"starts a {way.one}" if way else f"is replaced in place, {noun.pods.pace}"
+        run.__doc__ += f" A changed pod {how}."
     return command("edit", mutates=True, waits=True, signs=True)(
         target(noun.words.noun, objects(noun.kind))(run)
     )
@@ -136,7 +136,7 @@ async def edits(
 
 async def _rounds(title: str, path: Path, text: str, take: Callable[[str], Awaitable[T]]) -> T | None:
     """Open the editor until what is written fits; None where nothing was changed."""
-    said = f"{title}: save to change it; leave without a change to cancel"
+    said = f"{title}: save to apply the change; exit without a change to cancel"
     refused = ""
     while True:
         written = _written(path, f"{_COMMENT}{said}\n{text}")

@@ -84,7 +84,7 @@ def listing(noun: Noun[Any, Any]) -> click.Command:
 def getting(noun: Noun[Any, Any]) -> click.Command:
     """``get`` of what people create from files."""
     word = noun.words.noun
-    help_ = f"As a file that {word} create and {word} update accept."
+    help_ = f"Print a file that {word} create and {word} update accept."
     return _get(noun, click.option("--file", "as_file", is_flag=True, help=help_))
 
 
@@ -108,7 +108,7 @@ def _get(noun: Noun[Any, Any], option: Callable[[Any], Any]) -> click.Command:
         else:
             await show_one(invocation, noun, row)
 
-    run.__doc__ = f"One {noun.words.one} by name, id or the beginning of its id."
+    run.__doc__ = f"One {noun.words.one} by name, id or a prefix of its id."
     return command("get", lists=True)(target(noun.words.noun, objects(noun.kind))(option(run)))
 
 
@@ -145,9 +145,9 @@ def pods(noun: Noun[Any, Any]) -> click.Command:
 
         await show(invocation, read)
 
-    run.__doc__ = f"The pods of a {noun.words.one}, with what their nodes say of them."
+    run.__doc__ = f"The pods of a {noun.words.one}, with what their nodes report."
     if way := KINDS.get(noun.words.gradual):
-        run.__doc__ += f" During a {way.one} those of both versions."
+        run.__doc__ += f" During a {way.one}, the pods of both versions."
     return command("pods", lists=True)(target(noun.words.noun, objects(noun.kind))(run))
 
 

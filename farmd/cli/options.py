@@ -62,15 +62,15 @@ def shared(*, root: bool = False) -> list[click.Option]:
     env = {"envvar": "FARMCTL_ADDR"} if root else {}
     token = {"envvar": "FARMCTL_TOKEN_FILE"} if root else {}
     return [
-        _option("--http-addr", metavar="ADDRESS", help="Consul's address; else CONSUL_HTTP_ADDR.", **env),
+        _option("--http-addr", metavar="ADDRESS", help="Consul's address; default: CONSUL_HTTP_ADDR.", **env),
         _option(
             "--token-file",
             type=click.Path(),
-            help="File with the ACL token; else CONSUL_HTTP_TOKEN(_FILE).",
+            help="File with the ACL token; default: CONSUL_HTTP_TOKEN(_FILE).",
             **token,
         ),
-        _option("-o", "--output", type=click.Choice(OUTPUTS), help="How to show what was asked for."),
-        _option("-q", "--quiet", is_flag=True, help="No chatter on stderr, errors only."),
+        _option("-o", "--output", type=click.Choice(OUTPUTS), help="Output format."),
+        _option("-q", "--quiet", is_flag=True, help="Print only errors on stderr."),
         _option("-v", "--verbose", is_flag=True, help="More detail on errors."),
         _option("--no-color", is_flag=True, help="No colours; NO_COLOR does the same."),
     ]
@@ -78,7 +78,7 @@ def shared(*, root: bool = False) -> list[click.Option]:
 
 def watching() -> list[click.Option]:
     """The options of lists."""
-    return [_option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until ^C.")]
+    return [_option("-w", "--watch", is_flag=True, help="Show it again after each change, until ^C.")]
 
 
 def mutating() -> list[click.Option]:
@@ -86,7 +86,7 @@ def mutating() -> list[click.Option]:
     return [
         _option("--dry-run", is_flag=True, help="Show what would change, write nothing."),
         _option("-y", "--yes", is_flag=True, help="Do not ask; needed for destructive changes in scripts."),
-        _option("--reason", metavar="TEXT", help="Why; kept in the audit log."),
+        _option("--reason", metavar="TEXT", help="The reason, kept in the audit log."),
         _option("--force", is_flag=True, help="Break the item's mutation lock; needs --reason."),
     ]
 
@@ -94,12 +94,12 @@ def mutating() -> list[click.Option]:
 def waiting() -> list[click.Option]:
     """The options of changes that take effect later."""
     return [
-        _option("--wait/--no-wait", default=None, help="Wait until the change took effect."),
+        _option("--wait/--no-wait", default=None, help="Wait until the change has taken effect."),
         _option(
             "--timeout",
             "given_timeout",
             type=Duration(),
-            help="How long to wait; then exit 8.  [default: 5m; no limit for what ends by itself]",
+            help="How long to wait before exit code 8.  [default: 5m; no limit for what has a deadline]",
         ),
     ]
 
@@ -107,8 +107,12 @@ def waiting() -> list[click.Option]:
 def signing() -> list[click.Option]:
     """The options of changes that let pods start."""
     return [
-        _option("--sign", metavar="KEYFILE", type=click.Path(), help="Sign what will start with this key."),
-        _option("--sign-for", type=Duration(), help="How long that may start first.  [default: 90d]"),
+        _option("--sign", metavar="KEYFILE", type=click.Path(), help="Sign what will start, with this key."),
+        _option(
+            "--sign-for",
+            type=Duration(),
+            help="How long a signed pod may wait for its first start.  [default: 90d]",
+        ),
     ]
 
 

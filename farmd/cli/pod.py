@@ -9,7 +9,7 @@ from farmd.cli.groups import LazyGroup
 _COMMANDS = {
     "list": ("farmd.cli.pod_show:list_", "Pods by labels or node."),
     "describe": ("farmd.cli.pod_show:describe", "One pod, what it runs, and how its last starts ended."),
-    "logs": ("farmd.cli.pod_show:logs", "What a pod wrote."),
+    "logs": ("farmd.cli.pod_show:logs", "The output of a pod."),
     "restart": ("farmd.cli.pod_restart:restart", "Restart pods where they are."),
 }
 

@@ -32,7 +32,7 @@ from store.times import plain
 )
 @click.option("--node", default="", shell_complete=nodes, help="Only pods on this node.")
 async def list_(invocation: Invocation, selector: str, node: str) -> None:
-    """Pods, with what their nodes say of them."""
+    """Pods, with what their nodes report."""
     wanted = selectors.parse(selector)
     if node:
         await NodeStore(invocation.client, invocation.keys).get(valid_segment(node, "node"))
@@ -52,7 +52,7 @@ async def list_(invocation: Invocation, selector: str, node: str) -> None:
 @click.argument("pod", metavar="NODE/INSTANCE", shell_complete=pods)
 @cli_logs.options
 async def logs(invocation: Invocation, pod: str, **options: Any) -> None:
-    """What a pod wrote. The node may be left out where only one node has that instance.
+    """The output of a pod. The node may be left out where only one node has that instance.
 
     The end of a removed pod's output is kept for an hour: name its node, too.
     """
@@ -80,7 +80,7 @@ async def locate(invocation: Invocation, text: str) -> tuple[str, str]:
         raise NotFound(f"pod {instance!r} does not exist", kind="pods", id=instance, hint=hint)
     if len(found) > 1:
         shown = ", ".join(f"{name}/{instance}" for name, _ in found[:5])
-        raise Ambiguous(f"pod {instance!r} stands on {len(found)} nodes, name one: {shown}", kind="pods")
+        raise Ambiguous(f"pod {instance!r} runs on {len(found)} nodes, name one: {shown}", kind="pods")
     return found[0]
 
 
@@ -90,7 +90,7 @@ async def locate(invocation: Invocation, text: str) -> tuple[str, str]:
 @command("describe")
 @click.argument("pod", metavar="NODE/INSTANCE", shell_complete=pods)
 async def describe(invocation: Invocation, pod: str) -> None:
-    """One pod: its owner, what its node says of it, and what it runs.
+    """One pod: its owner, what its node reports, and what it runs.
 
     The node may be left out where only one node has that instance.
     """

@@ -7,8 +7,8 @@ from farmd.cli.groups import group
 rc = group(
     "rcs",
     {
-        "scale": ("farmd.cli.rc_edit:set_replicas", "Set how many pods there should be (set-replicas)."),
+        "scale": ("farmd.cli.rc_edit:set_replicas", "Set the number of pods (set-replicas)."),
         "set-replicas": ("farmd.cli.rc_edit:set_replicas", "The same."),
-        "history": ("farmd.cli.rollout_show:history", "The rollouts of a controller that are over."),
+        "history": ("farmd.cli.rollout_show:history", "Past rollouts of a controller."),
     },
 )

@@ -15,5 +15,5 @@ from farmd.replication import commands
 @target("rc", objects("rcs"))
 @click.argument("replicas", type=int)
 async def set_replicas(invocation: Invocation, name: str, replicas: int) -> None:
-    """Set how many pods a controller should have. Fewer than now asks first."""
+    """Set the number of pods of a controller. Fewer than now asks first."""
     await carry_out(invocation, commands.RC, [await commands.set_replicas(invocation.call, name, replicas)])

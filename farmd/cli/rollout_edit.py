@@ -39,24 +39,26 @@ from store.rollouts import KIND
     metavar="RC",
     callback=checked_if_given,
     shell_complete=objects(RCS.name),
-    help="The controller that they are to go to.",
+    help="The controller that they move to.",
 )
-@click.option("--manifest", type=click.Path(), help="A file with the new pod, in place of --to.")
-@click.option("-f", "--file", "path", type=click.Path(), help="A rollout as YAML or JSON; also one of p2.")
-@click.option("--replicas", type=int, help="How many pods there are to be in the end.")
-@click.option("--strategy", type=click.Choice(get_args(Strategy)), help="Who comes and goes first.")
-@click.option("--minimum", metavar="N|P%", help="How many stay available (default: the controller's).")
-@click.option("--stages", metavar="1,10%,100%", help="Where it pauses to look (default: 1,100%).")
-@click.option("--bake", type=Duration(), help="How long each stage rests before the next.")
-@click.option("--approve", is_flag=True, help="Each stage but the first waits for farmctl rollout approve.")
-@click.option("--leave-old", is_flag=True, help="Keep the old controller in the end.")
+@click.option("--manifest", type=click.Path(), help="A file with the new pod, instead of --to.")
+@click.option("-f", "--file", "path", type=click.Path(), help="A rollout as YAML or JSON, or one of p2.")
+@click.option("--replicas", type=int, help="Final number of pods.")
+@click.option(
+    "--strategy", type=click.Choice(get_args(Strategy)), help="Which pods are added and removed first."
+)
+@click.option("--minimum", metavar="N|P%", help="How many pods stay available (default: the controller's).")
+@click.option("--stages", metavar="1,10%,100%", help="The stages, as pods or shares (default: 1,100%).")
+@click.option("--bake", type=Duration(), help="How long to wait after each stage.")
+@click.option("--approve", is_flag=True, help="Each stage after the first waits for farmctl rollout approve.")
+@click.option("--leave-old", is_flag=True, help="Keep the old controller after the rollout.")
 @click.option(
     "--service",
     default="",
     shell_complete=objects(SERVICES.name),
-    help="The service whose pods they are; made where there is none.",
+    help="The service that these pods serve; created if it does not exist.",
 )
-@click.option("--retry", is_flag=True, help="Also a version that was reverted before.")
+@click.option("--retry", is_flag=True, help="Also accept a version that was reverted before.")
 async def create(
     invocation: Invocation, old: str, new: str, manifest: str | None, path: str | None, **flags: Any
 ) -> None:
@@ -108,7 +110,9 @@ abort = saying(ROLLOUT, "abort", commands.abort)
 
 @command("revert", mutates=True, waits=True)
 @target("rollout", objects(KIND))
-@click.option("--to", type=Whole(1, 100), metavar="N", help="What ran before rollout N of the history.")
+@click.option(
+    "--to", type=Whole(1, 100), metavar="N", help="Go back to what ran before rollout N of the history."
+)
 async def revert(invocation: Invocation, name: str, to: int | None) -> None:
     """Go back to the old version at once; after the end: a rollout to the version before.
 
@@ -119,7 +123,7 @@ async def revert(invocation: Invocation, name: str, to: int | None) -> None:
 
 @command("approve", mutates=True, waits=True)
 @target("rollout", objects(KIND))
-@click.option("--all", "everything", is_flag=True, help="All stages that are left.")
+@click.option("--all", "everything", is_flag=True, help="Approve all remaining stages.")
 async def approve(invocation: Invocation, name: str, everything: bool) -> None:
     """Let the next stage begin; it skips no rest."""
     mutation = await commands.approve(invocation.call, name, everything=everything)
@@ -130,7 +134,7 @@ async def approve(invocation: Invocation, name: str, everything: bool) -> None:
 @target("rollout", objects(KIND))
 @click.argument("replicas", type=int)
 async def scale(invocation: Invocation, name: str, replicas: int) -> None:
-    """Set how many pods there are to be in the end; both versions follow. Fewer than now asks first."""
+    """Set the final number of pods; both versions follow. Fewer than now asks first."""
     await carry_out(invocation, ROLLOUT, [await commands.scale(invocation.call, name, replicas)])
 
 

@@ -31,7 +31,7 @@ def _is_ksvc(name: str) -> bool:
 @command("list", lists=True)
 @click.option("-l", "--selector", default="", help="Only controllers' rollouts whose own labels match.")
 @click.option(
-    "-A", "--all-namespaces", "everywhere", is_flag=True, help="And of Knative Services in all namespaces."
+    "-A", "--all-namespaces", "everywhere", is_flag=True, help="Include Knative Services in all namespaces."
 )
 @namespace_options
 async def list_(
@@ -61,7 +61,7 @@ async def plan(
 @click.argument("name")
 @namespace_options
 async def promote(invocation: Invocation, name: str, kubeconfig: str, context: str, namespace: str) -> None:
-    """Bring a rollout of a Knative Service, ksvc/NAMESPACE/NAME, to its end in one stage."""
+    """Finish a rollout of a Knative Service, ksvc/NAMESPACE/NAME, in one stage."""
     await load(f"{_THERE}:say")(invocation, Place(kubeconfig, context, namespace), name, "promote")
 
 
@@ -72,7 +72,7 @@ async def promote(invocation: Invocation, name: str, kubeconfig: str, context: s
 async def retry(
     invocation: Invocation, name: str, revision: str, kubeconfig: str, context: str, namespace: str
 ) -> None:
-    """Try a reverted revision of a Knative Service again: the one that is named, else the last one."""
+    """Retry a reverted revision of a Knative Service; default: the last one."""
     place = Place(kubeconfig, context, namespace)
     await load(f"{_THERE}:say")(invocation, place, name, "retry", revision)
 

@@ -36,7 +36,7 @@ from store.times import plain
 @command("status", lists=True)
 @target("rollout", objects(KIND))
 async def status(invocation: Invocation, name: str) -> None:
-    """How far a rollout is, and what it waits for."""
+    """The progress of a rollout, and what it is waiting for."""
     settings = invocation.settings
     if not settings.watch:
         for line in await _status(invocation, name, width_of(sys.stdout)):
@@ -101,7 +101,7 @@ async def explain(invocation: Invocation, name: str) -> None:
 @command("diff")
 @target("rollout", objects(KIND))
 async def diff(invocation: Invocation, name: str) -> None:
-    """What a rollout changes: the fields of the pod, the number of pods, and the policy that it goes by.
+    """What a rollout changes: the fields of the pod, the number of pods, and the policy that it follows.
 
     Values of the environment are not shown.
     """
@@ -122,7 +122,7 @@ async def diff(invocation: Invocation, name: str) -> None:
 @command("history", lists=True)
 @target("rc", objects(RCS.name))
 async def history(invocation: Invocation, name: str) -> None:
-    """The rollouts of a controller that are over, the newest first.
+    """Past rollouts of a controller, newest first.
 
     "rollout revert NAME --to N" goes back to what ran before rollout N.
     """

@@ -9,10 +9,10 @@ _WORDS = "farmd.cli.schedule_words"
 schedule = group(
     "schedules",
     {
-        "run-now": (f"{_WORDS}:run_now", "Make a job of a schedule now."),
-        "pause": (f"{_WORDS}:pause", "Make no more jobs until it is resumed."),
-        "resume": (f"{_WORDS}:resume", "Make jobs again."),
+        "run-now": (f"{_WORDS}:run_now", "Create a job of a schedule now."),
+        "pause": (f"{_WORDS}:pause", "Create no more jobs until it is resumed."),
+        "resume": (f"{_WORDS}:resume", "Create jobs again."),
         "history": (f"{_WORDS}:history", "The jobs of a schedule, and how they ended."),
-        "explain": (f"{_WORDS}:explain", "Why a schedule does or does not make a job."),
+        "explain": (f"{_WORDS}:explain", "Why a schedule does or does not create a job."),
     },
 )

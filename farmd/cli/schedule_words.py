@@ -35,7 +35,7 @@ async def history(invocation: Invocation, name: str) -> None:
 @command("explain")
 @target("schedule", objects(KIND))
 async def explain(invocation: Invocation, name: str) -> None:
-    """Why a schedule does or does not make a job now, and when it will."""
+    """Why a schedule does or does not create a job now, and when it will."""
     row = await SCHEDULE.row(invocation.call, name)
     told = tables.why(row.record, row.state, row.reason, invocation.call.clock.now())
     if invocation.settings.output in {"json", "yaml"}:

@@ -32,7 +32,7 @@ def _kinds(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]
     help="json and yaml: a JSON Schema.",
 )
 def schema(path: str, output: str) -> None:
-    """What a document of a kind may say: each field with its type, default, limits and a sentence.
+    """The fields of a kind's document: type, default, limits and a sentence for each.
 
     farmctl schema rc.pod.health shows a mapping inside. -o json prints a JSON Schema, for editors. Without
     an argument the kinds are listed.
@@ -51,7 +51,7 @@ def schema(path: str, output: str) -> None:
 @click.command("example", cls=Exampled)
 @click.argument("kind", shell_complete=_kinds)
 def example(kind: str) -> None:
-    """A commented document of a kind, to begin with: farmctl example rc > web.yaml."""
+    """A commented example document of a kind: farmctl example rc > web.yaml."""
     if kind not in EXAMPLES:
         raise InputInvalid(f"kind: found {kind!r}, expected one of {', '.join(EXAMPLES)}", field="kind")
     click.echo(EXAMPLES[kind], nl=False)

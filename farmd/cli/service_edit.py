@@ -33,9 +33,9 @@ from store.services import KIND, NOUN, Catalog, Service, ServiceStore
 
 
 @command("run", mutates=True, waits=True, trailing=True, signs=True)
-@click.option("-n", "--name", default="", help="Its name; else one is made of the image's.")
-@click.option("--replicas", type=Whole(0), default=1, show_default=True, help="How many pods.")
-@click.option("--global", "everywhere", is_flag=True, help="One pod on each machine, in place of a number.")
+@click.option("-n", "--name", default="", help="Its name; default: made from the image's name.")
+@click.option("--replicas", type=Whole(0), default=1, show_default=True, help="Number of pods.")
+@click.option("--global", "everywhere", is_flag=True, help="One pod on each machine, instead of a number.")
 @click.option("-p", "--publish", "ports", multiple=True, metavar="PORT", help="80:8080@host, or 8080.")
 @click.option("-e", "--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable.")
 @click.option("--volume", "volumes", multiple=True, metavar="NAME:PATH[:ro]", help="A named volume.")
@@ -56,7 +56,7 @@ async def run(
     image: str,
     words: tuple[str, ...],
 ) -> None:
-    """Deploy one service from an image. What stands behind the image is its command."""
+    """Deploy one service from an image. The words after the image are its command."""
     from farmd.deploy.registry import registries
 
     mounts = [_volume(text) for text in volumes]
@@ -96,8 +96,8 @@ async def run(
 async def edit(invocation: Invocation, name: str) -> None:
     """Change a deployed service in $VISUAL or $EDITOR, and deploy it.
 
-    What does not fit opens the editor again, with the error as a comment. Saving nothing changes nothing. A
-    service that somebody else changed meanwhile is refused.
+    An invalid document opens the editor again, with the error as a comment. Saving it unchanged does nothing.
+    A service that somebody else changed meanwhile is refused.
     """
     from farmd.deploy.registry import registries
 
@@ -132,9 +132,11 @@ async def scale(invocation: Invocation, name: str, replicas: int) -> None:
 
 @command("rollback", mutates=True, waits=True, signs=True)
 @target(NOUN, objects(KIND))
-@click.option("--to", "revision", type=int, help="The revision; else the last good one before the present.")
+@click.option(
+    "--to", "revision", type=int, help="The revision; default: the last good one before the current one."
+)
 async def rollback(invocation: Invocation, name: str, revision: int | None) -> None:
-    """Make a service what it was at a revision; farmctl service history shows them."""
+    """Roll a service back to a revision; farmctl service history lists them."""
     await carry_out(
         invocation.reviewing(),
         lambda: commands.rolled_back(invocation.call, name, revision),
@@ -171,9 +173,7 @@ def _published(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Meta of each entry."),
         click.option("--tag", "tags", multiple=True, help="A tag of each entry."),
-        click.option(
-            "--as", "registered", default="", metavar="NAME", help="Its name there, if it is another one."
-        ),
+        click.option("--as", "registered", default="", metavar="NAME", help="Its name there, if it differs."),
     ):
         function = option(function)
     return function
@@ -190,12 +190,12 @@ def _catalog(name: str, tags: Sequence[str], meta: Sequence[str], canary_tags: S
 
 @command("catalog", mutates=True)
 @target(NOUN, objects(KIND))
-@click.option("--off", is_flag=True, help="Take it out of the catalogue.")
+@click.option("--off", is_flag=True, help="Remove it from the catalogue.")
 @_published
 async def catalog(invocation: Invocation, name: str, off: bool, **given: Any) -> None:
-    """Let Consul's own catalogue and DNS find the pods of a service, or no more.
+    """Publish the pods of a service in Consul's own catalogue and DNS, or stop it.
 
-    What is said replaces all that was said before: give all tags and meta each time.
+    The options replace all earlier ones: give all tags and meta each time.
     """
     if off and any(given.values()):
         raise click.UsageError("found --off with other options, expected --off alone")
@@ -207,12 +207,12 @@ async def catalog(invocation: Invocation, name: str, off: bool, **given: Any) ->
 @command("create", mutates=True)
 @click.argument("name", callback=lambda _ctx, _param, value: value.removeprefix(f"{NOUN}/"))
 @click.option("--port", required=True, help="The name of a port in the pods' manifest.")
-@click.option("--catalog", "published", is_flag=True, help="Let Consul's catalogue and DNS find the pods.")
+@click.option("--catalog", "published", is_flag=True, help="Publish the pods in Consul's catalogue and DNS.")
 @click.argument("owners", nargs=-1, metavar="[RC]...", callback=all_checked, shell_complete=items)
 async def create(
     invocation: Invocation, name: str, port: str, published: bool, owners: tuple[str, ...]
 ) -> None:
-    """Name the pods that serve: those of the given owners, such as web or rc/web.
+    """Create a name for the pods of the given owners, such as web or rc/web.
 
     Rollouts keep the service up to date. Creating an equal one again changes nothing. Tags and more of an
     entry in the catalogue are what farmctl service catalog says.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @command("pods", lists=True)
 @target(NOUN, objects(KIND))
 async def pods(invocation: Invocation, name: str) -> None:
-    """The pods of a service, with what their nodes say of them."""
+    """The pods of a service, with what their nodes report."""
 
     async def read() -> Table:
         rows, broken = [], []
@@ -55,7 +55,7 @@ async def pods(invocation: Invocation, name: str) -> None:
 @target(NOUN, objects(KIND))
 @cli_logs.options
 async def logs(invocation: Invocation, name: str, **options: Any) -> None:
-    """What the pods of a service wrote. Where there are several, each line begins with NODE/INSTANCE."""
+    """The output of the pods of a service. Where there are several, each line begins with NODE/INSTANCE."""
     service, owners = await _owners(invocation, name)
     found = [await overview.pods(invocation.client, invocation.keys, owner) for owner in owners.values()]
     placed = [pod for each in found for pod in each.placed]

@@ -21,7 +21,9 @@ from store.errors import Conflict, InputInvalid
 @click.group(
     "token",
     cls=LazyGroup,
-    lazy={"consul": ("farmd.cli.access_token:role_token", "Make Consul's policies and a token of a role.")},
+    lazy={
+        "consul": ("farmd.cli.access_token:role_token", "Create Consul's policies and a token for a role.")
+    },
 )
 def token() -> None:
     """Tokens of people and programs: for the farm's page and API, and for Consul."""
@@ -36,7 +38,7 @@ def token() -> None:
     "--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="Add the line to this file."
 )
 def create(name: str, role: Literal["viewer", "operator"], path: Path | None) -> None:
-    """Make a token for NAME; it is shown once, and only its hash is kept.
+    """Create a token for NAME; it is shown once, and only its hash is kept.
 
     The line goes into the file that web.tokens names; with --file it is added there.
     """

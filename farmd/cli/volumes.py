@@ -49,13 +49,13 @@ async def list_(invocation: Invocation) -> None:
 @click.option("--node", required=True, shell_complete=nodes, help="The node that has it.")
 @click.option("--driver", default="", help=f"The engine's driver for it.  [default: {LOCAL}]")
 @click.option("--opt", "options", multiple=True, metavar="KEY=VALUE", help="An option of the driver.")
-@click.option("--beside", is_flag=True, help="Although other nodes have one of this name.")
+@click.option("--beside", is_flag=True, help="Allow it although other nodes have a volume of this name.")
 async def create(
     invocation: Invocation, name: str, node: str, driver: str, options: tuple[str, ...], beside: bool
 ) -> None:
-    """Note that a node has a volume, so that services which mount it go there.
+    """Record that a node has a volume, so that services that mount it are placed there.
 
-    The node's engine makes it, if it has none of this name, at the first start of a pod that mounts it.
+    The node's engine creates it, if it does not exist, at the first start of a pod that mounts it.
     """
     wanted = dict[str, str]()
     for text in options:
@@ -68,9 +68,9 @@ async def create(
 
 @command("delete", mutates=True)
 @targets(NOUN, objects(KIND))
-@click.option("--node", default="", shell_complete=nodes, help="The node, where several have one.")
+@click.option("--node", default="", shell_complete=nodes, help="The node, if several have the volume.")
 async def delete(invocation: Invocation, names: tuple[str, ...], node: str) -> None:
-    """Forget that a node has volumes. Their data stay there, until somebody removes them by its engine.
+    """Forget that a node has volumes. Their data stays there until the node's engine removes it.
 
     Refused while anything mounts one. A deployment may then make one of the name on any node, empty.
     """

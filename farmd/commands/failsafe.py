@@ -73,6 +73,6 @@ async def _frozen(store: FailsafeStore, kind: str, evidence: str) -> dict[str, S
             f"failsafe {kind!r}: found the evidence {' and '.join(map(repr, others))}, expected {evidence!r}",
             id=kind,
             evidence="; ".join(others),
-            hint="look at farmctl failsafe status, and name that very evidence if it is understood",
+            hint="run farmctl failsafe status, and pass exactly that evidence once you understand it",
         )
     return meant

@@ -24,7 +24,7 @@ from store.reality import Reality
 from store.services import ServiceStore, reference, without
 from store.work import Work
 
-STATED = "change its file, or leave it out there; --force holds until a farm looks again"
+STATED = "change its file, or remove the field there; --force lasts until a farm checks again"
 """What a person does whose edit of a stated field is refused."""
 
 
@@ -39,9 +39,9 @@ async def said_by(call: Call, whole: str) -> str:
     family, _, name = whole.partition("/")
     kind = KINDS.get(family)
     if kind is None:
-        return f"is said by {whole}, which this version does not know"
+        return f"is managed by {whole}, which this version does not know"
     told = await load(kind.author)(call, name) if kind.author else ""
-    return f"is said by {kind.one} {name}{f' ({told})' if told else ''}"
+    return f"is managed by {kind.one} {name}{f' ({told})' if told else ''}"
 
 
 async def refuse_stated(call: Call, kind: str, record: Any, fields: Iterable[str]) -> None:

@@ -56,7 +56,7 @@ async def restart(call: Call, node: str, instance: str) -> Restart:
     stored = codec.stored(Intent, entry)
     kind, owner = await _owner(call, pod, stored.record.owner)
     if KINDS[kind].ended:
-        text = f"pod {pod!r} runs to its end for {title(kind, owner.name)}, and is not restarted"
+        text = f"pod {pod!r} runs to completion for {title(kind, owner.name)}, and is not restarted"
         raise Conflict(text, id=pod)
     held = await guard(call, kind, owner.id, title(kind, owner.name))
     if owner.taken:

@@ -52,7 +52,7 @@ async def pause(call: Call, target: str) -> Mutation:
 
 
 async def resume(call: Call, target: str) -> Mutation:
-    """Go on after a pause, or try again after a failure that halted it."""
+    """Continue after a pause, or try again after a failure that halted it."""
     stored = await DEPLOYMENT.find(call, target)
     record = stored.record
     ask = "run" if record.ask == "pause" else record.ask
@@ -60,7 +60,7 @@ async def resume(call: Call, target: str) -> Mutation:
 
 
 async def rollback(call: Call, target: str) -> Mutation:
-    """Turn back: each service that has changed becomes what it was."""
+    """Roll back: each service that has changed becomes what it was."""
     return _said(call, await DEPLOYMENT.find(call, target), "rollback", ask="rollback")
 
 

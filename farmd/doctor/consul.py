@@ -47,7 +47,7 @@ async def check(client: ConsulClient, own: AgentSelf) -> Report:
                 NO_LEADER,
                 "consul",
                 "Consul has no leader: nothing can be written, and farms freeze",
-                "look at consul operator raft list-peers and the servers' logs",
+                "run consul operator raft list-peers and the servers' logs",
             )
         )
     facts = {"consul leader": leader or "none"}

@@ -66,7 +66,7 @@ def _fields(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "part-of-nobody",
             key,
-            f"{', '.join(sorted(gone))} of {title('nodes', name)} is said by"
+            f"{', '.join(sorted(gone))} of {title('nodes', name)} is managed by"
             f" {', '.join(sorted(set(gone.values())))}, which does not exist",
             f"farmctl doctor --fix {key} leaves it to people, as it is",
             Removal("nodes", name, (), frees=((entry.key, entry.modify_index, value),)),

@@ -264,7 +264,7 @@ async def as_file(call: Call, job: Job) -> dict[str, Any]:
 
 
 async def stop(call: Call, target: str) -> Mutation:
-    """Take the members of a job away until it is resumed; what is done stays done.
+    """Remove the members of a job until it is resumed; completed slots stay completed.
 
     Raises:
         Conflict: it is over, being deleted, or locked (R13).
@@ -273,7 +273,7 @@ async def stop(call: Call, target: str) -> Mutation:
 
 
 async def resume(call: Call, target: str) -> Mutation:
-    """Let a job that was stopped go on with the slots that are not done.
+    """Resume a stopped job with the slots that are not done.
 
     Raises:
         Conflict: it is over, being deleted, or locked (R13).

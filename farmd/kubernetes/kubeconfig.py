@@ -177,7 +177,7 @@ def _read(path: str) -> KubeconfigFile:
     try:
         text = Path(path).read_text()
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "bytes that are no UTF-8"
+        reason = getattr(error, "strerror", None) or "bytes that are not valid UTF-8"
         raise InputInvalid(f"{path}: found {reason!r}, expected a readable kubeconfig file") from error
     source, data = documents.parse(text, path)[0]
     wrong = mistakes.first(KubeconfigFile, data, unknown=False)

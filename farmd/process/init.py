@@ -277,7 +277,13 @@ def _agreed(wish: Wish, steps: list[Step], *, yes: bool, dry_run: bool) -> bool:
     terminal = sys.stdin.isatty() and sys.stderr.isatty()
     if writes and not (yes or dry_run or terminal):
         what = f"init {wish.role} writes {len(writes)} files and folders below {wish.root}"
-        _end([f"{what}, and there is no terminal to ask on: pass -y to go on, or --dry-run to look"], 1)
+        _end(
+            [
+                f"{what}, but there is no terminal to confirm it on:"
+                " pass -y to continue, or --dry-run to preview"
+            ],
+            1,
+        )
     for step in steps:
         click.echo(step.line)
     if dry_run:

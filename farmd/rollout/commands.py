@@ -47,7 +47,7 @@ async def pause(call: Call, target: str) -> Mutation:
 
 
 async def resume(call: Call, target: str) -> Mutation:
-    """Go on after a pause or a halt."""
+    """Continue after a pause or a halt."""
     stored = await noun.ROLLOUT.find(call, target)
     return _said(call, stored, "resume", paused=False, resumed=stored.record.resumed + 1)
 
@@ -157,7 +157,7 @@ async def phase(call: Call, rollout: Rollout) -> tuple[RolloutState | None, Oper
 
 
 async def history(call: Call, name: str) -> list[Ended]:
-    """The rollouts of a controller that are over, the newest first."""
+    """Past rollouts of a controller, newest first."""
     return [each.record for each in (await History(call.client, call.keys).read(name)).items]
 
 

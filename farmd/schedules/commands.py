@@ -116,7 +116,7 @@ SCHEDULE: Noun[ScheduleSpec, Schedule] = Noun(
 
 
 async def run_now(call: Call, target: str) -> Mutation:
-    """Make a job of a schedule now, besides its times.
+    """Create a job of a schedule now, besides its times.
 
     Raises:
         Conflict: one runs and must run alone; or the schedule is being deleted or locked.
@@ -141,10 +141,10 @@ async def run_now(call: Call, target: str) -> Mutation:
 
 
 async def pause(call: Call, target: str) -> Mutation:
-    """Make no more jobs of a schedule until it is resumed; jobs that run go on."""
+    """Create no more jobs of a schedule until it is resumed; running jobs continue."""
     return await SCHEDULE.disable(call, target)
 
 
 async def resume(call: Call, target: str) -> Mutation:
-    """Let farms make jobs of a schedule again; its newest time that passed counts within catch_up."""
+    """Let farms create jobs of a schedule again; the newest missed time counts within catch_up."""
     return await SCHEDULE.enable(call, target)

@@ -203,7 +203,7 @@ async def rows(call: Call) -> tuple[list[ServiceRow], list[str]]:
 
 
 async def row(call: Call, target: str) -> ServiceRow:
-    """One service by name, id or the beginning of its id.
+    """One service by name, id or a prefix of its id.
 
     Raises:
         NotFound: there is none. Ambiguous: several ids begin so.

@@ -41,7 +41,7 @@ def shop(tmp_path: Path) -> Path:
 def test_apply_shows_the_plan_asks_and_records_the_revision(farmctl: Farmctl, shop: Path) -> None:
     asked = farmctl("apply", "-f", str(shop), "--app", "shop")
     assert asked.code == 2
-    assert "there is no terminal to ask on" in asked.err
+    assert "there is no terminal to confirm it on" in asked.err
     assert farmctl.ok("app", "list", "-o", "json").json["items"] == []
     done = farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait", "--reason", "first")
     assert done.err.splitlines()[:3] == [
@@ -125,7 +125,7 @@ def test_a_tracker_altered_by_hand_is_named_and_the_doctor_knows_the_way_out(
         refused = farmctl(*words)
         assert refused.code == 7
         assert f"{key}: packed: " in refused.err
-        assert "farmctl doctor knows the way out" in refused.err
+        assert "farmctl doctor shows the fix" in refused.err
     assert f"farmctl doctor --fix {key} removes it" in farmctl("doctor").out
     farmctl.ok("doctor", "--fix", key, "-y", "--reason", "altered by hand")
     assert "Revision:   1, which somebody removed" in farmctl.ok("app", "describe", "shop").out
@@ -166,7 +166,7 @@ def test_an_object_is_not_said_to_be_in_no_file_where_an_app_cannot_be_read(
     explained = farmctl("app", "explain", "rc/web")
     assert explained.code == 4
     assert "apps/shop: " in explained.err
-    assert "'rc/web' is in the files of no app that can be read" in explained.err
+    assert "'rc/web' is in no app that could be read" in explained.err
 
 
 def test_what_get_prints_is_what_apply_accepts(farmctl: Farmctl, shop: Path) -> None:

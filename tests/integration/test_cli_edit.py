@@ -65,7 +65,10 @@ def test_what_a_person_saves_is_written_and_audited(farmctl: Farmctl, editor: Ed
     assert 'pod.command: ["sleep","9"] -> ["pause","9"]' in done.err
     assert record(farmctl)["replicas_desired"] == 3
     shown = (seen / "0").read_text().splitlines()
-    assert shown[:2] == ["#: rc/hello: save to change it; leave without a change to cancel", "name: hello"]
+    assert shown[:2] == [
+        "#: rc/hello: save to apply the change; exit without a change to cancel",
+        "name: hello",
+    ]
     (made, _) = farmctl.ok("audit", "list", "--item", "hello", "-o", "json").json["items"]
     assert (made["action"], made["reason"]) == ("rollout.create", "more")
     assert edits(tmp_path) == []

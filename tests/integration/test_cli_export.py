@@ -67,7 +67,7 @@ def test_an_import_creates_what_is_missing_refuses_what_differs_and_may_be_repea
     done = farmctl("import", str(tmp_path))
     assert (done.code, done.out.split(" (")[0]) == (5, "rc/db created")
     assert "farmctl: rc/web: differs: replicas 5 -> 2\n" in done.err
-    assert done.err.endswith("hint: --overwrite takes what the files say\n")
+    assert done.err.endswith("hint: --overwrite replaces them with what the files say\n")
     assert farmctl.ok("rc", "get", "web", "-o", "json").json["replicas_desired"] == 5
     farmctl.ok("import", str(tmp_path), "--overwrite", "-y")
     assert farmctl.ok("rc", "get", "web", "-o", "json").json["replicas_desired"] == 2

@@ -158,13 +158,13 @@ async def test_logs_come_from_the_agent_of_the_node() -> None:
             options = ["--tail", "7", "--since", "5m", "--timestamps"]
             older = await person.run("pod", "logs", "hello", *options)
             assert (older.code, older.out) == (7, "")
-            assert "its agent is of an earlier version, without times of output" in older.err
+            assert "its agent is an earlier version, which does not record the times of output" in older.err
             gone = await person.run("pod", "logs", "hello", "--previous")
             assert (gone.code, gone.err) == (4, "farmctl: pod web1/hello has no output of a previous start\n")
             both = await person.run("pod", "logs", "hello", "--previous", "-f")
             assert (both.code, both.err.splitlines()[0]) == (
                 2,
-                "farmctl: --follow: found with --previous, whose start writes no more",
+                "farmctl: --follow: found together with --previous, whose output has ended",
             )
             for pod, code, named in (
                 ("web1/other", 4, "web1/other has no logs"),

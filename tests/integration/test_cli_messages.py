@@ -231,7 +231,7 @@ def test_a_name_that_is_no_part_of_a_path_is_refused_before_consul_is_asked(
     refused = farmctl(*words.split(), name)
     assert (refused.code, refused.out) == (2, "")
     said = refused.err.splitlines()[0].replace("NAME|REF", "NAME")
-    assert f"'NAME': found {name!r}, expected a name, no part of which is empty" in said
+    assert f"'NAME': found {name!r}, expected a name without empty parts" in said
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_name_in_an_option_that_is_no_part_of_a_path_is_refused_before_consul_
     refused = farmctl(*words.split())
     assert (refused.code, refused.out) == (2, "")
     assert f"'{where}': found " in refused.err
-    assert "expected a name, no part of which is empty" in refused.err
+    assert "expected a name without empty parts" in refused.err
 
 
 def test_of_several_names_the_one_that_is_none_is_refused(farmctl: Farmctl) -> None:

@@ -219,7 +219,7 @@ def test_verify_says_what_each_signature_is_worth(farmctl: Farmctl, key: str, tm
     found = farmctl("manifest", "verify", "rc/hello")
     assert (found.code, " rcs/hello: false by key " in found.out) == (1, True)
     refused = farmctl("manifest", "verify", "rc/hello", "-o", "json")
-    assert [item["result"] for item in refused.json["items"]] == ["false", "no signature that holds"]
+    assert [item["result"] for item in refused.json["items"]] == ["false", "no valid signature"]
 
 
 def test_a_signature_that_begins_later_counts_for_farmctl_as_little_as_for_nodes(
@@ -289,7 +289,7 @@ def test_what_lies_in_the_store_is_signed_only_by_its_digest_or_by_a_person_who_
     sign = ("manifest", "sign", "rc/hello", "--key", key)
     for more in ([], ["-y"], ["-q", "-y"]):
         refused = farmctl(*sign, *more)
-        assert (refused.code, "there is no terminal to ask on" in refused.err) == (2, True)
+        assert (refused.code, "there is no terminal to confirm it on" in refused.err) == (2, True)
         assert re.search(r"^  \+  LD_PRELOAD: /tmp/x.so$", refused.err, re.MULTILINE), refused.err
         assert f"--digest {bad}" in refused.err
     refused = farmctl(*sign, "--digest", old.manifest)

@@ -100,7 +100,7 @@ def test_a_deployment_and_its_services_are_written_in_one_transaction(
 def test_what_nobody_confirmed_is_not_written(farmctl: Farmctl, tmp_path: Path) -> None:
     found = farmctl("deploy", "-f", file(tmp_path))
     assert found.code == 2
-    assert "there is no terminal to ask on" in found.err
+    assert "there is no terminal to confirm it on" in found.err
     assert kept(farmctl, "deployments", None) == kept(farmctl, "services", None) == []
 
 

@@ -402,7 +402,7 @@ async def test_farmctl_counts_and_shows_what_goes_in_kubernetes_where_the_files_
     assert f"- configmap.core/{apps.namespace}/b  in no file any more" in shown.out
     nowhere = Farmctl(apps.consul, apps.cluster.keys.prefix, variables={"HOME": str(tmp_path)})
     unseen = await asyncio.to_thread(nowhere, "diff", *words, "--mass-removal")
-    assert (unseen.code, "no cluster of Kubernetes is named" in unseen.err) == (2, True)
+    assert (unseen.code, "no Kubernetes cluster is configured" in unseen.err) == (2, True)
 
 
 async def test_farmctl_shows_what_a_rollback_makes_in_a_cluster_that_the_app_needs_no_more(
@@ -448,7 +448,7 @@ async def test_farmctl_shows_nothing_of_another_cluster_than_the_farms(apps: App
     key = apps.call.keys.other_cluster(apps.namespace)
     await apps.call.client.put(key, codec.encode(PinnedCluster(uid="other")))
     bundle.write_text(json.dumps(config("b", x="2")))
-    told = f"expected that with the uid other, which farms know as {apps.namespace}"
+    told = f"expected the one with the uid other, which farms know as {apps.namespace}"
     files = ("-f", str(bundle), "--app", "shop", "-n", apps.namespace)
     for line in (
         ("apply", *files, "-y", "--no-wait"),

@@ -148,7 +148,7 @@ async def test_a_job_is_stopped_resumed_and_deleted_after_its_members(jobs: Jobs
     name = f"job/{jobs.namespace}/bert"
     asked = await farmctl("job", "stop", name)
     assert asked.code == 2
-    assert "there is no terminal to ask on" in asked.err
+    assert "there is no terminal to confirm it on" in asked.err
     stopped = await farmctl("job", "stop", name, "-y", "--wait", "--reason", "rest")
     assert stopped.code == 0, stopped
     assert not jobs.pods()
@@ -298,7 +298,7 @@ async def test_a_cluster_that_is_away_keeps_no_job_in_consul_from_being_listed(
     assert (await farmctl("job", "run", "-f", "-", stdin=[own])).code == 0
     listed = await farmctl("job", "list", "-o", "name")
     assert (listed.code, listed.out) == (0, "job/own\n")
-    assert "without the jobs in Kubernetes: https://127.0.0.1:1: cannot connect" in listed.err
+    assert "jobs in Kubernetes are not shown: https://127.0.0.1:1: cannot connect" in listed.err
     assert (await farmctl("job", "list", "-A")).code == 7
     (tmp_path / ".kube" / "config").unlink()
     quiet = await farmctl("job", "list", "-o", "name")

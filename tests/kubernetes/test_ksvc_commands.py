@@ -258,7 +258,7 @@ async def test_what_is_not_there_is_not_found(knative, farmctl):
     assert "rollout.farmd.io/enabled=true" in off.err
 
 
-PART, WHOLE = "a name, no part of which is empty, '.' or '..'", "ksvc/NAMESPACE/NAME"
+PART, WHOLE = "a name without empty parts, '.' or '..'", "ksvc/NAMESPACE/NAME"
 
 
 @pytest.mark.parametrize(

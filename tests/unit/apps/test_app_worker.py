@@ -393,7 +393,7 @@ async def test_a_field_that_somebody_else_writes_again_and_again_is_left_and_peo
         assert "app_contended_shop" in inbox.resolved
 
 
-SAID = r"is said by app shop \(revision 1, applied by user/ada@host at \d{4}-\S+Z\)"
+SAID = r"is managed by app shop \(revision 1, applied by user/ada@host at \d{4}-\S+Z\)"
 
 
 async def test_r14_people_edit_what_a_file_leaves_open_and_disable_and_restart_everything() -> None:

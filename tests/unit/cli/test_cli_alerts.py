@@ -80,7 +80,7 @@ async def test_a_sink_is_tried_with_an_incident_and_its_end(tmp_path: Path) -> N
     ("config", "words", "code", "told"),
     [
         ("", ["pager"], 4, "sink 'pager' is not configured"),
-        ("", ["log"], 2, "sink: found a log, expected one that notifies somebody"),
+        ("", ["log"], 2, "sink: found a log sink, expected one that notifies somebody"),
         ("[[alerts.sinks]]\ntype = 'slack'\n", ["slack"], 2, "alerts.sinks[0].secret_file: found nothing"),
         (
             "[[alerts.sinks]]\ntype = 'slack'\nsecret_env = 'HOOK'\n",

@@ -24,7 +24,7 @@ async def test_without_any_kubeconfig_people_are_told_how_to_name_a_cluster(monk
     with pytest.raises(InputInvalid) as error:
         async with clusters.connected(Place()):
             pass
-    assert error.value.message == "no cluster of Kubernetes is named"
+    assert error.value.message == "no Kubernetes cluster is configured"
     assert "--kubeconfig" in error.value.fields["hint"]
 
 

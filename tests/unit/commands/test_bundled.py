@@ -155,7 +155,7 @@ def _fields(record: Any) -> dict[str, Any]:
 async def test_r14_people_do_not_edit_what_belongs_to_an_app_and_the_app_does() -> None:
     async with person() as call:
         await made(call, "rc")
-        with pytest.raises(Conflict, match="replicas of rc/hello is said by app shop"):
+        with pytest.raises(Conflict, match="replicas of rc/hello is managed by app shop"):
             await set_replicas(call, "hello", 9)
         await commit(call, await set_replicas(acting(call), "hello", 9))
 
@@ -270,7 +270,7 @@ async def test_r14_people_deploy_no_service_that_belongs_to_an_app_save_fields_t
         wanted = ResolvedServices(services={"hello": spec})
         with pytest.raises(Conflict, match="service/hello is part of app/shop"):
             await Deployment(call=call, wanted=wanted).plan()
-        with pytest.raises(Conflict, match="replicas of service/hello is said by app shop"):
+        with pytest.raises(Conflict, match="replicas of service/hello is managed by app shop"):
             await Deployment(call=call, wanted=wanted, fields={"replicas"}).plan()
         await Deployment(call=call, wanted=wanted, fields={"disabled"}).plan()
         await Deployment(call=acting(call), wanted=wanted).plan()

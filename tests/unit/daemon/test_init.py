@@ -140,7 +140,7 @@ def test_without_a_terminal_nothing_is_written_unless_asked_for(tmp_path: Path) 
     refused = ask(tmp_path, "node")
     assert (refused.exit_code, files(tmp_path), [*tmp_path.iterdir()]) == (1, {}, [])
     assert len(refused.output.splitlines()) == 1
-    assert refused.output.endswith("pass -y to go on, or --dry-run to look\n")
+    assert refused.output.endswith("pass -y to continue, or --dry-run to preview\n")
     assert run(tmp_path, "node").exit_code == 0
     again = ask(tmp_path, "node")  # nothing is left to write, so there is nothing to ask
     assert (again.exit_code, again.output.splitlines()[-1][:5]) == (0, "next:")

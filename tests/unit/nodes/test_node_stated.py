@@ -15,5 +15,5 @@ async def test_a_field_that_a_newer_kind_of_work_says_is_refused_with_its_name()
     async with person() as call:
         node = Node(labels={"rack": "a"}, parts={"labels.rack": "bundles/shop"})
         await call.client.put(KEYS.node("web1"), codec.encode(node))
-        with pytest.raises(Conflict, match="is said by bundles/shop, which this version does not know"):
+        with pytest.raises(Conflict, match="is managed by bundles/shop, which this version does not know"):
             await label(call, "web1", {"rack": "b"})
