@@ -14,12 +14,11 @@ from farmd.deploy.facts import Facts, Reader, ServiceFacts, ServiceStep
 from farmd.deploy.plan import LOOK_AGAIN_SECONDS, Cycle, next_cycle
 from farmd.deploy.report import DeploymentAlerts
 from farmd.pods.changes import NodeChanges, Note, together
-from farmd.pods.placement import Subject
 from farmd.runtime.wake import Wake
 from farmd.work.managing import ManagingKind, ManagingWorker
 from farmd.work.model import Outcome
 from store import operations
-from store.deployments import FAILED, KIND, Deployment, DeploymentStatus, Goal
+from store.deployments import FAILED, Deployment, DeploymentStatus, Goal
 from store.entry import Stored
 from store.locks import Claim
 from store.operations import Operation
@@ -94,21 +93,17 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         return outcome
 
     async def _begin(self, reading: Facts) -> Outcome:
-        audit = self.audit("deployment.begin", reading.stored.record.reason, name=reading.stored.record.name)
-        await self.writer.commit(
-            *self.stands(), deploy_writes.noted(self.context, self.claim.item, begun=True), audit
-        )
-        return GO_ON
+        record, state = reading.stored.record, deploy_writes.noted(self.context, self.claim.item, begun=True)
+        return await self.turn(record, "begin", record.reason, state)
 
     async def _volumes(self, reading: Facts, plan: Cycle) -> Outcome:
         notes = VolumeNotes(self.context, reading)
         for each in plan.volumes:
             await each.execute(notes)
         made = "; ".join(map(str, plan.volumes))
-        audit = self.audit("deployment.volumes", made, name=reading.stored.record.name)
-        await self.writer.commit(*self.stands(), *notes.writes(), audit)
+        done = await self.turn(reading.stored.record, "volumes", made, *notes.writes())
         self._count("volume", "done", len(plan.volumes))
-        return GO_ON
+        return done
 
     async def _step(self, reading: Facts, sight: ServiceFacts, step: ServiceStep) -> Outcome:
         """What is to be done of one service now.
@@ -138,11 +133,9 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
 
     async def _pause(self, reading: Facts, step: ServiceStep) -> Outcome:
         record, why = reading.stored.record, f"{step.service}: {step.reason}"
-        audit = self.audit("deployment.halt", why, name=record.name)
         said = {"halted": why, "failed": _place(step), "resumed": record.resumed}
         state = deploy_writes.noted(self.context, self.claim.item, **said)
-        await self.writer.commit(*self.stands(), state, audit)
-        return GO_ON
+        return await self.turn(record, "halt", why, state)
 
     async def _turned(
         self,
@@ -155,15 +148,9 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
     ) -> Outcome:
         """One service changes hands or direction. ``services``: others that named its owner."""
         after: dict[str, Scalar] = {"service": sight.said.name, "owner": sight.said.owner}
-        audit = self.audit(
-            f"deployment.{verb}",
-            why,
-            name=reading.stored.record.name,
-            before={"services": services} if services else {},
-            after={**after, "services": ""} if services else after,
-        )
-        await self.writer.commit(*self.stands(), *writes, audit)
-        return GO_ON
+        before = {"services": services} if services else {}
+        after |= {"services": ""} if services else {}
+        return await self.turn(reading.stored.record, verb, why, *writes, before=before, after=after)
 
     async def _pods(self, reading: Facts, sight: ServiceFacts, step: ServiceStep) -> Outcome:
         """Pods come, go, or get their intents back."""
@@ -174,8 +161,9 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         if (note := self._hooked(sight, made.hooked)) is not None:
             units = [together(units, note)]
         done = await self.move(
+            reading.stored,
+            sight.said.name,
             units,
-            Subject(KIND, record.id, record.name, context.actor, reading.stored, sight.said.name),
             self._reader.freezes(reading.stored, sight.said, sight.state),
             standing=sum(len(context.fleet.pods(each)) for each in (sight.owner_id, sight.said.service)),
             checks=[*self._guards(sight, units), *made.bodies],
@@ -219,14 +207,9 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         for first in range(0, len(free), FREED_AT_ONCE):
             await self._free(record, free[first : first + FREED_AT_ONCE], plan.why)
         await self.status.incidents.end_all()
-        audit = self.audit(
-            f"deployment.{plan.ending}",
-            plan.why or record.reason,
-            name=record.name,
-            after={"services": len(record.goals)} | ({FAILED: " ".join(plan.failed)} if plan.failed else {}),
-        )
+        after = {"services": len(record.goals)} | ({FAILED: " ".join(plan.failed)} if plan.failed else {})
         gone = self.kind.noun.records(self.context.client, self.context.keys).delete(reading.stored)
-        await self.writer.commit(*gone, audit)
+        await self.turn(record, plan.ending, plan.why or record.reason, *gone, after=after)
         lasted = self.context.clock.now() - record.at
         self.context.recorder.observe("farmd_deployment_duration_seconds", lasted, result=plan.ending)
         return Outcome("done")
@@ -237,8 +220,7 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
             let_go = deploy_writes.handed_over if said.superseded else deploy_writes.freed
             writes += await let_go(self.context, record.id, said)
         if writes:
-            audit = self.audit("deployment.free", why, name=record.name)
-            await self.writer.commit(*self.stands(), *writes, audit)
+            await self.turn(record, "free", why, *writes)
 
 
 def _place(step: ServiceStep) -> str:

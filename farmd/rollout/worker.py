@@ -6,7 +6,6 @@ import dataclasses
 
 import structlog
 
-from farmd.pods.placement import Subject
 from farmd.rollout import membership, progress, report
 from farmd.rollout import plan as planning
 from farmd.rollout import writes as rollout_writes
@@ -103,12 +102,12 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
             return await self._change(snapshot, plan.turn, plan)
         if membership.costly(snapshot.snapshot, plan.moves) and await self._reader.refresh(snapshot.snapshot):
             return Outcome("after", 0.0, "the states of the pods were read again")
-        context, rollout = self.context, snapshot.stored.record
-        source, target = snapshot.snapshot.sides
+        context, (source, target) = self.context, snapshot.snapshot.sides
         request = await self._reader.request((source if plan.moves.restores else target).rc)
         done = await self.move(
+            snapshot.stored,
+            self._why(snapshot),
             [rollout_writes.unit(snapshot, plan, request, context)],
-            Subject(KIND, rollout.id, rollout.name, context.actor, snapshot.stored, self._why(snapshot)),
             self._reader.freezes(snapshot.stored, back=snapshot.snapshot.back),
             standing=sum(len(side.pods) for side in snapshot.snapshot.sides),
             checks=[
@@ -140,23 +139,21 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         services = await self._fitting(rollout, services)
         if services:
             told |= {"services": ",".join(sorted(each.record.name for each, _ in services))}
-        audit = self.audit(f"rollout.{turn.action}", turn.reason, name=rollout.name, after=told)
         writes = rollout_writes.turn(reading, turn, context, self.claim, services)
-        await self.writer.commit(*self.stands(), *writes, audit)
+        done = await self.turn(rollout, turn.action, turn.reason, *writes, after=told)
         log.info("rollout.turned", item=rollout.id, name=rollout.name, action=turn.action, reason=turn.reason)
         self._time(reading.snapshot, turn, plan)
         if plan.fault:
             await self._alarms.failed(rollout, plan.fault)
-        return Outcome("after", 0.0)
+        return done
 
     async def _fitting(self, rollout: Rollout, services: rollout_writes.Changes) -> rollout_writes.Changes:
         """The changes that have room in the transaction of a turn; those before them are written now."""
         while len(services) > rollout_writes.MOST_CHANGED:
             first, services = services[: rollout_writes.MOST_CHANGED], services[rollout_writes.MOST_CHANGED :]
             names = ",".join(sorted(each.record.name for each, _ in first))
-            audit = self.audit("rollout.services", "", name=rollout.name, after={"services": names})
             writes = rollout_writes.written(self.context.client, self.context.keys, first)
-            await self.writer.commit(*self.stands(), *writes, audit)
+            await self.turn(rollout, "services", "", *writes, after={"services": names})
         return services
 
     def _time(self, shot: Snapshot, turn: Turn, plan: Plan) -> None:
@@ -175,24 +172,24 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         await self.context.caches.pods.barrier([self.context.keys.pods(rc) for rc in self.followed])
         if self.context.fleet.pods(rollout_writes.goes(rollout, turn.outcome)):
             return Outcome("after", 0.0, "a pod of it is left")
-        audit = self.audit(
-            f"rollout.{turn.outcome}",
-            turn.reason,
-            name=rollout.name,
-            before={"from": rollout.from_manifest[:12]},
-            after={"to": rollout.to_manifest[:12]},
-        )
         known = (await History(self.context.client, self.context.keys).read(rollout.name)).items
         if turn.outcome == "reverted" and not rollout.wish:
             await self._alarms.failed(rollout, turn.reason)
-        before = [each.record.outcome for each in known]
-        over = self._alarms.left_open(rollout, turn.outcome, before, rollout_writes.old(reading).name)
+        outcomes = [each.record.outcome for each in known]
+        over = self._alarms.left_open(rollout, turn.outcome, outcomes, rollout_writes.old(reading).name)
         stay = reading.records.keys() - {rollout_writes.goes(rollout, turn.outcome)}
         client, keys = self.context.client, self.context.keys
         services = await rollout_writes.to_end(client, keys, rollout, turn.outcome, stay)
         services = await self._fitting(rollout, services)
         writes = rollout_writes.end(reading, turn, self.context, known, services, over)
-        await self.writer.commit(*self.stands(), *writes, audit)
+        await self.turn(
+            rollout,
+            turn.outcome,
+            turn.reason,
+            *writes,
+            before={"from": rollout.from_manifest[:12]},
+            after={"to": rollout.to_manifest[:12]},
+        )
         log.info(
             "rollout.ended", item=rollout.id, name=rollout.name, outcome=turn.outcome, reason=turn.reason
         )

@@ -8,13 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from farmd.failsafe.guard import Freezes
+from farmd.farm.writer import Write
 from farmd.pods.changes import NodeChanges
 from farmd.pods.placement import Subject
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.model import Outcome
 from farmd.work.named import EndingPlan, NamedKind, NamedWorker
+from farmd.work.worker import Fields
 from store.cache import PrefixCache
+from store.entry import Stored
 from store.errors import RecordInvalid
 from store.locks import Claim
 from store.operations import Operation
@@ -140,10 +143,26 @@ class ManagingWorker(NamedWorker[S, P]):
             self.context.fleet.unfollow(owner, item)
         self.followed = owners
 
+    async def turn(
+        self,
+        record: Any,
+        verb: str,
+        reason: str,
+        *writes: Write | Operation,
+        before: Fields | None = None,
+        after: Fields | None = None,
+    ) -> Outcome:
+        """Change more than pods, in one transaction: the record is as it was read, ``writes``, the audit."""
+        action = f"{self.kind.noun.words.noun}.{verb}"
+        audit = self.audit(action, reason, name=record.name, before=before, after=after)
+        await self.writer.commit(*self.stands(), *writes, audit)
+        return Outcome("after", 0.0)
+
     async def move(
         self,
+        stored: Stored[Any],
+        why: str,
         units: Sequence[NodeChanges],
-        subject: Subject,
         freezes: Freezes,
         *,
         standing: int,
@@ -157,8 +176,10 @@ class ManagingWorker(NamedWorker[S, P]):
         leaves = any(change.action not in COMES for change in changes)
         if leaves and (evidence := freezes.found()) is not None:
             return Outcome("frozen", 0.0, evidence)
+        item, actor = self.claim.item, self.context.actor
+        subject = Subject(self.kind.name, item, stored.record.name, actor, stored, why)
         arriving = [(change.node, change.instance) for change in changes if change.action == "place"]
-        with self.context.fleet.expecting(self.claim.item, arriving):
+        with self.context.fleet.expecting(item, arriving):
             found = await self.context.placement.execute(
                 units, subject, self.writer, standing=standing, guards=checks
             )
