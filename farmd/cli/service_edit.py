@@ -208,16 +208,22 @@ async def catalog(invocation: Invocation, name: str, off: bool, **given: Any) ->
 @click.argument("name", callback=lambda _ctx, _param, value: value.removeprefix(f"{NOUN}/"))
 @click.option("--port", required=True, help="The name of a port in the pods' manifest.")
 @click.option("--catalog", "published", is_flag=True, help="Publish the pods in Consul's catalogue and DNS.")
+@_published
 @click.argument("owners", nargs=-1, metavar="[RC]...", callback=all_checked, shell_complete=items)
 async def create(
-    invocation: Invocation, name: str, port: str, published: bool, owners: tuple[str, ...]
+    invocation: Invocation, name: str, port: str, published: bool, owners: tuple[str, ...], **given: Any
 ) -> None:
     """Create a name for the pods of the given owners, such as web or rc/web.
 
-    Rollouts keep the service up to date. Creating an equal one again changes nothing. Tags and more of an
-    entry in the catalogue are what farmctl service catalog says.
+    Rollouts keep the service up to date. Creating an equal one again changes nothing. farmctl service
+    catalog changes how Consul's catalogue finds it.
     """
-    found = Catalog() if published else None
+    if not published and any(given.values()):
+        raise click.UsageError(
+            "found an option of an entry in Consul's catalogue, expected --catalog with it"
+        )
+    given["name"] = given.pop("registered")
+    found = _catalog(**given) if published else None
     await apply(invocation, [await services_commands.create(invocation.call, name, port, owners, found)])
 
 

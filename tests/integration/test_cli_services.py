@@ -64,11 +64,13 @@ def test_a_service_is_created_shown_and_deleted(farmctl: Farmctl) -> None:
 def test_a_service_is_published_in_consuls_catalogue_and_taken_out(farmctl: Farmctl, tmp_path: Path) -> None:
     ports = {"http": {"port": 0}}
     farmctl.ok("rc", "create", "-f", "-", stdin=yaml.safe_dump(hello(name="till", pod_ports=ports)))
-    farmctl.ok("service", "create", "till", "--port", "http", "--catalog", "rc/till")
+    create = ("service", "create", "till", "--port", "http", "rc/till")
+    assert "expected --catalog with it" in farmctl(*create, "--tag", "edge").err
+    farmctl.ok(*create, "--catalog", "--tag", "new")
     (row,) = [
         each for each in farmctl.ok("service", "list", "-o", "json").json["items"] if each["name"] == "till"
     ]
-    assert row["catalog"]["name"] == ""
+    assert (row["catalog"]["name"], row["catalog"]["tags"]) == ("", ["new"])
     asked = (
         "service",
         "catalog",
