@@ -65,6 +65,7 @@ class ConsulServer(ServerProcess):
         host: the address that it listens on.
         version: that of its program; None: that of this run.
         dns: whether it answers DNS, on the port of that name.
+        wan: whether servers of other datacenters reach it, on the port ``wan_port``.
         peers: where all servers of its cluster find one another, itself among them; empty: it is alone.
     """
 
@@ -83,6 +84,7 @@ class ConsulServer(ServerProcess):
         peers: Sequence[str] = (),
         version: str | None = None,
         dns: bool = False,
+        wan: bool = False,
     ) -> None:
         super().__init__()
         self._version = version or of_this_run()
@@ -91,6 +93,7 @@ class ConsulServer(ServerProcess):
         self.host = host
         self._peers = peers
         self.http_port, self.server_port, self.serf_port = free_ports(3, host)
+        self.wan_port = free_ports(1, host)[0] if wan else -1
         self.dns_port = free_ports(1, host)[0] if dns else -1
         self._config: dict[str, Any] = {
             "performance": {"raft_multiplier": 1},
@@ -136,6 +139,12 @@ class ConsulServer(ServerProcess):
             raise NotStarted("stop the server before wiping it")
         shutil.rmtree(self.folder / "data", ignore_errors=True)
 
+    def leave(self) -> None:
+        """Have it leave its cluster and the other datacenters, as ``consul leave`` does, and end."""
+        request = urllib.request.Request(f"{self.url}/v1/agent/leave", method="PUT")
+        with urllib.request.urlopen(request, timeout=self.start_seconds):
+            pass
+
     def snapshot(self) -> bytes:
         """All data of the server, as ``consul snapshot save`` has it."""
         with urllib.request.urlopen(f"{self.url}/v1/snapshot", timeout=self.start_seconds) as answer:
@@ -157,7 +166,7 @@ class ConsulServer(ServerProcess):
             "-http-port": self.http_port,
             "-server-port": self.server_port,
             "-serf-lan-port": self.serf_port,
-            "-serf-wan-port": -1,
+            "-serf-wan-port": self.wan_port,
             "-dns-port": self.dns_port,
             "-grpc-port": -1,
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,7 +13,7 @@ from farmd.cli.apply_cluster import login
 from farmd.cli.asking import on_terminal
 from farmd.cli.cluster import Place, access_options
 from farmd.cli.invocation import Invocation
-from farmd.cli.options import command
+from farmd.cli.options import Duration, command
 
 if TYPE_CHECKING:
     from farmd.apps.commands import Application
@@ -83,7 +83,19 @@ def bundle_options(function: F) -> F:
     help="When a wave fails: stop there, or go back to the last revision that was reached.",
 )
 @click.option("--detailed-exitcode", is_flag=True, help="With --dry-run: exit with 3 if changes are due.")
-async def apply(invocation: Invocation, detailed_exitcode: bool, **said: Any) -> None:
+@click.option(
+    "--dcs",
+    default="",
+    metavar="A,B,…",
+    help="These datacenters, one after the other; it stops at the first that fails.",
+)
+@click.option(
+    "--bake",
+    type=Duration(),
+    default=0.0,
+    help="With --dcs: how long the app must stay ready in a datacenter before the next one.",
+)
+async def apply(invocation: Invocation, detailed_exitcode: bool, dcs: str, bake: float, **said: Any) -> None:
     """Apply a bundle of files as an app: farmd's own objects, and those of Kubernetes.
 
     Shows the plan, asks, records the revision, and waits until a farm has reached it; the farm goes on when
@@ -91,8 +103,24 @@ async def apply(invocation: Invocation, detailed_exitcode: bool, **said: Any) ->
     """
     from farmd.cli.apply_flow import carry_out
 
-    async with _preparing(invocation, **said) as make:
-        await carry_out(invocation, make, detailed=detailed_exitcode)
+    read = cache(_text_of)  # stdin has a text once
+
+    async def one(there: Invocation) -> str:
+        async with _preparing(there, read, **said) as make:
+            return await carry_out(there, make, detailed=detailed_exitcode)
+
+    if not (dcs or bake):
+        await one(invocation)
+        return
+    from farmd.cli.apply_datacenters import in_turn
+
+    await in_turn(invocation, dcs, bake, one)
+
+
+def _text_of(path: str) -> str:
+    from farmd.cli.noun_edit import text_of
+
+    return text_of(path)
 
 
 @command("diff")
@@ -101,13 +129,14 @@ async def diff(invocation: Invocation, **said: Any) -> None:
     """What apply would change; exits with 3 if there are changes."""
     from farmd.cli.apply_flow import rehearse
 
-    async with _preparing(invocation, **said) as make:
+    async with _preparing(invocation, _text_of, **said) as make:
         rehearse(invocation, await make(), detailed=True)
 
 
 @asynccontextmanager
 async def _preparing(
     invocation: Invocation,
+    read: Callable[[str], str],
     *,
     paths: tuple[str, ...],
     recursive: bool,
@@ -125,9 +154,8 @@ async def _preparing(
     from farmd.apps import commands
     from farmd.apps.bundle import AppSpec, foreign_kinds, parse, texts
     from farmd.apps.scene import has_outside
-    from farmd.cli.noun_edit import text_of
 
-    files = texts(paths, text_of, recursive=recursive)
+    files = texts(paths, read, recursive=recursive)
     settings = AppSpec(name=app.removeprefix("app/"), **said)
     make = partial(
         commands.apply,

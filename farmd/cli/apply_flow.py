@@ -183,17 +183,21 @@ def _sum(found: Application) -> str:
 
 async def carry_out(
     invocation: Invocation, make: Callable[[], Awaitable[Application]], *, detailed: bool = False
-) -> None:
+) -> str:
     """Show a revision, ask, write it, and wait until it is reached; where the app changed meanwhile it is
-    prepared anew, thrice at most. ``detailed``: exit 3 where a dry run finds changes.
+    prepared anew, thrice at most. ``detailed``: exit 3 where a dry run finds changes. The app's name.
 
     Raises:
         Conflict: objects that the app may not take. Unconfirmed, Declined: nobody agreed.
         EndedOtherwise: the revision failed. WaitTimeout: it is not reached in time.
     """
 
+    name = ""
+
     async def prepare() -> Application | None:
+        nonlocal name
         found = await make()
+        name = found.now.name
         if invocation.settings.dry_run:
             rehearse(invocation, found, detailed=detailed)
             return None
@@ -210,6 +214,7 @@ async def carry_out(
     written = await replanned(invocation, prepare, lambda found: found.commit(invocation.call))
     if written is not None:
         await _follow(invocation, written)
+    return name
 
 
 def rehearse(invocation: Invocation, found: Application, *, detailed: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import click
 
 from farmd import overview
 from farmd.apps.scene import AppState, standings
+from farmd.cli.datacenters import Datacenters
 from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
@@ -20,7 +21,7 @@ from farmd.kinds import KINDS, load
 from farmd.overview import FarmRow, NodeRow, Row
 from farmd.tables import apps, nodes, nouns
 from farmd.tables.changes import summary
-from farmd.tables.model import Table, ago, clean
+from farmd.tables.model import Column, Table, ago, clean
 from store.audit import Audit, AuditReader, Filter
 from store.errors import InputInvalid
 from store.failsafe import Failsafe
@@ -70,13 +71,22 @@ class FleetView(NamedTuple):
 
 @command("top")
 @click.option("--once", is_flag=True, help="Print the state once, even on a terminal.")
-async def top(invocation: Invocation, once: bool) -> None:
+@click.option(
+    "--all-dcs",
+    "everywhere",
+    is_flag=True,
+    help="One line per datacenter, and all objects that are not well.",
+)
+async def top(invocation: Invocation, once: bool, everywhere: bool) -> None:
     """The fleet at a glance: farms, nodes, what owns pods, freezes, latest changes.
 
     q or ^C ends it, arrows, space and PgUp scroll, s sorts by trouble or by name.
     """
     if invocation.settings.output == "name":
         raise InputInvalid("output: found 'name', expected table, json or yaml", field="output")
+    if everywhere:
+        await _everywhere(invocation, once=once)
+        return
     if invocation.settings.output in {"json", "yaml"}:
         emit(invocation, document("Fleet", _plain(await _look(invocation))))
     elif on_terminal(invocation) and not once:
@@ -120,7 +130,7 @@ def lines(fleet: FleetView, draw: Callable[[Table], list[str]], order: str = "")
     """
     well = frozenset() if order == "name" else _WELL
     most = None if order else _MANY
-    ready = sum(row.agent is not None for row in fleet.nodes)
+    ready = _ready(fleet)
     owners = {family: rows for family, rows in fleet.owners.items() if rows or KINDS[family].main}
     counts = "  ".join(f"{_label(family)}s {len(rows)}" for family, rows in owners.items())
     counts += f"  apps {len(fleet.apps)}" if fleet.apps else ""
@@ -195,6 +205,89 @@ def _pods(fleet: FleetView) -> str:
 def _states(what: str, states: Sequence[str]) -> list[str]:
     counts = sorted(Counter(states).items())
     return ["  ".join([what, *(f"{state} {count}" for state, count in counts)])] if states else []
+
+
+# ``farmctl top --all-dcs``: one line for each datacenter, and the objects in trouble of all.
+
+
+async def _everywhere(invocation: Invocation, *, once: bool) -> None:
+    """Show all datacenters.
+
+    Raises:
+        Exit: some datacenters failed.
+    """
+    async with Datacenters(invocation) as all_of_them:
+
+        async def look(_: str = "") -> list[str]:
+            answers = await all_of_them.ask(_look)
+            return [*_summary(invocation, answers.found), *map(clean, answers.told)]
+
+        if invocation.settings.output in {"table", "wide"} and on_terminal(invocation) and not once:
+            await scrolled(invocation, look, ("trouble",))
+            return
+        answers = await all_of_them.ask(_look)
+    if invocation.settings.output in {"json", "yaml"}:
+        fleets = [{"dc": name, **_plain(fleet)} for name, fleet in answers.found.items()]
+        emit(invocation, document("FleetList", {"items": fleets, "unanswered": answers.plain}))
+    else:
+        for line in _summary(invocation, answers.found):
+            click.echo(line)
+    answers.end()
+
+
+def _summary(invocation: Invocation, fleets: Mapping[str, FleetView]) -> list[str]:
+    """The table of datacenters, and that of what is in trouble in any of them."""
+    seen = list(fleets.items())
+    families = [
+        family
+        for family in KINDS
+        if any(fleet.owners.get(family) or (KINDS[family].main and fleet.owners) for _, fleet in seen)
+    ]
+    columns = [
+        Column("DC", lambda row: row[0]),
+        Column("FARMS", lambda row: str(len(row[1].farms))),
+        Column("NODES", lambda row: f"{_ready(row[1])}/{len(row[1].nodes)}"),
+        *(_count(family) for family in families),
+        Column("APPS", lambda row: str(len(row[1].apps))),
+        Column("PODS", lambda row: _pods(row[1]).removeprefix("pods ")),
+        Column("FROZEN", lambda row: ",".join(sorted(row[1].frozen)) or "-"),
+    ]
+    table = Table("Fleet", seen, columns, name=lambda row: str(row[0]), plain=lambda row: _plain(row[1]))
+    shown = text_table(invocation, table) if seen else []
+    troubles = [(name, *each) for name, fleet in seen for each in _troubles(fleet)]
+    if troubles:
+        titles = ("DC", "OBJECT", "STATE", "REASON")
+        columns = [Column(title, _cell(place)) for place, title in enumerate(titles)]
+        rows = troubles[:_MANY]
+        ailing = Table("Trouble", rows, columns, name=lambda row: f"{row[0]}/{row[1]}", plain=dict)
+        shown += ["", *text_table(invocation, ailing), *_more(len(troubles), "objects")]
+    return shown
+
+
+def _count(family: str) -> Column:
+    return Column(f"{_label(family)}s".upper(), lambda row: str(len(row[1].owners.get(family, ()))))
+
+
+def _cell(place: int) -> Callable[[Any], str]:
+    return lambda row: str(row[place])
+
+
+def _ready(fleet: FleetView) -> int:
+    return sum(row.agent is not None for row in fleet.nodes)
+
+
+def _troubles(fleet: FleetView) -> Iterator[tuple[str, str, str]]:
+    """What is not well: object, state, reason."""
+    for family, rows in fleet.owners.items():
+        for row in rows:
+            if row.state not in _WELL:
+                yield f"{KINDS[family].noun}/{row.record.name}", row.state, row.reason
+    for app in fleet.apps:
+        if apps.state(app) not in _WELL:
+            yield f"app/{app.name}", apps.state(app), apps.reason(app)
+    for node in fleet.nodes:
+        if node.state not in _WELL:
+            yield f"node/{node.name}", node.state, ""
 
 
 def _plain(fleet: FleetView) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import re
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,9 +22,9 @@ from farmd.process.start import collect_rarely, import_structlog
 from farmd.runtime.clock import SystemClock, SystemIds
 from farmd.tables.model import clean
 from store.consul.client import ConsulClient
-from store.consul.environment import Tls
+from store.consul.environment import DATACENTER, Tls, datacenter
 from store.consul.transport import connect
-from store.errors import InputInvalid
+from store.errors import InputInvalid, StoreError
 from store.keys import Keys
 from store.mistakes import nearest
 
@@ -43,10 +44,15 @@ _PREFIX = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*/)+")
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One running command."""
+    """One running command.
+
+    ``shown``: where tables and documents go, for a caller that shows those of several datacenters; None: to
+    stdout.
+    """
 
     settings: Settings
     call: Call
+    shown: list[Any] | None = None
 
     @property
     def client(self) -> ConsulClient:
@@ -55,6 +61,11 @@ class Invocation:
     @property
     def keys(self) -> Keys:
         return self.call.keys
+
+    @property
+    def datacenter(self) -> str:
+        """The datacenter that was named; empty: none, so that of Consul here answers."""
+        return environment(self.settings, os.environ).get(DATACENTER, "").lower()
 
     def tls(self) -> ssl.SSLContext | bool:
         """How farms and agents are asked over HTTPS, by the variables ``FARMCTL_CACERT`` and the like.
@@ -98,6 +109,29 @@ def run(
 
 
 async def _run(settings: Settings, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    async with connected(settings) as invocation:
+        if settings.all_dcs:
+            from farmd.cli.datacenters import listed
+
+            await listed(invocation, function, params)
+            return
+        try:
+            await function(invocation, **params)
+        except StoreError as error:
+            if not invocation.datacenter:
+                raise
+            from farmd.cli.datacenters import explained
+
+            raise await explained(invocation, error) from error
+
+
+@asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[Invocation]:
+    """An invocation with these settings, connected as long as the block runs.
+
+    Raises:
+        InputInvalid: a variable or an option is not usable.
+    """
     env = environment(settings, os.environ)
     keys = Keys(prefix(env))
     clock = SystemClock()
@@ -111,7 +145,7 @@ async def _run(settings: Settings, function: Callable[..., Any], params: Mapping
 
     call = Call(client, keys, clock, SystemIds(), actor(), settings.reason, settings.force, note=note)
     try:
-        await function(Invocation(settings, call), **params)
+        yield Invocation(settings, call)
     finally:
         await to_its_end(client.close())
 
@@ -140,6 +174,8 @@ def environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
     if token_file:
         found.pop("CONSUL_HTTP_TOKEN", None)
         found["CONSUL_HTTP_TOKEN_FILE"] = token_file
+    if settings.dc:
+        found[DATACENTER] = datacenter(settings.dc, "--dc")
     return found
 
 

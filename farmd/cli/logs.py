@@ -137,10 +137,16 @@ async def stream(
     except (aiohttp.ClientError, TimeoutError) as error:
         raise AgentUnavailable(
             f"node {node!r}: its agent does not answer at {view.agent.address}: {reason(error)}",
-            hint=_TRUST if isinstance(error, aiohttp.ClientSSLError) else "",
+            hint=_TRUST if isinstance(error, aiohttp.ClientSSLError) else _far(invocation),
         ) from error
     if unstarted and not wrote:
         raise NotFound(unstarted, kind="pods", id=instance)
+
+
+def _far(invocation: Invocation) -> str:
+    """What to do where an agent of another datacenter does not answer."""
+    name = invocation.datacenter
+    return f"agents are asked directly, not through Consul: run this in datacenter {name}" if name else ""
 
 
 async def _unstarted(invocation: Invocation, node: str, instance: str) -> str:

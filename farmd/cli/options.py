@@ -69,6 +69,7 @@ def shared(*, root: bool = False) -> list[click.Option]:
             help="File with the ACL token; default: CONSUL_HTTP_TOKEN(_FILE).",
             **token,
         ),
+        _option("--dc", metavar="NAME", help="Datacenter; default: CONSUL_HTTP_DC, else Consul's own."),
         _option("-o", "--output", type=click.Choice(OUTPUTS), help="Output format."),
         _option("-q", "--quiet", is_flag=True, help="Print only errors on stderr."),
         _option("-v", "--verbose", is_flag=True, help="More detail on errors."),
@@ -79,6 +80,11 @@ def shared(*, root: bool = False) -> list[click.Option]:
 def watching() -> list[click.Option]:
     """The options of lists."""
     return [_option("-w", "--watch", is_flag=True, help="Show it again after each change, until ^C.")]
+
+
+def everywhere() -> list[click.Option]:
+    """The options of what is shown of all datacenters in one table."""
+    return [_option("--all-dcs", is_flag=True, help="Ask every datacenter; the column DC says which it is.")]
 
 
 def mutating() -> list[click.Option]:
@@ -195,6 +201,7 @@ def command(
     def decorate(function: Callable[..., Any]) -> click.Command:
         common = shared()
         common += watching() if lists else []
+        common += everywhere() if lists and name == "list" else []
         common += mutating() if mutates else []
         common += waiting() if waits else []
         common += signing() if signs else []

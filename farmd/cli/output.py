@@ -15,6 +15,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from io import UnsupportedOperation
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -154,6 +155,9 @@ def emit(
 ) -> None:
     """Print a document to stdout as JSON or YAML; ``values``: those of environments, too."""
     data = data if values else without_values(data)
+    if invocation.shown is not None:
+        invocation.shown.append(data)
+        return
     if invocation.settings.output == "yaml":
         click.echo(as_yaml(data), nl=False)
         return
@@ -204,21 +208,35 @@ async def show(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> 
         NotRegistered: the list is empty, and so is everything here. AccessDenied: the token may not read it.
     """
 
-    async def proven() -> Table:
-        table = await read()
-        if not table.rows:
-            await registered(invocation.call)
-            # Consul lists an unreadable tree as empty; a read of one key tells the difference.
-            await invocation.client.read(invocation.keys.sentinel(invocation.keys.tree("pods")))
-        return table
+    if invocation.shown is not None:
+        invocation.shown.append(await proven(invocation, read))
+        return
+    await presented(invocation, partial(proven, invocation, read))
 
+
+async def proven(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> Table:
+    """What is read, where an empty list is proven to be no matter of a missing cluster or right.
+
+    Raises:
+        NotRegistered, AccessDenied: it is one.
+    """
+    table = await read()
+    if not table.rows:
+        await registered(invocation.call)
+        # Consul lists an unreadable tree as empty; a read of one key tells the difference.
+        await invocation.client.read(invocation.keys.sentinel(invocation.keys.tree("pods")))
+    return table
+
+
+async def presented(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> None:
+    """Show what is read once, or with ``--watch`` again whenever it changed."""
     if not invocation.settings.watch:
-        render(invocation, await proven())
+        render(invocation, await read())
         return
     if on_terminal(invocation) and invocation.settings.output in {"table", "wide"}:
-        await live(invocation, lambda: _drawn(invocation, proven))
+        await live(invocation, lambda: _drawn(invocation, read))
         return
-    await _printed(invocation, proven)
+    await _printed(invocation, read)
 
 
 async def _printed(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> None:
@@ -348,7 +366,11 @@ def render(invocation: Invocation, table: Table, *, compact: bool = False) -> No
     """Show a list once in the chosen form; broken records go to stderr."""
     output = invocation.settings.output
     if output in {"json", "yaml"}:
-        content = {"items": [table.plain(row) for row in table.rows], "broken": list(table.broken)}
+        content = {
+            "items": [table.plain(row) for row in table.rows],
+            "broken": list(table.broken),
+            **table.more,
+        }
         emit(invocation, document(f"{table.kind}List", content), compact=compact)
     elif output == "name":
         for row in table.rows:

@@ -18,11 +18,14 @@ SIGN_SECONDS = 90 * 86_400.0
 class Settings:
     """The values of the shared options. ``given_timeout`` and ``sign_for`` in seconds; ``wait`` None: the
     command's default; ``sign``: the file of the key that signs what the change lets start, or empty.
+    ``dc``: the datacenter that is asked, empty for that of Consul here; ``all_dcs``: ask each of them.
     ``reviews``: that comes from the store, so a person looks at it before it is signed.
     """
 
     http_addr: str | None = None
     token_file: str | None = None
+    dc: str = ""
+    all_dcs: bool = False
     output: str = "table"
     quiet: bool = False
     verbose: bool = False

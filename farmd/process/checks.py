@@ -15,7 +15,7 @@ from farmd.config.sections import Config, WebSection
 from farmd.config.sources import Loaded
 from farmd.web import tls
 from store import credentials
-from store.consul.environment import Address, token_source
+from store.consul.environment import DATACENTER, Address, token_source
 from store.errors import CredentialInvalid, InputInvalid, refuse
 
 Check = Callable[[], object]
@@ -31,7 +31,18 @@ def refused(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
     """What keeps a process from starting: one line each."""
     consul = consul_environment(loaded.config, env)
     own: list[Check] = [partial(tls.complete, loaded.config.web), partial(_one_credential, loaded.config)]
+    own.append(partial(_own_datacenter, env))
     return list(_failing([partial(Address.from_environment, consul), partial(token_source, consul), *own]))
+
+
+def _own_datacenter(env: Mapping[str, str]) -> None:
+    """Refuse to work in a datacenter by way of another one: what cuts them off would end the session.
+
+    Raises:
+        InputInvalid: the environment names a datacenter.
+    """
+    if found := env.get(DATACENTER):
+        refuse(DATACENTER, repr(found), "nothing: farms and agents work in the datacenter of their Consul")
 
 
 def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from farmd.commands.difference import lines
@@ -42,7 +43,10 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A list to show. ``kind`` is the singular, ``name`` gives ``rc/hello``; ``broken``: one line each."""
+    """A list to show. ``kind`` is the singular, ``name`` gives ``rc/hello``; ``broken``: one line each.
+
+    ``more`` are fields that programs get beside the items.
+    """
 
     kind: str
     rows: Sequence[Any]
@@ -51,6 +55,7 @@ class Table(NamedTuple):
     plain: Callable[[Any], dict[str, Any]]
     broken: Sequence[str] = ()
     empty: str = ""
+    more: Mapping[str, Any] = MappingProxyType({})
 
 
 def clean(text: str) -> str:

@@ -271,6 +271,11 @@ class ConsulClient:
         response = await self._send(Op.SERVERS, Request("GET", "/v1/operator/autopilot/health"))
         return answers.decode(answers.SERVERS, Op.SERVERS, response)
 
+    async def datacenters(self) -> builtins.list[str]:
+        """The names of all datacenters that this Consul knows, its own among them."""
+        request = Request("GET", "/v1/catalog/datacenters")
+        return answers.decode(answers.KEYS, Op.CATALOG, await self._send(Op.CATALOG, request))
+
     async def agent(self) -> AgentSelf:
         """What the agent that answers tells of itself: its version, node and limits."""
         return answers.converted(await self._library.agent.self(), AgentSelf, Op.AGENT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,9 +18,11 @@ from store.errors import refuse
 # addresses, and overrides the values that it is given. A bad value is an error of one line.
 
 DEFAULT_ADDRESS = "127.0.0.1:8500"
+DATACENTER = "CONSUL_HTTP_DC"
 FORMS = "host:port, [ipv6]:port, http://…, https://… or unix:///path"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _TRUE = {"1", "t", "true", "T", "TRUE", "True"}
+_DATACENTER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FALSE = {"0", "f", "false", "F", "FALSE", "False", ""}
 
 
@@ -88,7 +91,10 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One Consul HTTP API: over TCP, or over the socket ``unix_path``. ``auth`` is a secret."""
+    """One Consul HTTP API: over TCP, or over the socket ``unix_path``. ``auth`` is a secret.
+
+    ``datacenter``: the one that answers each request, by way of this Consul; empty: this Consul's own.
+    """
 
     scheme: str = "http"
     host: str = "127.0.0.1"
@@ -99,6 +105,7 @@ class Address:
     auth: tuple[str, str] | None = field(default=None, repr=False)
     namespace: str = ""
     partition: str = ""
+    datacenter: str = ""
 
     @property
     def url(self) -> str:
@@ -131,7 +138,19 @@ class Address:
             auth=_auth(env.get("CONSUL_HTTP_AUTH", "")),
             namespace=_header(env, "CONSUL_NAMESPACE"),
             partition=_header(env, "CONSUL_PARTITION"),
+            datacenter=datacenter(env.get(DATACENTER, "")),
         )
+
+
+def datacenter(name: str, field: str = DATACENTER) -> str:
+    """The name of a datacenter as Consul writes it; empty: none is named.
+
+    Raises:
+        InputInvalid: no datacenter can have this name.
+    """
+    if name and not _DATACENTER.fullmatch(name):
+        refuse(field, repr(name), "a datacenter: letters, digits, '-' and '_'")
+    return name.lower()
 
 
 def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:

@@ -179,7 +179,10 @@ class AiohttpTransport:
 
     def _url(self, request: Request) -> str:
         url = self._address.url + quote(request.path, safe="/:~.-_")
-        return f"{url}?{urlencode(request.params)}" if request.params else url
+        params = request.params
+        if self._address.datacenter:
+            params = (*params, ("dc", self._address.datacenter))
+        return f"{url}?{urlencode(params)}" if params else url
 
     async def _read(self, answer: aiohttp.ClientResponse, request: Request) -> bytes:
         """The whole body; refused if it is larger than allowed. A known body is dropped as it comes."""

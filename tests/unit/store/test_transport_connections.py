@@ -14,7 +14,7 @@ from aiohttp import web
 
 from store.consul.environment import Address
 from store.consul.transport import POOL_SIZES, AiohttpTransport
-from store.errors import OutcomeUnknown, StoreUnavailable, TooLarge, UnexpectedAnswer
+from store.errors import InputInvalid, OutcomeUnknown, StoreUnavailable, TooLarge, UnexpectedAnswer
 from store.ports import Lane, Request
 from tests.scripted_consul import Scripted, Seen, json_answer
 
@@ -246,6 +246,17 @@ async def test_basic_auth_namespace_and_partition_go_with_every_request() -> Non
         assert headers["X-Consul-Namespace"] == "team"
         assert headers["X-Consul-Partition"] == "west"
         assert "pa:ss" not in repr(address)
+
+
+async def test_the_datacenter_goes_with_every_request_and_a_name_that_none_can_have_is_refused() -> None:
+    async with Scripted() as consul:
+        address = Address.from_environment({"CONSUL_HTTP_DC": "DC2"}, consul.address)
+        async with AiohttpTransport(address) as transport:
+            await transport.send(get(), 5)
+            await transport.send(Request("PUT", "/v1/kv/a", (("cas", "1"),), lane=Lane.WRITE), 5)
+        assert [seen.target for seen in consul.seen] == ["/v1/kv/a?dc=dc2", "/v1/kv/a?cas=1&dc=dc2"]
+    with pytest.raises(InputInvalid, match=r"^CONSUL_HTTP_DC: found 'd/c'"):
+        Address.from_environment({"CONSUL_HTTP_DC": "d/c"})
 
 
 async def test_response_headers_are_lower_case() -> None:

@@ -1,0 +1,189 @@
+"""farmctl and several datacenters: two real Consuls that are federated on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farmd.runtime.clock import SystemIds
+from store.keys import Keys
+from store.locks import Holder, MutationLocker
+from store.registration import register_cluster
+from tests.farmctl import Farmctl, in_cluster
+from tests.fleet import client_of
+from tests.processes import Program, eventually
+from tests.servers import ConsulServer
+
+pytestmark = pytest.mark.slow
+WEB = "apiVersion: farmd/v1\nkind: rc\nname: web\nreplicas: 0\npod: {id: web, command: [/srv/web]}\n"
+
+
+def server(name: str, number: int, *join: ConsulServer) -> ConsulServer:
+    config = {"datacenter": name, "retry_join_wan": [f"{each.host}:{each.wan_port}" for each in join]}
+    return ConsulServer(host=f"127.0.0.{number}", node=f"server-{name}", wan=True, config=config)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[ConsulServer, ConsulServer]]:
+    """dc1 and dc2, which know each other."""
+    with server("dc1", 21) as one, server("dc2", 22, one) as two:
+        for each in (one, two):
+            farmctl = Farmctl(each.address, inside=True)
+            other = "dc2" if each is one else "dc1"
+            eventually("a way to each other", lambda f=farmctl, o=other: answers(f, o))
+        yield one, two
+
+
+def answers(farmctl: Farmctl, name: str) -> bool:
+    """Whether a datacenter answers, if only that no cluster is there."""
+    return farmctl("--dc", name, "rc", "list").code == 4
+
+
+@pytest.fixture
+def both(pair: tuple[ConsulServer, ConsulServer]) -> tuple[Farmctl, Farmctl]:
+    """farmctl at each Consul, in clusters of one prefix."""
+    here = in_cluster(pair[0].address)
+    asyncio.run(_register(pair[1].address, here.prefix))
+    return here, Farmctl(pair[1].address, here.prefix, inside=True)
+
+
+async def _register(address: str, prefix: str) -> None:
+    client = client_of(address)
+    try:
+        await register_cluster(client, Keys(prefix), SystemIds())
+    finally:
+        await client.close()
+
+
+async def lock(address: str, prefix: str, item: str) -> None:
+    """Hold the mutation lock of a controller, as somebody in that datacenter does."""
+    client = client_of(address)
+    try:
+        session = await client.create_session(name="test", ttl=60)
+        await MutationLocker(client, Keys(prefix), "rcs").take(item, session, Holder("user", "eve", "n@1"))
+    finally:
+        await client.close()
+
+
+def web(tmp_path: Path) -> str:
+    path = tmp_path / "web.yaml"
+    path.write_text(WEB)
+    return str(path)
+
+
+def test_another_datacenter_is_read_and_changed_from_here(both, tmp_path):
+    here, there = both
+    here.ok("--dc", "dc2", "rc", "create", "-f", web(tmp_path))
+    assert here.ok("rc", "list", "-o", "name").out == ""
+    assert there.ok("rc", "list", "-o", "name").out == "rc/web\n"
+    by_variable = Farmctl(here.address, here.prefix, inside=True, variables={"CONSUL_HTTP_DC": "dc2"})
+    (row,) = by_variable.ok("rc", "list", "-o", "json").json["items"]
+    asyncio.run(lock(there.address, there.prefix, row["id"]))
+    locked = here("--dc", "dc2", "rc", "disable", "web", "--reason", "test")
+    assert (locked.code, "locked by user/eve" in locked.err) == (5, True), locked
+    here.ok("--dc", "dc2", "rc", "disable", "web", "--force", "--reason", "test", "-y")
+    assert there.ok("audit", "list", "-o", "json").json["items"][0]["action"] == "rc.disable"
+
+    unknown = here("--dc", "dc3", "rc", "list")
+    assert unknown.code == 2
+    assert unknown.err.startswith("farmctl: datacenter: found 'dc3', expected one of dc1, dc2\n")
+
+
+def test_a_watch_sees_another_datacenter_change(both, tmp_path):
+    here, there = both
+    watch = here.start("--dc", "dc2", "rc", "list", "--watch", "-o", "json")
+    try:
+        assert json.loads(watch.stdout.readline())["items"] == []
+        there.ok("rc", "create", "-f", web(tmp_path))
+        assert json.loads(watch.stdout.readline())["items"][0]["name"] == "web"
+    finally:
+        watch.kill()
+        watch.communicate()
+
+
+def test_lists_of_all_name_those_that_are_dead_frozen_or_left(both, pair, tmp_path):
+    here, there = both
+    there.ok("rc", "create", "-f", web(tmp_path))
+    shown = here.ok("rc", "list", "--all-dcs")
+    assert [line.split()[:2] for line in shown.out.splitlines()] == [["DC", "NAME"], ["dc2", "web"]]
+    found = here.ok("rc", "list", "--all-dcs", "-o", "json").json
+    assert [(row["dc"], row["name"]) for row in found["items"]] == [("dc2", "web")]
+    assert found["unanswered"] == []
+    fleets = here.ok("top", "--all-dcs", "-o", "json").json
+    assert [each["dc"] for each in fleets["items"]] == ["dc1", "dc2"]
+    assert [line.split()[0] for line in here.ok("top", "--all-dcs").out.splitlines()[:3]] == [
+        "DC",
+        "dc1",
+        "dc2",
+    ]
+
+    here.ok("rc", "create", "-f", web(tmp_path))
+    pair[1].pause()
+    silent(here, "frozen")
+    pair[1].resume()
+    eventually("dc2 is back", lambda: here("rc", "list", "--all-dcs").code == 0)
+    pair[1].kill()
+    silent(here, "killed")
+    pair[1].start()
+    eventually("dc2 is back", lambda: here("--dc", "dc2", "rc", "list").code in (0, 4))
+    pair[1].leave()
+    eventually("dc2 is forgotten", lambda: here("--dc", "dc2", "rc", "list").code == 2)
+    gone = here.ok("rc", "list", "--all-dcs", "-o", "json").json
+    assert [row["dc"] for row in gone["items"]] == ["dc1"]
+
+
+def silent(here: Farmctl, how: str) -> None:
+    """dc2 does not answer; what dc1 has is shown all the same."""
+    shown = here("rc", "list", "--all-dcs")
+    assert shown.code == 7, (how, shown)
+    assert shown.out.splitlines()[1].split()[:2] == ["dc1", "web"], (how, shown)
+    assert shown.err.startswith("farmctl: datacenter dc2: did not answer: "), (how, shown)
+    programs = here("rc", "list", "--all-dcs", "-o", "json").json
+    assert [each["dc"] for each in programs["unanswered"]] == ["dc2"]
+    asked = here("--dc", "dc2", "rc", "list")
+    assert asked.code == 7, (how, asked)
+    assert asked.err.startswith("farmctl: datacenter dc2 did not answer: "), (how, asked)
+
+
+def test_an_app_goes_from_datacenter_to_datacenter_and_stops_at_the_first_that_fails(both, tmp_path):
+    here, there = both
+    web_file = web(tmp_path)
+    apply = ("apply", "-f", web_file, "--app", "shop", "-y", "--dcs")
+    planned = here.ok(*apply, "dc2,dc1", "--dry-run", "-o", "json").json
+    assert [(each["dc"], each["acts"][0]["object"]) for each in planned["items"]] == [
+        ("dc2", "rc/web"),
+        ("dc1", "rc/web"),
+    ]
+    assert here("app", "list", "--all-dcs", "-o", "name").out == ""
+    folders = [tmp_path / name for name in ("f1", "f2")]
+    for folder in folders:
+        folder.mkdir()
+    where = {"FARMD_STORE__PREFIX": here.prefix}
+    with (
+        Program("run", "--port", "0", folder=folders[0], CONSUL_HTTP_ADDR=here.address, **where) as one,
+        Program("run", "--port", "0", folder=folders[1], CONSUL_HTTP_ADDR=there.address, **where) as two,
+    ):
+        for farm in (one, two):
+            farm.wait_for("process.ready")
+        done = here.ok(*apply, "dc2,dc1", "--bake", "2s", "-o", "json").json
+        assert [each["outcome"] for each in done["datacenters"]] == ["ready at revision 1"] * 2
+        assert [each["dc"] for each in done["items"]] == ["dc2", "dc1"]
+
+        (tmp_path / "web.yaml").write_text(WEB.replace("web", "db").replace("0", "1"))
+        there.ok("rc", "create", "-f", web_file)
+        (tmp_path / "web.yaml").write_text(WEB + "---\n" + WEB.replace("web", "db"))
+        stopped = here(*apply, "dc2,dc1")
+        assert stopped.code == 5, stopped
+        assert "farmctl: datacenter dc2: app 'shop': rc/db: " in stopped.err
+        assert "datacenter dc1: not begun" in stopped.err
+    assert here.ok("app", "list", "-o", "json").json["items"][0]["record"]["revision"] == 1
+
+
+def test_a_farm_works_in_no_other_datacenter(tmp_path):
+    with Program("run", "--port", "0", folder=tmp_path, CONSUL_HTTP_DC="dc2") as farm:
+        farm.wait_text("CONSUL_HTTP_DC: found 'dc2', expected nothing: farms and agents work in")
+        assert farm.ends() == 78
