@@ -89,6 +89,24 @@ async def refuse_unknown(invocation: Invocation, names: list[str]) -> None:
             raise InputInvalid(f"datacenter: found {name!r}, expected {expected}", field="dc")
 
 
+def elsewhere(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """A command for another datacenter than that of Consul here, or for all of them."""
+
+    async def run(invocation: Invocation, **params: Any) -> None:
+        if invocation.settings.all_dcs:
+            await listed(invocation, function, params)
+            return
+        try:
+            await function(invocation, **params)
+        except StoreError as error:
+            told = await explained(invocation, error)
+            if told is error:
+                raise
+            raise told from error
+
+    return run
+
+
 async def explained(invocation: Invocation, error: StoreError) -> StoreError:
     """The error of a command that asked a datacenter by name, with that name."""
     name = invocation.datacenter

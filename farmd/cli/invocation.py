@@ -24,7 +24,7 @@ from farmd.tables.model import clean
 from store.consul.client import ConsulClient
 from store.consul.environment import DATACENTER, Tls, datacenter
 from store.consul.transport import connect
-from store.errors import InputInvalid, StoreError
+from store.errors import InputInvalid
 from store.keys import Keys
 from store.mistakes import nearest
 
@@ -110,19 +110,7 @@ def run(
 
 async def _run(settings: Settings, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
     async with connected(settings) as invocation:
-        if settings.all_dcs:
-            from farmd.cli.datacenters import listed
-
-            await listed(invocation, function, params)
-            return
-        try:
-            await function(invocation, **params)
-        except StoreError as error:
-            if not invocation.datacenter:
-                raise
-            from farmd.cli.datacenters import explained
-
-            raise await explained(invocation, error) from error
+        await function(invocation, **params)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ Options never carry a token: it comes from a file or from the environment. The v
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -151,7 +152,12 @@ class Command(Exampled):
     def _run(self, /, **params: Any) -> None:
         from farmd.cli.invocation import run
 
-        run(Settings.of(click.get_current_context()), self.function, params, mutates=self.mutates)
+        settings, function = Settings.of(click.get_current_context()), self.function
+        if settings.all_dcs or settings.dc or os.environ.get("CONSUL_HTTP_DC"):
+            from farmd.cli.datacenters import elsewhere
+
+            function = elsewhere(function)
+        run(settings, function, params, mutates=self.mutates)
 
     def add_own(self, params: Sequence[click.Parameter]) -> None:
         """Give it more parameters of its own, behind those that it has."""
