@@ -206,6 +206,21 @@ async def test_a_node_that_is_somebody_elses_is_left_alone_and_the_others_are_ke
     await shop.passes(N1, N2)
 
 
+async def test_a_node_with_the_check_of_consuls_own_agents_gets_no_entry(shop: Shop) -> None:
+    """Consul's next leader removes such a node with all that is on it."""
+    node = f"farmd-{shop.mark[:8]}-n1"
+    check = {"Node": node, "CheckID": "serfHealth", "Name": "serf", "Status": "passing"}
+    body = {"Node": node, "Address": "10.0.0.1", "NodeMeta": catalog.meta_of(shop.mark), "Check": check}
+    await shop.reader.ask("catalog/register", method="PUT", body=body)
+    await shop.farm()
+    await shop.publish(Catalog())
+    await shop.passes(N2)
+    assert node in await shop.told("blocked")
+    gone = {"Node": node, "CheckID": "serfHealth"}
+    await shop.reader.ask("catalog/deregister", method="PUT", body=gone)
+    await shop.passes(N1, N2)
+
+
 async def test_nodes_of_others_that_bear_our_mark_under_other_names_stall_nothing(shop: Shop) -> None:
     names = ["odd name/?&#", "näme", f"farmd-{shop.mark[:8]}-", f"farmd-{shop.mark[:8]}-..", "db"]
     await shop.cluster.client.transaction(
