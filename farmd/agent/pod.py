@@ -187,7 +187,7 @@ class Pod:
             running=self.record.running if self.identity is not None else "",
             startable=self.target is not None,
             prepared=preparation is not None and preparation.done,
-            preparing=preparation is not None and preparation.task is not None,
+            preparing=self.preparing,
             prepare_at=preparation.not_before if preparation is not None else -math.inf,
             restart=self.record.restart_due,
             done=self._done(),
@@ -207,6 +207,12 @@ class Pod:
             confirmed=self.cut_off_at == -math.inf,
             halting=halting,
         )
+
+    @property
+    def preparing(self) -> bool:
+        """Whether what its start needs is being made ready."""
+        preparation = self._preparation()
+        return preparation is not None and preparation.task is not None
 
     @property
     def asked_to_end(self) -> bool:

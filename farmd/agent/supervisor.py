@@ -230,7 +230,8 @@ class Supervisor:
                 return now + LOOK_OFTEN  # how it ended is on the disk, and another start needs the disk
             if pod.identity is not None and not lives:
                 self.lifecycle.ended(pod)
-            elif pod.identity is None and not pod.busy:
+            elif pod.identity is None and not pod.busy and (pod.record.start or not pod.preparing):
+                # What only gets ready is settled right before its start: each time costs a read.
                 self._settle(pod)
             situation = pod.situation(isolated=isolated, halting=self._halting)
             if plan.cut_off(situation):

@@ -71,6 +71,7 @@ class Artifacts:
         self._root = views.cache(state)
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._looks: dict[Path, asyncio.Future[bool]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._good: Good | None = None
         self._look_at = 0.0
@@ -100,9 +101,11 @@ class Artifacts:
         self, artifact: Artifact, url: str, user: Account | None, tell: Callable[[str], None]
     ) -> None:
         """Fetch one artifact, unless it is here; one that another pod fetches is waited for."""
-        sha = artifact.digest
-        async with self._lock(sha):
-            here = views.cached(self._state, artifact)
+        here = views.cached(self._state, artifact)
+        if await self._is_here(here):
+            return
+        async with self._lock(artifact.digest):
+            # Asked anew: an answer that others wait for may be older than what the lock waited for.
             if await self.on_disk(_touched, here, here.parent, self._clock.now()):
                 return
             began, result = self._clock.mono(), "failed"
@@ -118,6 +121,15 @@ class Artifacts:
             finally:
                 took = self._clock.mono() - began
                 self._recorder.observe("farmd_artifact_fetch_duration_seconds", took, result=result)
+
+    async def _is_here(self, path: Path) -> bool:
+        """Whether the cache has it. All that ask at once get one answer, so a hundred pods wake once."""
+        look = self._looks.get(path)
+        if look is None:
+            work = self.on_disk(_touched, path, path.parent, self._clock.now())
+            look = self._looks[path] = asyncio.ensure_future(work)
+            look.add_done_callback(lambda _: self._looks.pop(path, None))
+        return await asyncio.shield(look)
 
     async def _fetch(
         self, artifact: Artifact, url: str, user: Account | None, tell: Callable[[str], None]

@@ -309,7 +309,8 @@ class Runtimes:
         judge = partial(self.of(manifest.runtime).preflight, manifest, kept=kept)
         if self._artifacts is not None:
             self._artifacts.rules.preflight(manifest)
-        if not (manifest.mounts or manifest.files or manifest.secrets or manifest.artifacts):
+        shown = manifest.runtime == "systemd" and manifest.artifacts
+        if not (manifest.mounts or manifest.files or manifest.secrets or shown):
             judge()
             return
         try:
