@@ -67,7 +67,7 @@ class KubernetesSection(Section, frozen=True):
     ] = INIT_IMAGE
     resync: Annotated[
         float,
-        key("Seconds until an object of which no event told is looked at again.", ge=15, le=86_400),
+        key("Seconds until a farm looks again at an object without events.", ge=15, le=86_400),
     ] = RESYNC_SECONDS
     knative_namespace: Annotated[
         str,

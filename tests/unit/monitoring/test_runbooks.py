@@ -1,7 +1,10 @@
-"""Each alert has a runbook of its name, whose commands exist, and no runbook is left without its alert."""
+"""Each alert has a runbook of its name, and no runbook is left without its alert. The commands in runbooks,
+and those in blocks of the other pages, exist.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -24,6 +27,8 @@ RULES = {
 PARTS = ["What it means", "What to look at first", "What to do", "When it is not this"]
 SENTENCE = re.compile(r"[.!?](?= [A-Z`\[]|$)")
 OURS = {"farmctl": farmctl, "farmd": farmd}
+SYNOPSES = ROOT / "docs/cli.md"  # made from the commands themselves
+PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {SYNOPSES})]
 # Programs of the machine and of Consul, which a runbook may name without more.
 OTHERS = {"systemctl", "journalctl", "consul", "curl", "df"}
 
@@ -82,6 +87,22 @@ def test_each_command_exists(name):
             accepts(OURS[program], words)
         else:
             assert program in OTHERS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_command_in_the_blocks_of_a_page_exists(page: Path) -> None:
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL):
+        for line in re.sub(r"\$\([^)]*\)", "X", block.replace("\\\n", " ")).splitlines():
+            words = itertools.takewhile(lambda word: word not in {"|", ">", ">>", "&&", "&"}, _words(line))
+            program, *rest = [*words, ""]
+            if program in OURS:
+                accepts(OURS[program], rest[:-1])
+
+
+def _words(line: str) -> list[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="();")
+    lexer.whitespace_split = True
+    return [word for word in lexer if word not in {"(", ")", "sudo"}]
 
 
 @pytest.mark.parametrize(
