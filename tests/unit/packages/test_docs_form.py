@@ -1,15 +1,18 @@
 """The form of the manual's pages: lines and rows that fit a screen, and tables that can be read at a glance.
 
 Lines have at most 120 characters, rows of tables 200, and a section at most 12 rows.
+Samples of files parse.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[3]
 LINE, ROW, ROWS = 120, 200, 12
@@ -43,6 +46,15 @@ def faults(text: str) -> Iterator[str]:
                 yield f"line {number}: found a row of {len(line)} characters, expected at most {ROW}"
             if rows == ROWS + 1:
                 yield f"line {number}: found more than {ROWS} rows below {section!r}: add a subheading"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_sample_of_a_file_parses(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for sample in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL):
+        assert list(yaml.safe_load_all(sample))
+    for sample in re.findall(r"```toml\n(.*?)```", text, re.DOTALL):
+        assert tomllib.loads(sample)
 
 
 @pytest.mark.parametrize("page", PAGES)
