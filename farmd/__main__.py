@@ -44,7 +44,7 @@ def main() -> None:
 @_LEVEL
 @_CONSUL
 @click.option("--name", help="Name of this farm; default: the host's.")
-@click.option("--port", type=int, help="Port of its HTTP; 0 takes a free one.")
+@click.option("--port", type=int, help="HTTP port; 0 picks a free one.")
 def run(
     path: Path | None, log_level: str | None, consul: str | None, name: str | None, port: int | None
 ) -> None:
@@ -70,7 +70,7 @@ def run(
 @click.option(
     "--state-dir", type=click.Path(resolve_path=True), help="Folder for workloads, logs and the session's id."
 )
-@click.option("--port", type=int, help="Port of its HTTP; 0 takes a free one.")
+@click.option("--port", type=int, help="HTTP port; 0 picks a free one.")
 def agent(
     path: Path | None,
     log_level: str | None,
@@ -110,7 +110,7 @@ def agent(
     "--engine",
     default="",
     metavar="SOCKET",
-    help="Engine for containers; else that of DOCKER_HOST or a usual socket, where it answers.",
+    help="Container engine; default: DOCKER_HOST, or the first usual socket that answers.",
 )
 @click.option(
     "--config",
@@ -143,7 +143,9 @@ def dev(
 )
 @_CONSUL
 @click.option(
-    "--token-file", metavar="FILE", help="Keep this Consul token for the unit; - asks for it, or reads stdin."
+    "--token-file",
+    metavar="FILE",
+    help="Store this Consul token for the unit; - prompts for it, or reads stdin.",
 )
 @click.option(
     "--root",

@@ -91,10 +91,10 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class App(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What people ask of an app; its name is the last part of its key.
 
-    ``revision``: the one that is wanted. ``prune``: what left the files goes. ``atomic``: a revision is
-    applied in one transaction. ``mass``: also where more than half of the objects would go. ``adopt``:
-    objects of nobody's that differ, or of another app's, that it may take; ``*``: all. ``force``: also fields
-    of theirs that other managers of Kubernetes own. ``deleting``: the app
+    ``revision``: the one that is wanted. ``prune``: objects no longer in the files are removed. ``atomic``: a
+    revision is applied in one transaction. ``mass``: also where more than half of the objects would go.
+    ``adopt``: objects of nobody's that differ, or of another app's, that it may take; ``*``: all.
+    ``force``: also fields of theirs that other managers of Kubernetes own. ``deleting``: the app
     ends, with its objects or without. ``repair``: what differs from the files later is made so again.
     ``on_failure``, ``deadline``: what follows when a wave is not ready in time. ``history``: how many
     revisions are kept. ``namespace``: that of Kubernetes' objects which name none. ``resumed``: marks of

@@ -265,7 +265,7 @@ def _check_ports(manifest: Manifest, where: str) -> None:
         valid_name(name, where)
     taken = sum(len(name) + len('"":65535,') for name in manifest.ports)
     if taken > MAX_PORTS_BYTES:
-        found = f"{len(manifest.ports)}, which take {taken} bytes of what the agent tells of the pod"
+        found = f"{len(manifest.ports)}, which take {taken} bytes of the pod's reality"
         refuse(where, found, f"at most {MAX_PORTS_BYTES} bytes: fewer ports, or shorter names")
 
 

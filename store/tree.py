@@ -55,7 +55,7 @@ class Shard:
         """Why an answer is no proof of absence; None if it has the sentinel with the cluster's id."""
         for raw in page.items:
             if raw.key == key:
-                return None if raw.decoded() == value else "its sentinel bears another cluster's id"
+                return None if raw.decoded() == value else "its sentinel has another cluster's id"
         return "the answer lacks the sentinel"
 
     def accepted(self, index: int) -> None:

@@ -38,7 +38,7 @@ CONFIGURATION: dict[str, str] = {
     **dict.fromkeys(("kubernetes.jobs", "kubernetes.gang"), PLAIN),
     **dict.fromkeys(("kubernetes.init_image", "kubernetes.knative_namespace", "kubernetes.resync"), PLAIN),
     **dict.fromkeys(("housekeeping.interval", "housekeeping.manifest_age"), PLAIN),
-    "housekeeping.audit_retention": PLAIN,
+    **dict.fromkeys(("housekeeping.audit_retention", "services.catalog"), PLAIN),
     **dict.fromkeys(("agent.node", "agent.state_dir", "agent.labels", "agent.port_range"), PLAIN),
     **dict.fromkeys(("agent.stop_workloads_on_exit", "agent.ttl", "agent.systemd"), PLAIN),
     "agent.engine": ADDRESS,

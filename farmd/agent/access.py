@@ -122,7 +122,7 @@ class OneTimeKeys:
             listing = self._listing = asyncio.create_task(self._listed())
             listing.add_done_callback(lambda task: task.cancelled() or task.exception())
         if self._place(key) not in await asyncio.shield(listing):
-            raise _refused("no such key, or it was used")
+            raise _refused("the key is unknown or was already used")
 
     async def _listed(self) -> frozenset[str]:
         """The keys of now; whoever asks once the read has begun waits for a later one."""
@@ -145,7 +145,7 @@ class OneTimeKeys:
             raise web.HTTPServiceUnavailable(text="too many keys were used within five minutes")
         entry = await self._client.read(self._place(key), mode="consistent")
         if entry is None:
-            raise _refused("no such key, or it was used")
+            raise _refused("the key is unknown or was already used")
         record = self._judged(entry, request)
         self._burnt[ident] = self._clock.mono()
         try:
@@ -159,7 +159,7 @@ class OneTimeKeys:
         except (TransactionRejected, NotFound) as error:
             raise _refused("the key was used") from error
         except OutcomeUnknown as error:
-            raise _refused("Consul did not say whether the key was unused: ask again") from error
+            raise _refused("Consul did not confirm that the key is unused: try again") from error
         return record
 
     def _judged(self, entry: Entry, request: web.Request) -> OneTime:

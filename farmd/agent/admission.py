@@ -79,9 +79,7 @@ class Admission:
         if not found:
             return Refused(f"{broken[0].message if broken else 'nobody signed'} manifest {digest[:12]}")
         if not named:
-            return Refused(
-                f"manifest {digest[:12]} is signed for {_owners(found)}, and {owner} is none of them"
-            )
+            return Refused(f"manifest {digest[:12]} is signed for {_owners(found)}, not for {owner}")
         question = Question(
             digest,
             named,

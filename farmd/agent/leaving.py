@@ -58,7 +58,7 @@ class Leaves:
 
     async def _withdraw(self, pod: Pod, stop: Stop) -> None:
         """Run the command beside the workload. Its failure is told, and holds up nothing."""
-        failure = f"no end within {stop.command_timeout:g} s"
+        failure = f"it did not finish within {stop.command_timeout:g} s"
 
         async def run() -> None:
             nonlocal failure

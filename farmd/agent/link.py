@@ -304,7 +304,7 @@ class Link:
             if "host" not in error.fields:
                 raise
             raise NodeTaken(
-                f"node {self.config.node}: a live agent bears this name on host"
+                f"node {self.config.node}: a running agent already uses this name on host"
                 f" {error.fields['host'] or 'unknown'} (pid {error.fields['pid']}); stop it, or give this"
                 " agent another node name",
                 node=self.config.node,

@@ -58,7 +58,7 @@ def bounded(instance: str, record: Reality) -> Reality:
     if (size := len(codec.encode(record))) <= Reality.LARGEST:
         return record
     log.warning("reality.too_large", instance=instance, bytes=size, most=Reality.LARGEST)
-    note = f"reality: found {size} bytes, expected at most {Reality.LARGEST}: its texts are left out"
+    note = f"reality: found {size} bytes, expected at most {Reality.LARGEST}: its texts are omitted"
     exits = [msgspec.structs.replace(end, message="") for end in record.exits]
     health = msgspec.structs.replace(record.health, reason="")
     return msgspec.structs.replace(record, exits=exits, health=health, reason=note, preparing="")

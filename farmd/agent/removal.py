@@ -27,7 +27,7 @@ _REASONS = {
     errno.EPERM: "it is immutable, or another user's",
     errno.EBUSY: "something is mounted there",
     errno.EXDEV: "something is mounted there",
-    errno.ENOTEMPTY: "something in it stays, or a process goes on writing into it",
+    errno.ENOTEMPTY: "something in it cannot be removed, or a process keeps writing into it",
 }
 
 

@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 EXCESS = (
     "signatures/revoked/: found {} revocations that this node knows, expected at most "
-    f"{MOST}: delete those that no person made, and revoked.json in agent.state_dir"
+    f"{MOST}: delete those that you did not make, and revoked.json in agent.state_dir"
 )
 
 

@@ -65,7 +65,7 @@ async def _mark(call: Call, now: AppState, outside: Outside | None) -> int:
     """
     if outside is None:
         if now.outside and not now.reported:
-            text = f"app {now.name!r}: no farm has reported its marks, and no kubeconfig says where they are"
+            text = f"app {now.name!r}: no farm has reported its marks, and no kubeconfig to read them with"
             raise Conflict(text, id=now.name, hint="set KUBECONFIG, or start a farm that serves its cluster")
         return 0
     entries = {ref: entry for ref, entry in (await kept(call, now)).entries.items() if not entry.ref.own}
@@ -86,7 +86,11 @@ async def release(call: Call, name: str, refs: Collection[str]) -> Mutation:
     for ref in refs:
         if ref not in left:
             found = f"{ref}, which is in the files" if ref in inside else repr(ref)
-            refuse("release", found, f"an object that is left: {listed(sorted(left)) or 'there is none'}")
+            refuse(
+                "release",
+                found,
+                f"an object that is no longer in the files: {listed(sorted(left)) or 'there is none'}",
+            )
     freed = [replace(each, release=each.release or str(each.ref) in refs) for each in entries]
     app = replace(was, revision=was.revision + 1, mass=False, adopt=[], force=False)
     return await recorded(call, now, app, freed, action="release")
@@ -488,6 +492,6 @@ def _waits(each: ObjectStatus) -> str:
 async def _why(call: Call, now: AppState) -> str:
     members = await overview.farms(call.client, call.keys)
     if not any(KIND in member.kinds for member in members):
-        return "no farm that is alive applies apps: start one with farmd run; it goes on then"
+        return "no live farm applies apps; start one with farmd run, and it continues"
     blocked = now.reported and now.status is not None and now.status.state == "blocked"
-    return f"{'' if blocked else 'it goes on; '}farmctl app describe {now.name}"
+    return f"{'' if blocked else 'it continues; '}farmctl app describe {now.name}"

@@ -289,7 +289,9 @@ def _refuse_foreign(data: dict[str, Any], where: str, *, secrets: bool) -> None:
     if group.endswith("kustomize.config.k8s.io") or data["kind"] == "Kustomization":
         refuse(f"{where}: kind", "a kustomization", "what kustomize build prints of it", field="kind")
     if (group, data["kind"]) == ("", "Secret") and not secrets:
-        expected = "none, or allow_secrets: true in the app's document: trackers are no place for secrets"
+        expected = (
+            "none, or allow_secrets: true in the app's document: trackers in Consul must not hold secrets"
+        )
         refuse(f"{where}: kind", "a Secret", expected, field="kind")
 
 

@@ -215,7 +215,7 @@ def _decided(shot: Snapshot) -> Plan:
         return _ending(shot)
     if app.paused:
         note = None if state.paused else replace(state, paused=True)
-        text = Blocked("paused", f"paused: farmctl app resume {shot.name} goes on", wanted=True)
+        text = Blocked("paused", f"paused; farmctl app resume {shot.name} continues it", wanted=True)
         return Plan(note=note, action="app.pause", blocked=text, phase="paused")
     if state.paused:
         return Plan(note=replace(state, paused=False, since=shot.now), action="app.resume", phase="applying")
@@ -237,8 +237,8 @@ def _restored(shot: Snapshot) -> Plan | None:
         return None
     mark = max(later.values())
     ref = min(ref for ref in later if later[ref] == mark)
-    text = f"{ref} bears the mark {mark}, and Consul knows none above {known}: was it restored?"
-    text = f"{text} farmctl app resume {shot.name} --reason TEXT goes on above that mark"
+    text = f"{ref} bears the mark {mark}, but the highest mark in Consul is {known}: was Consul restored?"
+    text = f"{text} farmctl app resume {shot.name} --reason TEXT continues above that mark"
     return Plan(blocked=Blocked("restored", text), phase="blocked", mark=mark)
 
 

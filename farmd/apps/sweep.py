@@ -41,7 +41,7 @@ def _levels(found: Mapping[Ref, Entry]) -> dict[Ref, int]:
         sorter.prepare()
     except CycleError as error:
         circle = " -> ".join(reversed(error.args[1]))
-        raise InputInvalid(f"after: found a circle {circle}, expected none", field="after") from error
+        raise InputInvalid(f"after: found a cycle {circle}, expected none", field="after") from error
     level = 0
     while sorter:
         ready = sorter.get_ready()

@@ -65,9 +65,9 @@ class Addresses:
         if moved is None:
             return self._told(node)
         return (
-            f"the presence of its agent names the host {moved or 'none'} since it was announced with"
-            f" {self._seen[node].host}, which stays in use until the agent has another session:"
-            f" farmctl node set {node} --address HOST says where it is"
+            f"its agent reports the host {moved or 'none'} since it announced"
+            f" {self._seen[node].host}, which stays in use until the agent starts a new session; to set it:"
+            f" farmctl node set {node} --address HOST"
         )
 
     def told_for(self, node: str) -> float | None:
@@ -83,8 +83,8 @@ class Addresses:
             return ""
         move = self._moves[node]
         return (
-            f"its host changed from {move.old} to {move.new} with another session of its agent; if nobody"
-            f" moved it, farmctl node set {node} --address {move.old} brings its endpoints back"
+            f"its host changed from {move.old} to {move.new} when its agent started a new session; if nobody"
+            f" moved it, farmctl node set {node} --address {move.old} restores its endpoints"
         )
 
     def _forget(self) -> None:

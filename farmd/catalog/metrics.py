@@ -20,6 +20,6 @@ METRICS = (
     Metric(
         "farmd_catalog_drift_total",
         "counter",
-        "Services whose entries in Consul's catalogue this farm found other than it left them, and repaired.",
+        "Services whose entries in Consul's catalogue somebody else changed and this farm repaired.",
     ),
 )

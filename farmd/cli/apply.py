@@ -66,7 +66,7 @@ def bundle_options(function: F) -> F:
         click.option(
             "--supersede",
             is_flag=True,
-            help="During a rollout: replace the incoming version with this one.",
+            help="Replace a version that is still coming with this one.",
         ),
     )
     for option in reversed(options):
@@ -80,7 +80,7 @@ def bundle_options(function: F) -> F:
 @click.option(
     "--on-failure",
     type=click.Choice(("stop", "rollback")),
-    help="When a wave fails: stop there, or go back to the last revision that was reached.",
+    help="When a wave fails: stop there, or roll back to the last revision that was reached.",
 )
 @click.option("--detailed-exitcode", is_flag=True, help="With --dry-run: exit with 3 if changes are due.")
 @click.option(

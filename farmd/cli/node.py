@@ -18,7 +18,7 @@ _COMMANDS = {
     "capacity": ("farmd.cli.node_edit:capacity", "Set what the pods of a node may request in total."),
     "set": ("farmd.cli.node_edit:set_", "Set the address and the signature policy of a node."),
     "cordon": ("farmd.cli.node_edit:cordon", "Keep new pods away from a node."),
-    "uncordon": ("farmd.cli.node_edit:uncordon", "Let pods onto a node again; ends its drain."),
+    "uncordon": ("farmd.cli.node_edit:uncordon", "Allow pods on a node again; ends its drain."),
     "drain": ("farmd.cli.node_edit:drain", "Move all pods off a node."),
     "undrain": ("farmd.cli.node_edit:undrain", "End a drain."),
     "token": ("farmd.cli.access_token:node_token", "Create the Consul policy and token of a node's agent."),

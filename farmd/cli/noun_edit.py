@@ -72,7 +72,7 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
         mutations = await several(prepare, specs_of(noun, paths))
         await carry_out(invocation, noun, mutations)
 
-    run.__doc__ = f"Change {noun.words.many} to what a file says.\n\n"
+    run.__doc__ = f"Change {noun.words.many} to match a file.\n\n"
     if noun.pods is None:
         run.__doc__ += "Switches that the file omits stay as they are."
         return command("update", mutates=True, waits=True, signs=noun.pods is not None)(FILES(run))

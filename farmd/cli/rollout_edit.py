@@ -30,7 +30,7 @@ from store.rollouts import KIND
     metavar="RC",
     callback=checked_if_given,
     shell_complete=objects(RCS.name),
-    help="The controller whose pods are to change.",
+    help="The controller to roll out.",
 )
 @click.option(
     "--to",

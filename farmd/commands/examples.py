@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 EXAMPLES: Mapping[str, str] = {
     "rc": """\
-# A controller keeps N copies of a pod running on nodes that fit.
+# A controller keeps N copies of a pod running on matching nodes.
 #   farmctl rc create -f FILE --wait      create it
 #   farmctl rc update -f FILE --wait      change it; a new pod comes by a rollout
 apiVersion: farmd/v1
@@ -64,7 +64,7 @@ types:
       command: [sh, -c, 'echo "$FARMD_INDEX squared is $((FARMD_INDEX * FARMD_INDEX))"']
 """,
     "schedule": """\
-# A schedule makes a job at its times, each once.
+# A schedule creates a job at each of its times, exactly once.
 #   farmctl schedule create -f FILE
 apiVersion: farmd/v1
 kind: schedule
@@ -119,7 +119,7 @@ update:
   order: start-first          # the new container first, then the old one goes
 """,
     "node": """\
-# What people say of a node: labels, taints and capacity are added to what its agent states.
+# Settings of a node: labels, taints and capacity are added to those that its agent reports.
 #   farmctl import FILE
 apiVersion: farmd/v1
 kind: node

@@ -37,7 +37,7 @@ def without(record: type[Any], data: Any, source: str) -> Any:
         return data
     if data.get("apiVersion", API_VERSION) != API_VERSION:
         text = f"{source}: apiVersion: found {shown(data['apiVersion'])}, expected {API_VERSION}"
-        raise InputInvalid(text, field="apiVersion", hint=f"{APPLY} takes objects of Kubernetes, too")
+        raise InputInvalid(text, field="apiVersion", hint=f"{APPLY} also takes Kubernetes objects")
     found = data.get("kind", noun)
     if noun and found != noun:
         known, word = [*kinds.bundled(), "app"], str(found).lower()

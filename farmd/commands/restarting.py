@@ -116,7 +116,7 @@ async def restarted(
         rows = (await overview.pods(call.client, call.keys, asked.owner)).placed
         found = [row for row in rows if (row.node, row.instance) == (asked.node, asked.instance)]
         if not found:
-            raise NotFound(f"pod {asked.pod!r} was removed meanwhile", kind="pods", id=asked.pod)
+            raise NotFound(f"pod {asked.pod!r} was removed in the meantime", kind="pods", id=asked.pod)
         return found[0]
 
     def done(row: overview.PodRow, _over: bool) -> bool:

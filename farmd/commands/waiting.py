@@ -246,7 +246,7 @@ async def convergence(call: Call, noun: Noun[S, T], target: str, timeout: float,
 
     Raises:
         WaitTimeout: it is not; the message says how far it came and why.
-        NotFound: it was deleted meanwhile.
+        NotFound: it was deleted in the meantime.
     """
     spells, settled = Spells(call.clock), call.clock.mono() + _REPORT_LAG
 
@@ -309,8 +309,8 @@ def describe(now: Look) -> str:
 
 async def _why(call: Call, now: Look) -> str:
     if not await overview.farms(call.client, call.keys):
-        return "no farm is running, so nothing is done: start one with farmd run; the change goes on then"
+        return "no farm is running, so nothing happens; start one with farmd run, and the change continues"
     if not now.owner:
         return now.reason or "no farm has claimed it yet"
     ailing = f"not healthy: {', '.join(now.ailing)}; " if now.ailing and now.desired else ""
-    return f"{ailing}farmctl {now.noun} describe {now.name} tells more; farm {now.owner} owns it"
+    return f"{ailing}farmctl {now.noun} describe {now.name} shows more; farm {now.owner} owns it"

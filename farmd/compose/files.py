@@ -126,7 +126,7 @@ def secrets_of(
                 f"external: true, with a file of that name on the machines under /etc/farmd/secrets; or"
                 f" {WITH_FILES}, which stores it in Consul, where all readers of manifests can read it",
             )  # fmt: skip
-        context.warnings.append(f"{named}: is stored in Consul; all who may read manifests can read it")
+        context.warnings.append(f"{named}: is stored in Consul; everybody who can read manifests can read it")
         made = _travels(named, f"secret-{file.source}", secret, context)
         travelling.append((_mount(file, path, made.name), made))
     return mounts, travelling
@@ -298,7 +298,7 @@ def _tmpfs(field: str, text: str, context: ProjectContext) -> schema.Mount:
             refuse(field, name, "size, mode, or ro behind the path")
     ignored = ", ".join(name for name in found if name in _KNOWN_FLAGS - _OPTIONS)
     if ignored:
-        context.warnings.append(f"{field}: {ignored} is ignored: the engine does not take it")
+        context.warnings.append(f"{field}: {ignored} is ignored: the engine does not support it")
     options = [f"{name}={value}" if value else name for name, value in found.items() if name in _OPTIONS]
     try:
         memory = schema.TmpfsMount(

@@ -202,7 +202,7 @@ def _value(text: str, at: int, where: str, interpolation: Interpolation) -> tupl
     if quoted is None:
         raise InputInvalid(f"{where}: found an open quote, expected a closing one")
     if not _REST.match(text, quoted.end()):
-        raise InputInvalid(f"{where}: found text behind the closing quote, expected none")
+        raise InputInvalid(f"{where}: found text after the closing quote, expected none")
     if quoted[2] is None:
         return quoted[1].replace("\\'", "'"), quoted.end()
     return _filled(_ESCAPE.sub(_escaped, quoted[2]), where, interpolation), quoted.end()

@@ -365,7 +365,7 @@ def _check_way(way: Sequence[tuple[str, str]], following: tuple[str, str]) -> No
     where = f"services.{way[-1][1]}.extends"
     if following in way:
         circle = " -> ".join(service for _, service in (*way[way.index(following) :], following))
-        raise InputInvalid(f"{where}: goes in a circle: {circle}")
+        raise InputInvalid(f"{where}: forms a cycle: {circle}")
     if len(way) == LONGEST_CHAIN:
         raise InputInvalid(f"{where}: found more than {LONGEST_CHAIN} services in one chain, expected fewer")
 

@@ -290,7 +290,7 @@ def _mount(entry: Any, where: str) -> dict[str, Any]:
         elif option in ("cached", "delegated", "consistent"):
             result["consistency"] = option
         else:
-            raise _refused(where, entry, "an option such as ro, rw or nocopy behind the target")
+            raise _refused(where, entry, "an option such as ro, rw or nocopy after the target")
     return result
 
 

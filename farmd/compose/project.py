@@ -225,7 +225,7 @@ def _check_circle(after: Mapping[str, Mapping[str, str]]) -> None:
         first = names.index(min(names))
         circle = [*names[first:], *names[:first], names[first]]
         told = circle if len(circle) <= LONGEST_CIRCLE else [*circle[:LONGEST_CIRCLE], "…"]
-        raise InputInvalid(f"depends_on goes in a circle: {' -> '.join(told)}", field="depends_on") from error
+        raise InputInvalid(f"depends_on forms a cycle: {' -> '.join(told)}", field="depends_on") from error
 
 
 def _together(document: schema.Project, specs: Mapping[str, ServiceSpec]) -> bool:

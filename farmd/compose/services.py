@@ -63,7 +63,7 @@ def resources(where: str, said: schema.Service) -> Resources:
 def one(where: str, key: str, value: T, other_key: str, other: T) -> T:
     """What two keys say that mean the same; 0 and None say nothing."""
     if value and other and value != other:
-        refuse(f"{where}.{key}", value, f"as in {other_key} ({word(other)}), or none of the two")
+        refuse(f"{where}.{key}", value, f"as in {other_key} ({word(other)}), or neither")
     return other or value
 
 
@@ -254,7 +254,7 @@ def _replicas(where: str, said: schema.Service) -> int:
     replicas = said.deploy.replicas
     if said.deploy.mode == "global" and (replicas is not None or said.scale is not None):
         key = "scale" if replicas is None else "deploy.replicas"
-        refuse(f"{where}.{key}", said.scale if replicas is None else replicas, "none beside mode global")
+        refuse(f"{where}.{key}", said.scale if replicas is None else replicas, "none with mode global")
     if replicas is None:
         return 1 if said.scale is None else said.scale
     return one(where, "scale", said.scale, "deploy.replicas", replicas) or 0

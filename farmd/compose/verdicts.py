@@ -55,12 +55,12 @@ _CHANGED = {
     "ports.[].host_ip": "an address of each machine that runs a pod, such as 127.0.0.1",
     "ports.[].protocol": "tcp or udp",
     "ports.[].mode": "host and ingress mean the same: on each machine that runs a pod",
-    "top.networks.*.external": "a network of that name, made on each machine that has none; one that somebody"
-    " else made needs a word of agent.allow",
+    "top.networks.*.external": "a network of that name, created on each machine that lacks it;"
+    " agent.allow must allow one that somebody else created",
     "top.secrets.*.file": "stored in Consul with the service, and only with --with-files",
     "top.secrets.*.environment": "stored in Consul with the service, and only with --with-files",
 }
-ENDLESS = "restarts do not end; the time between them grows"
+ENDLESS = "restarts are not limited; the time between them grows"
 _WARNED = {
     "version": "has no meaning any more",
     "container_name": "pods are named after their service",
@@ -90,26 +90,26 @@ _WARNED = {
     "cpu_rt_runtime": "set cpus",
     "cpuset": "set cpus",
     "blkio_config": "there are no limits for block devices",
-    "isolation": "there is one isolation, that of Linux",
+    "isolation": "Linux has only one isolation",
     "umask": "set it in the command",
     "volumes.[].consistency": "has no meaning on Linux",
-    "volumes.[].bind.recursive": "mounts below the folder are seen, too",
+    "volumes.[].bind.recursive": "mounts below the folder are visible, too",
     "volumes.[].bind.selinux": "label the folder on the machine",
     "ports.[].name": "ports are named after their number",
     "ports.[].app_protocol": "has no meaning here",
     "depends_on.*.restart": "services heal on their own",
     "healthcheck.start_interval": "interval counts from the start",
-    "networks.*.priority": "there is one network a project and machine",
-    "networks.*.gw_priority": "there is one network a project and machine",
-    "networks.*.interface_name": "there is one network a project and machine",
-    "networks.*.driver_opts": "there is one network a project and machine",
+    "networks.*.priority": "there is one network per project and machine",
+    "networks.*.gw_priority": "there is one network per project and machine",
+    "networks.*.interface_name": "there is one network per project and machine",
+    "networks.*.driver_opts": "there is one network per project and machine",
     "networks.*.use_service_name_alias": "the service's name is always an alias",
     "deploy.endpoint_mode": "there is no virtual address",
-    "deploy.rollback_config": "a rollback goes as the update went",
+    "deploy.rollback_config": "a rollback uses the settings of the update",
     "deploy.restart_policy.max_attempts": ENDLESS,
     "deploy.restart_policy.window": ENDLESS,
     "deploy.update_config.max_failure_ratio": "each failed pod counts",
-    "top.networks.*.driver_opts": "there is one network a project and machine",
+    "top.networks.*.driver_opts": "there is one network per project and machine",
     "top.networks.*.ipam": "the engine chooses the addresses",
     "top.networks.*.enable_ipv4": "the network is the engine's",
     "top.networks.*.enable_ipv6": "the network is the engine's",
@@ -123,7 +123,7 @@ _WARNED = {
 }
 _SECRET = "put it on the machines under /etc/farmd/secrets, and declare it external: true"
 _REFUSED = {
-    "provider": "a provider runs on the machine of the person who deploys",
+    "provider": "a provider would run on the machine of the person who deploys",
     "models": "run the model as a service",
     "volumes_from": "name a volume that both mount",
     "ipc": "containers share no memory here",
@@ -145,11 +145,11 @@ _REFUSED = {
     "pre_stop": "handle the stop signal in the image",
     "volumes.[].image": "copy the files into the image",
     "deploy.resources.reservations.generic_resources": "set a capacity of the machine, and reserve devices",
-    "x-caddy": "a proxy of its own serves host names",
-    "x-farmd.together": "it holds for the whole file; set it in x-farmd at the top",
-    "x-farmd.prefix": "it holds for the whole file; set it in x-farmd at the top",
+    "x-caddy": "a separate proxy serves host names",
+    "x-farmd.together": "it applies to the whole file; set it in x-farmd at the top",
+    "x-farmd.prefix": "it applies to the whole file; set it in x-farmd at the top",
     **{
-        f"top.x-farmd.{key}": "it holds for one service; set it in the x-farmd of each"
+        f"top.x-farmd.{key}": "it applies to one service; set it in the x-farmd of each"
         for key in ("on_lost", "min_healthy_time", "unhealthy_after", "deadline", "tolerations")
     },
     "top.include": "give each file with -f",
@@ -235,7 +235,7 @@ def judge(document: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
     for name, service in judged["services"].items():
         if "image" not in service:
             where = f"services.{name}.image"
-            raise InputInvalid(f"{where}: missing, expected an image: none is built here", field=where)
+            raise InputInvalid(f"{where}: missing, expected an image: farmd builds none", field=where)
     return warnings, judged
 
 

@@ -31,7 +31,7 @@ class SinkSection(Section, frozen=True):
     """One receiver of alerts."""
 
     type: Annotated[Literal["log", "webhook", "pagerduty", "slack", "alertmanager"], key("")]
-    name: Annotated[str, key("Its name for people, unique; empty: its type.", check=_name)] = ""
+    name: Annotated[str, key("Its display name, unique; empty: its type.", check=_name)] = ""
     url: Annotated[str, key("Address of a webhook or an Alertmanager.")] = ""
     secret: Annotated[Secret, key("Key that signs a webhook's messages; routing key; address of Slack.")] = (
         Secret()
@@ -84,7 +84,7 @@ def _mistakes(sink: SinkSection) -> Iterator[tuple[str, str, str]]:
         except ValueError as error:
             yield "url", shown(sink.url), str(error).removeprefix("expected ")
     elif sink.type == "slack" and sink.url:
-        yield "url", "an address", "none: it is a secret, and stands in secret_file"
+        yield "url", "an address", "none: it is a secret, use secret_file"
     given = [name for name in ("secret", "secret_file", "secret_env") if _given(sink, name)]
     if len(given) > 1:
         yield given[1], f"a value beside {given[0]}", "one of secret, secret_file and secret_env"

@@ -129,7 +129,7 @@ class AgentSection(Section, frozen=True):
     labels: Annotated[
         dict[str, str],
         key(
-            "Labels of this node; a label that people set wins.",
+            "Labels of this node; a label set with farmctl takes precedence.",
             check=_labels,
         ),
     ] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class AgentSection(Section, frozen=True):
     engine: Annotated[
         str,
         key(
-            "Docker-compatible API for containers; empty: this node runs none.",
+            "Docker-compatible API for containers; empty: no containers on this node.",
             form="unix:///PATH, or http(s)://HOST:PORT",
             check=_engine,
         ),
@@ -154,7 +154,7 @@ class AgentSection(Section, frozen=True):
     systemd: Annotated[
         str,
         key(
-            "D-Bus address of the systemd that runs units; empty: this node runs none.",
+            "D-Bus address of the systemd that runs units; empty: no units on this node.",
             form="unix:path=/PATH, as unix:path=/run/dbus/system_bus_socket",
             check=_systemd,
         ),
@@ -225,7 +225,7 @@ class AgentSection(Section, frozen=True):
     user: Annotated[
         str,
         key(
-            "User of processes and units whose manifest names none. Empty: the agent's own user if"
+            "User of processes and units whose manifest names no user. Empty: the agent's own user if"
             " `agent.share_user` is true, else `farmd-pods` if the agent is root, else the pod is refused.",
         ),
     ] = ""
@@ -347,7 +347,7 @@ class ServicesSection(Section, frozen=True):
 
     catalog: Annotated[
         Literal["asked", "all"],
-        key("Which services with a port are there: those that ask for it, or all of them."),
+        key("Which services with a port are registered: those that ask for it, or all of them."),
     ] = "asked"
     register_members: Annotated[
         bool, key("Whether farms and agents are there as `farmd-farm` and `farmd-agent`, for Prometheus.")
@@ -436,8 +436,8 @@ class WebSection(Section, frozen=True):
     """HTTP of the farm and the agent: metrics, health, status; of the farm also the page."""
 
     bind: Annotated[str, key("Address to listen on.", min_length=1)] = "127.0.0.1"
-    farm_port: Annotated[int, key("Port of `farmd run`; 0 takes a free one.", ge=0, le=65535)] = FARM_PORT
-    agent_port: Annotated[int, key("Port of `farmd agent`; 0 takes a free one.", ge=0, le=65535)] = AGENT_PORT
+    farm_port: Annotated[int, key("Port of `farmd run`; 0 picks a free one.", ge=0, le=65535)] = FARM_PORT
+    agent_port: Annotated[int, key("Port of `farmd agent`; 0 picks a free one.", ge=0, le=65535)] = AGENT_PORT
     advertise: Annotated[
         str,
         key(

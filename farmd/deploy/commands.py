@@ -115,7 +115,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
         told = "; ".join(f"{name} {text}" for name, text in now.services.items())
         return WaitTimeout(
             f"deployment {change.name!r} is not over after {timeout:g} s: {told or now.reason}",
-            hint=f"it goes on; farmctl deployment status {change.name}",
+            hint=f"it continues; see farmctl deployment status {change.name}",
         )
 
     def settled(now: DeploymentView, _: float) -> bool:
@@ -156,7 +156,9 @@ async def ended(call: Call, ident: str, since: float = 0.0) -> Audit:
     for record in await reader.read(Filter(kind=KIND, item=ident, since=since), 8):
         if record.action.partition(".")[2] in ENDINGS:
             return record
-    raise NotFound(f"deployment {ident!r} is gone, and the audit log does not know its end", id=ident)
+    raise NotFound(
+        f"deployment {ident!r} no longer exists, and the audit log has no record of its end", id=ident
+    )
 
 
 async def _sight(call: Call, change: Change, pulls: Pulls) -> DeploymentView:
@@ -405,7 +407,7 @@ async def deployed(call: Call, target: str, word: str, instead: str) -> Stored[S
         return stored
     if record.mode:
         raise Conflict(
-            f"{NOUN} {record.name!r} was never deployed to its end, so it cannot be {word}",
+            f"{NOUN} {record.name!r} was never fully deployed, so it cannot be {word}",
             id=record.id,
             hint="farmctl deployment list shows what is under way",
         )

@@ -71,7 +71,7 @@ def judge(gate: Gate, attempt: Attempt) -> tuple[Verdict, str]:
     if attempt.available:
         return "proven", ""
     if attempt.ends >= ENDS and attempt.refused and not attempt.code:
-        return "failed", f"did not start {attempt.ends} times: {attempt.refused}"
+        return "failed", f"failed to start {attempt.ends} times: {attempt.refused}"
     if attempt.ends >= ENDS:
         return "failed", f"ended {attempt.ends} times, the last time with code {attempt.code}"
     if attempt.refused and attempt.refused_for >= REFUSED_SECONDS:

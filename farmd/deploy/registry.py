@@ -34,7 +34,7 @@ KINDS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _ENGINE = Path("/etc/docker/daemon.json")
-_REFUSED = "asks for a login that may pull this image (auths in docker's config.json), or has no such image"
+_REFUSED = "requires a login that may pull this image (auths in docker's config.json), or has no such image"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _SECONDS = re.compile(r"[0-9]{1,6}")
@@ -132,7 +132,7 @@ class _Question:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise self._failed(f"asks for a login, and {self.logins} cannot be read") from error
+            raise self._failed(f"requires a login, but {self.logins} cannot be read") from error
 
     async def _token(self, given: Mapping[str, str], known: Login | None) -> str:
         realm = URL(given.get("realm", ""))

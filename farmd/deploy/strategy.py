@@ -239,7 +239,7 @@ class _Planner:
         if held := deploy_spec.conflicting(spec.ports, pod.spec.ports):
             return "stop-first", f"one port for both, {deploy_spec.text(held[0])}"
         if not self.state.bit(machine) & self.eligible:
-            return "stop-first", "the machine takes no new pods"
+            return "stop-first", "the machine accepts no new pods"
         if not self._has_room(machine):
             return "stop-first", "no room for both"
         if spec.update.order:

@@ -60,7 +60,7 @@ def _sentinel(survey: Survey, key: str, how: str) -> Finding:
     family = name.partition("/")[0]
     # A tree of a newer version than the one that registered the cluster never had a sentinel.
     young = how == "missing" and families.named(family) and survey.untouched(family)
-    what = "is missing" if how == "missing" else "bears another id than the cluster"
+    what = "is missing" if how == "missing" else "has a different id than the cluster"
     restore = "something deleted or copied parts of the store: restore Consul from a snapshot"
     stops = "removals freeze"
     if family == "intent" and name.count("/") == 2:

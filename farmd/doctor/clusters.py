@@ -12,7 +12,7 @@ from store.words import listed
 # The fix of each trouble; the trouble itself says what was found.
 _FIXES = {
     "unreachable": "farmctl kubernetes status on that machine, with the farm's kubeconfig, says whether the"
-    " address, the network, a certificate or the credential is to blame; the farm goes on by itself",
+    " address, the network, a certificate or the credential is to blame; the farm continues by itself",
     "denied": "farmctl kubernetes install applies the role; bind it to the farm's user with --subject",
     "identity": "mend [kubernetes] kubeconfig of that farm; or, if the cluster was replaced on purpose:"
     " farmctl kubernetes accept --name {name}",

@@ -79,7 +79,7 @@ async def _registration(call: Call, cluster: Operation, key: str) -> Mutation:
     """
     name, tree = key.removeprefix(call.keys.prefix), key.removesuffix(".present")
     if (await call.client.keys(tree, mode="consistent")).items:
-        raise Conflict(f"{name}: something stands beside it by now", hint="run farmctl doctor again")
+        raise Conflict(f"{name}: something else is there by now", hint="run farmctl doctor again")
     change = Change(
         "meta",
         name,

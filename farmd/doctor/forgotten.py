@@ -73,7 +73,7 @@ def _begun(kind: str, status: ItemStatus, resumed: int) -> tuple[msgspec.Struct,
     assert kind == ROLLOUTS.name
     assert isinstance(status, RolloutStatus)
     stage = max(0, status.stage - 1)
-    cause = "its state was lost, and written anew from its status"
+    cause = "its state was lost, and was restored from its status"
     state = RolloutState(
         phase="halted", back=status.back, stage=stage, cause=cause, fault=True, resumed=resumed
     )

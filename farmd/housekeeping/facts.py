@@ -116,7 +116,7 @@ async def referenced(
     """The wanted digests to which anything refers.
 
     Raises:
-        NotRegistered: an answer lacks its sentinel or bears another cluster's id: it proves nothing.
+        NotRegistered: an answer lacks its sentinel or has another cluster's id: it proves nothing.
     """
     digests = {sha.encode() for sha in wanted}
     found: set[bytes] = set()
@@ -170,5 +170,5 @@ def _prove(sentinel: str, items: Iterable[RawEntry], cluster: str) -> None:
         if raw.key == sentinel:
             if raw.decoded() == sentinel_value(cluster):
                 return
-            raise NotRegistered(f"{sentinel}: bears another cluster's id", key=sentinel)
+            raise NotRegistered(f"{sentinel}: has another cluster's id", key=sentinel)
     raise NotRegistered(f"{sentinel}: missing, so the answer proves nothing", key=sentinel)

@@ -201,7 +201,7 @@ def verdict(shot: Snapshot, progress: RunProgress, board: Board) -> JobEnd | Non
     ):
         return JobEnd("failed", "MemberFailed", f"{lost.slot} {told_end(lost)}")
     if job.success.operator == "any" and _hopeless(job, progress):
-        return JobEnd("failed", "MemberFailed", "no slot is left that could complete")
+        return JobEnd("failed", "MemberFailed", "no remaining slot can complete")
     counted = retries(job, progress.run, board)
     if over_limit(job, counted):
         told = f"{count_of(counted, 'restart')}, limit {job.backoff_limit}"

@@ -118,7 +118,7 @@ def _seen(job: Job, state: PodState, stop_after: float, now: float, *, doubted: 
     if state.absent:
         return {"phase": "unknown", "message": "its node's agent is absent"}
     if state.draining and doubted:
-        return {"phase": "unknown", "message": "waiting until its node's agent says how it goes"}
+        return {"phase": "unknown", "message": "waiting for a report of its node's agent"}
     if state.draining:
         return {"phase": "failed", "cause": "evicted", "ended": now, "message": "its node is drained"}
     message = said.reason if isinstance(said, Glance) else ""

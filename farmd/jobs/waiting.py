@@ -63,7 +63,7 @@ async def over(
         verb = "stopped" if change.action == STOP else "over"
         return WaitTimeout(
             f"job {change.name!r} is not {verb} after {timeout:g} s: {told(now)}",
-            hint=f"it goes on; farmctl job describe {change.name}",
+            hint=f"it continues; see farmctl job describe {change.name}",
         )
 
     def show(now: JobView) -> None:
@@ -72,7 +72,9 @@ async def over(
     try:
         found = await waiting.until(call, look, settled, late, timeout, show, told)
     except NotFound as error:
-        raise NotFound(f"job {change.name!r} was deleted meanwhile", kind="jobs", id=change.id) from error
+        raise NotFound(
+            f"job {change.name!r} was deleted in the meantime", kind="jobs", id=change.id
+        ) from error
     if found.run.outcome and change.action == STOP:
         raise EndedOtherwise(
             f"job {change.name!r} was over before it was stopped: {told(found)}",

@@ -243,7 +243,7 @@ class Objects(Generic[ObjectT]):
         """An object of an answer.
 
         Raises:
-            Misfit: it does not decode; names it. UnexpectedAnswer: the answer is none of an API server.
+            Misfit: it does not decode; names it. UnexpectedAnswer: no answer of an API server.
         """
         try:
             return self._decoder.decode(bytes(body))

@@ -93,7 +93,7 @@ def knative_namespace(found: Sequence[ClusterFarm]) -> str:
 # What an API server refuses, as the errors that ``farmctl`` turns into one line and an exit code.
 
 UNREACHED = "check --kubeconfig, --context or KUBECONFIG"
-ADMISSION = "an admission policy or a webhook of the cluster stands in the way: ask its administrator"
+ADMISSION = "an admission policy or a webhook of the cluster rejected it: ask its administrator"
 UNKNOWN_RESOURCE = (
     "the cluster does not know that resource: farmctl kubernetes install, or its operator, defines it"
 )

@@ -62,7 +62,7 @@ def _schema(answer: bytes, kind: str, path: str) -> Mapping[str, Any] | None:
     try:
         schemas = json.loads(answer)["components"]["schemas"]
     except (ValueError, KeyError, TypeError) as error:
-        raise UnexpectedAnswer(f"{path}: the answer is none of an API server: {error}") from error
+        raise UnexpectedAnswer(f"{path}: the answer is not from a Kubernetes API server: {error}") from error
     return next(
         (one for one in schemas.values() if any(each["kind"] == kind for each in one.get(KIND, ()))), None
     )

@@ -247,7 +247,7 @@ def decoded(body: bytes | msgspec.Raw, kind: type[T], what: str) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
-        raise UnexpectedAnswer(f"{what}: the answer is none of an API server: {error}") from error
+        raise UnexpectedAnswer(f"{what}: the answer is not from a Kubernetes API server: {error}") from error
 
 
 # What the API server denied this farm for want of rights: verb, resource and namespace.

@@ -167,7 +167,7 @@ def _named(known: Sequence[tuple[str, Named]], name: str, where: str, entries: s
             return at, one
     names = list(dict.fromkeys(one.name for _, one in known))
     if not names:
-        refuse(where, repr(name), f"one of the {entries}, and there is none")
+        refuse(where, repr(name), f"one of the {entries}, but the file has none")
     found = f"found {name!r}" if name else "found nothing"
     near = mistakes.nearest(name, names) if name else f", expected one of {', '.join(names)}"
     raise InputInvalid(f"{where}: {found}{near}", field=where)

@@ -388,6 +388,8 @@ async def _why(call: Call, name: str) -> str:
     farms = await overview.farms(call.client, call.keys)
     if not any("nodes" in farm.kinds for farm in farms):
         return (
-            "no farm claims nodes, so no drain advances: start a farm with farmd run; the drain goes on then"
+            "no farm claims nodes, so no drain advances; start a farm with farmd run, and the drain continues"
         )
-    return f"the drain goes on: farmctl node describe {name} tells more, farmctl node undrain {name} ends it"
+    return (
+        f"the drain continues; see farmctl node describe {name}, or end it with farmctl node undrain {name}"
+    )

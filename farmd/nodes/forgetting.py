@@ -89,7 +89,7 @@ async def _require_sentinels(call: Call, name: str) -> None:
 async def _refuse_present(call: Call, name: str) -> None:
     if await _read(call, call.keys.agent(name)) is not None:
         raise Conflict(
-            f"node {name!r}: its agent is there, expected a node that is gone for good",
+            f"node {name!r}: its agent is running, expected a node that is gone for good",
             id=name,
             hint=f"farmctl node drain {name} --wait empties it; then stop its agent for good",
         )
@@ -152,7 +152,7 @@ async def _refuse_used(call: Call, name: str, reserved: Entry | None) -> None:
     found = [text async for text in _references(call, name, reserved)]
     if found:
         raise Conflict(
-            f"node {name!r} is still referred to: {listed(found)}",
+            f"node {name!r} is still referenced: {listed(found)}",
             id=name,
             hint=f"farmctl node drain {name} takes pods off, with --force --deadline 1s --reason TEXT also"
             f" those that wait for a lost node; farmctl doctor --fix {name} removes what has no owner",

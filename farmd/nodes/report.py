@@ -12,7 +12,7 @@ Fields = dict[str, int | str | bool]
 def why(snapshot: Snapshot, plan: Plan) -> str:
     """The reason of a plan."""
     if plan.register:
-        return "its agent is there, its record was not"
+        return "its agent is running, but its record was missing"
     if plan.verdict:
         return (
             f"absent for {snapshot.absent_for or 0:.0f} s" if plan.verdict == "lost" else "its agent is back"

@@ -186,7 +186,7 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_crash_loops",
             "gauge",
-            "Owned items with a pod that ends again and again, wherever it runs.",
+            "Owned items with a pod in a crash loop, on any node.",
             {"kind": replicas},
         ),
         Metric("farmd_frozen", "gauge", "1 while removals of this kind are frozen.", {"kind": kinds}),
@@ -240,7 +240,7 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_kubernetes_requests_total",
             "counter",
-            "Requests to the Kubernetes API server, watches apart; code `none`: no answer.",
+            "Requests to the Kubernetes API server, except watches; code `none`: no answer.",
             {"verb": KUBERNETES_VERBS, "resource": KUBERNETES_RESOURCES, "code": (*STATUSES, "none")},
         ),
         Metric(

@@ -222,7 +222,7 @@ def cramped(places: Collection[Place]) -> str:
     if not places:
         return ""
     node, instance = min(places)
-    return f"{node}/{instance}: the node has no room for what the new manifest asks for"
+    return f"{node}/{instance}: the node has no room for what the new manifest requests"
 
 
 def foreign(owner: str, pods: Mapping[Place, PodState]) -> str:

@@ -101,7 +101,7 @@ def _before_placing(snapshot: Snapshot, transfer: Transfer, old: PodState | None
     if why := _pointless(snapshot, transfer, old):
         return _step("cancel", transfer, why)
     if transfer.phase == "placed":
-        return _step("rollback", transfer, "the new pod was removed by another hand")
+        return _step("rollback", transfer, "the new pod was removed by somebody else")
     if snapshot.taken:
         return _step("rollback", transfer, f"its place belongs to {snapshot.taken}")
     if snapshot.roomless:

@@ -86,10 +86,10 @@ async def approve(call: Call, target: str, *, everything: bool = False, stage: i
         return _said(call, stored, "approve", approved=len(goals(stored.record, minimum(stored.record))))
     status = await StatusStore(call.client, call.keys, KIND, RolloutStatus).get(stored.record.id)
     if status is None or not status.asks:
-        raise Conflict(f"rollout {stored.record.name!r} asks for no approval now", id=stored.record.id)
+        raise Conflict(f"rollout {stored.record.name!r} is not waiting for approval", id=stored.record.id)
     if stage not in {None, status.asks}:
         raise Conflict(
-            f"rollout {stored.record.name!r} asks for stage {status.asks} now, not {stage}",
+            f"rollout {stored.record.name!r} is waiting for approval of stage {status.asks}, not {stage}",
             id=stored.record.id,
         )
     return _said(call, stored, "approve", approved=status.asks)
@@ -183,7 +183,7 @@ async def _revert_ended(call: Call, target: str, to: int) -> Mutation:
         return await _revert_aborted(call, over[0])
     last = over[to - 1] if to else next((ended for ended in over if ended.outcome == "done"), None)
     if last is None:
-        raise NotFound(f"rollout {target!r} does not exist, and history knows no version to go back to")
+        raise NotFound(f"rollout {target!r} does not exist, and history has no version to revert to")
     stored, held = await noun.controller().editable(call, target, membership=True, by_name=True)
     now, policy = stored.record, stored.record.rollout or Policy()
     if now.manifest == last.old.manifest:
@@ -450,5 +450,7 @@ async def look(call: Call, change: Change) -> Look:
 async def _ended(call: Call, change: Change) -> Ended:
     found = [each for each in await history(call, change.name) if each.id == change.id]
     if not found:
-        raise NotFound(f"rollout {change.name!r} is gone, and history does not know it", id=change.id)
+        raise NotFound(
+            f"rollout {change.name!r} no longer exists, and history does not have it", id=change.id
+        )
     return found[0]

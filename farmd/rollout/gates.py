@@ -38,7 +38,7 @@ Ask = Callable[[Gate], Awaitable[GateAnswer]]
 
 async def unasked(_: Gate) -> GateAnswer:
     """The answer where a farm has no means to ask."""
-    return GateAnswer("none", "this farm asks no gates")
+    return GateAnswer("none", "this farm evaluates no gates")
 
 
 class Asker:
@@ -56,7 +56,7 @@ class Asker:
     async def __call__(self, gate: Gate) -> GateAnswer:
         """The answer, within the gate's timeout once it is this gate's turn."""
         if not gate.http and not self._prometheus:
-            return GateAnswer("none", "this farm knows no Prometheus: rollouts.prometheus_url is not set")
+            return GateAnswer("none", "this farm has no Prometheus: rollouts.prometheus_url is not set")
         host = urlsplit(gate.http or self._prometheus).netloc
         # A host that hangs keeps no gate of others waiting.
         most = OF_ONE_HOST if gate.http else OF_PROMETHEUS  # which all rollouts share

@@ -168,7 +168,7 @@ def decide(shot: Snapshot) -> Plan | Ask[Need]:
 def _held(shot: Snapshot) -> Blocked | None:
     """Why nothing may move, whatever the phase."""
     if shot.rollout.paused:
-        text = f"paused; farmctl rollout resume {shot.rollout.name} goes on"
+        text = f"paused; farmctl rollout resume {shot.rollout.name} continues it"
         return Blocked("paused", text, wanted=True)
     for side in (shot.old, shot.new):
         if side is not None and side.rc.disabled:

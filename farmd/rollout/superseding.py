@@ -166,7 +166,7 @@ def _refuse_count(rollout: Rollout, replicas: int | None) -> None:
 
 
 def _change(before: Rollout, after: Rollout, lines: tuple[str, ...]) -> Change:
-    paused = (f"paused; farmctl rollout resume {after.name} goes on",) if after.paused else ()
+    paused = (f"paused; farmctl rollout resume {after.name} continues it",) if after.paused else ()
     return Change(
         KIND,
         after.id,

@@ -20,7 +20,7 @@ METRICS = (
     Metric(
         "farmd_schedule_times_total",
         "counter",
-        "Times of schedules, by what came of them; a miss may stand for several times.",
+        "Due times of schedules, by their result; one miss may stand for several times.",
         {"result": RESULTS},
     ),
 )

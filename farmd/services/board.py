@@ -287,9 +287,13 @@ class Board:
         if self._closed:
             raise NotKnown("this farm stops")
         if self._waiting >= MOST_WAITING:
-            raise TooManyWaiting(f"{MOST_WAITING} requests wait here already, ask another farm or later")
+            raise TooManyWaiting(
+                f"{MOST_WAITING} requests are already waiting here; ask another farm, or try again later"
+            )
         if name not in self._asked and len(self._asked) >= MOST_ASKED:
-            raise TooManyWaiting(f"{MOST_ASKED} names are asked for here already, ask another farm or later")
+            raise TooManyWaiting(
+                f"{MOST_ASKED} names are already watched here; ask another farm, or try again later"
+            )
         asked = self._asked.get(name) or self._ask(name)
         self._waiting += 1
         try:

@@ -141,7 +141,9 @@ def judge(
     Of several refusals the one of the signature that came furthest is told.
     """
     if not _fits(question):
-        return Refused(f"instance {question.instance} is none of {question.owner} with pod {question.pod}")
+        return Refused(
+            f"instance {question.instance} does not belong to {question.owner} with pod {question.pod}"
+        )
     allowed: list[Allowed] = []
     refused = [(0, "nobody signed it")]
     for signature in found:
@@ -163,7 +165,7 @@ def _one(
     if said.digest != question.digest:
         return 1, "it is signed for another manifest"
     if not covers(said.owner, question.owner):
-        return 2, f"it is signed for {said.owner} alone"
+        return 2, f"it is signed for {said.owner} only"
     lines = [line for line in trust if line.key == signature.key]
     if not lines:
         return 3, f"key {signature.key_id} is not trusted here"
@@ -176,13 +178,13 @@ def _one(
     if line is None:
         return 6, f"{lines[0].name} may not deploy to {question.node}"
     if said.cluster and said.cluster != question.cluster:
-        return 7, f"the signature by {line.name} is for cluster {said.cluster}, and this is another one"
+        return 7, f"the signature by {line.name} is for cluster {said.cluster}, not for this one"
     if line.bound and not said.cluster:
-        return 8, f"the signature by {line.name} names no cluster, which agent.trust asks for"
+        return 8, f"the signature by {line.name} names no cluster, but agent.trust requires one"
     if revoked.covers(said):
         return 9, f"the signature by {line.name} was revoked"
     if question.now < said.begins - EARLY:
-        return 10, f"the signature by {line.name} begins later than this node's clock says"
+        return 10, f"the signature by {line.name} is not valid yet by this node's clock"
     if question.now >= said.ends and not question.again:
         return 11, f"the signature by {line.name} has expired"
     return Allowed(line.name, said.ends)

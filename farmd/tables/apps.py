@@ -87,10 +87,15 @@ def facts(now: AppState, kept: Kept, at: float) -> list[tuple[str, str]]:
         ("Revision", told_of),
         ("Reached", str(progress.reached or "none")),
         ("On failure", f"{record.on_failure}, a wave has {record.deadline:g} s"),
-        ("Prune", "what left the files goes" if record.prune else "what left the files stays"),
+        (
+            "Prune",
+            "objects that are no longer in the files are removed"
+            if record.prune
+            else "objects that are no longer in the files stay",
+        ),
     ]
     found += [("Broken", text) for text in kept.broken.values()]
     found += [("Reason", tracker.reason)] if tracker is not None and tracker.reason else []
     found += [("Failed", f"revision {progress.refused}: {progress.failure}")] if progress.refused else []
-    found += [("Paused", f"farmctl app resume {now.name} goes on")] if record.paused else []
+    found += [("Paused", f"farmctl app resume {now.name} continues it")] if record.paused else []
     return found

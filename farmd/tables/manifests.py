@@ -73,7 +73,7 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
         (
             "Restart",
             f"after {restart.initial:g} s, doubled up to {restart.maximum:g} s;"
-            f" anew after a run of {restart.reset:g} s",
+            f" starts over after a run of {restart.reset:g} s",
         ),
         ("Stop", _stop(manifest.stop)),
         (

@@ -174,7 +174,7 @@ def _responses(schema: str) -> dict[str, Any]:
 
     return {
         "200": {"description": "The answer.", "content": content(schema)},
-        "default": {"description": "Why there is none.", "content": content("Error")},
+        "default": {"description": "The error.", "content": content("Error")},
     }
 
 

@@ -94,7 +94,7 @@ async def _lines(rig: Agents, many: int) -> bool:
 async def test_r39_what_fails_in_the_command_is_told_and_holds_up_no_stop(rig: Agents) -> None:
     await rig.agent()
     for number, (command, why) in enumerate(
-        [(["/bin/sh", "-c", "exit 3"], "exit code 3"), (["sleep", "1000"], "no end within 0.2 s")]
+        [(["/bin/sh", "-c", "exit 3"], "exit code 3"), (["sleep", "1000"], "it did not finish within 0.2 s")]
     ):
         pod = shell(
             "trap '' TERM; while :; do sleep 0.02; done",

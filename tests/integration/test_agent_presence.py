@@ -135,7 +135,9 @@ async def test_a_second_agent_under_the_same_name_is_refused(rig: Agents) -> Non
     live = this_process() | {"pid": os.getppid(), "ticks": start_ticks(os.getppid())}
     first = Presence(node="n1", version="0", host="here", since=CLOCK.now(), **live)
     await rig.client.put(rig.keys.agent("n1"), codec.encode(first), acquire=session.id)
-    with pytest.raises(NodeTaken, match=rf"node n1: a live agent bears this name .*pid {os.getppid()}"):
+    with pytest.raises(
+        NodeTaken, match=rf"node n1: a running agent already uses this name .*pid {os.getppid()}"
+    ):
         await rig.agent()
     assert await rig.presence() == (first, session.id)
 

@@ -218,7 +218,7 @@ def test_without_a_farm_the_wait_ends_with_8_and_says_so(farmctl: Farmctl, shop:
     late = farmctl("apply", "-f", str(shop), "--app", "shop", "-y", "--timeout", "1s")
     assert late.code == 8
     assert "app 'shop' has not reached revision 1 after 1 s: no farm has looked at it yet" in late.err
-    assert "no farm that is alive applies apps" in late.err
+    assert "no live farm applies apps" in late.err
 
 
 @pytest.mark.parametrize("name", ["bad name", "../x", "app/"])

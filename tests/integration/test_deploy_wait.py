@@ -286,7 +286,7 @@ async def test_where_the_machines_changed_it_is_planned_anew(shop: Shop) -> None
     result = await waiting
     assert result.code == 0, result
     assert f"deployment '{first.name}' was stale" in result.err
-    assert "-/+ replace  web~0 on m1   stop-first: the machine takes no new pods" in result.err
+    assert "-/+ replace  web~0 on m1   stop-first: the machine accepts no new pods" in result.err
     assert (await shop.services())["web"].revision == 2
 
 

@@ -206,7 +206,7 @@ async def test_w4_r19_a_count_of_zero_and_the_last_deletion_are_meant(fleet: Fle
 
 async def test_r20_the_sentinel_of_another_cluster_freezes(fleet: Fleet) -> None:
     await fleet.cluster.client.put(fleet.sentinel("intent"), b'"another"')
-    await fleet.frozen("intent: its sentinel bears another cluster's id")
+    await fleet.frozen("intent: its sentinel has another cluster's id")
     await fleet.restore_sentinel("intent")
     await fleet.thawed()
 

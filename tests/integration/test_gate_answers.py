@@ -186,5 +186,5 @@ async def test_a_long_or_strange_answer_of_prometheus_is_no_data() -> None:
 
 
 async def test_without_a_prometheus_a_query_has_no_data(asker: Asker) -> None:
-    told = "this farm knows no Prometheus: rollouts.prometheus_url is not set"
+    told = "this farm has no Prometheus: rollouts.prometheus_url is not set"
     assert await asker(QUERY) == GateAnswer("none", told)

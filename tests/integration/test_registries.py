@@ -71,11 +71,11 @@ async def test_a_password_is_that_of_dockers_file(
 ) -> None:
     pushed, image = registry.push("web", "1", b"layer"), f"{registry.host}/web:1"
     registry.with_passwords()
-    assert "asks for a login" in str(await refusal(client, image))
+    assert "requires a login" in str(await refusal(client, image))
     logins.write_text(config_json(registry.host, USER, "wrong-one"))
-    assert "asks for a login" in str(await refusal(client, image))
+    assert "requires a login" in str(await refusal(client, image))
     logins.write_text(config_json("registry.example"))
-    assert "asks for a login" in str(await refusal(client, image))
+    assert "requires a login" in str(await refusal(client, image))
     logins.write_text(config_json(registry.host))
     assert await client.digest(image) == pushed
 
@@ -127,7 +127,7 @@ async def test_a_token_is_fetched_with_the_login_where_there_is_one(
         token = {"realm": f"{address}/t?x=1", "service": "s", "issuer": "test", "rootcertbundle": certificate}
         registry.restart({"token": token})
         assert await client.digest(f"{registry.host}/public/web:1") == public
-        assert "asks for a login" in str(await refusal(client, f"{registry.host}/team/web:1"))
+        assert "requires a login" in str(await refusal(client, f"{registry.host}/team/web:1"))
         logins.write_text(config_json(registry.host))
         assert await client.digest(f"{registry.host}/team/web:1") == private
         logins.write_text(json.dumps({"auths": {registry.host: {"identitytoken": "identity"}}}))
@@ -148,8 +148,8 @@ def answering(status: int, headers: dict[str, str] | None = None, body: bytes = 
         (answering(429, {"Retry-After": "37"}), "gets too many requests; try again in 37 s"),
         (answering(429, {"Retry-After": "soon"}), "gets too many requests"),
         (answering(503), "answers with status 503"),
-        (answering(403), "asks for a login"),
-        (answering(401), "asks for a login"),
+        (answering(403), "requires a login"),
+        (answering(401), "requires a login"),
         (answering(401, {"WWW-Authenticate": "Bearer garbage"}), "names no token server"),
         (answering(401, {"WWW-Authenticate": 'Bearer realm="file:///etc/x"'}), "names no token server"),
         (answering(200, {"Docker-Content-Digest": "sha256:<b>"}), "answers without a digest"),
@@ -213,7 +213,7 @@ async def test_a_file_of_logins_that_cannot_be_read_is_named_and_not_shown(
         host = address.removeprefix("http://")
         logins.write_text(config.replace("HOST", host))
         found = await refusal(client, f"{host}/web:1")
-    assert str(found) == f"{host} asks for a login, and {logins} cannot be read"
+    assert str(found) == f"{host} requires a login, but {logins} cannot be read"
 
 
 # -- what a password meets -----------------------------------------------------------------------

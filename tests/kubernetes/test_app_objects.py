@@ -334,7 +334,7 @@ async def test_an_immutable_field_needs_a_persons_word_to_be_made_anew(world: Wo
     plain = await one(world, deployment(app="other"))
     live = await world.look(app, plain)
     assert live is not None
-    assert 'farmd.io/replace: "true" makes it anew' in live.busy
+    assert 'farmd.io/replace: "true" replaces it' in live.busy
     allowed = await one(world, deployment(2, {"farmd.io/replace": "true"}, app="other"))
     live = await world.look(app, allowed)
     assert live is not None
@@ -372,7 +372,7 @@ async def test_r31_of_two_apps_that_create_one_object_in_one_instant_one_is_refu
     monkeypatch.setattr(Api, "get", too_early)
     told = await world.does(second, "create", entry)
     monkeypatch.undo()
-    assert told[str(entry.ref)] == "as farmd:app:second: somebody else created it meanwhile"
+    assert told[str(entry.ref)] == "as farmd:app:second: somebody else created it in the meantime"
     assert world.there(path(world))["metadata"]["labels"] == {LABEL: "first"}
 
 

@@ -99,7 +99,7 @@ async def test_many_new_objects_cost_one_list_and_what_stands_under_their_names_
     rest = {ref: entry for ref, entry in entries.items() if entry.ref.name != "c07"}
     waiting = await reading.shop.act(created(rest), 1)
     assert [ref.rpartition("/")[2] for ref in waiting] == ["c08"]
-    assert "somebody else created it meanwhile" in next(iter(waiting.values()))
+    assert "somebody else created it in the meantime" in next(iter(waiting.values()))
     assert reading.there(path(reading, "c08"))["data"] == {"mode": "theirs"}
 
 

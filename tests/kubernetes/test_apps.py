@@ -200,7 +200,7 @@ async def test_r16_consul_restored_to_yesterday_blocks_the_app_and_removes_nothi
     state_before = apps.config("a")
     await apps.call.client.put(yesterday.key, codec.encode(Work(dispatch=DispatchState(seq=0))))
     await apps.farm("second")
-    await apps.blocked("shop", "bears the mark 2, and Consul knows none above")
+    await apps.blocked("shop", "bears the mark 2, but the highest mark in Consul is")
     assert apps.config("a") == state_before
     await commit(apps.call, await commands.resume(_because(apps.call), "shop"))
     await apps.reached("shop", 3)
@@ -243,7 +243,7 @@ async def test_r16_consul_restored_to_the_middle_of_a_wave_keeps_what_a_lost_rev
     await farm.close()
     await _restored(apps, middle)
     await apps.farm("second")
-    await apps.blocked("shop", "bears the mark 2, and Consul knows none above 1")
+    await apps.blocked("shop", "bears the mark 2, but the highest mark in Consul is 1")
     assert apps.config("a")["data"] == {"x": "2"}
     made = seconds_of(apps.config("lost")["metadata"]["creationTimestamp"])
 
@@ -275,7 +275,7 @@ async def test_r16_consul_restored_to_before_an_app_blocks_the_one_that_is_appli
     await _restored(apps, {})
     await apps.farm("second")
     await apps.apply("shop", config("a", x="2"), prune=True)
-    await apps.blocked("shop", "bears the mark 1, and Consul knows none above 0")
+    await apps.blocked("shop", "bears the mark 1, but the highest mark in Consul is 0")
     assert apps.config("a")["data"] == {"x": "1"}
     await commit(apps.call, await commands.resume(_because(apps.call), "shop"))
     await apps.reached("shop", 1)

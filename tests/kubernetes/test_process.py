@@ -46,7 +46,7 @@ def test_an_unusable_kubeconfig_is_one_line_and_a_bad_configuration(tmp_path, co
         assert farm.ends() == 78
         (told,) = (line for line in farm.log if line["event"] == "config.invalid")
         assert told["reason"] == (
-            f"{config}: current-context: found 'prod', expected one of the contexts, and there is none"
+            f"{config}: current-context: found 'prod', expected one of the contexts, but the file has none"
         )
 
 

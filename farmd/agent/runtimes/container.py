@@ -416,7 +416,7 @@ class Containers:
         if seen is None:
             return
         if seen.state in LIVE:
-            raise Busy("a container of this instance is still there")
+            raise Busy("a container of this instance still exists")
         await self._logs.drained(seen.identity.handle)
         container = self._engine.docker.containers.container(seen.identity.handle)
         refused: EngineRefused | None = None
@@ -429,7 +429,7 @@ class Containers:
             instance in self._listing.seen
             and self._listing.seen[instance].identity.handle == seen.identity.handle
         ):
-            raise refused or StartFailed("the container is still there after its removal")
+            raise refused or StartFailed("the container still exists after its removal")
 
     async def tidy(self, needed: Sequence[Manifest], healthy: Sequence[Manifest]) -> None:
         """Remove images that this agent pulled and that no pod has needed for long, and idle networks.

@@ -74,7 +74,7 @@ def _opened(path: str, *, make: bool = False) -> int:
             os.close(at)
             at = inner
             if stat.S_ISLNK(os.fstat(at).st_mode):
-                raise StartFailed(f"mounts: {path} became a link meanwhile", field="mounts")
+                raise StartFailed(f"mounts: {path} was replaced by a link", field="mounts")
     except BaseException:
         os.close(at)
         raise

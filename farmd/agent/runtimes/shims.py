@@ -229,7 +229,7 @@ class Shims:
         """
         identity = self._state.identity(launch.instance)
         if answer == "busy":
-            raise Busy("a process of this instance is still there")
+            raise Busy("a process of this instance is still running")
         if answer != "ok" or identity is None or identity.start != launch.start:
             reason = answer.removeprefix("failed ").strip().splitlines()
             self.kill_leftovers(identity)
@@ -410,7 +410,7 @@ class Shims:
             Busy: a shim still holds it.
         """
         if self._state.shim_holds(instance):
-            raise Busy("a process of this instance is still there")
+            raise Busy("a process of this instance is still running")
 
     async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:
         """Run a health check's command as the workload's user, with its environment and directory."""

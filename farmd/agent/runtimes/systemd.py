@@ -355,7 +355,7 @@ class Units(Shims):
         if mount.type == "volume" and not real.is_relative_to(os.path.realpath(self._volumes / mount.source)):
             raise StartFailed(f"{field}: {source} leads out of its volume", field="mounts")
         if mount.type == "bind" and real != source:  # its path was resolved and judged a moment ago
-            raise StartFailed(f"{field}: {source} became a link meanwhile", field="mounts")
+            raise StartFailed(f"{field}: {source} was replaced by a link", field="mounts")
         if not real.exists():
             raise StartFailed(f"{field}: {source} does not exist on this node", field="mounts")
         return msgspec.structs.replace(mount, type="bind", source=str(real), subpath="")
@@ -441,7 +441,7 @@ class Units(Shims):
                     raise
                 await self._refuse_foreign(unit, words)
                 if self._state.shim_holds(launch.instance) or self._clock.mono() > give_up:
-                    raise Busy(f"the unit {unit} of this instance is still there") from error
+                    raise Busy(f"the unit {unit} of this instance still exists") from error
                 await self._clock.sleep(0.05)
             else:
                 return

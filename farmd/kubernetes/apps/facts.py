@@ -453,7 +453,7 @@ class AppFacts:
             if entry.replace:
                 return tuple(paths), True, ""
             told = ", ".join(sorted(error.causes)) or error.text
-            return tuple(paths), False, f'{told} is immutable: farmd.io/replace: "true" makes it anew'
+            return tuple(paths), False, f'{told} is immutable: farmd.io/replace: "true" replaces it'
         return (tuple(paths) if marks.changed(found, after) else ()), False, ""
 
     async def _mends(self, entry: Entry) -> bool:

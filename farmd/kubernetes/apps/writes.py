@@ -182,7 +182,7 @@ class Applicator(AppFacts):
                     act.ref, marked(entry.document, mark), None, force=False, dry=dry
                 )
             except Conflict as error:
-                raise Conflict("somebody else created it meanwhile", status=error.status) from error
+                raise Conflict("somebody else created it in the meantime", status=error.status) from error
         else:
             if not dry:
                 left = [scope for scope in scopes_in(found) if scope not in scopes]

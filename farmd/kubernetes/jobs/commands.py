@@ -422,7 +422,7 @@ async def deletion(call: Call, jobs: Jobs, change: Change, timeout: float, repor
     async def late(now: Look) -> WaitTimeout:
         return WaitTimeout(
             f"job {change.name!r} is still there after {timeout:g} s: {now.state}",
-            hint="the API server goes on; a pod stays while its node or a finalizer keeps it",
+            hint="the API server continues; a pod stays while its node or a finalizer keeps it",
         )
 
     with suppress(NotFound):

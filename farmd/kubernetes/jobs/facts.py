@@ -283,7 +283,7 @@ async def _create_pod(reading: Facts, slot: Slot, attempt: int) -> None:
     unit = reading.unit
     body = bodies.pod_body(unit.engine.controller, reading.resource, slot, attempt, unit.init_image)
     if unit.groups is not None and (other := mark(unit.groups.flavour, reading.resource, slot, body)):
-        text = f"{slot} names the scheduler {other}, which knows no gangs"
+        text = f"{slot} names the scheduler {other}, which does not support gangs"
         unit.engine.controls.recorder.event(reading.job, "Warning", "SettedPodTemplateSchedulerName", text)
     making = unit.engine.create_pod(reading.job, slot, body)
     await _unless_there(unit, reading.job, making, unit.pod_objects, body["metadata"]["name"])

@@ -158,11 +158,11 @@ def _conditions(
     """The conditions that a standing asks for, in the order in which they are set."""
     found = [] if before.conditions else [_condition("Created", "JobCreated", f"job {name} is created")]
     if before.true("Suspended") and standing.state not in ("suspended", "deleting"):
-        found.append(_condition("Suspended", "JobResumed", f"job {name} goes on", "False"))
+        found.append(_condition("Suspended", "JobResumed", f"job {name} continues", "False"))
     if blocked is not None:
         found.append(_condition("Blocked", _word(blocked.code), blocked.text))
     elif before.true("Blocked"):
-        found.append(_condition("Blocked", "Unblocked", f"job {name} goes on", "False"))
+        found.append(_condition("Blocked", "Unblocked", f"job {name} continues", "False"))
     match standing.state:
         case "running":
             found.append(_condition("Running", "JobRunning", f"job {name} is running"))

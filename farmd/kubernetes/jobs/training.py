@@ -90,7 +90,7 @@ def check(found: Training, spec: Mapping[str, Any], known: tuple[str, ...], titl
 def _check(elastic: ElasticPolicy, given: str | int | None, workers: int) -> None:
     where = "spec.elasticPolicy"
     if not workers:
-        refuse(where, "no Worker with a replica", "some: workers are what comes and goes")
+        refuse(where, "no Worker with a replica", "some: only workers can be scaled")
     if given is not None and elastic.n_proc_per_node is not None:
         refuse(f"{where}.nProcPerNode", shown(elastic.n_proc_per_node), "none beside spec.nprocPerNode")
     least, most = bounds(elastic, workers)

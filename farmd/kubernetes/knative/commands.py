@@ -173,7 +173,7 @@ def planned(seen: FoundService, base: Settings, asked: KnativeService, *, pushes
 def _still(knative: Snapshot, *, pushes: bool) -> str:
     """Why nothing moves."""
     if knative.orchestrator is not None and record.paused(knative):
-        return "the rollout is held: nothing moves before it goes on"
+        return "the rollout is held: nothing moves until it continues"
     if not pushes:
         return STANDS
     return f"its traffic stays where it is pinned: {sync.followed(knative)}"
@@ -357,7 +357,7 @@ def _words(call: Call, seen: FoundService, verb: str, revision: str) -> Words:
     if verb == "retry":
         return {RETRY: f"{_refused(seen, revision)} {act}"}
     if scales.rollout(seen.knative).ready is True and verb == "promote":
-        raise Conflict(f"ksvc/{seen.name}: all stages are over, there is nothing to promote")
+        raise Conflict(f"ksvc/{seen.name}: all stages are complete, there is nothing to promote")
     return {{"revert": REVERT, "promote": PROMOTE}[verb]: act}
 
 

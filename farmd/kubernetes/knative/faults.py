@@ -43,8 +43,8 @@ _PART = r"(\d+(?:\.\d*)?|\.\d+)(h|ms|us|ns|m|s)"
 _LONGEST = 64
 """A duration is much shorter, and a text that people wrote may be a megabyte."""
 _SHIFTS = "Knative moves traffic by itself, before the pods of a stage are there"
-_MORE = "a new revision begins with so many pods, whatever its stage says"
-_LONG = "the last pod of a revision that shrinks stays longer than a stage may take"
+_MORE = "a new revision starts with that many pods, whatever its stage says"
+_LONG = "the last pod of a shrinking revision stays longer than a stage may take"
 
 
 class Defeat(NamedTuple):
@@ -69,7 +69,7 @@ def of_cluster(
     """Of the ConfigMaps, each with its name; ``longest``: seconds that a stage may make no progress."""
     key = "enable-scale-to-zero"
     if (found := autoscaler.get(key, "true")).strip().lower() == "false":
-        why = "the last pod of a revision that shrinks never goes, so the last stage never ends"
+        why = "the last pod of a shrinking revision is never removed, so the last stage never ends"
         yield AUTOSCALER, Defeat(key, found, "true", why)
     key = "min-scale"
     if _number(found := autoscaler.get(key, "0")) > 0:
@@ -127,12 +127,12 @@ async def examine(call: Call, transport: KubernetesTransport) -> Examined:
     """
     there = await workers(call, transport)
     if not there and any(farm.clusters for farm in await farms(call.client, call.keys)):
-        return Examined(facts={FACT: "not examined: the kubeconfig's cluster is none that farms work in"})
+        return Examined(facts={FACT: "not examined: no farm works in the kubeconfig's cluster"})
     namespace = knative_namespace(there)
     reader = Services(transport, call.clock, namespace)
     services = await _services(reader)
     if services is None:
-        return Examined(facts={FACT: "Knative is not there"})
+        return Examined(facts={FACT: "Knative is not installed"})
     chosen = [each for each in services if each.enabled]
     facts = {FACT: f"{len(services)}, {len(chosen)} with the label {ENABLED}"}
     faults = [*_half(services)]
@@ -177,7 +177,7 @@ def _half(services: Sequence[KnativeService]) -> Iterator[Fault]:
         else:
             continue
         name = f"{meta.namespace} {meta.name}"
-        fix = f"kubectl label --overwrite ksvc -n {name} {ENABLED}=true; or take the settings away"
+        fix = f"kubectl label --overwrite ksvc -n {name} {ENABLED}=true; or remove the settings"
         yield Fault("ksvc-half-enabled", f"ksvc/{each.name}", f"{told}: no farm rolls it", fix)
 
 

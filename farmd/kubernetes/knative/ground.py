@@ -77,7 +77,7 @@ class Ground:
             self.problem = error.message
             self.found.set()
         except NotFound:
-            self._tell("Knative is not there: its definitions are missing")
+            self._tell("Knative is not installed: its definitions are missing")
         except (KubernetesError, CredentialInvalid) as error:
             self._tell(error.message)
 

@@ -129,7 +129,7 @@ def _next(knative: Snapshot, rollout: RolloutOrchestrator) -> Plan:
     if found is None:
         return _waits(knative, rollout)
     if found.stage_target_revisions == spec.stage_target_revisions:
-        return Plan(blocked=Blocked("no_stage", "no stage leads on from where the rollout stands"))
+        return Plan(blocked=Blocked("no_stage", "no stage follows the rollout's present state"))
     return Plan(turn=Turn("stage", spec=found, finalizer=True))
 
 
@@ -166,7 +166,7 @@ def _paused(knative: Snapshot) -> Plan:
         return Plan(turn=Turn("pause", "a person paused it", status=report.held(knative)))
     if writes := scaling.kept(knative):
         return Plan(writes=writes)
-    text = f"paused; farmctl rollout resume ksvc/{knative.service.name} goes on"
+    text = f"paused; farmctl rollout resume ksvc/{knative.service.name} continues it"
     return Plan(blocked=Blocked("paused", text, wanted=True))
 
 

@@ -123,7 +123,7 @@ class Services:
             return msgspec.json.decode(await self._transport.send(request))["spec"].get("template")
         except NotFound as error:
             if not error.reason:
-                raise  # Knative is not there
+                raise  # Knative is not installed
             return None
 
     async def base(self) -> Settings:

@@ -80,5 +80,5 @@ async def test_r39_a_command_that_outlives_its_pod_is_no_failure(ends: bool) -> 
     if ends:
         pod.ended(Exit(clock.now(), 0), why="exited", mono=clock.mono())
     await clock.advance(20.0)
-    told = "no longer wanted" + ("" if ends else "; stop.command: no end within 10 s")
+    told = "no longer wanted" + ("" if ends else "; stop.command: it did not finish within 10 s")
     assert pod.record.reason == told

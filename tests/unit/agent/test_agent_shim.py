@@ -217,7 +217,7 @@ def test_what_was_judged_is_reached_by_no_link(tmp_path: Path) -> None:
     assert runtime.identity(f"{tmp_path}/own/data") == (found.st_dev, found.st_ino)
     (tmp_path / "own").rename(tmp_path / "away")
     (tmp_path / "own").symlink_to(tmp_path / "away")
-    with pytest.raises(StartFailed, match="became a link meanwhile"):
+    with pytest.raises(StartFailed, match="was replaced by a link"):
         runtime.identity(f"{tmp_path}/own/data")
 
 
@@ -229,7 +229,7 @@ def test_folders_of_a_bind_are_made_through_no_link(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "own")
     (tmp_path / "secret").mkdir()
     (tmp_path / "own").symlink_to(tmp_path / "secret")  # after the path was judged
-    with pytest.raises(StartFailed, match="became a link meanwhile"):
+    with pytest.raises(StartFailed, match="was replaced by a link"):
         container_files.lay_out(tmp_path / "files", manifest, tmp_path)
     assert not list((tmp_path / "secret").iterdir())
     (tmp_path / "own").unlink()

@@ -114,10 +114,10 @@ async def test_a_pod_that_takes_the_place_of_one_that_is_being_removed_stays_ref
     pod, _ = await answered(bench, judge, page(7, NEW))
     pod.change(running=sha(NEW))
     await answered(bench, judge, page(8, None))
-    judge.decision = Refused("it is signed for rcs/web alone")
+    judge.decision = Refused("it is signed for rcs/web only")
     thief = page(9, NEW, owner="rc2")
     await answered(bench, judge, thief, thief)
-    assert (pod.target, pod.problem) == (None, "not signed: it is signed for rcs/web alone")
+    assert (pod.target, pod.problem) == (None, "not signed: it is signed for rcs/web only")
     pods = bench._pods(enforced=True)
     assert pods.load(pod.record).target is None
 

@@ -154,7 +154,7 @@ def test_a_process_that_goes_on_writing_does_not_hold_it_up_for_ever(
 
     monkeypatch.setattr(removal, "_listed", listed)
     (why,) = removed(trash, tmp_path / "web").values()
-    assert "a process goes on writing into it" in why
+    assert "a process keeps writing into it" in why
 
 
 def test_more_entries_than_one_listing(trash: Trash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def test_programs_that_gain_privileges_believe_no_file_of_a_pod() -> None:
 def test_a_bind_that_became_a_link_after_it_was_judged_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc")
     found = Mount(type="bind", source=str(tmp_path / "link"), target="/srv/x")
-    with pytest.raises(StartFailed, match="became a link"):
+    with pytest.raises(StartFailed, match="was replaced by a link"):
         units(tmp_path)._existing(found, "mounts[0]")
 
 

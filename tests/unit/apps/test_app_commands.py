@@ -394,7 +394,7 @@ async def test_r16_a_person_goes_on_above_marks_of_which_the_apps_status_does_no
         store, made = AppStore(call.client, KEYS), tracker(1, [Entry(ref=ref, document={})])
         app = App(revision=1, needs=["kubernetes.prod"])
         await call.client.transaction([store.record("shop", made), store.want("shop", None, app)])
-        with pytest.raises(Conflict, match="no farm has reported its marks, and no kubeconfig says where"):
+        with pytest.raises(Conflict, match="no farm has reported its marks, and no kubeconfig to read"):
             await commands.resume(call, "shop")
         with pytest.raises(InputInvalid, match="expected why objects with later marks belong to this app"):
             await commands.resume(call, "shop", Seen())

@@ -307,7 +307,7 @@ def test_a_chain_of_as_many_objects_as_an_app_may_have_is_put_in_order() -> None
 
 def test_objects_that_wait_for_one_another_in_a_circle_are_named() -> None:
     circle = [entry(f"rc/{name}", after=[f"rc/{other}"]) for name, other in ("ab", "bc", "ca")]
-    with pytest.raises(InputInvalid, match=r"after: found a circle .*rc/b -> rc/c.*, expected none"):
+    with pytest.raises(InputInvalid, match=r"after: found a cycle .*rc/b -> rc/c.*, expected none"):
         steps(circle)
 
 
@@ -642,7 +642,7 @@ def test_r16_a_mark_above_all_that_is_recorded_stops_the_app_until_a_person_goes
     plan = decide(later)
     assert plan.blocked is not None
     assert plan.blocked.code == "restored"
-    assert plan.blocked.text.endswith("farmctl app resume shop --reason TEXT goes on above that mark")
+    assert plan.blocked.text.endswith("farmctl app resume shop --reason TEXT continues above that mark")
     assert plan.empty
     said = dataclasses.replace(later, app=App(revision=1, resumed=41))
     resumed = decide(said)

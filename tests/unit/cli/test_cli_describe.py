@@ -36,7 +36,7 @@ RUNS = [
         "http /ok on port http, every 2 s, timeout 1 s, healthy after 1 and unhealthy after 3 in a row,"
         " bad ones do not count for 5 s",
     ),
-    ("Restart", "after 1 s, doubled up to 30 s; anew after a run of 60 s"),
+    ("Restart", "after 1 s, doubled up to 30 s; starts over after a run of 60 s"),
     ("Stop", "INT, then KILL after 2.5 s"),
     ("Resources", "cpu=0.5,memory=64Mi"),
     ("Ports", "admin=9090,http=any"),

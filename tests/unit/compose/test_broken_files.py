@@ -32,7 +32,7 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
         "a.replcas: unknown key, expected one of 100, such as",
     ),
     "no image": ("services: {a: {command: x}}", "services.a.image: missing"),
-    "build alone": ("services: {a: {build: .}}", "a.image: missing, expected an image: none is built here"),
+    "build alone": ("services: {a: {build: .}}", "a.image: missing, expected an image: farmd builds none"),
     "bad image": ("services: {a: {image: 'A B'}}", "services.a: image: found 'A B', expected an image"),
     "bad name": ("services: {A b: {image: x}}", "services: found 'A b', expected letters, digits"),
     "names that meet": (
@@ -74,7 +74,7 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
         "services: {"
         + ", ".join(f"s{n}: {{image: x, depends_on: [s{(n + 1) % 200}]}}" for n in range(200))
         + "}",
-        "depends_on goes in a circle: ",
+        "depends_on forms a cycle: ",
     ),
     "values": ("services: {a: {image: x, command: [" + "a, " * 50_000 + "]}}", "more than 50000 values"),
     "many services": (
@@ -89,7 +89,7 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
         "services: {a: {image: x, command: '" + "x" * 200_000 + "'}}",
         "services.a.command: found 200000 characters, expected at most 32768, or a list of words",
     ),
-    "extends circle": ("services: {a: {extends: b}, b: {extends: a}}", "goes in a circle: a -> b -> a"),
+    "extends circle": ("services: {a: {extends: b}, b: {extends: a}}", "forms a cycle: a -> b -> a"),
     "extends nothing": ("services: {a: {extends: webb}, web: {image: x}}", "did you mean 'web'?"),
     "extends a list": ("services: {a: {extends: [b]}}", "services.a.extends: found a list"),
     "extends file": (
@@ -192,11 +192,11 @@ SERVICES: dict[str, tuple[str, str]] = {
     "two counts": ("scale: 2, deploy: {replicas: 3}", "scale: found 2, expected as in deploy.replicas (3)"),
     "two limits": (
         "mem_limit: 1g, deploy: {resources: {limits: {memory: 2g}}}",
-        "mem_limit: found 1073741824, expected as in deploy.resources.limits.memory (2147483648), or none",
+        "mem_limit: found 1073741824, expected as in deploy.resources.limits.memory (2147483648), or neither",
     ),
     "replicas of a global service": (
         "deploy: {mode: global, replicas: 2}",
-        "deploy.replicas: found 2, expected none beside mode global",
+        "deploy.replicas: found 2, expected none with mode global",
     ),
     "count of restarts": ("restart: 'always:3'", "restart: found 'always:3'"),
     "tmpfs option": ("tmpfs: '/x:sise=1m'", "tmpfs[0]: found 'sise', expected size, mode, or ro"),

@@ -90,7 +90,7 @@ def test_a_name_alone_is_the_callers() -> None:
         ('="value"', "expected NAME=value"),
         ("A='x\ny'\n\nB=\"z", "line 4: found an open quote, expected a closing"),
         ("A='value\\'", "found an open quote"),
-        ("A='a'b", "found text behind the closing quote, expected none"),
+        ("A='a'b", "found text after the closing quote, expected none"),
         ("# note\nA=pa${ word", "a.env: line 2: found ${ without a variable"),
         ("A B=hunter2", "found 'A B', expected NAME=value"),
         ("A=${B:?set it}", "a.env: line 1: variable B has no value: set it"),

@@ -134,13 +134,13 @@ def test_an_unknown_key_names_the_nearest_known_one(keys: str, message: str) -> 
 @pytest.mark.parametrize(
     ("keys", "warning"),
     [
-        ("restart: on-failure:3", "restart: the 3 is ignored: restarts do not end"),
+        ("restart: on-failure:3", "restart: the 3 is ignored: restarts are not limited"),
         (
             "restart: always\ndeploy: {restart_policy: {condition: none}}",
             "restart is ignored: deploy.restart_policy is set, too",
         ),
         ("healthcheck: {interval: 5s}", "healthcheck is ignored: it has no test"),
-        ("tmpfs: /x:suid,huge=always", "tmpfs[0]: suid, huge is ignored: the engine does not take it"),
+        ("tmpfs: /x:suid,huge=always", "tmpfs[0]: suid, huge is ignored: the engine does not support it"),
         ("volumes: ['/a:/x:z']", "volumes[0].bind.selinux is ignored: label the folder on the machine"),
         ("volumes: ['/a:/x:ro,cached']", "volumes[0].consistency is ignored"),
         ("volumes: [{type: tmpfs, source: a, target: /x}]", "volumes[0].source is ignored"),
@@ -169,7 +169,7 @@ def test_a_network_of_another_driver_is_warned_of(driver: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x-farmd: {on_lost: wait}", "line 2: x-farmd.on_lost: is not supported: it holds for one service"),
+        ("x-farmd: {on_lost: wait}", "line 2: x-farmd.on_lost: is not supported: it applies to one service"),
         ("x-machines: [m1]", "line 2: x-machines: found it here, expected it in a service"),
         ("x-farmd: {prefx: a}", "line 2: x-farmd.prefx: unknown key, did you mean 'prefix'?"),
     ],

@@ -23,7 +23,7 @@ JOB = Gate(once=True)
         (Gate(monitor=60.0), Attempt(critical=True, waited=59.0), "unproven", ""),
         (Gate(), Attempt(ends=1, code=1), "unproven", ""),
         (Gate(), Attempt(ends=2, code=1), "failed", "ended 2 times, the last time with code 1"),
-        (Gate(), Attempt(ends=2, refused="no such file"), "failed", "did not start 2 times: no such file"),
+        (Gate(), Attempt(ends=2, refused="no such file"), "failed", "failed to start 2 times: no such file"),
         (Gate(), Attempt(refused="no runtime", refused_for=29.0), "unproven", "no runtime"),
         (
             Gate(),

@@ -297,7 +297,7 @@ async def test_r20_what_came_after_the_look_keeps_its_tree_in_doubt() -> None:
         await call.client.delete(SETS)
         findings = (await examine(call.client, KEYS, call.clock)).findings
         await call.client.put(KEYS.record("daemonsets", GONE), b"{}")
-        with pytest.raises(Conflict, match="something stands beside it"):
+        with pytest.raises(Conflict, match="something else is there"):
             await fixes.mutations(call, fixes.choose(findings, ["sentinel-missing"]))
 
 

@@ -69,7 +69,7 @@ MISTAKES = {
     ),
     "no contexts": (
         config(contexts=None),
-        "current-context: found 'prod', expected one of the contexts, and there is none",
+        "current-context: found 'prod', expected one of the contexts, but the file has none",
     ),
     "unknown cluster": (
         config(context={"cluster": "x"}),

@@ -71,7 +71,7 @@ def test_a_pause_holds_in_mid_stage_until_it_is_taken_back(world: World) -> None
     pushed(world, {OLD: 80, NEW: 20})
     world.say(PAUSED, "true")
     before = len(world.written)
-    assert blocked(world) == "paused; farmctl rollout resume ksvc/shop/web goes on"
+    assert blocked(world) == "paused; farmctl rollout resume ksvc/shop/web continues it"
     assert [each.action for each in world.written[before:]] == ["pause"]
     world.say(PAUSED, None)
     world.settle()

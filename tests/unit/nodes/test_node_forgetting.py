@@ -94,7 +94,7 @@ async def test_r21_a_node_whose_agent_is_there_is_not_forgotten() -> None:
         mutation = await forget(call, "web1")
         await call.client.put(KEYS.agent("web1"), b"from a newer version")
         before = await snapshot(call)
-        with pytest.raises(Conflict, match="its agent is there"):
+        with pytest.raises(Conflict, match="its agent is running"):
             await forget(call, "web1")
         with pytest.raises(Conflict, match="changed since it was read"):
             await commit(call, mutation)

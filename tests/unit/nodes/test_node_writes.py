@@ -29,7 +29,7 @@ async def test_verdicts_say_why_in_the_audit() -> None:
         await fleet.clock.advance(2)
         actions = ("node.register", "node.lost", "node.back")
         assert [record.reason for action in actions for record in await fleet.audits(action)] == [
-            "its agent is there, its record was not",
+            "its agent is running, but its record was missing",
             f"absent for {GRACE:.0f} s",
             "its agent is back",
         ]

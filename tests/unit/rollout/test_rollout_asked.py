@@ -304,7 +304,7 @@ async def test_words_in_the_wrong_phase_say_so() -> None:
         for word in (commands.pause, commands.resume, commands.abort, commands.approve):
             with pytest.raises(NotFound, match="rollout 'old' does not exist"):
                 await word(call, "old")
-        with pytest.raises(NotFound, match="history knows no version to go back to"):
+        with pytest.raises(NotFound, match="history has no version to revert to"):
             await commands.revert(call, "old")
         assert await commands.past(call, "old") == ([], [])
         await call.client.put(KEYS.history("old", "aa"), b"{")
@@ -313,7 +313,7 @@ async def test_words_in_the_wrong_phase_say_so() -> None:
         with pytest.raises(NotFound, match="rc 'nobody' does not exist"):
             await commands.past(call, "nobody")
         found = await begun(call, Asked(rc="old", to="new"))
-        with pytest.raises(Conflict, match="asks for no approval now"):
+        with pytest.raises(Conflict, match="is not waiting for approval"):
             await commands.approve(call, "old")
         old = (await RC.records(call.client, KEYS).get(found.old)).record
         over = Ended(

@@ -288,7 +288,7 @@ async def test_there_is_a_limit_to_those_who_wait_and_who_hangs_up_frees_a_place
     first = await post.answer()
     waiting = [post.ask(first.index) for _ in range(2)]
     await post.clock.advance(0.1)
-    with pytest.raises(TooManyWaiting, match="ask another farm or later"):
+    with pytest.raises(TooManyWaiting, match="ask another farm, or try again later"):
         await post.board.answer("web", first.index, 1.0)
     waiting[0].cancel()
     await post.clock.advance(0.1)
@@ -300,7 +300,9 @@ async def test_there_is_a_limit_to_the_names_that_are_followed(
 ) -> None:
     first = await post.answer()
     monkeypatch.setattr(boards, "MOST_ASKED", 1)
-    with pytest.raises(TooManyWaiting, match="1 names are asked for here already, ask another farm or later"):
+    with pytest.raises(
+        TooManyWaiting, match="1 names are already watched here; ask another farm, or try again later"
+    ):
         await post.board.answer("another", 0, 1.0)
     assert (await post.answer()) == first
 

@@ -69,9 +69,9 @@ def test_version_2_names_the_cluster_and_never_changes_either() -> None:
         (BOUND, False, ""),
         (BOUND, True, ""),
         (SAID, False, ""),
-        (SAID, True, "the signature by alice names no cluster, which agent.trust asks for"),
+        (SAID, True, "the signature by alice names no cluster, but agent.trust requires one"),
         (replace(BOUND, cluster="77aa"), False,
-         "the signature by alice is for cluster 77aa, and this is another one"),
+         "the signature by alice is for cluster 77aa, not for this one"),
     ],
 )  # fmt: skip
 def test_version_2_holds_in_its_cluster_alone_and_version_1_unless_trust_says_bound(
@@ -182,9 +182,9 @@ FALSE = replace(SIGNED, signature=SIGNED.signature[:-2] + "00")
         (Question(OTHER, "rcs/web", "edge-1", "web", "web", 1_500_000.0), [SIGNED], TRUST,
          "it is signed for another manifest"),
         (Question(DIGEST, "rcs/shop", "edge-1", "web", "web", 1_500_000.0), [SIGNED], TRUST,
-         "it is signed for rcs/web alone"),
+         "it is signed for rcs/web only"),
         (Question(DIGEST, "daemonsets/web", "edge-1", "web", "web", 1_500_000.0), [SIGNED], TRUST,
-         "it is signed for rcs/web alone"),
+         "it is signed for rcs/web only"),
         (ASKED, [SIGNED], [], "key {id} is not trusted here"),
         (ASKED, [keys.sign(BOB, SAID)], TRUST, "key {other} is not trusted here"),
         (ASKED, [replace(keys.sign(BOB, SAID), key=PUBLIC)], TRUST, "the signature by key {id} is false"),
@@ -195,7 +195,7 @@ FALSE = replace(SIGNED, signature=SIGNED.signature[:-2] + "00")
         (Question(DIGEST, "rcs/web", "edge-1", "web", "web", float(ENDS)), [SIGNED], TRUST,
          "the signature by alice has expired"),
         (Question(DIGEST, "rcs/web", "edge-1", "web", "web", BEGINS - 301.0), [SIGNED], TRUST,
-         "the signature by alice begins later than this node's clock says"),
+         "the signature by alice is not valid yet by this node's clock"),
     ],
 )  # fmt: skip
 def test_every_other_start_is_refused(

@@ -120,7 +120,7 @@ async def test_r20_the_sentinel_of_another_cluster_is_no_evidence(world: World) 
             await world.clock.settle()
             # The first change came with a good sentinel; only what follows the foreign one is doubted.
             world.cache.wrote(key("a1"), Thing(1), 10**6)
-        assert world.cache.doubt == "rcs: its sentinel bears another cluster's id"
+        assert world.cache.doubt == "rcs: its sentinel has another cluster's id"
 
 
 async def test_r20_a_proven_empty_tree_is_true(world: World) -> None:
