@@ -19,7 +19,7 @@ from farmd.jobs.reader import Backend, Facts
 from farmd.jobs.report import tell_blocked
 from farmd.jobs.run_copy import RunCopy
 from farmd.jobs.writes import release
-from farmd.pods.placement import Subject
+from farmd.pods.changes import arriving
 from farmd.runtime.wake import Wake, earliest
 from farmd.work.managing import Phases
 from farmd.work.model import Ask, Outcome
@@ -157,7 +157,7 @@ class JobWorker(OwnerWorker[Facts, Plan]):
 
     async def _change(self, snapshot: Facts, plan: Plan) -> list[Place] | Outcome:
         """Change the run and its members; the places that were changed, or why not all of it was done."""
-        context, record = self.context, snapshot.stored
+        context = self.context
         budgeted = self._budgeted(snapshot, plan)
         if isinstance(budgeted, Outcome):
             return budgeted
@@ -168,13 +168,14 @@ class JobWorker(OwnerWorker[Facts, Plan]):
             return Outcome("blocked", await self.block(too_large(told.document)), "peers")
         document = await self._documented(told.document) if told is not None and told.document else []
         units = writes.units(snapshot, plan, told, view, context.keys, self._backend.run)
-        arriving = [(c.node, c.instance) for each in units for c in each.changes if c.action == "place"]
-        why, name = report.why(snapshot, plan), record.record.name
-        subject = Subject(self.kind.name, self.claim.item, name, context.actor, record, why)
-        with context.fleet.expecting(self.claim.item, arriving):
-            done = await context.placement.execute(
-                units, subject, self.writer, standing=len(snapshot.pods), guards=document
-            )
+        done = await self.carry_out(
+            snapshot.stored,
+            report.why(snapshot, plan),
+            units,
+            standing=len(snapshot.pods),
+            checks=document,
+            arriving=arriving(units),
+        )
         if done.replan:
             self._backend.run.forget()
             return Outcome("rejected", None, done.reason)

@@ -98,6 +98,12 @@ class NodeChanges(msgspec.Struct, frozen=True, gc=False):
     note: Note | None = None
 
 
+def arriving(units: Iterable[NodeChanges]) -> list[Place]:
+    """The places of new pods."""
+    changes = (change for unit in units for change in unit.changes)
+    return [(change.node, change.instance) for change in changes if change.action == "place"]
+
+
 def wanted(owner: Owner, standing: Stored[Intent] | None = None) -> Intent:
     """What a node must run for an owner; the counter of restarts never falls (R28)."""
     least = standing.record.restart if standing is not None else 0

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from farmd.failsafe.guard import Freezes
 from farmd.farm.writer import Write
-from farmd.pods.changes import NodeChanges
-from farmd.pods.placement import Subject
+from farmd.pods.changes import NodeChanges, arriving
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.model import Outcome
@@ -172,17 +171,12 @@ class ManagingWorker(NamedWorker[S, P]):
 
         Nothing leaves for which there is evidence at this moment: it is planned again, and held (R18, R19).
         """
-        changes = [change for unit in units for change in unit.changes]
-        leaves = any(change.action not in COMES for change in changes)
+        leaves = any(change.action not in COMES for unit in units for change in unit.changes)
         if leaves and (evidence := freezes.found()) is not None:
             return Outcome("frozen", 0.0, evidence)
-        item, actor = self.claim.item, self.context.actor
-        subject = Subject(self.kind.name, item, stored.record.name, actor, stored, why)
-        arriving = [(change.node, change.instance) for change in changes if change.action == "place"]
-        with self.context.fleet.expecting(item, arriving):
-            found = await self.context.placement.execute(
-                units, subject, self.writer, standing=standing, guards=checks
-            )
+        found = await self.carry_out(
+            stored, why, units, standing=standing, checks=checks, arriving=arriving(units)
+        )
         if not found.replan:
             return Outcome("after", 0.0)
         await self.kind.read_owners(self.followed)  # their records may be what was compared in vain

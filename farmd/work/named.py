@@ -8,7 +8,7 @@ at the version that was planned from, while no one holds its mutation lock (R12,
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -18,6 +18,8 @@ from farmd.commands.mutation import Call, audited
 from farmd.commands.noun import Noun
 from farmd.farm.kind import Items, RecordItems
 from farmd.farm.writer import Write
+from farmd.pods.changes import NodeChanges
+from farmd.pods.placement import Report, Subject
 from farmd.runtime.wake import Wake
 from farmd.work.kind import Kind
 from farmd.work.model import Blocked, Outcome, Plan
@@ -28,6 +30,7 @@ from store.errors import Locked, RecordInvalid
 from store.families import FAMILIES, Family
 from store.locks import Claim
 from store.operations import Operation
+from store.pods import Place
 from store.sessions import Session
 from store.status import ItemStatus
 
@@ -202,6 +205,27 @@ class NamedWorker(Worker[S, P]):
         """This farm as the caller of a command."""
         context = self.context
         return Call(context.client, context.keys, context.clock, context.ids, context.actor, reason)
+
+    async def carry_out(
+        self,
+        stored: Stored[Any],
+        why: str,
+        units: Iterable[NodeChanges],
+        *,
+        standing: int,
+        checks: Sequence[Operation] = (),
+        arriving: Iterable[Place] = (),
+    ) -> Report:
+        """Change pods in transactions that also compare the record, which was ``stored``, and ``checks``.
+
+        ``standing`` pods were there before. Those that come to ``arriving`` count on their nodes meanwhile.
+        """
+        context, item = self.context, self.claim.item
+        subject = Subject(self.kind.name, item, stored.record.name, context.actor, stored, why)
+        with context.fleet.expecting(item, arriving):
+            return await context.placement.execute(
+                units, subject, self.writer, standing=standing, guards=checks
+            )
 
     async def end(self, why: str = DELETED, besides: Sequence[Operation] = ()) -> Outcome:
         """Delete the record, with the keys ``besides`` it; ``why`` is for the audit.

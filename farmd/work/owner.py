@@ -20,7 +20,7 @@ import structlog
 from farmd.commands.parts import pods_left
 from farmd.pods.ailing import told, worst
 from farmd.pods.crashes import Crashes, tell_of_crashes
-from farmd.pods.placement import Spending, Subject
+from farmd.pods.placement import Spending
 from farmd.pods.state import PodState, observed, settled, settling
 from farmd.runtime.wake import Wake, earliest
 from farmd.work.context import Context
@@ -323,19 +323,14 @@ class ReplicaWorker(OwnerWorker[R, Q]):
             return Outcome("rejected", None, plan.contended)
         if (overdrawn := self.spend(plan.unasked)) is not None:
             return overdrawn
+        # Also while it asks what that rests on, and for a move that only begins, which places no pod yet.
         with self.context.fleet.expecting(self.claim.item, plan.arriving):
             return await self._execute(snapshot, plan)
 
     async def _execute(self, reading: R, plan: Q) -> Outcome:
-        context, stored = self.context, reading.stored
-        units, guards = await self.units(reading, plan)
-        report = await context.placement.execute(
-            units,
-            Subject(self.kind.name, self.claim.item, stored.record.name, context.actor, stored, plan.why),
-            self.writer,
-            standing=len(reading.snapshot.pods),
-            guards=guards,
-        )
+        units, checks = await self.units(reading, plan)
+        standing = len(reading.snapshot.pods)
+        report = await self.carry_out(reading.stored, plan.why, units, standing=standing, checks=checks)
         self.kind.spending.settle(self.claim.item)
         blocked = plan.blocked.text if plan.blocked is not None else ""
         log.info(
