@@ -42,6 +42,12 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.sha256.removeprefix("sha256:")
 
     @property
+    def told(self) -> str:
+        """What it is, for people."""
+        how = f"unpacked as {self.unpack}" if self.unpack else f"mode {self.mode:o}"
+        return f"{without_query(self.source)}, sha256 {self.digest[:12]}, {how}"
+
+    @property
     def executable(self) -> bool:
         """Whether its mode lets somebody execute it."""
         return bool(self.mode & 0o111)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,11 +120,23 @@ def manifest_lines(before: Manifest | None, after: Manifest) -> list[str]:
             continue
         if name == "resources":
             lines.append(f"pod.{name}: {_amounts(old.get(name))} -> {_amounts(new.get(name))}")
+        elif name == "artifacts":
+            lines += _artifact_lines(before, after)
         elif name in _SECRET:
             lines.append(f"pod.{name}: {_changed_keys(old.get(name, {}), new.get(name, {}))}")
         else:
             lines.append(f"pod.{name}: {_around(_text(old.get(name)), _text(new.get(name)))}")
     return lines
+
+
+def _artifact_lines(before: Manifest, after: Manifest) -> Iterator[str]:
+    """A line for each path with other content, with the whole address: it may be what matters."""
+    old, new = ({each.to: each for each in manifest.artifacts} for manifest in (before, after))
+    for to in sorted({*old, *new}):
+        if old.get(to) != new.get(to):
+            words = [found[to].told if to in found else "(none)" for found in (old, new)]
+            other = " with another query" if words[0] == words[1] else ""
+            yield f"pod.artifacts {to}: {words[0]} -> {words[1]}{other}"
 
 
 def _amounts(said: dict[str, float] | None) -> str:

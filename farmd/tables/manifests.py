@@ -8,7 +8,6 @@ from typing import Any
 from farmd.commands.mutation import Call
 from farmd.tables.model import pairs
 from store import manifests
-from store.artifacts import Artifact, without_query
 from store.errors import NotFound, RecordInvalid
 from store.manifests import HealthCheck, Manifest, Stop
 from store.words import amount_text
@@ -85,17 +84,12 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
         told.insert(0, ("Image", manifest.container.image))
     if restart.policy != "always":
         told.append(("Restart policy", restart.policy))
-    told += [("Artifact", _artifact(each)) for each in manifest.artifacts]
+    told += [("Artifact", f"{each.to} from {each.told}") for each in manifest.artifacts]
     if manifest.ports:
         told.append(("Ports", pairs({name: port.port or "any" for name, port in manifest.ports.items()})))
     if manifest.env:
         told.append(("Environment", ", ".join(sorted(manifest.env))))
     return told
-
-
-def _artifact(artifact: Artifact) -> str:
-    how = f"unpacked as {artifact.unpack}" if artifact.unpack else f"mode {artifact.mode:o}"
-    return f"{artifact.to} from {without_query(artifact.source)}, {how}, sha256 {artifact.digest[:12]}"
 
 
 def _stop(stop: Stop) -> str:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import os
 import signal
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from farmd.agent.model import ArtifactConfig
+from farmd.agent.users import Users
 from store.artifacts import Artifact
 from store.manifests import Manifest, Restart
 from tests.agents import AgentProcess, Agents, agents_on, alive, logged, sha_of, shell
@@ -218,3 +222,33 @@ async def test_what_the_node_does_not_take_is_refused_before_anything_is_stopped
     found = await rig.presence()
     assert found is not None
     assert {"artifacts.1", "registry.main"} <= set(found[0].features)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts pods of other users")
+async def test_a_pod_of_another_user_runs_its_artifact_and_gets_no_file_that_is_not_that_users(
+    consul_dev: str,
+) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        builds = Path(made) / "builds"
+        for folder in (Path(made), builds):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o711)
+        (builds / "app").write_bytes(PROGRAM)
+        (builds / "key").write_bytes(b"of root")
+        (builds / "key").chmod(0o600)
+        async with agents_on(consul_dev, Path(made)) as rig:
+            running = await rig.agent(
+                artifacts=ArtifactConfig(allow=(str(builds),)), users=Users(default="nobody")
+            )
+            found = await rig.presence()
+            assert found is not None
+            assert f"allow.{builds}" in found[0].features
+            pod = runs(f"file://{builds}/app", PROGRAM)
+            await rig.want(pod)
+            await rig.until_running(pod)
+            await logged(running, "it is version one")
+            await rig.want(runs(f"file://{builds}/key", b"of root"), instance="key")
+            told = await rig.until(lambda r: r.phase == "failed", instance="key")
+            assert f"{builds}/key: Permission denied for the user that the pod runs as" in told.reason
+            kept = [each.name for each in (running.state.root / "artifacts").rglob("*") if each.is_file()]
+            assert kept.count("file-555") == 1

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from farmd.commands.difference import fields, lines, manifest_lines
+from store.artifacts import Artifact
 from store.manifests import Manifest
 from store.policies import Policy
 from store.rcs import ReplicationController
@@ -57,3 +58,20 @@ def test_the_values_of_a_schedules_job_are_never_told():
     told = str(fields(before, after, {}))
     assert "s3cret" not in told
     assert "KEY" in told
+
+
+def test_a_change_of_an_artifact_shows_the_whole_address_and_no_query() -> None:
+    def pod(**fields: str) -> Manifest:
+        given = {"source": f"https://artifacts.example/{'long/' * 30}app?key=s3cret", "sha256": "0" * 64}
+        return Manifest(id="web", command=["x"], artifacts=[Artifact(**(given | {"to": "app"} | fields))])
+
+    address = f"https://artifacts.example/{'long/' * 30}app"
+    old = f"{address}, sha256 000000000000, mode 444"
+    none = Manifest(id="web", command=["x"])
+    assert manifest_lines(none, pod()) == [f"pod.artifacts app: (none) -> {old}"]
+    assert manifest_lines(pod(), pod(source="https://b/app", sha256="1" * 64)) == [
+        f"pod.artifacts app: {old} -> https://b/app, sha256 111111111111, mode 444"
+    ]
+    assert manifest_lines(pod(), pod(source=f"{address}?key=other")) == [
+        f"pod.artifacts app: {old} -> {old} with another query"
+    ]
