@@ -98,10 +98,13 @@ def passing(survey: Survey, seen: Catalogue) -> list[Finding]:
 def _refused(survey: Survey, seen: Catalogue) -> Iterator[Finding]:
     """Nodes of such names that farmd does not write."""
     for name, node in sorted(seen.nodes.items()):
-        if catalog.owns(survey.cluster_id, node):
+        named = catalog.named(survey.cluster_id, name)
+        if named and catalog.owns(survey.cluster_id, node):
             continue
         if node.id:
             why = f"an agent of Consul has this name (its ID is {node.id})"
+        elif not named:
+            why = "it has the mark of this cluster and a name that farmd gives to no node"
         elif node.serf:
             why = "it has a check named serfHealth, so Consul removes it with its entries"
         else:

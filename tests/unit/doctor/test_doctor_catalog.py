@@ -114,11 +114,14 @@ async def test_a_name_that_others_register_too(world: World) -> None:
     assert "'theirs' on node db" in finding.explanation
 
 
-@pytest.mark.parametrize("how", ["mark", "serf"])
+@pytest.mark.parametrize("how", ["mark", "serf", "name"])
 async def test_a_node_that_farms_refuse_is_named_with_the_reason(world: World, how: str) -> None:
     name, expected = world.node, "a check named serfHealth"
     if how == "serf":
         await world.call.client.transaction([catalog.set_check(Check(name, "serfHealth", "passing"))])
+    elif how == "name":
+        name, expected = "db", "the mark of this cluster and a name that farmd gives to no node"
+        await world.call.client.transaction([catalog.set_node(world.cluster, name, "10.0.0.2", 0)])
     else:
         name, expected = catalog.node_name(world.cluster, "n2"), "its meta farmd-cluster is 'another'"
         await world.call.client.transaction([catalog.set_node("another", name, "10.0.0.2", 0)])
