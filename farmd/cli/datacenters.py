@@ -20,6 +20,7 @@ from farmd.cli.output import presented
 from farmd.runtime.errors import FarmdError
 from farmd.tables.model import Column, Table, clean
 from store.errors import (
+    AccessDenied,
     InputInvalid,
     NotRegistered,
     OutcomeUnknown,
@@ -112,6 +113,9 @@ async def explained(invocation: Invocation, error: StoreError) -> StoreError:
     name = invocation.datacenter
     if isinstance(error, NotRegistered):
         return NotRegistered(f"datacenter {name}: {error.message}", **error.fields)
+    if isinstance(error, AccessDenied):
+        hint = "a local token counts in its own datacenter alone: use a global one, with rights there"
+        return AccessDenied(f"datacenter {name}: {error.message}", **error.fields | {"hint": hint})
     if not isinstance(error, StoreUnavailable | UnexpectedAnswer):
         return error
     try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,8 +24,21 @@ pytestmark = pytest.mark.slow
 WEB = "apiVersion: farmd/v1\nkind: rc\nname: web\nreplicas: 0\npod: {id: web, command: [/srv/web]}\n"
 
 
-def server(name: str, number: int, *join: ConsulServer) -> ConsulServer:
-    config = {"datacenter": name, "retry_join_wan": [f"{each.host}:{each.wan_port}" for each in join]}
+OWNER = "00000000-1111-2222-3333-444444444444"
+ACL = {
+    "primary_datacenter": "dc1",
+    "acl": {
+        "enabled": True,
+        "default_policy": "deny",
+        "enable_token_replication": True,
+        "tokens": {"master": OWNER, "agent": OWNER, "replication": OWNER},
+    },
+}
+
+
+def server(name: str, number: int, *join: ConsulServer, **more: Any) -> ConsulServer:
+    join_wan = [f"{each.host}:{each.wan_port}" for each in join]
+    config = {"datacenter": name, "retry_join_wan": join_wan, **more}
     return ConsulServer(host=f"127.0.0.{number}", node=f"server-{name}", wan=True, config=config)
 
 
@@ -181,6 +196,38 @@ def test_an_app_goes_from_datacenter_to_datacenter_and_stops_at_the_first_that_f
         assert "farmctl: datacenter dc2: app 'shop': rc/db: " in stopped.err
         assert "datacenter dc1: not begun" in stopped.err
     assert here.ok("app", "list", "-o", "json").json["items"][0]["record"]["revision"] == 1
+
+
+def token(server: ConsulServer, *, local: bool) -> str:
+    """A new token that may read and write everything, by the owner's word."""
+    policy = {"Name": f"all-{local}", "Rules": 'key_prefix "" { policy = "write" }'}
+    asked(server, "acl/policy", policy)
+    made = asked(server, "acl/token", {"Policies": [{"Name": policy["Name"]}], "Local": local})
+    return str(made["SecretID"])
+
+
+def asked(server: ConsulServer, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    data, headers = json.dumps(body).encode(), {"X-Consul-Token": OWNER}
+    request = urllib.request.Request(f"{server.url}/v1/{path}", data, headers, method="PUT")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+
+def test_a_global_token_works_in_every_datacenter_and_a_local_one_in_its_own():
+    with server("dc1", 23, **ACL) as one, server("dc2", 24, one, **ACL):
+
+        def with_token(secret: str) -> Farmctl:
+            return Farmctl(one.address, inside=True, variables={"CONSUL_HTTP_TOKEN": secret})
+
+        everywhere, here = with_token(token(one, local=False)), with_token(token(one, local=True))
+        eventually(
+            "the global token is known in dc2", lambda: everywhere("--dc", "dc2", "rc", "list").code == 4
+        )
+        assert here("rc", "list").code == 4  # it may read, and no cluster is there
+        refused = here("--dc", "dc2", "rc", "list")
+        assert (refused.code, "use a global one" in refused.err) == (6, True), refused
+        assert here("rc", "list", "--all-dcs").code == 6
 
 
 def test_a_farm_works_in_no_other_datacenter(tmp_path):
