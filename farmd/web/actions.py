@@ -41,6 +41,17 @@ async def by_form(visit: Visit) -> web.StreamResponse:
 
 async def by_program(visit: Visit) -> web.StreamResponse:
     """``POST /v1/rollouts/NAME/WORD`` with a bearer token."""
+    person, said = await sent(visit)
+    mutation = await _say(visit, person, text_of(said, "reason"), _stage(said.get("stage")))
+    return html.as_json(change_of(mutation))
+
+
+async def sent(visit: Visit) -> tuple[Person, dict[str, Any]]:
+    """Who acts by a program, and the fields of what it sent.
+
+    Raises:
+        HTTPUnauthorized, HTTPForbidden: no bearer token, or that of a viewer. InputInvalid: no JSON object.
+    """
     if visit.site.access.bearer(visit.request) is None:  # a cookie may come from elsewhere
         raise web.HTTPUnauthorized(text="acting needs a token: Authorization: Bearer")
     person = operator(visit)
@@ -49,15 +60,30 @@ async def by_program(visit: Visit) -> web.StreamResponse:
         said = msgspec.json.decode(body) if body else {}
     except msgspec.DecodeError as error:
         raise InputInvalid("body: found no JSON, expected an object", field="body") from error
-    reason = said.get("reason", "") if isinstance(said, dict) else None
-    if not isinstance(reason, str):
-        raise InputInvalid("reason: expected a text", field="reason")
-    mutation = await _say(visit, person, reason, _stage(said.get("stage")))
+    if not isinstance(said, dict):
+        raise InputInvalid("body: found no object, expected an object", field="body")
+    return person, said
+
+
+def text_of(said: dict[str, Any], name: str) -> str:
+    """A text that a program may send.
+
+    Raises:
+        InputInvalid: it is something else.
+    """
+    found = said.get(name, "")
+    if not isinstance(found, str):
+        raise InputInvalid(f"{name}: expected a text", field=name)
+    return found
+
+
+def change_of(mutation: Mutation) -> dict[str, Any]:
+    """A change, for programs."""
     change: dict[str, Any] = {
         name: getattr(mutation.change, name) for name in ("kind", "id", "name", "action")
     }
     change |= {"before": plain(mutation.change.before), "after": plain(mutation.change.after)}
-    return html.as_json({"apiVersion": "farmd/v1", "kind": "Change", **change, "changed": mutation.needed})
+    return {"apiVersion": "farmd/v1", "kind": "Change", **change, "changed": mutation.needed}
 
 
 def operator(visit: Visit) -> Person:

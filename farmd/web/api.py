@@ -11,7 +11,7 @@ from aiohttp import web
 
 from farmd.runtime.wake import Wake, wait
 from farmd.tables.manifests import without_values
-from farmd.web import audit, html, pages, paging
+from farmd.web import audit, html, pages, paging, planned
 from farmd.web.connections import parked
 from farmd.web.lists import ItemList, Shape
 from farmd.web.paging import LARGEST_PAGE, PAGE
@@ -48,6 +48,18 @@ _CHANGE = {
     },
     "required": ["apiVersion", "kind", "id", "name", "action", "changed"],
 }
+_PLAN = {
+    "type": "object",
+    "properties": {
+        "apiVersion": _TEXT,
+        "kind": {"const": "Plan"},
+        **dict.fromkeys(("name", "action", "token"), _TEXT),
+        **{name: {"type": "object"} for name in ("before", "after")},
+        **{name: {"type": "boolean"} for name in ("changed", "destructive")},
+        "lines": {"type": "array", "items": _TEXT},
+    },
+    "required": ["apiVersion", "kind", "name", "action", "token", "changed", "destructive", "lines"],
+}
 _EXPLANATION = {
     "type": "array",
     "items": {
@@ -65,6 +77,9 @@ def document(lists: Iterable[ItemList]) -> dict[str, Any]:
         "/v1/audit": _get("What happened, newest first.", "AuditRecords", _audit_parameters()),
         "/v1/rollouts/{name}/{word}": _act(),
     }
+    for each in known:
+        for act in planned.acts(each):
+            paths[f"/v1/{each.path}/{{name}}/{act.word}"] = _planned(each, act)
     schemas = _schemas(known)
     for each in known:
         name = name_of(each)
@@ -120,7 +135,7 @@ def _schemas(lists: list[ItemList]) -> dict[str, Any]:
         items={"type": "array", "items": audit}, next=_TEXT, broken=broken
     )
     found["Explanation"] = _described_answer(name=_TEXT, id=_TEXT, items=_EXPLANATION)
-    return {**found, "Error": _ERROR, "Change": _CHANGE}
+    return {**found, "Error": _ERROR, "Change": _CHANGE, "Plan": _PLAN}
 
 
 def _told(properties: dict[str, Any]) -> dict[str, Any]:
@@ -168,12 +183,28 @@ def _act() -> dict[str, Any]:
     return {"post": said}
 
 
-def _responses(schema: str) -> dict[str, Any]:
-    def content(name: str) -> dict[str, Any]:
-        return {"application/json": {"schema": {"$ref": _REFERENCE.format(name=name)}}}
+def _planned(found: ItemList, act: planned.Act) -> dict[str, Any]:
+    """An action whose plan is asked for first, and confirmed by its token."""
+    fields = {"reason": _TEXT, "token": _TEXT, **({act.argument.name: {}} if act.argument else {})}
+    plan = ("1: answer the plan and its token, and change nothing.", {"enum": ["1"]})
+    body = {"type": "object", "properties": fields, "additionalProperties": False}
+    said = {
+        "summary": f"{act.word.capitalize()} one {found.one}; needs an operator, and the plan's token.",
+        "security": [{"token": []}],
+        "parameters": [*_named(), *_query(plan=plan)],
+        "requestBody": {"content": {"application/json": {"schema": body}}},
+        "responses": _responses("Change", "Plan"),
+    }
+    return {"post": said}
+
+
+def _responses(*schemas: str) -> dict[str, Any]:
+    def content(*names: str) -> dict[str, Any]:
+        one, *others = [{"$ref": _REFERENCE.format(name=name)} for name in names]
+        return {"application/json": {"schema": {"oneOf": [one, *others]} if others else one}}
 
     return {
-        "200": {"description": "The answer.", "content": content(schema)},
+        "200": {"description": "The answer.", "content": content(*schemas)},
         "default": {"description": "The error.", "content": content("Error")},
     }
 

@@ -45,6 +45,7 @@ READING = (
     ("GET", "/v1/{list}/{name}/explain", "farmd.web.api:explained"),
     ("POST", "/rollouts/{name}/{word}", "farmd.web.actions:by_form"),
     ("POST", "/v1/rollouts/{name}/{word}", "farmd.web.actions:by_program"),
+    ("POST", "/v1/{list}/{name}/{word}", "farmd.web.planned:by_program"),
 )
 """Routes for whom may read; those that change something ask for more by themselves."""
 

@@ -22,7 +22,8 @@ from farmd.web import actions, html
 from farmd.web.lists import ItemList
 from farmd.web.visit import Visit, list_of
 from store import quantities
-from store.errors import InputInvalid, refuse
+from store.errors import Conflict, InputInvalid, refuse
+from store.words import listed
 
 
 class Argument(NamedTuple):
@@ -82,13 +83,47 @@ async def by_form(visit: Visit) -> web.StreamResponse:
     return web.Response(status=303, headers={**html.HEADERS, "Location": location})
 
 
+async def by_program(visit: Visit) -> web.StreamResponse:
+    """``POST /v1/LIST/NAME/WORD``: with ``?plan=1`` the plan and its token, else carry out that plan."""
+    person, said = await actions.sent(visit)
+    reason = actions.reason_of(actions.text_of(said, "reason"))
+    field = _field(visit)
+    argument = said.get(field, "") if field else ""
+    mutation = await _prepared(visit, person.name, str(argument), reason)
+    _refuse_others(said, field)
+    asked = visit.request.query.get("plan", "")
+    if asked not in ("", "1"):
+        refuse("plan", repr(asked), "1, or no such parameter")
+    if asked:
+        plan = {"apiVersion": "farmd/v1", "kind": "Plan", **_told(mutation)}
+        return html.as_json(plan | {"lines": await _lines(visit, person.name, mutation)})
+    token = actions.text_of(said, "token")
+    if not token:
+        refuse("token", "none", f"that of POST {visit.request.path}?plan=1")
+    if token != seen(mutation):
+        hint = f"POST {visit.request.path}?plan=1 tells what it would do now"
+        raise Conflict("the plan has changed since it was shown", hint=hint)
+    await commit(visit.site.call(person.name, reason), mutation)
+    return html.as_json(actions.change_of(mutation))
+
+
+def _told(mutation: Mutation) -> dict[str, Any]:
+    """A plan for programs: the change, whether it takes something away, and the token that confirms it."""
+    change = actions.change_of(mutation)
+    of = {name: change[name] for name in ("name", "action", "before", "after", "changed")}
+    return {**of, "destructive": mutation.change.destructive, "token": seen(mutation)}
+
+
+def _refuse_others(said: dict[str, Any], field: str) -> None:
+    """Refuse fields that mean nothing here: a misspelled one would change something else than was meant."""
+    known = {"token", "reason", field} - {""}
+    if other := next((name for name in said if name not in known), ""):
+        refuse(other, "a field that is unknown here", listed(sorted(known)))
+
+
 async def _page(visit: Visit, argument: str, *, status: int = 200, notice: str = "") -> web.Response:
     person, found = actions.operator(visit), list_of(visit)
     mutation = await _prepared(visit, person.name, argument, "")
-    outlook: list[str] = []
-    if mutation.needed and mutation.outlook is not None:
-        call = visit.site.call(person.name)
-        outlook = (await mutation.outlook(await read(call.client, call.keys))).lines()
     name, word = visit.request.match_info["name"], visit.request.match_info["word"]
     return visit.page(
         "planned.html",
@@ -100,12 +135,21 @@ async def _page(visit: Visit, argument: str, *, status: int = 200, notice: str =
         word=word,
         field=_field(visit),
         argument=argument,
-        lines=[clean(line) for line in (*lines(mutation), *outlook)],
+        lines=await _lines(visit, person.name, mutation),
         grave=mutation.change.destructive,
         needed=mutation.needed,
         seen=seen(mutation),
         notice=notice,
     )
+
+
+async def _lines(visit: Visit, person: str, mutation: Mutation) -> list[str]:
+    """The plan with what becomes of the pods."""
+    outlook: list[str] = []
+    if mutation.needed and mutation.outlook is not None:
+        call = visit.site.call(person)
+        outlook = (await mutation.outlook(await read(call.client, call.keys))).lines()
+    return [clean(line) for line in (*lines(mutation), *outlook)]
 
 
 def lines(mutation: Mutation) -> list[str]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator
 
 import aiohttp
+import jsonschema
 import pytest
 
 from farmd.commands.mutation import commit
@@ -35,7 +36,7 @@ async def signed_in(rig: Rig, token: str) -> AsyncIterator[aiohttp.ClientSession
         yield session
 
 
-@pytest.mark.parametrize(
+ACTS = pytest.mark.parametrize(
     ("path", "told", "action"),
     [
         ("/controllers/web/act/scale?replicas=1", "replicas 2 -> 1", "rc.set-replicas"),
@@ -45,12 +46,19 @@ async def signed_in(rig: Rig, token: str) -> AsyncIterator[aiohttp.ClientSession
         ("/jobs/bert/act/stop", "suspend false -> true", "job.stop"),
     ],
 )
-async def test_an_operator_sees_the_plan_before_it_is_carried_out(
-    rig: Rig, path: str, told: str, action: str
-) -> None:
+
+
+async def with_job(rig: Rig) -> None:
     call = rig.rolling.call
     types = [{"name": "worker", "replicas": 1, "pod": {"id": "bert", "command": ["/bin/true"]}}]
     await commit(call, await JOB.create(call, JOB.file.parse({"name": "bert", "types": types}, "bert.yaml")))
+
+
+@ACTS
+async def test_an_operator_sees_the_plan_before_it_is_carried_out(
+    rig: Rig, path: str, told: str, action: str
+) -> None:
+    await with_job(rig)
     async with signed_in(rig, rig.operator) as session:
         where = path.partition("?")[0]
         _, shown, _ = await form_of(rig, session, where.partition("/act/")[0])
@@ -67,6 +75,44 @@ async def test_an_operator_sees_the_plan_before_it_is_carried_out(
         made = (await rig.rolling.cluster.audits())[before:]
     (audit,) = [each for each in made if each.action == action]
     assert (audit.actor, audit.reason) == ("user/operator@farm-1", "why")
+
+
+@ACTS
+async def test_a_program_confirms_the_plan_by_its_token(rig: Rig, path: str, told: str, action: str) -> None:
+    await with_job(rig)
+    path, _, query = path.replace("/act/", "/").partition("?")
+    path, argument = f"/v1{path}", dict([query.split("=")] if query else [])
+    for token, refused in (("", 401), (rig.viewer, 403)):
+        assert (await rig.say(f"{path}?plan=1", token, argument))[0] == refused
+    before = len(await rig.rolling.cluster.audits())
+    status, plan = await rig.say(f"{path}?plan=1", rig.operator, argument)
+    assert (status, plan["kind"], plan["changed"]) == (200, "Plan", True)
+    assert told in "\n".join(plan["lines"])
+    described = await rig.get("/v1/openapi.json")
+    named = path.replace("/web/", "/{name}/").replace("/n0/", "/{name}/").replace("/bert/", "/{name}/")
+    schema = described["paths"][named]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+    fits = jsonschema.Draft202012Validator({**schema, "components": described["components"]})
+    fits.validate(plan)
+    missing = await rig.say(path, rig.operator, argument)
+    assert (missing[0], f"POST {path}?plan=1" in missing[1]["error"]["message"]) == (400, True)
+    assert (await rig.say(path, rig.operator, argument | {"token": "x"}))[0] == 409
+    assert (await rig.say(path, rig.operator, argument | {"tokens": "x"}))[0] == 400
+    assert len(await rig.rolling.cluster.audits()) == before
+    body = argument | {"token": plan["token"], "reason": "why"}
+    assert (await rig.say(path, rig.viewer, body))[0] == 403
+    status, change = await rig.say(path, rig.operator, body)
+    assert (status, change["action"], change["changed"]) == (200, action, True)
+    fits.validate(change)
+    made = (await rig.rolling.cluster.audits())[before:]
+    (audit,) = [each for each in made if each.action == action]
+    assert (audit.actor, audit.reason) == ("user/operator@farm-1", "why")
+
+
+async def test_a_session_of_the_page_is_no_credential_of_a_program(rig: Rig) -> None:
+    async with signed_in(rig, rig.operator) as session:
+        path = f"{rig.address}/v1/nodes/n0/cordon?plan=1"
+        async with session.post(path, json={}, headers={"Origin": rig.address}) as answer:
+            assert answer.status == 401
 
 
 async def test_a_viewer_and_a_stranger_get_no_plan_and_no_form(rig: Rig) -> None:
