@@ -15,7 +15,7 @@ from farmd.apps.objects import Treatment, check_order, checked
 from farmd.commands import documents
 from farmd.commands.bundled import Written
 from farmd.commands.mutation import Call
-from farmd.kinds import bundled, load, unbundled
+from farmd.kinds import bundled, unbundled
 from store import codec, selectors
 from store.apps import API_VERSION, MAX_ENTRIES, App, AppStore, Entry, TypedReference
 from store.errors import InputInvalid, NotFound, RecordInvalid, refuse
@@ -111,7 +111,7 @@ def parse_native(data: dict[str, Any], where: str) -> Entry:
     }
     if not document.get("name"):
         raise InputInvalid(f"{where}: name: missing, expected the name of the {kind}", field="name")
-    spec = load(nouns[kind]).parse(document, where)
+    spec = nouns[kind]().parse(document, where)
     treatment = codec.parse_input(Treatment, said, where)
     _check_ignored(treatment, type(spec), where)
     ref = TypedReference(kind=kind, name=spec.name)
@@ -324,6 +324,8 @@ def _entry(reading: _Reading, data: dict[str, Any], where: str) -> None:
 
 class ExportedApps:
     """See ``farmd.commands.bundled.Exported``."""
+
+    spec = AppSpec
 
     async def written(self, call: Call) -> Written:
         """All apps; each is a bundle of its own."""

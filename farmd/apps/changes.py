@@ -11,7 +11,7 @@ from farmd.apps.protocols import Outside
 from farmd.commands.bundled import Bundled, BundledNoun, FoundRecord, Readiness, Wish
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
-from farmd.kinds import bundled, load
+from farmd.kinds import bundled
 from store.apps import Entry
 from store.errors import Conflict, InputInvalid
 from store.operations import MAX_OPERATIONS, Operation
@@ -24,8 +24,7 @@ from store.words import count_of
 
 def noun_of(entry: Entry) -> Bundled:
     """How bundles hold the records of an entry's noun."""
-    found: Bundled = load(bundled()[entry.ref.kind])
-    return found
+    return bundled()[entry.ref.kind]()
 
 
 def speaking(call: Call, app: str, wish: Wish | None) -> Call:

@@ -44,7 +44,7 @@ class Index:
     """
 
     def __init__(self, context: Context) -> None:
-        self.parts: dict[str, Bundled] = {noun: kinds.load(path) for noun, path in kinds.bundled().items()}
+        self.parts: dict[str, Bundled] = {noun: part() for noun, part in kinds.bundled().items()}
         self.waits: dict[Ref, set[str]] = {}
         self.behind: dict[str, list[str]] = {}
         self.reading = asyncio.Semaphore(READING_AT_ONCE)

@@ -10,7 +10,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, text_table
 from farmd.commands.mutation import registered
-from farmd.kinds import KINDS, load
+from farmd.kinds import asked
 from farmd.services import commands as services
 from farmd.tables import apps, nodes, nouns
 from farmd.tables import services as service_tables
@@ -50,9 +50,7 @@ def _named(table: Table) -> Table:
 async def _tables(invocation: Invocation) -> list[Table]:
     client, keys, now = invocation.client, invocation.keys, invocation.call.clock.now()
     owners = await overview.owners(client, keys)
-    found = [
-        nouns.table(load(KINDS[family].asked), each.rows, now, each.broken) for family, each in owners.items()
-    ]
+    found = [nouns.table(asked(family), each.rows, now, each.broken) for family, each in owners.items()]
     found.append(apps.table(*await standings(invocation.call)))
     rows, broken = await services.rows(invocation.call)
     machines = await overview.nodes(client, keys)

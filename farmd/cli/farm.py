@@ -17,7 +17,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
 from farmd.cli.output import cropped_table, document, emit, on_terminal, scrolled, show, text_table
 from farmd.commands.mutation import registered
-from farmd.kinds import KINDS, load
+from farmd.kinds import KINDS, asked
 from farmd.overview import FarmRow, NodeRow, Row
 from farmd.tables import apps, nodes, nouns
 from farmd.tables.changes import summary
@@ -167,7 +167,7 @@ def _tables(
     yield "farm", nodes.farm_table(processes, fleet.now)
     for family, rows in owners.items():
         owned = sorted(rows, key=lambda row: (row.state in well, row.record.name))
-        yield _label(family), nouns.table(load(KINDS[family].asked), owned, fleet.now)
+        yield _label(family), nouns.table(asked(family), owned, fleet.now)
     if fleet.apps:
         bundles = sorted(fleet.apps, key=lambda row: (apps.state(row) in well, row.name))
         yield "app", apps.table(bundles, ())

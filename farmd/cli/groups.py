@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from farmd.cli.synonyms import IN_NOUNS, OTHER_VERBS
-from farmd.kinds import KINDS, load
+from farmd.kinds import KINDS, asked, load
 
 # Groups that import a command's module only when it runs, so that ``farmctl --help`` starts fast.
 
@@ -125,7 +125,7 @@ def group(
     words = KINDS[kind]
 
     def made(verbs: Mapping[str, tuple[str, str]]) -> dict[str, tuple[Source, str]]:
-        return {verb: (_maker(words.asked, path), line) for verb, (path, line) in verbs.items()}
+        return {verb: (_maker(kind, path), line) for verb, (path, line) in verbs.items()}
 
     own: dict[str, tuple[Source, str]] = dict(more or {})
     lazy = made(_CREATING) if edited else {}
@@ -138,11 +138,11 @@ def group(
     return LazyGroup(words.noun, help=words.title, lazy=lines)
 
 
-def _maker(noun: str, path: str) -> Callable[[], click.Command]:
-    """A function that imports a noun and makes a command of it."""
+def _maker(kind: str, path: str) -> Callable[[], click.Command]:
+    """A function that makes a command of a kind's noun."""
 
     def make() -> click.Command:
-        made = load(path)(load(noun))
+        made = load(path)(asked(kind))
         assert isinstance(made, click.Command)
         return made
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from farmd import kinds
 from farmd.cli.changes import apply, reviewed, signer_of
 from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
@@ -17,7 +18,8 @@ from farmd.cli.settings import SIGN_SECONDS
 from farmd.commands import difference, signing
 from farmd.commands.mutation import Mutation
 from farmd.commands.signing import Start
-from farmd.kinds import KINDS, KindOfWork, load
+from farmd.declaration import KindOfWork
+from farmd.kinds import KINDS
 from store import revocations, signatures
 from store.errors import InputInvalid
 from store.registration import cluster_id
@@ -91,7 +93,7 @@ async def sign(
             raise InputInvalid(f"-f: found {target!r} beside it, expected {noun} alone", field="file")
         if digests:
             raise InputInvalid("--digest: found -f beside it, expected one of them", field="digest")
-        asked = load(_kind(noun).asked)
+        asked = kinds.asked(_kind(noun).family)
         for spec in asked.file.parse_all(*texts_of(paths)):
             there, _ = await asked.records(call.client, call.keys).named(spec.name)
             stored = await difference.ensured(call, spec, there.record if there is not None else None)
@@ -145,9 +147,9 @@ def _revocable(target: str, digests: tuple[str, ...]) -> list[Start]:
     noun, _, name = target.partition("/")
     if not name:
         raise InputInvalid(f"{target!r}: expected NOUN/NAME, such as rc/hello", field="target")
-    owners = (
-        load("farmd.deploy.goals:owners_of")(name) if noun == "service" else [f"{_kind(noun).family}/{name}"]
-    )
+    from farmd.deploy import goals
+
+    owners = goals.owners_of(name) if noun == "service" else [f"{_kind(noun).family}/{name}"]
     return [Start(signatures.valid_owner(owner), digest) for digest in digests for owner in owners]
 
 
@@ -237,10 +239,11 @@ async def _of(invocation: Invocation, target: str) -> list[Start]:
     if not name:
         raise InputInvalid(f"{target!r}: expected NOUN/NAME, such as rc/hello", field="target")
     if noun == "service":
-        found: list[Start] = await load("farmd.deploy.goals:of_service")(invocation.call, name)
-        return found
+        from farmd.deploy import goals
+
+        return await goals.of_service(invocation.call, name)
     kind = _kind(noun)
-    record = (await load(kind.asked).find(invocation.call, name)).record
+    record = (await kinds.asked(kind.family).find(invocation.call, name)).record
     return [Start(f"{kind.family}/{record.name}", sha) for sha in record.manifests]
 
 

@@ -21,7 +21,7 @@ from farmd.cli.progress import progress
 from farmd.commands import waiting
 from farmd.commands.mutation import Call, Mutation, title
 from farmd.commands.noun import Noun
-from farmd.kinds import KINDS, load
+from farmd.kinds import KINDS
 from store.errors import InputInvalid
 from store.several import several
 
@@ -186,7 +186,7 @@ async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequ
             # A creation that somebody else made first has another id, so the name is used.
             name, kind = mutation.change.name, KINDS[mutation.change.kind]
             if kind.ended:
-                await load(kind.ended)(invocation.call, mutation.change, settings.end_timeout, report)
+                await kind.ended()(invocation.call, mutation.change, settings.end_timeout, report)
                 continue
             await waiting.convergence(invocation.call, noun, name, settings.timeout, report)
 

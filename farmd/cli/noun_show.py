@@ -17,7 +17,7 @@ from farmd.cli.output import as_json, as_yaml, document, emit, show, text_table
 from farmd.commands import versions
 from farmd.commands.heads import headed
 from farmd.commands.noun import Noun, explain
-from farmd.kinds import KINDS, load
+from farmd.kinds import KINDS
 from farmd.overview import Pods, Row
 from farmd.tables import changes
 from farmd.tables import manifests as manifest_facts
@@ -170,9 +170,9 @@ def describing(noun: Noun[Any, Any]) -> click.Command:
         elif output == "name":
             click.echo(f"{noun.words.noun}/{row.record.name}")
         else:
-            told, tables = noun_tables.facts(noun, row, invocation.call.clock.now(), runs), {}
-            if noun.words.besides:
-                more, tables = await load(noun.words.besides)(invocation.call, row.record)
+            told, tables = noun_tables.facts(noun, row, invocation.call.clock.now(), runs), dict[str, Table]()
+            if besides := noun.words.besides:
+                more, tables = await besides()(invocation.call, row.record)
                 told += more
             describe(invocation, told, found, history, tables)
 

@@ -16,7 +16,7 @@ from farmd.cli.noun_show import explained
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, show
 from farmd.commands.finding import look
-from farmd.kinds import KINDS, load
+from farmd.kinds import asked
 from farmd.services import commands
 from farmd.services.endpoints import Endpoint, serving
 from farmd.tables import services as service_tables
@@ -70,7 +70,7 @@ async def explain(invocation: Invocation, name: str) -> None:
     if not owners:
         raise NotFound(f"{NOUN} {service.name!r} has no owner of pods (yet)", kind=KIND, id=service.id)
     for ref, owner in owners.items():
-        await explained(invocation, load(KINDS[ref.partition("/")[0]].asked), owner)
+        await explained(invocation, asked(ref.partition("/")[0]), owner)
 
 
 async def _owners(invocation: Invocation, name: str) -> tuple[Service, dict[str, Owner]]:

@@ -1,6 +1,6 @@
 """How bundles of objects hold the records of one noun: read, find, compare, make, change and take away.
 
-The registry of kinds names a ``Bundled`` for each noun that bundles may hold. What must never break: a bundle
+Each kind that bundles may hold declares its ``Bundled``. What must never break: a bundle
 speaks of nothing but the fields that its document states, so all others stay as people or farms set them.
 """
 
@@ -61,6 +61,10 @@ class Written(NamedTuple):
 
 class Exported(Protocol):
     """One noun whose records can be written as files."""
+
+    @property
+    def spec(self) -> type[Any]:
+        """The type of its documents."""
 
     async def written(self, call: Call) -> Written:
         """All of its records, save what is a part of something else; see ``farmd.commands.exporting``."""
@@ -156,6 +160,10 @@ class BundledNoun(Generic[S, T]):
     replaces: bool = False
     document: Callable[[Call, T], Awaitable[dict[str, Any] | str]] | None = None
     """A record as its file says it, where ``as_file`` cannot; or why it is not written."""
+
+    @property
+    def spec(self) -> type[S]:
+        return self.of.file.spec
 
     @property
     def noun(self) -> str:

@@ -20,7 +20,8 @@ from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, guard
 from farmd.commands.outlook import Outlook, OutlookFacts, Placing, T
 from farmd.commands.parts import move_room, opens, refuse_managed, refuse_part, refuse_stated, served
 from farmd.commands.specs import Document, SpecFile, changed
-from farmd.kinds import KINDS, KindOfWork, noun
+from farmd.declaration import KindOfWork
+from farmd.kinds import KINDS, noun
 from scheduler.errors import PlacementInvalid
 from store import manifests, operations
 from store.audit import AuditReader, Filter

@@ -28,7 +28,7 @@ async def written(call: Call) -> Written:
     await registered(call)
     # Else the fleet of a wrong token or prefix would look empty.
     await prove(call.client, call.keys, {kinds.family_of(noun) for noun in nouns})
-    parts: list[Exported] = [kinds.load(path) for path in nouns.values()]
+    parts: list[Exported] = [part() for part in nouns.values()]
     all_of = Written({}, [], [])
     for noun, found in zip(nouns, await asyncio.gather(*(part.written(call) for part in parts)), strict=True):
         for path, documents in found.files.items():
@@ -71,7 +71,7 @@ async def prepared(
     Nothing is written. ``overwrite``: records that differ are changed.
     """
     found, nouns = Import(), kinds.bundled()
-    parts: dict[str, Bundled] = {noun: kinds.load(nouns[noun]) for noun, _ in documents.values()}
+    parts: dict[str, Bundled] = {noun: nouns[noun]() for noun, _ in documents.values()}
     for ref, (noun, document) in sorted(
         documents.items(), key=lambda each: (parts[each[1][0]].order, each[0])
     ):

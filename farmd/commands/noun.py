@@ -14,7 +14,7 @@ from farmd.commands.mutation import Call, Change, Mutation, commit, registered
 from farmd.commands.outlook import T
 from farmd.commands.parts import pods_left, processes_left, refuse_managed, refuse_part
 from farmd.commands.specs import changed
-from farmd.kinds import KINDS, load
+from farmd.kinds import KINDS
 from scheduler.decide import explanation
 from scheduler.model import Explanation
 from store import manifests, operations
@@ -139,8 +139,9 @@ class Noun(Edits[S, T]):
         lost = wanted == before and await difference.body_lost(call, before)
         details = await difference.pod_lines(call, before, spec) if replaces else ()
         if replaces and not now and self.pods is not None and self.pods.wanted(wanted):
-            begin = load(KINDS[self.words.gradual].begins)
-            begun: Mutation = await begin(
+            begin = KINDS[self.words.gradual].begins
+            assert begin is not None
+            begun = await begin()(
                 call, stored, wanted, held, ensured.writes, retry=retry, pod=getattr(spec, "pod", None)
             )
             return replace(begun, change=replace(begun.change, details=(*begun.change.details, *details)))
@@ -178,9 +179,9 @@ class Noun(Edits[S, T]):
         """
         if (under_way := await self._under_way(call, spec)) is None:
             return None
-        change = load(KINDS[self.words.gradual].supersedes)
-        found: Mutation = await change(call, self, under_way, spec, asked=asked, retry=retry, stated=stated)
-        return found
+        change = KINDS[self.words.gradual].supersedes
+        assert change is not None
+        return await change()(call, self, under_way, spec, asked=asked, retry=retry, stated=stated)
 
     async def _under_way(self, call: Call, spec: S) -> Stored[T] | None:
         """The owner to which another version is coming now, where the spec has one that it does not have."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from farmd import overview
 from farmd.commands.mutation import Call
-from farmd.kinds import KINDS, load, title, ways
+from farmd.kinds import KINDS, title, ways
 from store import codec, operations
 from store.errors import Conflict, NotFound, NotRegistered, RecordInvalid
 from store.families import FAMILIES
@@ -40,7 +40,7 @@ async def said_by(call: Call, whole: str) -> str:
     kind = KINDS.get(family)
     if kind is None:
         return f"is managed by {whole}, which this version does not know"
-    told = await load(kind.author)(call, name) if kind.author else ""
+    told = await kind.author()(call, name) if kind.author else ""
     return f"is managed by {kind.one} {name}{f' ({told})' if told else ''}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect as python
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import inspect
@@ -15,13 +15,6 @@ from store.apps import API_VERSION
 from store.canonical import builtins
 from store.errors import InputInvalid
 from store.mistakes import nearest
-
-_OTHERS = {
-    "app": "farmd.apps.bundle:AppSpec",
-    "node": "farmd.nodes.bundled:NodeSpec",
-    "service": "farmd.deploy.spec:ServiceSpec",
-}
-"""Kinds whose documents are read by something else than a ``File``."""
 
 
 class Line(NamedTuple):
@@ -48,18 +41,16 @@ def spec_of(noun: str) -> type[Any]:
     Raises:
         InputInvalid: no document has that kind.
     """
-    if noun in _OTHERS:
-        return cast("type[Any]", kinds.load(_OTHERS[noun]))
-    known = kinds.bundled()
+    known = kinds.exported()
     if noun not in known:
         hint = nearest(noun, nouns()) or f", expected one of {', '.join(nouns())}"
         raise InputInvalid(f"kind: found {noun!r}{hint}", field="kind")
-    return cast("type[Any]", kinds.load(known[noun]).of.file.spec)
+    return known[noun]().spec
 
 
 def nouns() -> list[str]:
     """The kinds of documents."""
-    return list(dict.fromkeys([*kinds.bundled(), *_OTHERS]))
+    return list(kinds.exported())
 
 
 def page(path: str) -> FieldPage:

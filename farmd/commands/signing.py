@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
-from farmd.kinds import KINDS, load
+from farmd.kinds import KINDS
 from store import codec, families, operations, revocations, signatures
 from store.errors import Conflict, InputInvalid, RecordInvalid, refuse
 from store.features import BOUND, ENFORCED, SIGNATURES
@@ -49,8 +49,7 @@ def starts(keys: Keys, mutation: Mutation) -> list[Start]:
     change = mutation.change
     own = KINDS.get(change.kind)
     if own is not None and own.starts:
-        found: Iterable[Start] = load(own.starts)(keys, mutation)
-        return list(found)
+        return list(own.starts()(keys, mutation))
     stored = {digest(body) for body in bodies(keys, mutation.operations)}
     if not stored:
         return []

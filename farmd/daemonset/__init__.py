@@ -3,3 +3,41 @@
 ``facts.py`` holds the snapshot and reads it, ``plan.py`` decides (pure), ``kind.py`` has the worker and
 joins it to the claim engine, ``commands.py`` holds the commands.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from farmd.declaration import KindOfWork
+
+if TYPE_CHECKING:
+    from farmd.commands.bundled import Bundled
+    from farmd.commands.noun import Noun
+    from farmd.work.kind import Kind
+
+
+class DaemonSetKind(KindOfWork):
+    """Daemon sets."""
+
+    family = "daemonsets"
+    one, many, noun = "daemon set", "daemon sets", "daemonset"
+    aliases = ("ds",)
+    title = "Daemon sets: one pod on every eligible node."
+    first = "farmctl daemonset create -f FILE"
+    owns_pods = per_node = selectable = guarded = True
+
+    def runs(self) -> type[Kind]:
+        from farmd.daemonset.kind import DaemonSets
+
+        return DaemonSets
+
+    def asked(self) -> Noun[Any, Any]:
+        from farmd.daemonset.commands import DAEMON_SET
+
+        return DAEMON_SET
+
+    def bundled(self) -> Bundled:
+        from farmd.commands.bundled import BundledNoun
+        from farmd.daemonset.commands import DAEMON_SET
+
+        return BundledNoun(of=DAEMON_SET, order=2)

@@ -32,6 +32,7 @@ from store.services import KIND, NOUN, Service, ServiceStore, Version
 class BundledService:
     """Services that deployments make; see ``farmd.commands.bundled.Bundled``."""
 
+    spec = ServiceSpec
     noun = NOUN
     order = 1
     replaces = False

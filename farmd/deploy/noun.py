@@ -9,7 +9,6 @@ import msgspec
 from farmd import kinds
 from farmd.commands.noun import Noun
 from farmd.commands.specs import SpecFile
-from farmd.kinds import KINDS
 from store.deployments import KIND, Deployment, DeploymentStatus
 from store.words import count_of
 
@@ -46,5 +45,4 @@ DEPLOYMENT: Noun[DeploymentSpec, Deployment] = Noun(
 
 def owner_noun(family: str) -> Noun[Any, Any]:
     """The noun of a family that owns pods: another kind's, so the registry names it."""
-    found: Noun[Any, Any] = kinds.load(KINDS[family].asked)
-    return found
+    return kinds.asked(family)

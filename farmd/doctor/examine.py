@@ -30,7 +30,7 @@ from farmd.doctor import (
 )
 from farmd.doctor.model import Finding, Report
 from farmd.doctor.survey import Step, Survey, survey
-from farmd.kinds import KINDS, load
+from farmd.kinds import KINDS
 from store.deployments import KIND as DEPLOYMENTS
 from store.families import owners
 from store.keys import Keys
@@ -122,6 +122,6 @@ async def outside(call: Call, transport: Any) -> Report:
     Raises:
         StoreError: there is no answer, or this person may not read something there.
     """
-    found = [await load(kind.examined)(call, transport) for kind in KINDS.values() if kind.examined]
+    found = [await kind.examined()(call, transport) for kind in KINDS.values() if kind.examined]
     facts = {name: text for each in found for name, text in each.facts.items()}
     return Report(facts, tuple(Finding(*fault) for each in found for fault in each.faults))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
-from farmd.kinds import KINDS, load
+from farmd.kinds import KINDS
 from store.audit import utc_hour
 from store.families import FAMILIES
 from store.farms import Member
@@ -76,8 +76,8 @@ def _farms(survey: Survey) -> Iterator[Finding]:
         name = kind.family
         # Items without records always exist.
         waits = any(survey.records(name)) if name in survey.trees else not kind.outside
-        if kind.among and (record := FAMILIES[kind.among].record) is not None:
-            waits = any(load(kind.waits)(found) for _, found in survey.decoded(kind.among, record))
+        if kind.waits and (record := FAMILIES[kind.among].record) is not None:
+            waits = any(kind.waits()(found) for _, found in survey.decoded(kind.among, record))
         if waits and not any(name in member.kinds for member in members):
             what = kind.unclaimed or f"no farm that is alive claims {kind.many}"
             yield Finding("kind-unclaimed", name, what, f"add {name} to farm.kinds")

@@ -5,3 +5,71 @@ Both backends share the plan, which is pure: ``plan.py`` with ``members.py`` and
 types of ``facts.py``. Jobs on nodes stand on the frame: ``reader.py``, ``placing.py``, ``writes.py`` and
 ``worker.py`` are theirs. Jobs in Kubernetes are in ``farmd.kubernetes.jobs``.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from farmd.declaration import KindOfWork
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import click
+
+    from farmd.commands.bundled import Bundled
+    from farmd.commands.noun import Noun
+    from farmd.declaration import Act, Besides, Ended
+    from farmd.observe.metrics import Metric
+    from farmd.work.kind import Kind
+
+
+class JobKind(KindOfWork):
+    """Jobs on nodes."""
+
+    family = "jobs"
+    one, many, noun = "job", "jobs", "job"
+    title = "Jobs: run members to completion, in arrays or gangs, with retries."
+    first = "farmctl job run -f FILE"
+    features = ("jobs.1",)
+    owns_pods = selectable = guarded = True
+
+    def runs(self) -> type[Kind]:
+        from farmd.jobs.kind import Jobs
+
+        return Jobs
+
+    def asked(self) -> Noun[Any, Any]:
+        from farmd.jobs.commands import JOB
+
+        return JOB
+
+    def group(self) -> click.Group:
+        from farmd.cli.job import job
+
+        return job
+
+    def bundled(self) -> Bundled:
+        from farmd.jobs.bundled import BUNDLED
+
+        return BUNDLED
+
+    def acts(self) -> Mapping[str, Act]:
+        from farmd.jobs.commands import resume, stop
+
+        return {"stop": stop, "resume": resume}
+
+    def besides(self) -> Besides:
+        from farmd.tables.jobs import besides
+
+        return besides
+
+    def ended(self) -> Ended:
+        from farmd.jobs.waiting import end
+
+        return end
+
+    def metrics(self) -> tuple[Metric, ...]:
+        from farmd.jobs.metrics import METRICS
+
+        return METRICS

@@ -39,6 +39,7 @@ class NodeSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 class BundledNode:
     """What apps say of nodes; see ``farmd.commands.bundled.Bundled``."""
 
+    spec = NodeSpec
     noun = "node"
     order = 0
     replaces = False

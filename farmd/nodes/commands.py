@@ -63,7 +63,8 @@ async def outlook(call: Call, node: str, fleet: Fleet) -> Outlook:
 
 async def _places(call: Call, view: FleetView, family: str, owner_id: str, count: int) -> Allocation:
     """Places for pods of an owner, which may keep the others that it has."""
-    noun = kinds.load(kinds.KINDS[family].asked)
+    noun = kinds.asked(family)
+    assert noun.pods is not None
     try:
         record = (await noun.records(call.client, call.keys).find(owner_id)).record
         manifest = await manifests.read(call.client, call.keys, record.manifest)

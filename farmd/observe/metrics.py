@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from farmd.kinds import KINDS, load
+from farmd.kinds import KINDS
 from store import errors, families
 from store.consul.exchange import Op
 from store.status import Status
@@ -259,7 +259,7 @@ def table() -> tuple[Metric, ...]:
             {"watch": (*watches, *clusters)},
         ),
         Metric("farmd_txn_ops", "histogram", "Operations in one transaction.", {}, OPERATIONS, role="both"),
-        *(row for kind in KINDS.values() if kind.metrics for row in load(kind.metrics)),
+        *(row for kind in KINDS.values() if kind.metrics for row in kind.metrics()),
         Metric(
             "farmd_alerts_sent_total",
             "counter",
@@ -387,7 +387,7 @@ def markdown() -> str:
         row.name: kind.many[0].upper() + kind.many[1:]
         for kind in KINDS.values()
         if kind.metrics
-        for row in load(kind.metrics)
+        for row in kind.metrics()
     }
     found: dict[str, list[str]] = {heading: [] for heading in [*_HEADINGS, *kinds.values(), "Label values"]}
     long: dict[Values, list[str]] = {}

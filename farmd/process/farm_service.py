@@ -20,6 +20,7 @@ from alerting.alert import Alerter
 from farmd.cache.caches import OWN_TREES_PAUSE, Caches, ManifestCache
 from farmd.cache.fleet import FleetIndex
 from farmd.config.sections import SchedulerSection
+from farmd.declaration import KindOfWork
 from farmd.failsafe.alerts import FreezeAlerts
 from farmd.failsafe.evidence import evidence, mass_failure, reread
 from farmd.failsafe.guard import THAW_AFTER, FailsafeGuard, RemovalBudget
@@ -28,7 +29,7 @@ from farmd.farm.farm import Farm
 from farmd.farm.kind import Kind
 from farmd.farm.membership import Features
 from farmd.farm.plan import FarmSettings
-from farmd.kinds import KINDS, KindOfWork, load
+from farmd.kinds import KINDS
 from farmd.observe.progress import Progress
 from farmd.pods.placement import Placement
 from farmd.process.alerts import Alerting
@@ -140,7 +141,7 @@ async def wire_farm(
         host=socket.gethostname(),
         **presence.this_process(),
     )
-    working: list[Kind] = [load(KINDS[kind].runs)(context) for kind in kinds]
+    working: list[Kind] = [KINDS[kind].runs()(context) for kind in kinds]
     farm = Farm(
         settings=settings,
         features=features,
@@ -358,8 +359,8 @@ async def _sections(dependencies: Dependencies) -> AsyncIterator[Mapping[str, An
         sections: dict[str, Any] = {}
         families = KINDS.keys() | {kind.among for kind in KINDS.values()}
         for family in families & set(config.__struct_fields__):
-            section, opens = getattr(config, family), KINDS[family].opens if family in KINDS else ""
-            sections[family] = await stack.enter_async_context(load(opens)(section)) if opens else section
+            section, opens = getattr(config, family), KINDS[family].opens if family in KINDS else None
+            sections[family] = await stack.enter_async_context(opens()(section)) if opens else section
         yield sections | dict(await stack.enter_async_context(_outside(dependencies)))
 
 

@@ -11,7 +11,6 @@ from farmd.commands.edits import Ending
 from farmd.commands.mutation import Call
 from farmd.commands.noun import Noun
 from farmd.commands.specs import SpecFile
-from farmd.kinds import KINDS
 from store.families import RCS
 from store.policies import Policy
 from store.rcs import ReplicationController
@@ -64,5 +63,4 @@ ROLLOUT: Noun[RolloutSpec, Rollout] = Noun(
 
 def controller() -> Noun[Any, ReplicationController]:
     """The noun of controllers: another kind's, so the registry names it."""
-    found: Noun[Any, ReplicationController] = kinds.load(KINDS[RCS.name].asked)
-    return found
+    return kinds.asked(RCS.name)

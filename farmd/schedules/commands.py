@@ -9,7 +9,7 @@ import msgspec
 from farmd.commands.mutation import Call, Change, Mutation
 from farmd.commands.noun import Noun
 from farmd.commands.specs import SpecFile, check_count, check_seconds
-from farmd.kinds import KINDS, load
+from farmd.kinds import asked
 from farmd.schedules import times
 from store.errors import Conflict, InputInvalid, refuse
 from store.families import JOBS
@@ -43,8 +43,7 @@ class ScheduleSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
 
 def jobs() -> Noun[Any, Any]:
     """The noun of jobs: another kind's, so the registry names it."""
-    found: Noun[Any, Any] = load(KINDS[JOBS.name].asked)
-    return found
+    return asked(JOBS.name)
 
 
 def job_spec(name: str, document: dict[str, Any], at: float, source: str) -> Any:

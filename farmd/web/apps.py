@@ -8,8 +8,8 @@ from typing import Any
 from farmd.apps.revision import found
 from farmd.apps.scene import AppState, kept, owned
 from farmd.commands.mutation import Call
+from farmd.declaration import KindOfWork
 from farmd.farm.farm import Farm
-from farmd.kinds import KindOfWork
 from farmd.tables import apps
 from farmd.tables.model import Column, Table
 from farmd.web.lists import Described, ItemList, ListLine, Shape, text_of

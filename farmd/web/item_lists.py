@@ -12,9 +12,9 @@ import msgspec
 
 from farmd import overview
 from farmd.commands.mutation import Call
-from farmd.commands.noun import Noun
+from farmd.declaration import KindOfWork
 from farmd.farm.farm import Farm
-from farmd.kinds import KINDS, OTHER_NOUNS, KindOfWork, listed, load, title
+from farmd.kinds import KINDS, OTHER_NOUNS, asked, listed, title
 from farmd.overview import FarmRow, NodeRow, Row
 from farmd.overview.owners import unmanaged, why_unowned
 from farmd.services import commands
@@ -112,7 +112,7 @@ class NamedList(ItemList):
 
     def __init__(self, farm: Farm, kind: KindOfWork, lists: Mapping[str, ItemList]) -> None:
         super().__init__(farm, kind.family, kind.one, kind.many)
-        self.noun: Noun[Any, Any] = load(kind.asked)
+        self.noun = asked(kind.family)
         self._tree = farm.caches.tree(FAMILIES[kind.family])
         self._lists = lists
         self._said = self.statuses()
@@ -221,7 +221,7 @@ class NamedList(ItemList):
             tables[f"Pods ({len(found.rows)})"] = pod_table(found.rows, found.broken, now, same="OWNER")
         facts = nouns.facts(self.noun, row, now, runs)
         if besides := KINDS[self.family].besides:
-            more, others = await load(besides)(call, record)
+            more, others = await besides()(call, record)
             facts, tables = [*facts, *more], tables | others
         return Described(record.id, record.name, row.state, row.reason, facts, tables, row, self.family)
 

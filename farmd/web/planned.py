@@ -16,7 +16,8 @@ from aiohttp import web
 
 from farmd.commands.fleet import read
 from farmd.commands.mutation import Mutation, commit
-from farmd.kinds import KINDS, KindOfWork, load
+from farmd.declaration import KindOfWork
+from farmd.kinds import KINDS, asked
 from farmd.tables.model import clean, differences
 from farmd.web import actions, html
 from farmd.web.lists import ItemList
@@ -57,7 +58,7 @@ class Act(NamedTuple):
 def acts(found: ItemList) -> list[Act]:
     """What operators may do to each item of a list."""
     kind = KINDS.get(found.family)
-    words = [word for word, _ in kind.acts] if kind is not None else []
+    words = list(kind.acts()) if kind is not None and kind.acts else []
     if kind is not None and kind.owns_pods and not kind.ended and kind.asked:
         words = ["restart", *words]
     return [Act(word, ARGUMENTS.get(word)) for word in words]
@@ -196,10 +197,8 @@ def _parsed(argument: Argument, text: str) -> Any:
 
 
 def _function(kind: KindOfWork, word: str) -> Callable[..., Awaitable[Mutation]]:
-    paths = dict(kind.acts)
-    made: Callable[..., Awaitable[Mutation]] = (
-        load(paths[word]) if word in paths else getattr(load(kind.asked), word)
-    )
+    own = kind.acts() if kind.acts else {}
+    made: Callable[..., Awaitable[Mutation]] = own[word] if word in own else getattr(asked(kind.family), word)
     return made
 
 

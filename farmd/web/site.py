@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from farmd.commands.mutation import Call
 from farmd.config.sections import WebSection
 from farmd.farm.farm import Farm
-from farmd.kinds import KINDS, load
+from farmd.kinds import KINDS
 from farmd.runtime.wake import Wake
 from farmd.services.board import Board
 from farmd.web.access import Access
@@ -103,7 +103,7 @@ class Site:
             if kind.asked:
                 self.by_family[kind.family] = NamedList(farm, kind, self.by_family)
             elif kind.listed:
-                self.by_family[kind.family] = load(kind.listed)(farm, kind)
+                self.by_family[kind.family] = kind.listed()(farm, kind)
         self.by_family["services"] = ServiceList(farm, self.by_family)
         self.by_family["farms"] = FarmList(farm)
         self.lists = {each.path: each for each in self.by_family.values()}

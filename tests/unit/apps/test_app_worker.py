@@ -15,7 +15,7 @@ from farmd.apps import changes, commands
 from farmd.apps.bundle import AppSpec, Bundle, parse
 from farmd.apps.facts import Act, Live
 from farmd.commands.mutation import Call, commit
-from farmd.kinds import bundled, load
+from farmd.kinds import bundled
 from farmd.nodes.commands import label
 from farmd.replication.commands import RC, set_replicas
 from store import codec
@@ -695,7 +695,7 @@ async def test_a_service_is_deployed_for_its_app_and_people_do_not_deploy_it_oth
         await fleet.reached(1, within=600)
         front = (await fleet.records("services"))["front"]
         assert (front.part_of, front.version.replicas) == (MARK, 1)
-        deployed = load(bundled()["service"])
+        deployed = bundled()["service"]()
         scaled = deployed.wish({"name": "front", **SERVICE, "replicas": 2})
         with pytest.raises(Conflict, match="service/front is part of app/shop"):
             await deployed.update(fleet.call, scaled)
@@ -712,7 +712,7 @@ async def test_a_service_that_differs_names_the_field_of_its_file() -> None:
         await fleet.fleet.arrive("n1", features=["runtime.container"])
         await fleet.apply(document("service", "front", **SERVICE))
         await fleet.reached(1, within=600)
-        deployed = load(bundled()["service"])
+        deployed = bundled()["service"]()
         other = {"container": {**SERVICE["container"], "command": ["--other"]}}
         wish = deployed.wish({"name": "front", **SERVICE, **other})
         before, after = await deployed.differs(fleet.call, await deployed.find(fleet.call, "front"), wish)

@@ -53,8 +53,7 @@ NOUNS = sorted(DOCUMENTS)
 
 
 def bundled(noun: str) -> Bundled:
-    found: Bundled = kinds.load(kinds.bundled()[noun])
-    return found
+    return kinds.bundled()[noun]()
 
 
 def acting(call: Call) -> Call:

@@ -42,8 +42,7 @@ RECORDS = sorted(DOCUMENTS.keys() - {"service"})
 
 
 def part(noun: str) -> Bundled:
-    found: Bundled = kinds.load(kinds.bundled()[noun])
-    return found
+    return kinds.bundled()[noun]()
 
 
 async def make(call: Call, noun: str, **fields: Any) -> None:

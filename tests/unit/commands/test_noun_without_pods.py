@@ -16,7 +16,8 @@ from farmd.commands import waiting
 from farmd.commands.mutation import Call, commit
 from farmd.commands.noun import Noun
 from farmd.commands.specs import SpecFile, changed
-from farmd.kinds import KINDS, KindOfWork
+from farmd.declaration import KindOfWork
+from farmd.kinds import KINDS
 from farmd.runtime.errors import WaitTimeout
 from store import codec
 from store.errors import Conflict, InputInvalid, Locked, NotFound
@@ -51,16 +52,20 @@ NOTE: Noun[NoteSpec, Note] = Noun(
     told=lambda note: {"says": note.text},
     facts=lambda note, _: [("Says", note.text)],
 )
-HERE = f"{__name__}:NOTE"
+
+
+class NoteKind(KindOfWork):
+    family = "notes"
+    one, many, noun = "note", "notes", "note"
+
+    def asked(self) -> Noun[NoteSpec, Note]:
+        return NOTE
 
 
 @pytest.fixture(autouse=True)
 def registered_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = KindOfWork(family="notes", runs="", one="note", many="notes", noun="note", asked=HERE)
-    monkeypatch.setitem(KINDS, "notes", words)
+    monkeypatch.setitem(KINDS, "notes", NoteKind())
     monkeypatch.setitem(FAMILIES, "notes", Family(name="notes", record=Note, named=True))
-    load = groups.load
-    monkeypatch.setattr(groups, "load", lambda path: NOTE if path == HERE else load(path))
 
 
 def spec(**fields: Any) -> NoteSpec:

@@ -18,9 +18,10 @@ from farmd.cli.main import farmctl
 from farmd.cli.noun_edit import going_on
 from farmd.commands.mutation import Call, Change, Mutation
 from farmd.config.sections import FarmSection
+from farmd.declaration import KindOfWork
 from farmd.doctor import presence, work
 from farmd.doctor.survey import survey
-from farmd.kinds import KINDS, KindOfWork
+from farmd.kinds import KINDS
 from farmd.observe.recorder import Metrics
 from store import codec, families
 from store.errors import RecordInvalid
@@ -57,7 +58,7 @@ def policy(role: str) -> str:
 @pytest.mark.parametrize("kind", KINDS.values(), **BY_FAMILY)
 def test_a_kind_is_a_family_that_is_claimed_by_a_class_of_that_name(kind: KindOfWork) -> None:
     assert FAMILIES[kind.family].claimed
-    assert kinds.load(kind.runs).name == kind.family
+    assert kind.runs().name == kind.family
     assert kind.family in FarmSection().kinds
 
 
@@ -81,7 +82,7 @@ def test_people_can_ask_for_it(kind: KindOfWork) -> None:
         assert verbs <= set(group.list_commands(click.Context(group)))
     assert kind.title
     assert kind.owns_pods == families.owns_pods(kind.family)
-    assert not families.named(kind.family) or kinds.load(kind.asked).kind == kind.family
+    assert not families.named(kind.family) or kinds.asked(kind.family).kind == kind.family
 
 
 @pytest.mark.parametrize("kind", ASKED, **BY_FAMILY)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from farmd.kinds import KINDS, load
+from farmd.kinds import KINDS
 from store import codec
 from store.errors import InputInvalid, RecordInvalid
 from store.families import FAMILIES
@@ -59,7 +59,7 @@ def patterns(info: Any, words: bool = False) -> Iterator[tuple[str, bool]]:
 
 
 def test_every_pattern_of_every_file_and_record_has_words() -> None:
-    nouns = [load(kind.asked) for kind in KINDS.values() if kind.asked]
+    nouns = [kind.asked() for kind in KINDS.values() if kind.asked]
     types = [noun.file.spec for noun in nouns if hasattr(noun, "file")]
     types += [family.record for family in FAMILIES.values() if family.record is not None]
     found = [each for kind in types for each in patterns(msgspec.inspect.type_info(kind))]

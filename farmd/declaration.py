@@ -1,0 +1,130 @@
+"""What a kind of work declares of itself: one class per kind, in the ``__init__`` of its package.
+
+A method of a declaration imports in its body and returns the part. So nothing of a kind is imported before
+it is used: ``farmctl`` starts fast, and every layer may ask the registry (``farmd.kinds``). What the records
+of a kind are is in ``store.families``, under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    import click
+
+    from farmd.commands.bundled import Bundled, Exported
+    from farmd.commands.mutation import Call, Change, Mutation
+    from farmd.commands.noun import Noun
+    from farmd.commands.signing import Start
+    from farmd.commands.waiting import Report
+    from farmd.farm.farm import Farm
+    from farmd.observe.metrics import Metric
+    from farmd.overview.incidents import Examined
+    from farmd.tables.model import Table
+    from farmd.web.lists import ItemList
+    from farmd.work.kind import Kind
+    from store.keys import Keys
+
+    Act = Callable[..., Awaitable[Mutation]]
+    Author = Callable[[Call, str], Awaitable[str]]
+    Besides = Callable[[Call, Any], Awaitable[tuple[list[tuple[str, str]], dict[str, Table]]]]
+    Ended = Callable[[Call, Change, float, Report], Awaitable[None]]
+    Examine = Callable[[Call, Any], Awaitable[Examined]]
+    Listed = Callable[[Farm, "KindOfWork"], ItemList]
+    Opened = Callable[[Any], AbstractAsyncContextManager[Any]]
+    Starts = Callable[[Keys, Mutation], Iterable[Start]]
+
+
+class KindOfWork:
+    """One kind of work; a part that is None is one that the kind does not have.
+
+    Attributes:
+        family: the family of its records, and the name under which farms claim its items.
+        one, many: the words for one item and for several.
+        label: the word for one item in tables; empty: ``one``.
+        noun: the word that people type before a name, as in ``rc/hello``; empty: no command names its items.
+        aliases: other words for the noun.
+        title: the line about its commands in the help of ``farmctl``.
+        first: the command with which people make one where there is none, for the page.
+        shown: the command that tells more of an item that has no noun, without the item's name.
+        owns_pods: whether its items own pods, and ``per_node`` whether one on each eligible node.
+        main: whether it is the kind that is meant where a person names none. Its items are listed without a
+            noun, and ``farmctl top`` counts them even if there are none.
+        selectable: whether farms may choose among its items by labels; other items belong to all farms.
+        guarded: whether doubt freezes it (R18), and ``health_matters`` whether mass ill health is such doubt.
+        gradual: the family of the kind that brings a new manifest to its items step by step; empty: the
+            worker replaces pods in place.
+        unbundled: the hint for people who put such an item into a bundle, if bundles hold none.
+        features: what each farm of this version knows of this kind; records may need it of their farm (R11).
+        names: the trees whose keys end in the names of its items, for completion; empty: ``names/<family>``.
+        wiped: the key of the incident that its tree lost its sentinel, if it has a key of its own (p2).
+        unclaimed: what the doctor says where no farm claims the kind; empty: a text that fits every kind.
+        outside: the section of the configuration that turns it on, if its items lie outside of Consul.
+        among: the family among whose records are its items, if it has none of its own.
+        asked: its ``Noun``, which holds the commands on its records.
+        group: its group of commands, if it has others than those of every noun.
+        bundled: how bundles hold its items, and ``exported`` how its items are written to files, if no
+            bundle holds them.
+        acts: what operators do to an item on the page, by words, beside what its ``Noun`` can.
+        listed: its list on the page, if it has no ``asked``.
+        besides: what makes further facts and tables of an item.
+        ended: what waits for the end of an item, if items end by themselves.
+        begins: what begins an item of a kind that others name as ``gradual``, and ``supersedes`` what puts
+            another version in place of the one that such an item brings.
+        starts: what lists the manifests that a change of an item lets start, if it writes no owner of pods.
+        author: what tells who said last what the parts of an item are (``farmd.commands.parts``).
+        waits: what says of a record of the family ``among`` whether it is an item.
+        examined: what finds faults of items outside of Consul.
+        opens: a context manager over the section of the configuration that has the family's name; a farm
+            keeps it open for as long as it runs, and the kind gets its value.
+        metrics: its own rows of the table of metrics.
+    """
+
+    family: str
+    one: str
+    many: str
+    label: str = ""
+    noun: str = ""
+    aliases: tuple[str, ...] = ()
+    title: str = ""
+    first: str = ""
+    shown: str = ""
+    owns_pods: bool = False
+    per_node: bool = False
+    main: bool = False
+    selectable: bool = False
+    guarded: bool = False
+    health_matters: bool = True
+    gradual: str = ""
+    unbundled: str = ""
+    features: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    wiped: str = ""
+    unclaimed: str = ""
+    outside: str = ""
+    among: str = ""
+
+    asked: Callable[[], Noun[Any, Any]] | None = None
+    group: Callable[[], click.Group] | None = None
+    bundled: Callable[[], Bundled] | None = None
+    exported: Callable[[], Exported] | None = None
+    acts: Callable[[], Mapping[str, Act]] | None = None
+    listed: Callable[[], Listed] | None = None
+    besides: Callable[[], Besides] | None = None
+    ended: Callable[[], Ended] | None = None
+    begins: Callable[[], Act] | None = None
+    supersedes: Callable[[], Act] | None = None
+    starts: Callable[[], Starts] | None = None
+    author: Callable[[], Author] | None = None
+    waits: Callable[[], Callable[[Any], bool]] | None = None
+    examined: Callable[[], Examine] | None = None
+    opens: Callable[[], Opened] | None = None
+    metrics: Callable[[], tuple[Metric, ...]] | None = None
+
+    def runs(self) -> type[Kind]:
+        """The class that runs the kind in a farm."""
+        raise NotImplementedError
