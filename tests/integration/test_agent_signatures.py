@@ -119,7 +119,7 @@ async def test_whoever_writes_intents_starts_nothing_new_and_takes_no_other_plac
     await rig.want(RUNS, owner="nobody", instance="web~1")
     for instance, reason in (
         ("web", f"the signature by key {signed.key_id} is false: manifest {sha_of(NEWER)[:12]} for rcs/web"),
-        ("db", "instance db is none of rcs/web with pod web"),
+        ("db", "instance db does not belong to rcs/web with pod web"),
         ("web~1", f"manifest {sha_of(RUNS)[:12]} is signed for rcs/web, not for nobody"),
     ):
         assert (await rig.until(refused, instance=instance)).reason == f"not signed: {reason}"
