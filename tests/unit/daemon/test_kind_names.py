@@ -69,7 +69,6 @@ EXCEPTIONS = {
     },
     "rollouts": {
         "farmd/cli/help_examples.py": EXAMPLE,
-        "farmd/cli/apply.py": "--supersede is about a rollout under way",
         "farmd/cli/rc.py": "the history of a controller is that of its rollouts",
         "farmd/cli/synonyms.py": FOREIGN,
         "farmd/commands/examples.py": EXAMPLE,
