@@ -164,12 +164,12 @@ class Intents:
                 self._fresh.set()
 
     async def _obey(self, page: Page[RawEntry]) -> None:
-        wanted = await self._resolve(page)
+        given, wanted = page, await self._resolve(page)
         if wanted is not None and self._must_read_again(wanted):
             asked = self.clock.mono()
             page = await self.client.list(self._prefix, mode="consistent")
             wanted = await self._resolve(page)
-            if wanted is not None:
+            if wanted is not None and self._page is given:  # else a newer answer came meanwhile, and is next
                 self._page, self._asked = page, asked
         if wanted is None:
             return

@@ -312,3 +312,22 @@ async def test_r16_a_lower_index_is_obeyed_only_if_a_consistent_read_says_the_sa
     assert pod is not None
     assert (pod.record.intent, pod.target) == (consistent, obeyed)
     assert len(doubts) == (consistent == 7)
+
+
+async def test_r20_an_answer_that_comes_during_a_second_look_is_obeyed_next(bench: Bench) -> None:
+    """A removal that follows another one at once must not be lost to the older second look."""
+    bench.state.save_manifest(sha(OLD), manifests.canonical(OLD))
+    bench.obey(wanted(7, OLD), wanted(7, OLD, instance="gone"))
+    intents = bench.intents(page(8, OLD), lambda: None)
+    second_look = intents.client.list
+    newer = page(9, None)
+
+    async def followed(prefix: str, *, mode: str) -> Page[RawEntry]:
+        found = await second_look(prefix, mode=mode)
+        intents._page = newer  # what the loop beside does with an answer
+        return found
+
+    intents.client = SimpleNamespace(list=followed)  # type: ignore[assignment]
+    given = intents._page = page(8, OLD)
+    await intents._obey(given)
+    assert intents._page is newer
