@@ -59,6 +59,8 @@ class KindOfWork:
         gradual: the family of the kind that brings a new manifest to its items step by step; empty: the
             worker replaces pods in place.
         unbundled: the hint for people who put such an item into a bundle, if bundles hold none.
+        way: the commands that change an item whose parts people must leave alone; ``{name}`` is its name.
+        runbooks: the runbook of its alerts, by the beginning of an alert's name; the first that fits.
         features: what each farm of this version knows of this kind; records may need it of their farm (R11).
         names: the trees whose keys end in the names of its items, for completion; empty: ``names/<family>``.
         wiped: the key of the incident that its tree lost its sentinel, if it has a key of its own (p2).
@@ -101,6 +103,8 @@ class KindOfWork:
     health_matters: bool = True
     gradual: str = ""
     unbundled: str = ""
+    way: str = ""
+    runbooks: tuple[tuple[str, str], ...] = ()
     features: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     wiped: str = ""

@@ -42,16 +42,14 @@ OTHERS_FIRST = {"services": "farmctl service create NAME --port PORT rc/NAME"}
 _OTHERS_UNBUNDLED = {"pod": "no pod: write its owner, such as an rc"}
 
 
-# How people change a record of such a family, whose parts they must leave alone.
-_WAYS = {
-    "services": "farmctl service scale|rollback|delete {name}, or farmctl deploy",
-    "apps": "farmctl apply --app {name} with other files, or farmctl app release",
-}
+# How people change a service, whose parts they must leave alone.
+_OTHERS_WAYS = {"services": "farmctl service scale|rollback|delete {name}, or farmctl deploy"}
 
 
 def ways(family: str, name: str) -> str:
     """The commands that change what a part belongs to; empty: this version knows none."""
-    return _WAYS.get(family, "").format(name=name)
+    kind = KINDS.get(family)
+    return (kind.way if kind is not None else _OTHERS_WAYS.get(family, "")).format(name=name)
 
 
 def asked(family: str) -> Noun[Any, Any]:
@@ -105,22 +103,8 @@ def noun(family: str) -> str:
     return (kind.noun if kind is not None else OTHER_NOUNS.get(family, "")) or family
 
 
-# The runbooks of farms' own alerts, by the beginning of an alert's name; the first that fits.
-RUNBOOKS = (
-    ("FarmdFrozen", "FarmdFrozen"),
-    ("FarmdNodeLost", "FarmdAgentDown"),
-    ("FarmdRcCrashes", "FarmdCrashLoop"),
-    ("FarmdDaemonsetCrashes", "FarmdCrashLoop"),
-    ("FarmdRolloutWaits", "FarmdRolloutWaits"),
-    ("FarmdRollout", "FarmdRolloutHalted"),
-    ("FarmdDeployment", "FarmdDeploymentHalted"),
-    ("FarmdApp", "FarmdAppFailed"),
-    ("FarmdJob", "FarmdJobWaits"),
-    ("FarmdScheduleFailing", "FarmdScheduleFailing"),
-    ("FarmdScheduleMissed", "FarmdScheduleMissed"),
-    ("FarmdScheduleOverrun", "FarmdScheduleOverrun"),
-    ("FarmdKubernetes", "FarmdKubernetesSilent"),
-)
+# The runbooks of farms' alerts that are not about one kind alone, by the beginning of an alert's name.
+_RUNBOOKS = (("FarmdFrozen", "FarmdFrozen"), ("FarmdKubernetes", "FarmdKubernetesSilent"))
 
 
 def title(family: str, name: str) -> str:
@@ -141,7 +125,8 @@ def path(family: str, name: str) -> str:
 
 def runbook(alert: str) -> str:
     """The runbook of a farm's own alert by its name (``alerting.alert.Alert.name``)."""
-    return next((runbook for begin, runbook in RUNBOOKS if alert.startswith(begin)), "FarmdBlocked")
+    known = (*_RUNBOOKS, *(each for kind in KINDS.values() for each in kind.runbooks))
+    return next((runbook for begin, runbook in known if alert.startswith(begin)), "FarmdBlocked")
 
 
 def listed(family: str, name: str) -> str:

@@ -22,6 +22,8 @@ class AppKind(KindOfWork):
     one, many, noun = "app", "apps", "app"
     title = "Apps: bundles of objects, their revisions and states."
     first = "farmctl apply -f FILE --app NAME"
+    way = "farmctl apply --app {name} with other files, or farmctl app release"
+    runbooks = (("FarmdApp", "FarmdAppFailed"),)
     names = ("apps",)
     selectable = guarded = True
     health_matters = False  # each wave looks at the health of its own objects

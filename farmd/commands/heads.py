@@ -13,7 +13,7 @@ from store.mistakes import nearest, shown
 
 APPLY = "farmctl apply -f FILE --app NAME"
 DEPLOY = "farmctl deploy -f FILE"
-_WAYS = {"job": "farmctl job run -f FILE", "app": APPLY, "service": APPLY, "node": "farmctl import FILE"}
+_WAYS = {"service": APPLY, "node": "farmctl import FILE"}
 
 
 def own(data: Any) -> bool:
@@ -40,12 +40,12 @@ def without(record: type[Any], data: Any, source: str) -> Any:
         raise InputInvalid(text, field="apiVersion", hint=f"{APPLY} also takes Kubernetes objects")
     found = data.get("kind", noun)
     if noun and found != noun:
-        known, word = [*kinds.bundled(), "app"], str(found).lower()
+        known, word = list(kinds.exported()), str(found).lower()
         if word not in known:
             text = f"{source}: kind: found {shown(found)}, expected {noun}{nearest(str(found), known)}"
             raise InputInvalid(text, field="kind")
         text = f"{source}: kind: found {found}, expected {noun}"
-        raise InputInvalid(text, field="kind", hint=_WAYS.get(word, f"farmctl {word} create -f FILE"))
+        raise InputInvalid(text, field="kind", hint=_WAYS.get(word) or kinds.first(kinds.family_of(word)))
     return {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
 
 

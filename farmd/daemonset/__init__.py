@@ -24,6 +24,7 @@ class DaemonSetKind(KindOfWork):
     aliases = ("ds",)
     title = "Daemon sets: one pod on every eligible node."
     first = "farmctl daemonset create -f FILE"
+    runbooks = (("FarmdDaemonsetCrashes", "FarmdCrashLoop"),)
     owns_pods = per_node = selectable = guarded = True
 
     def runs(self) -> type[Kind]:

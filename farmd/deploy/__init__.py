@@ -26,6 +26,7 @@ class DeploymentKind(KindOfWork):
     one, many, noun = "deployment", "deployments", "deployment"
     title = "Deployments: update services from a file, or roll them back."
     first = "farmctl deploy -f FILE"
+    runbooks = (("FarmdDeployment", "FarmdDeploymentHalted"),)
     unbundled = "no deployment: apply makes one for each service that changes"
     features = ("deploy.1", "deploy.catalog")
     selectable = guarded = True

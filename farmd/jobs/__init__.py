@@ -31,6 +31,7 @@ class JobKind(KindOfWork):
     one, many, noun = "job", "jobs", "job"
     title = "Jobs: run members to completion, in arrays or gangs, with retries."
     first = "farmctl job run -f FILE"
+    runbooks = (("FarmdJob", "FarmdJobWaits"),)
     features = ("jobs.1",)
     owns_pods = selectable = guarded = True
 

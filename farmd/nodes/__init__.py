@@ -28,6 +28,7 @@ class NodeKind(KindOfWork):
     one, many, noun = "node", "nodes", "node"
     title = "Nodes: list, label, cordon, drain."
     first = "farmd agent"
+    runbooks = (("FarmdNodeLost", "FarmdAgentDown"),)
     names = ("nodes", "agents")
     guarded = True
     health_matters = False  # that a node is lost has nothing to do with the health of pods elsewhere

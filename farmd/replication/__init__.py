@@ -29,6 +29,7 @@ class ControllerKind(KindOfWork):
     one, many, label, noun = "controller", "controllers", "rc", "rc"
     title = "Replication controllers: keep N copies of a pod."
     first = "farmctl rc create -f FILE"
+    runbooks = (("FarmdRcCrashes", "FarmdCrashLoop"),)
     gradual = "rollouts"
     features = ("numbered.1", "pod-affinity.1", "one-shot.1", "artifacts.1")
     wiped = "no_rcs_found"

@@ -27,6 +27,7 @@ class RolloutKind(KindOfWork):
     one, many, noun = "rollout", "rollouts", "rollout"
     title = "Rollouts: replace a controller's version in stages, or revert it."
     first = "farmctl rc update -f FILE"
+    runbooks = (("FarmdRolloutWaits", "FarmdRolloutWaits"), ("FarmdRollout", "FarmdRolloutHalted"))
     unbundled = "no rollout: write rollout: with its policy into the rc"
     features = ("rollouts.1", "rollouts.2", "rollouts.3")
     selectable = guarded = True

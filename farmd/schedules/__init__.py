@@ -28,6 +28,9 @@ class ScheduleKind(KindOfWork):
     one, many, noun = "schedule", "schedules", "schedule"
     title = "Schedules: run a job once at each of their times."
     first = "farmctl schedule create -f FILE"
+    runbooks = tuple(
+        (each, each) for each in ("FarmdScheduleFailing", "FarmdScheduleMissed", "FarmdScheduleOverrun")
+    )
     selectable = guarded = True
     health_matters = False  # a job that is made removes nothing
 

@@ -106,7 +106,6 @@ EXCEPTIONS = {
         "farmd/cli/synonyms.py": FOREIGN,
         "farmd/commands/examples.py": EXAMPLE,
         "farmd/commands/field_words.py": "it says what fields of documents mean",
-        "farmd/commands/heads.py": "it names the command that takes each kind of document",
         "farmd/web/pages.py": "a job has members of several types, each of which is explained",
         "farmd/kubernetes/": OUTSIDE,
         "farmd/cli/kubernetes.py": OUTSIDE,
