@@ -33,7 +33,9 @@ BURNT_SECONDS, MOST_BURNT = 300.0, 10_000
 BAD_SECONDS, MOST_BAD, MOST_PEERS = 60.0, 20, 1000
 LIST_SECONDS = 0.2
 """How often the keys of peers that sent many bad ones are looked up."""
-NEEDED = "needs a one-time key, which this client does not send: use a farmctl as new as the agent"
+NEEDED = (
+    "needs a one-time key, which this client does not send: use a farmctl of the agent's version or newer"
+)
 HELP = (
     "a credential is needed: farmctl pod logs brings a one-time key; others send Authorization: Bearer with a"
     " token of web.tokens"

@@ -51,7 +51,7 @@ def become(spec: dict[str, Any], failed: int) -> NoReturn:
             step = "mounts " + target
             found = os.stat(target)  # noqa: PTH116
             if (found.st_dev, found.st_ino) != (device, number):
-                raise OSError("its source was exchanged while the workload started")
+                raise OSError("its source was replaced while the workload started")
         if spec["limits"]:
             import resource
 

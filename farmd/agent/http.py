@@ -60,7 +60,7 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked 
                     text="follow: found 1, expected 0: a previous start writes no more\n"
                 )
             if followed.locked():
-                raise web.HTTPTooManyRequests(text=f"{MOST_FOLLOWED} logs are followed here already\n")
+                raise web.HTTPTooManyRequests(text=f"{MOST_FOLLOWED} logs are already followed here\n")
             async with followed:
                 with parked(request):
                     return await _stream(request, view, closing)

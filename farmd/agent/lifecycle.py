@@ -28,7 +28,7 @@ from farmd.agent.watcher import HealthWatcher
 from store.ports import Clock, Ids, Recorder
 from store.reality import Exit
 
-CUT_OFF = "it was ended because its node was out of contact with the store (stop_after)"
+CUT_OFF = "it was stopped because its node was out of contact with the store (stop_after)"
 
 log = structlog.get_logger()
 

@@ -170,7 +170,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def restart_due(self) -> bool:
-        """Whether a restart was asked for since the last start."""
+        """Whether a restart was requested since the last start."""
         return 0 <= self.restarted < self.restart
 
 

@@ -17,7 +17,7 @@ RESEND_KILL = 1.0
 TELL_SECONDS = 15.0
 TOLD_SECONDS = 2.0
 """How long a leave waits at most until the store knows of it; the store may be away."""
-LEFT = "it had left when it was wanted again"
+LEFT = "it had already stopped when it was requested again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Situation:
 
     ``running`` is the digest of the live process, empty if there is none. ``startable``: the wanted
     manifest is known and may run here. ``prepared``: all that its start needs is on the node; ``preparing``:
-    that is under way, and after a failure tried again at ``prepare_at``. ``restart``: a restart was asked for
+    that is under way, and after a failure tried again at ``prepare_at``. ``restart``: a restart was requested
     since the last start. ``done``: it ended, and its restart policy asks for no other start; ``told_at``:
     when everybody knows of that end. ``hold``:
     nothing is started for now; ``held``: its ports are chosen (R29).
@@ -163,7 +163,7 @@ def _running(pod: Situation, now: float) -> Action:
 def reason_to_stop(pod: Situation) -> str:
     """Why a live process must be stopped; empty if it must not."""
     if pod.halting:
-        return "the agent stops its workloads"
+        return "the agent is stopping its workloads"
     if not pod.wanted:
         return "no longer wanted"
     if cut_off(pod):
@@ -171,7 +171,7 @@ def reason_to_stop(pod: Situation) -> str:
     if pod.startable and pod.sha != pod.running:
         return "replaced by another manifest"
     if pod.startable and pod.restart:
-        return "a restart was asked for"
+        return "a restart was requested"
     return ""
 
 

@@ -73,7 +73,7 @@ class Pods:
         elif record.peers and self._manifests.peers_here(record.peers) is None:
             pod.problem = f"peers {record.peers[:12]}: no copy on this node"
         elif self._enforced and not record.has_started(record.manifest) and not record.start_by:
-            pod.target, pod.problem = None, "its signature was not looked at yet"
+            pod.target, pod.problem = None, "its signature was not checked yet"
         elif self._enforced and record.revoked:
             pod.target, pod.problem = None, record.revoked
         left = record.not_before - self._clock.now()
@@ -135,7 +135,7 @@ class Pods:
         """Start none of these manifests before the signatures of its pods were looked at again (R32)."""
         for pod in self._pods.values():
             if self._enforced and pod.record.manifest in digests and pod.target is not None:
-                pod.target, pod.warning = None, "a signature of its manifest was revoked: it is judged again"
+                pod.target, pod.warning = None, "a signature of its manifest was revoked: it is checked again"
 
     def unconfirmed(self, asked: float) -> bool:
         """Whether a pod waits for an answer that is asked for later than then (R27)."""

@@ -24,7 +24,7 @@ RWX = 0o700
 
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 _REASONS = {
-    errno.EPERM: "it is immutable, or another user's",
+    errno.EPERM: "it is immutable, or belongs to another user",
     errno.EBUSY: "something is mounted there",
     errno.EXDEV: "something is mounted there",
     errno.ENOTEMPTY: "something in it cannot be removed, or a process keeps writing into it",

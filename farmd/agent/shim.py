@@ -423,7 +423,7 @@ def main(directory: str) -> int:
         tell(status, "busy")
         return 1
     except OSError as error:
-        tell(status, f"failed {trouble(error)}: no process can be recorded in {directory}")
+        tell(status, f"failed {trouble(error)}: the process cannot be recorded in {directory}")
         return 1
     become_subreaper()
     wake, wake_write = os.pipe()
@@ -446,7 +446,7 @@ def main(directory: str) -> int:
     try:
         write_identity(directory, spec, pid)
     except OSError as error:
-        tell(status, f"failed {trouble(error)}: no process can be recorded in {directory}")
+        tell(status, f"failed {trouble(error)}: the process cannot be recorded in {directory}")
         os.close(go_write)  # without the byte the workload never begins
         os.waitpid(pid, 0)
         return 1

@@ -156,7 +156,7 @@ ARGO_OPTIONS = "argocd.argoproj.io/sync-options"
 SKIP_GC = "app.oam.dev/skipGC"
 _HOOKS = {
     "helm.sh/hook": "none: render it with helm template --no-hooks",
-    "argocd.argoproj.io/hook": "none: hooks are Argo CD's",
+    "argocd.argoproj.io/hook": "none: hooks belong to Argo CD",
 }
 _ANNOTATIONS = {"farmd.io/" + name.replace("_", "-"): name for name in Treatment.__struct_fields__}
 # What a server writes into the metadata of an object.
@@ -287,7 +287,7 @@ def _text(value: Any) -> str:
 def _refuse_foreign(data: dict[str, Any], where: str, *, secrets: bool) -> None:
     group = group_of(data["apiVersion"])
     if group.endswith("kustomize.config.k8s.io") or data["kind"] == "Kustomization":
-        refuse(f"{where}: kind", "a kustomization", "what kustomize build prints of it", field="kind")
+        refuse(f"{where}: kind", "a kustomization", "the output of kustomize build", field="kind")
     if (group, data["kind"]) == ("", "Secret") and not secrets:
         expected = (
             "none, or allow_secrets: true in the app's document: trackers in Consul must not hold secrets"
@@ -339,7 +339,7 @@ def _check_ignored(paths: Iterable[str], where: str) -> None:
     key = f"{OURS}ignore"
     for path in paths:
         if path in _IDENTITY or "[" in path or not all(path.split(".")):
-            expected = "the path of a field, such as spec.replicas, and of no item of a list"
+            expected = "the path of a field, such as spec.replicas, but not of a list item"
             refuse(f"{where}: metadata.annotations.{key}", shown(path), expected, field=key)
 
 

@@ -128,7 +128,7 @@ def _take(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
         text = f"belongs to app {app}"
         if allowed:
             found.waits.append(ref)
-            found.waiting[ref] = f"{text}: waiting until that app has it no more"
+            found.waiting[ref] = f"{text}: waiting until that app has released it"
         else:
             found.refused[ref] = text
     elif live.busy:
@@ -141,7 +141,7 @@ def _take(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
     elif live.owner:
         found.refused[ref] = f"belongs to {live.owner}"
     else:
-        found.refused[ref] = f"exists and differs: {listed(live.differs)}; --adopt {ref} takes it"
+        found.refused[ref] = f"exists and differs: {listed(live.differs)}; --adopt {ref} adopts it"
 
 
 def _repair(shot: Snapshot, act: Act, fields: Sequence[str], found: Applied) -> None:
@@ -155,7 +155,7 @@ def _repair(shot: Snapshot, act: Act, fields: Sequence[str], found: Applied) -> 
         live = shot.live.get(ref)
         by = f", by {live.why}" if live is not None and live.why else ""
         text = f"{listed(often)} was repaired {REPAIRS} times in {REPAIR_SECONDS / 60:g} minutes"
-        found.contended[ref] = f"{text}, and is written otherwise again{by}"
+        found.contended[ref] = f"{text}, and was changed again{by}"
         return
     for name in (f"{ref} {name}" for name in fields):
         if name in found.repairs or len(found.repairs) < COUNTED:

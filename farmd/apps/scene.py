@@ -112,7 +112,7 @@ async def _lost(call: Call, apps: Mapping[str, App]) -> Mapping[str, str]:
         for name, revision in wanted.items():
             key = keys.tracker(name, revision)
             if key not in there and await call.client.read(key) is None:
-                way = f"farmctl apply or farmctl app rollback {name} --to N makes another one"
+                way = f"farmctl apply or farmctl app rollback {name} --to N creates another one"
                 found[name] = f"somebody removed revision {revision}: {way}"
     except AccessDenied:
         return {}

@@ -80,7 +80,7 @@ def sweep(shot: Snapshot, *, back: bool) -> Sweep:
         left = shot.left.get(ref)
         if shot.app.deleting == "keep" or (entry.on_remove == "keep" and _goes(shot, ref, back=back)):
             by = "--keep-objects" if shot.app.deleting == "keep" else "on_remove"
-            found.acts.append(Act("release", entry.ref, entry, f"it stays, by {by}"))
+            found.acts.append(Act("release", entry.ref, entry, f"it stays, as set by {by}"))
         elif left is not None and left.release:
             found.acts.append(Act("release", entry.ref, entry, "a person released it"))
         elif ref in shot.others and (_goes(shot, ref, back=back) or left is not None):
@@ -174,7 +174,7 @@ def _remove(shot: Snapshot, going: list[Entry], found: Sweep) -> None:
         elif live.busy:
             found.waiting[str(entry.ref)] = live.busy
         else:
-            why = "its app is deleted" if shot.app.deleting else "in no file any more"
+            why = "its app is deleted" if shot.app.deleting else "no longer in the files"
             found.acts.append(Act("remove", entry.ref, entry, why))
 
 

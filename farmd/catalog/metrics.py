@@ -8,7 +8,7 @@ METRICS = (
     Metric(
         "farmd_catalog_entries",
         "gauge",
-        "Entries in Consul's catalogue of the services that this farm keeps there, by their checks' status.",
+        "Entries that this farm keeps in Consul's catalogue for services, by the status of their checks.",
         {"status": ("passing", "critical")},
     ),
     Metric(

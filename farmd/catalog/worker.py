@@ -308,7 +308,7 @@ class LeftoverWorker(CatalogWorker[Leftovers, Leftovers]):
         gone = [catalog.delete_service(each.node, each.service) for each in plan.entries]
         gone += [catalog.delete_node(node) for node in plan.nodes]
         counts = {"removed": len(plan.entries), "nodes": len(plan.nodes)}
-        told = self.audit("catalog.remove", "no service asks for it", after={**counts})
+        told = self.audit("catalog.remove", "no service requests it", after={**counts})
         changes = [Change(each, None) for each in plan.entries]
         done = await self.commit(changes, *plan.checks, *gone, told)
         for node in plan.nodes:

@@ -52,7 +52,7 @@ def pace(snapshot: Snapshot) -> Pace:
     room = daemonset.max_in_progress - len(settling)
     by_progress = Pace(
         max(0, room),
-        f"{count_of(len(settling), 'node')} on the way, at most {daemonset.max_in_progress} may be",
+        f"{count_of(len(settling), 'node')} in progress, at most {daemonset.max_in_progress} may be",
         given_up_in(snapshot, min(settling, default=now)),
     )
     if not daemonset.rate:
@@ -218,7 +218,7 @@ def _why_not(snapshot: Snapshot, limit: Pace, added: int, replaced: int) -> tupl
     if added + replaced >= limit.allowance:
         return "", limit.why, limit.after
     if len(snapshot.vacant) > added:
-        return "", "the scheduler gives no place on some of the eligible nodes yet", None
+        return "", "the scheduler assigns no place on some of the eligible nodes yet", None
     kept = snapshot.kept
     available = sum(state.available for state in kept.values())
     floor = snapshot.daemonset.floor(snapshot.desired)
@@ -269,7 +269,7 @@ def _why(snapshot: Snapshot, plan: Plan) -> str:
         f"{count_of(len(snapshot.vacant), 'node')} should have it" if plan.additions else "",
         f"{count_of(drained, 'node')} drained" if drained else "",
         gone if left else "",
-        "intents were lost or altered" if plan.repairs else "",
+        "intents were lost or changed" if plan.repairs else "",
         owned.why_replaced(snapshot.daemonset, plan, snapshot.pods),
     ]
     return "; ".join(reason for reason in reasons if reason)

@@ -79,7 +79,7 @@ class Demo:
         killed_at = self._clock.mono()
         self._cluster.kill(dead)
 
-        self.say(f"meanwhile {alive} goes on: scale {kept} to 5")
+        self.say(f"meanwhile {alive} continues: scale {kept} to 5")
         await self.farmctl("rc", "set-replicas", kept, "5")
         await self.until(f"{kept} runs five times", lambda scene: has(scene, kept, 5))
         await self._kill_a_workload(kept)
@@ -108,9 +108,9 @@ class Demo:
         visits = Visits(self._client, self._keys, self._http, self._clock, name)
         visitor = asyncio.create_task(visits.run())
         try:
-            self.say(f"roll a second version of {name} out, while clients go on asking")
+            self.say(f"roll a second version of {name} out, while clients keep sending requests")
             await self.farmctl("rc", "update", "-f", str(SECOND), "--wait")
-            self.say("a third version that fails its health check; it goes back by itself")
+            self.say("a third version that fails its health check; it is reverted automatically")
             await self.farmctl("rc", "update", "-f", "-", "--wait", text=_broken(), code=REVERTED)
         finally:
             visitor.cancel()

@@ -59,7 +59,7 @@ async def told(client: ConsulClient, keys: Keys, place: Place, pods: Mapping[Pla
     if said is None:
         return text
     if said.manifest != state.pod.record.manifest and not said.reason:
-        return f"{text}: it runs {said.manifest[:12]}, and should run {state.pod.record.manifest[:12]}"
+        return f"{text}: it runs {said.manifest[:12]}, expected {state.pod.record.manifest[:12]}"
     return f"{text}: {complaint(said)}"
 
 

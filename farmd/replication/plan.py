@@ -207,7 +207,7 @@ def _removals(snapshot: Snapshot, count: int) -> tuple[Place, ...]:
 
 
 def _repairs(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place, ...]:
-    """Pods that stay and whose intents were lost or altered."""
+    """Pods that stay and whose intents were lost or changed."""
     return tuple(place for place in altered(snapshot.rc.id, snapshot.unwell) if place not in leaving)
 
 
@@ -221,7 +221,7 @@ def _left_alone(snapshot: Snapshot) -> str:
     if not alone or snapshot.transfer is not None:
         return ""
     node, instance = min(alone)
-    return f"{node}/{instance}: its intent was lost or altered, and the node may not keep the pod"
+    return f"{node}/{instance}: its intent was lost or changed, and the node may not keep the pod"
 
 
 def _replacements(snapshot: Snapshot, leaving: frozenset[Place], arriving: int) -> tuple[Place, ...]:

@@ -24,7 +24,7 @@ def why(snapshot: Snapshot, plan: Plan) -> str:
         f"done for good: {listed([name for _, name in plan.completions], NAMES_AT_MOST)}"
         if plan.completions
         else "",
-        "intents were lost or altered" if plan.repairs else "",
+        "intents were lost or changed" if plan.repairs else "",
         owned.why_replaced(snapshot.rc, plan, snapshot.pods),
     ]
     return "; ".join(reason for reason in reasons if reason)

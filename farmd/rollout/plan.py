@@ -379,7 +379,7 @@ def _end(shot: Snapshot, outcome: str, reason: str) -> Plan:
 
 
 def _repairs(shot: Snapshot) -> tuple[tuple[str, tuple[str, str]], ...]:
-    """Pods whose intents were lost or altered: nobody else repairs them now."""
+    """Pods whose intents were lost or changed: nobody else repairs them now."""
     found = []
     for side in (shot.old, shot.new):
         assert side is not None

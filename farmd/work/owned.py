@@ -96,7 +96,7 @@ def managed(record: Owner) -> Blocked | None:
 def why_replaced(record: Owner, plan: PodPlan, pods: Mapping[Place, PodState]) -> str:
     """Why pods are replaced in place, in one line for the audit; empty if none is."""
     found = {pods[place].outdated(record.manifest) for place in plan.replacements}
-    texts = {True: "another manifest is asked for", False: "a restart is asked for"}
+    texts = {True: "another manifest is requested", False: "a restart is requested"}
     return "; ".join(text for differs, text in texts.items() if differs in found)
 
 

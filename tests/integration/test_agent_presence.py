@@ -55,7 +55,7 @@ async def test_an_agent_tells_what_it_cannot_remove_until_it_is_gone(rig: Agents
             return found[0].left
 
         await eventually(left, what="what it cannot remove")
-        assert await left() == {str(stuck): "it is immutable, or another user's"}
+        assert await left() == {str(stuck): "it is immutable, or belongs to another user"}
     finally:
         subprocess.run(["chattr", "-i", stuck / "locked"], check=True)
     running.state.empty_trash()

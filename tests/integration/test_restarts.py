@@ -103,7 +103,7 @@ async def test_r28_an_owners_restart_takes_each_pod_once_and_keeps_the_floor(fle
     assert done[:2] == [("pod.restart", ["n2/web"]), ("rc.restart", [])]
     assert sorted(done[2:]) == [("pods.restart", [f"{node}/web"]) for node in NODES]
     reasons = {audit.reason for audit in await fleet.rig.audits() if audit.action == "pods.restart"}
-    assert reasons == {"a restart is asked for"}
+    assert reasons == {"a restart is requested"}
 
 
 @pytest.mark.slow

@@ -399,7 +399,7 @@ async def test_farmctl_counts_and_shows_what_goes_in_kubernetes_where_the_files_
     assert (refused.code, f"would remove 2 objects of 3: {going}" in refused.err) == (2, True)
     assert list(await AppStore(apps.call.client, apps.call.keys).revisions("shop")) == [1]
     shown = await asyncio.to_thread(person, "diff", *words, "--mass-removal")
-    assert f"- configmap.core/{apps.namespace}/b  in no file any more" in shown.out
+    assert f"- configmap.core/{apps.namespace}/b  no longer in the files" in shown.out
     nowhere = Farmctl(apps.consul, apps.cluster.keys.prefix, variables={"HOME": str(tmp_path)})
     unseen = await asyncio.to_thread(nowhere, "diff", *words, "--mass-removal")
     assert (unseen.code, "no Kubernetes cluster is configured" in unseen.err) == (2, True)

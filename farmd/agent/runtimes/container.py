@@ -387,7 +387,7 @@ class Containers:
             # An engine takes a path, and follows what is there when it mounts.
             await ask(made.delete(force=True))
             await self._listing.looked()
-            raise StartFailed("mounts: a folder was exchanged while the container started", field="mounts")
+            raise StartFailed("mounts: a folder was replaced while the container started", field="mounts")
         return seen.identity
 
     async def signal(self, identity: Identity, number: int) -> None:

@@ -92,7 +92,7 @@ class EngineListing:
     """The containers of one node by instance; ``noted`` is called after each look."""
 
     def __init__(self, engine: Engine, node: str, clock: Clock, noted: Callable[[], None]) -> None:
-        self.doubt = "the container engine was not asked yet"
+        self.doubt = "the container engine was not queried yet"
         self.answered = False
         self.apart = False
         self._asked = False
@@ -185,7 +185,7 @@ class EngineListing:
             # Gone since, or not described for a reason of the engine's own: then it may well run.
             still = {summary["Id"] for summary in await self._engine.listed(self._label)}
             for handle in refused.keys() & still:
-                what = f"the engine lists {handle[:12]} and does not describe it"
+                what = f"the engine lists {handle[:12]} but does not describe it"
                 raise EngineSilent(f"{what}: {refused[handle].message}")
         return seen
 

@@ -119,7 +119,7 @@ class Engine:
             raise EngineSilent(f"the container engine at {self.told} does not answer: {error}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             # Something else answers there, such as a proxy: aiodocker trusts every answer.
-            raise EngineSilent(f"what answers at {self.told} is no container engine: {error!r}") from error
+            raise EngineSilent(f"what answers at {self.told} is not a container engine: {error!r}") from error
 
     async def listed(self, label: str) -> list[Mapping[str, Any]]:
         """All containers with a label, also those that ended."""

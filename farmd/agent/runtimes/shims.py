@@ -108,7 +108,7 @@ def run(words: list[str], environ: Mapping[str, str], spec: bytes, lease: int | 
     except OSError as error:
         os.close(spec_write)
         os.close(status_read)
-        raise StartFailed(f"the shim cannot run: {error.strerror}") from error
+        raise StartFailed(f"the shim cannot be started: {error.strerror}") from error
     finally:
         os.close(spec_read)
         os.close(status_write)
@@ -306,7 +306,7 @@ class Shims:
             # An agent that is not root, and a workload that became another user by itself.
             me = os.geteuid()
             raise StartFailed(
-                f"process {identity.pid} is another user's: uid {me} may not signal it"
+                f"process {identity.pid} belongs to another user: uid {me} may not signal it"
             ) from error
         return True
 
@@ -401,7 +401,7 @@ class Shims:
             return "the node was restarted while it ran"
         if self.kill_leftovers(identity):
             return "its shim was lost, so it was killed"
-        return "its end was not recorded: its shim was lost"
+        return "its end was not recorded, because its shim was lost"
 
     async def remove(self, instance: str) -> None:
         """Check that no shim holds the instance; there is nothing else to remove.

@@ -261,7 +261,7 @@ class Units(Shims):
         clock: Clock, recorder: Recorder, users: Users, leases: Leases | None = None,
     ) -> None:  # fmt: skip
         super().__init__(state, node, environ, clock, users, leases)
-        self.doubt = "systemd was not asked yet"
+        self.doubt = "systemd was not queried yet"
         self._config = config
         self._recorder = recorder
         self._systemd = Systemd(config.bus)
@@ -353,7 +353,7 @@ class Units(Shims):
         source = source_of(mount, self._volumes)
         real = Path(os.path.realpath(source))
         if mount.type == "volume" and not real.is_relative_to(os.path.realpath(self._volumes / mount.source)):
-            raise StartFailed(f"{field}: {source} leads out of its volume", field="mounts")
+            raise StartFailed(f"{field}: {source} points outside its volume", field="mounts")
         if mount.type == "bind" and real != source:  # its path was resolved and judged a moment ago
             raise StartFailed(f"{field}: {source} was replaced by a link", field="mounts")
         if not real.exists():
@@ -405,7 +405,7 @@ class Units(Shims):
             with contextlib.suppress(StartFailed):
                 await self._systemd.ask("KillUnit", "ssi", unit, "all", int(signal.SIGKILL))
             answer = f"the shim did not answer in {shims.START_SECONDS:g} s"
-        answer = answer or f"systemd ran no shim: journalctl --unit {unit} says why"
+        answer = answer or f"systemd started no shim: journalctl --unit {unit} shows why"
         return await asyncio.to_thread(self.begun, launch, answer)
 
     def _checked_spec(self, launch: Launch, real: Manifest) -> bytes:

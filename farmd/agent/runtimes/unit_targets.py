@@ -43,14 +43,14 @@ def refuse_unsafe(manifest: Manifest, state: Path, *, new_privileges: bool = Fal
         if used:
             why = f"its shim, or what it may start, uses {used} as root"
         elif inside := next((each for each in above if own.get(each)), ""):
-            why = f"the content of {inside}, which workloads write, could lead elsewhere"
+            why = f"the content of {inside}, which workloads can write, could point elsewhere"
         elif loose := next(_loose(places[1]), ""):
-            why = f"others than root may change {loose}, which could lead elsewhere"
+            why = f"users other than root may change {loose}, which could then point elsewhere"
         else:
             continue
         raise StartFailed(
-            f"{field}: a unit sees nothing of its own at {target}, because {why}, and this node's agent.allow"
-            " does not list 'root'",
+            f"{field}: a unit cannot have a mount of its own at {target}, because {why},"
+            " and this node's agent.allow does not list 'root'",
             field=field.partition("[")[0],
         )
 

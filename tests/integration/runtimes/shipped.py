@@ -167,7 +167,7 @@ async def test_a_bind_that_a_workload_turned_into_a_link_is_refused_at_the_next_
     (volume / "sub").rmdir()
     (volume / "sub").symlink_to("/etc")
     await rig.want(pod(WAITS, **mounted(source="data", subpath="sub", target="/m")), instance="volume")
-    told = await rig.until(lambda r: "leads out of its volume" in r.reason, instance="volume")
+    told = await rig.until(lambda r: "points outside its volume" in r.reason, instance="volume")
     assert "ESCAPED" not in (STATE / "instances/bind/logs/current.log").read_text()
 
 

@@ -85,7 +85,7 @@ CASES: list[tuple[str, Situation, Action]] = [
     ),
     ("R27: cut off without stop_after: nothing", at(running=NEW, isolated=1e6), Wait()),
     ("R27: cut off and ended: not started again", at(stop_after=30, isolated=31), Wait()),
-    ("halting and runs: stop", at(running=NEW, halting=True), Stop("the agent stops its workloads")),
+    ("halting and runs: stop", at(running=NEW, halting=True), Stop("the agent is stopping its workloads")),
     ("not wanted and forgetting failed: wait", at(wanted=False, not_before=NOW + 5), Wait(NOW + 5)),
     ("R39: not wanted: it leaves", at(wanted=False, running=OLD, leaves=True), Leave("no longer wanted")),
     ("R39: it leaves: wait", at(wanted=False, running=OLD, leaves=True, leaving=True), Wait()),
@@ -112,7 +112,7 @@ CASES: list[tuple[str, Situation, Action]] = [
     (
         "R39: wanted again while it leaves: it goes all the same",
         at(running=NEW, leaves=True, leaving=True, left=True),
-        Stop("it had left when it was wanted again"),
+        Stop("it had already stopped when it was requested again"),
     ),
     (
         "R27, R39: cut off: nobody can be told",
@@ -132,7 +132,7 @@ CASES: list[tuple[str, Situation, Action]] = [
     (
         "R39: halting: at once",
         at(running=NEW, leaves=True, halting=True),
-        Stop("the agent stops its workloads"),
+        Stop("the agent is stopping its workloads"),
     ),
     ("halting and gone: neither start nor forget", at(wanted=False, halting=True), Wait()),
 ]

@@ -206,7 +206,7 @@ def test_a_workload_does_not_begin_where_something_else_is_mounted_than_was_judg
     assert bench.exit().code == 0
     bound.rmdir()
     bound.symlink_to("/etc")
-    with pytest.raises(StartFailed, match="its source was exchanged while the workload started"):
+    with pytest.raises(StartFailed, match="its source was replaced while the workload started"):
         bench.start("/bin/touch", str(mark), start="s2")
     assert not mark.exists()
 

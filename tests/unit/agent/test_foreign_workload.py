@@ -39,8 +39,10 @@ async def test_it_is_told_why_it_is_not_stopped_and_its_end_is_told_all_the_same
         started=0.0,
     )
     monkeypatch.setattr(shims.os, "killpg", refuse)
-    with pytest.raises(StartFailed, match=f"process {me} is another user's: uid {os.geteuid()} may not"):
+    with pytest.raises(
+        StartFailed, match=f"process {me} belongs to another user: uid {os.geteuid()} may not"
+    ):
         await processes.signal(live, signal.SIGTERM)
     ended = processes.end("web", "s", live)
     assert ended is not None
-    assert ended.why == "its end was not recorded: its shim was lost"
+    assert ended.why == "its end was not recorded, because its shim was lost"

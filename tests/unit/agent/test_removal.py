@@ -109,7 +109,7 @@ def test_what_is_immutable_stays_and_is_named(
     (web / "deep" / "free").touch()
     if subprocess.run(["chattr", "+i", locked], check=False, capture_output=True).returncode:
         pytest.fail("this file system has no immutable files: run the tests on ext4, xfs or btrfs")
-    assert set(removed(trash, web).values()) == {"it is immutable, or another user's"}
+    assert set(removed(trash, web).values()) == {"it is immutable, or belongs to another user"}
     (left,) = (tmp_path / "trash").rglob("locked")
     assert [each.name for each in left.parent.iterdir()] == ["locked"]
     subprocess.run(["chattr", "-i", left], check=True)
@@ -122,7 +122,7 @@ def test_what_stays_is_told_where_it_is_until_it_is_gone(tmp_path: Path) -> None
     web = state.directory("web")
     web.mkdir(parents=True)
     subprocess.run(["chattr", "+i", web], check=True)
-    why = "it is immutable, or another user's"
+    why = "it is immutable, or belongs to another user"
     try:
         with pytest.raises(NotRemoved):
             state.remove("web")

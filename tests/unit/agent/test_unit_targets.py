@@ -69,7 +69,7 @@ def test_nothing_of_a_pod_lies_where_a_shim_meets_it_as_root(target: str) -> Non
         {"secrets": [Secret(name="s", path=target)]},
         {"artifacts": [Artifact(source="https://host/x", sha256="0" * 64, to=target)]},
     ):
-        with pytest.raises(StartFailed, match="a unit sees nothing of its own at"):
+        with pytest.raises(StartFailed, match="a unit cannot have a mount of its own at"):
             refuse_unsafe(unit(**fields), STATE)
 
 

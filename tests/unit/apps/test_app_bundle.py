@@ -274,7 +274,7 @@ REFUSED = {
     ),
     "a kustomization": (
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n",
-        "f1.yaml:1: kind: found a kustomization, expected what kustomize build prints",
+        "f1.yaml:1: kind: found a kustomization, expected the output of kustomize build",
     ),
     "unknown annotation": (
         DEPLOYMENT.format(annotations='{farmd.io/waves: "1"}'),

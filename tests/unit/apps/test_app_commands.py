@@ -246,7 +246,7 @@ async def test_a_node_that_another_app_has_is_waited_for_by_a_persons_word_and_e
             await applied(call, node, name="next")
         found = await applied(call, node, name="next", adopt=("node/n1",))
         assert found.preview.waits == {
-            "node/n1": "belongs to app shop: waiting until that app has it no more"
+            "node/n1": "belongs to app shop: waiting until that app has released it"
         }
 
 
@@ -418,7 +418,7 @@ async def test_release_takes_only_what_is_left() -> None:
 
 @pytest.mark.parametrize(
     ("keep", "verb", "why"),
-    [(False, "remove", "its app is deleted"), (True, "release", "it stays, by --keep-objects")],
+    [(False, "remove", "its app is deleted"), (True, "release", "it stays, as set by --keep-objects")],
 )
 async def test_delete_marks_the_app_and_shows_what_becomes_of_its_objects(
     keep: bool, verb: str, why: str

@@ -318,7 +318,7 @@ def test_no_more_than_max_in_progress_are_on_their_way() -> None:
     seen = snapshot(starting | {"ok": pod(at=NOW)}, ("x", "y", "z"), daemonset=daemonset(max_in_progress=4))
     plan = decide(seen)
     assert len(plan.additions) == 1
-    assert plan.waiting == "3 nodes on the way, at most 4 may be"
+    assert plan.waiting == "3 nodes in progress, at most 4 may be"
     assert plan.after == SETTLING_SECONDS - 2
 
 

@@ -50,7 +50,7 @@ def test_the_worst_pod_is_the_one_that_fails_most_surely(
         (crashed(NOW), Reality(manifest=SHA, phase="backoff", exits=[Exit(1.0, 3)]), "exited with code 3"),
         (crashed(NOW), Reality(manifest=SHA, phase="backoff", exits=[Exit(1.0, -11)]), "ended by SIGSEGV"),
         (pod(healthy=False), Reality(manifest=SHA, reason="cannot act on it"), "cannot act on it"),
-        (OTHER, Reality(manifest=NEWER), f"it runs {NEWER[:12]}, and should run {SHA[:12]}"),
+        (OTHER, Reality(manifest=NEWER), f"it runs {NEWER[:12]}, expected {SHA[:12]}"),
         (OTHER, Reality(manifest=NEWER, reason="cannot act on intent 5: x"), "cannot act on intent 5: x"),
         (pod(absent=True), None, "its node's agent is absent"),
         (pod(reality=False), None, "it is still starting"),

@@ -30,16 +30,16 @@ BARE = PodState(pod().pod, None, None)
             world(controller(1), {"n1": FORCED}, offer=offered("moves", [], missing=1)),
             "a forced drain, and no place elsewhere",
         ),
-        (world(controller(1), {"n1": BARE}), "intents were lost or altered"),
-        (world(controller(1), {"n1": pod(manifest=NEWER)}), "another manifest is asked for"),
-        (world(controller(1, restart=1), {"n1": pod()}), "a restart is asked for"),
+        (world(controller(1), {"n1": BARE}), "intents were lost or changed"),
+        (world(controller(1), {"n1": pod(manifest=NEWER)}), "another manifest is requested"),
+        (world(controller(1, restart=1), {"n1": pod()}), "a restart is requested"),
         (
             world(controller(2, restart=1), {"n1": pod(manifest=NEWER, healthy=False), "n2": pod(acted=4)}),
-            "another manifest is asked for",
+            "another manifest is requested",
         ),
         (
             world(controller(2), {"n1": pod(manifest=NEWER, healthy=False), "n2": BARE}),
-            "intents were lost or altered; another manifest is asked for",
+            "intents were lost or changed; another manifest is requested",
         ),
     ],
 )
