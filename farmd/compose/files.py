@@ -122,7 +122,7 @@ def secrets_of(
         named = f"secrets.{file.source}"
         if not context.with_files:
             refuse(
-                named, "none that is external",
+                named, "none, because it is external",
                 f"external: true, with a file of that name on the machines under /etc/farmd/secrets; or"
                 f" {WITH_FILES}, which stores it in Consul, where all readers of manifests can read it",
             )  # fmt: skip
@@ -157,7 +157,9 @@ def copied(where: str, name: str, path: str, context: ProjectContext) -> ConfigS
         raise InputInvalid(f"{where}: {error.message}", **error.fields) from error
     if len(content) > MAX_COPY_BYTES:
         refuse(
-            where, f"{path} of more than {MAX_COPY_BYTES} bytes", "less; put it on a volume or into the image"
+            where,
+            f"{path} of more than {MAX_COPY_BYTES} bytes",
+            "fewer bytes; put it on a volume or into the image",
         )
     try:
         return ConfigSpec(name=name, content=content.decode())
@@ -232,7 +234,7 @@ def mounts_of(where: str, said: schema.Service, context: ProjectContext) -> Foun
             continue
         spec = _spec(place, mount, context)
         if volumes.setdefault(spec.name, spec) != spec:
-            refuse(place, f"{mount.source} with other options", "the same ones wherever it is mounted")
+            refuse(place, f"{mount.source} with other options", "the same options wherever it is mounted")
         mounts.append(VolumeMount(volume=spec.name, path=mount.target, read_only=mount.read_only))
     return list(volumes.values()), mounts, files
 
@@ -317,21 +319,21 @@ def _travelling(
     if mount.source.startswith("~") or not (context.with_files or mount.read_only):
         refuse(
             field, mount.source,
-            "an absolute path of the machines, a named volume, a file mounted :ro, which travels along, or"
-            f" {WITH_FILES}, which stores the present content in Consul",
+            "an absolute path of the machines, a named volume, a file mounted :ro, which is sent along, or"
+            f" {WITH_FILES}, which stores the current content in Consul",
         )  # fmt: skip
     if mount.bind.propagation:
-        context.warnings.append(f"{field}.bind.propagation is ignored: the file travels along")
+        context.warnings.append(f"{field}.bind.propagation is ignored: the file is sent along")
     if not mount.read_only:
         context.warnings.append(
-            f"{field}: {mount.source} travels as it is now; the container cannot change it"
+            f"{field}: {mount.source} is sent as it is now; the container cannot change it"
         )
     try:
         names = context.files.below(path) if context.with_files else [""]
     except InputInvalid as error:
         raise InputInvalid(f"{field}: {error.message}", field=field) from error
     if not names:
-        refuse(field, f"{mount.source}, which is empty", "files; a folder for data is a named volume")
+        refuse(field, f"{mount.source}, which is empty", "files; use a named volume for a data folder")
     found, left = [], MAX_COPY_BYTES if context.with_files else MAX_FILE_BYTES
     for name in names:
         target = posixpath.join(mount.target, name) if name else mount.target
@@ -339,6 +341,6 @@ def _travelling(
         left -= len(made.content)
         if left < 0:
             most = MAX_COPY_BYTES if context.with_files else MAX_FILE_BYTES
-            refuse(field, f"{mount.source} of more than {most} bytes", "less; put it on a volume")
+            refuse(field, f"{mount.source} of more than {most} bytes", "fewer bytes; put it on a volume")
         found.append((FileMount(name=target, path=target), made))
     return found

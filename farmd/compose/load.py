@@ -341,7 +341,7 @@ def _of_folder(folder: str) -> str:
     """The project's name after its folder, as Compose makes it: ``My_App.v2`` is ``my_appv2``."""
     plain = re.sub(r"[^a-z0-9_-]+", "", Path(folder).resolve().name.lower()).lstrip("_-")
     if not plain:
-        raise InputInvalid(f"name: missing, and the folder {folder!r} gives none; use -p NAME")
+        raise InputInvalid(f"name: missing, and the folder {folder!r} does not yield one; use -p NAME")
     return plain[:63]
 
 

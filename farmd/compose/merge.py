@@ -75,7 +75,7 @@ def merged(base: Any, over: Any, path: tuple[str, ...] = ()) -> Any:
         return _joined(base, over, _INDEXES.get(key, _itself))
     if isinstance(base, dict | list) or isinstance(over, dict | list):
         raise InputInvalid(
-            f"{'.'.join(path)}: found {shown(over)}, expected the form of the file before: {shown(base)}",
+            f"{'.'.join(path)}: found {shown(over)}, expected the form of the earlier file: {shown(base)}",
             field=".".join(path),
         )
     return over
@@ -244,7 +244,7 @@ def _ports(entry: Any, where: str) -> list[dict[str, Any]]:
     host, published, target = ["", "", *parts][-3:]
     inside, outside = _numbers(target), _numbers(published)
     if not (inside and outside):
-        raise _refused(where, entry, "a range that ends above its beginning, up to 65535")
+        raise _refused(where, entry, "a range that ends above its start, up to 65535")
     if len(outside) != len(inside):
         if published:
             raise _refused(where, entry, "as many published ports as ports of the container")

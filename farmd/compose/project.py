@@ -96,7 +96,7 @@ def _project(
     )
     names = _names(document.services, prefix)
     renamed = [
-        f"services.{key}: is service {name} here: names have a-z, 0-9 and '-' alone"
+        f"services.{key}: becomes service {name}: names have only a-z, 0-9 and '-'"
         for key, name in names.items()
         if name != f"{prefix}{key}"
     ]
@@ -189,7 +189,7 @@ def _names(services: Collection[str], prefix: str) -> dict[str, str]:
         name = f"{prefix}{service_name(key)}"
         if (other := next((each for each, taken in found.items() if taken == name), None)) is not None:
             raise InputInvalid(
-                f"services: found {other!r} and {key!r}, which are both {name!r} here; rename one",
+                f"services: found {other!r} and {key!r}, which both become {name!r}; rename one",
                 field="services",
             )
         found[key] = name
@@ -210,7 +210,7 @@ def _before(key: str, document: schema.Project, names: Mapping[str, str]) -> dic
             found[names[other]] = CONDITIONS[dependency.condition]
         elif dependency.required:
             raise InputInvalid(
-                f"{field_}: found no such service among those that are deployed"
+                f"{field_}: found none of the services that are deployed"
                 f"{nearest(other, sorted(document.services))}",
                 field=field_,
             )

@@ -29,7 +29,7 @@ class KubernetesSection(Section, frozen=True):
     """The cluster that farms run jobs in: that of `kubeconfig`, of KUBECONFIG, or of farmd's own pod."""
 
     kubeconfig: Annotated[
-        str, key("Path of a kubeconfig, or several separated by `:`; empty: that of KUBECONFIG.")
+        str, key("Path of a kubeconfig, or several separated by `:`; empty: KUBECONFIG.")
     ] = ""
     context: Annotated[str, key("Its context; empty: the current one.")] = ""
     name: Annotated[

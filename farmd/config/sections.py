@@ -90,7 +90,7 @@ def _absolute(value: str) -> None:
 
 def _state_dir(value: str) -> None:
     if not value.startswith("/"):
-        raise ValueError("expected an absolute path, because processes with other folders use it")
+        raise ValueError("expected an absolute path, because processes in other folders use it")
 
 
 def _allow(value: list[str]) -> None:
@@ -136,12 +136,12 @@ class AgentSection(Section, frozen=True):
     port_range: Annotated[
         str,
         key(
-            "Range that dynamic ports of pods come from.",
+            "Range of the dynamic ports of pods.",
             form="FIRST-LAST with 1024 <= FIRST <= LAST <= 65535",
             check=_range,
         ),
     ] = "20000-29999"
-    stop_workloads_on_exit: Annotated[bool, key("Stop all pods when the agent stops (for trials).")] = False
+    stop_workloads_on_exit: Annotated[bool, key("Stop all pods when the agent stops (for tests).")] = False
     ttl: Annotated[float, key("Time to live of the session, in seconds.", ge=10, le=60)] = 15.0
     engine: Annotated[
         str,
@@ -217,7 +217,7 @@ class AgentSection(Section, frozen=True):
     allow: Annotated[
         list[str],
         key(
-            "What this node permits its workloads; a folder permits binds of everything below it.",
+            "What this node allows its workloads; a folder allows binds of everything below it.",
             form=f"a list of {', '.join(ALLOWABLE)}, {NETWORK}NAME and absolute paths",
             check=_allow,
         ),
@@ -232,8 +232,8 @@ class AgentSection(Section, frozen=True):
     share_user: Annotated[
         bool,
         key(
-            "Run processes and units as the agent's own user, who can read its credentials and state; for one"
-            " machine and for trials.",
+            "Run processes and units as the agent's own user, who can read its credentials and state; for a"
+            " single machine and for tests.",
         ),
     ] = False
     deny_users: Annotated[
@@ -328,7 +328,7 @@ class FarmSection(Section, frozen=True):
         key("Seconds that a node's agent may be absent before the node is lost.", ge=1, le=86400),
     ] = 60.0
     max_transfers: Annotated[
-        int, key("Pods of the whole fleet that may move between nodes at once.", ge=1)
+        int, key("How many pods in the whole fleet may move between nodes at once.", ge=1)
     ] = 50
     drain: Annotated[
         float,
@@ -358,9 +358,7 @@ class HousekeepingSection(Section, frozen=True):
     """Removal of unused manifests and old audit records, by one farm at a time. Times are seconds."""
 
     interval: Annotated[float, key("Time between two rounds.", ge=1)] = 3600.0
-    manifest_age: Annotated[float, key("How long a manifest without a reference is kept.", ge=0)] = (
-        24 * 3600.0
-    )
+    manifest_age: Annotated[float, key("How long an unreferenced manifest is kept.", ge=0)] = 24 * 3600.0
     audit_retention: Annotated[
         float, key("How long audit records are kept; whole hours are deleted.", ge=3600)
     ] = 7 * 24 * 3600.0
@@ -373,7 +371,7 @@ class SchedulerSection(Section, frozen=True):
         str, key("Address of a remote scheduler; empty: the built-in one chooses.", check=extended_url)
     ] = ""
     timeout: Annotated[float, key("How long an answer may take, in seconds.", gt=0, le=60)] = 5.0
-    pause: Annotated[float, key("Seconds until a remote scheduler that failed is asked again.", ge=0)] = 30.0
+    pause: Annotated[float, key("Seconds until a remote scheduler that failed is tried again.", ge=0)] = 30.0
     fallback: Annotated[
         Literal["built-in", "block"],
         key("What happens without a usable answer: the built-in scheduler chooses, or the item is blocked."),
@@ -404,7 +402,7 @@ class StoreSection(Section, frozen=True):
     prefix: Annotated[
         str,
         key(
-            "All keys live under it; it ends in a slash.",
+            "Prefix of all keys; it ends in a slash.",
             form="names that each end in '/', for example 'farmd/'",
             check=_prefix,
         ),
@@ -448,7 +446,7 @@ class WebSection(Section, frozen=True):
     tls_cert: Annotated[
         str,
         key(
-            "PEM file with the certificate of this process and those between it and the authority; empty:"
+            "PEM file with the certificate of this process and the intermediate certificates; empty:"
             " HTTP without TLS. Read again when it changes."
         ),
     ] = ""
@@ -456,11 +454,11 @@ class WebSection(Section, frozen=True):
     client_ca: Annotated[
         str,
         key(
-            "PEM file with the authorities of callers' certificates, which every request then needs; empty:"
-            " no certificate is needed. Read again when it changes."
+            "PEM file with the CAs of client certificates, which every request then needs; empty:"
+            " no client certificate is needed. Read again when it changes."
         ),
     ] = ""
-    port_file: Annotated[str, key("File that gets the chosen port once the process listens.")] = ""
+    port_file: Annotated[str, key("File to which the process writes its port once it listens.")] = ""
     tokens: Annotated[
         str,
         key(

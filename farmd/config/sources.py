@@ -431,9 +431,9 @@ def printed(loaded: Loaded) -> Iterator[str]:
 def template(values: Values) -> str:
     """A ``farmd.toml`` with every key: those of ``values`` set, all others as comments with defaults."""
     lines = [
-        "# farmd on this host: its farm, its agent, or both. What a comment shows is the default.",
-        "# `farmd check-config --print` shows what counts and where each value comes from,",
-        "# `farmd check-config --explain SECTION.KEY` says more about one key.",
+        "# farmd on this host: its farm, its agent, or both. Comments show the defaults.",
+        "# `farmd check-config --print` shows each value and where it comes from,",
+        "# `farmd check-config --explain SECTION.KEY` explains one key.",
     ]
     for section, model in sections().items():
         given = values.get(section, {})

@@ -37,7 +37,7 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
     "bad name": ("services: {A b: {image: x}}", "services: found 'A b', expected letters, digits"),
     "names that meet": (
         "services: {a_b: {image: x}, a-b: {image: x}}",
-        "services: found 'a-b' and 'a_b', which are both 'a-b' here; rename one",
+        "services: found 'a-b' and 'a_b', which both become 'a-b'; rename one",
     ),
     "bad project": ("name: A b\nservices: {a: {image: x}}", "name: found 'A b', expected 1 to 63"),
     "unset": (
@@ -64,7 +64,7 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
     "circle": ("services: {a: {image: x, depends_on: [b]}, b: {image: x, depends_on: [a]}}", "a -> b -> a"),
     "unknown dependency": (
         "services: {a: {image: x, depends_on: [bb]}, b: {image: x}}",
-        "depends_on.bb: found no such service among those that are deployed, did you mean 'b'?",
+        "depends_on.bb: found none of the services that are deployed, did you mean 'b'?",
     ),
     "condition": (
         "services: {a: {image: x, depends_on: {b: {condition: healthy}}}, b: {image: x}}",

@@ -127,7 +127,7 @@ def test_names_that_compose_takes_are_names_here_and_between_containers() -> Non
     assert found.after == {"my-db-v2": {}, "web": {"my-db-v2": "started"}}
     assert found.services["my-db-v2"].container.networks == {"shop_default": ["My_db.v2"]}
     assert found.warnings == (
-        "services.My_db.v2: is service my-db-v2 here: names have a-z, 0-9 and '-' alone",
+        "services.My_db.v2: becomes service my-db-v2: names have only a-z, 0-9 and '-'",
     )
 
 

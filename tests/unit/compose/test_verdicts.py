@@ -149,7 +149,7 @@ def test_an_unknown_key_names_the_nearest_known_one(keys: str, message: str) -> 
             "volumes[0].tmpfs is ignored: the mount is of type bind",
         ),
         ("x-port: [80]", "x-port is ignored: did you mean 'x-ports'?"),
-        ("expose: [80]", "expose is ignored: services of one network reach"),
+        ("expose: [80]", "expose is ignored: services of one network always reach"),
     ],
 )
 def test_a_value_that_has_no_meaning_here_is_warned_of(keys: str, warning: str) -> None:
