@@ -79,8 +79,8 @@ def facts(survey: Survey, seen: Catalogue) -> dict[str, str]:
     asked = sum(service.catalog is not None for _, service in survey.decoded(KIND, Service))
     if not (count or asked):
         return {}
-    hint = "" if count else ": none is there, or this token may not read its nodes and services"
-    return {FACT: f"{count}, services that ask: {asked}{hint}"}
+    hint = "" if count else ": there are none, or this token may not read its nodes and services"
+    return {FACT: f"{count}, services that request them: {asked}{hint}"}
 
 
 def check(survey: Survey, seen: Catalogue) -> list[Finding]:
@@ -112,8 +112,8 @@ def _refused(survey: Survey, seen: Catalogue) -> Iterator[Finding]:
         yield Finding(
             "catalog-node",
             f"catalog/{name}",
-            f"{why}: farms register no pod of this node",
-            "give that agent another node_name, or remove what is not farmd's",
+            f"{why}: farms register no pods of this node",
+            "give that agent another node_name, or remove the entries that are not farmd's",
         )
 
 
@@ -145,7 +145,7 @@ def _unasked(survey: Survey, seen: Catalogue) -> Iterator[Finding]:
             record, service = known[ident]
             if catalog.wish(service, every) is not None:
                 continue
-            why = f"service {service.name} does not ask to be there"
+            why = f"service {service.name} does not request to be there"
             proof = operations.check_index(key, record.modify_index)
         for each in entries.values():
             yield _removal(each, ident, why, proof)
@@ -155,7 +155,7 @@ def _removal(entry: Standing, service: str, why: str, proof: Operation) -> Findi
     name = f"catalog/{entry.node}/{entry.service.id}"
     gone = catalog.delete_service(entry.node, entry.service)
     removal = Removal(KIND, service, (), entries=((name, gone),), proofs=(proof,))
-    told = f"{entry.service.service!r} is registered, and {why}"
+    told = f"{entry.service.service!r} is registered, but {why}"
     return Finding("catalog-unasked", name, told, f"farmctl doctor --fix {name} removes it", removal)
 
 
@@ -203,5 +203,5 @@ def _different(service: Service, entry: Standing) -> str:
 
 
 def _differs(name: str, why: str) -> Finding:
-    fix = "a farm with the kind catalog repairs it within a minute; find who changes it, and stop that"
+    fix = "a farm with the kind catalog repairs it within a minute; find out who changes it, and stop that"
     return Finding("catalog-drift", name, why, fix)

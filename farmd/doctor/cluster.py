@@ -67,14 +67,14 @@ def _sentinel(survey: Survey, key: str, how: str) -> Finding:
         # Nobody but registration proves the intents of a node that was forgotten while its pods ran on.
         node, stops = name.split("/")[1], "its agent starts and stops nothing"
         restore = (
-            f"if the node was forgotten: farmctl node register {node}, whose agent then stops the pods that"
-            f" no record asks for; else {restore}"
+            f"if the node was forgotten: farmctl node register {node}; its agent then stops the pods that"
+            f" have no record; otherwise {restore}"
         )
     return Finding(
         f"sentinel-{how}",
         name,
-        f"the sentinel {what}: an empty answer under it proves nothing, and {stops}",
-        f"if there never were any {family} here: farmctl doctor --fix {name}; else {restore}"
+        f"the sentinel {what}: an empty answer under it proves nothing, so {stops}",
+        f"if there never were any {family} here: farmctl doctor --fix {name}; otherwise {restore}"
         if young
         else restore,
         registers=key if young else "",

@@ -14,11 +14,11 @@ _FIXES = {
     "unreachable": "farmctl kubernetes status on that machine, with the farm's kubeconfig, says whether the"
     " address, the network, a certificate or the credential is to blame; the farm continues by itself",
     "denied": "farmctl kubernetes install applies the role; bind it to the farm's user with --subject",
-    "identity": "mend [kubernetes] kubeconfig of that farm; or, if the cluster was replaced on purpose:"
+    "identity": "fix [kubernetes] kubeconfig of that farm; or, if the cluster was replaced on purpose:"
     " farmctl kubernetes accept --name {name}",
-    "missing": "farmctl kubernetes install defines farmd's own; take kinds whose operator is not there out of"
+    "missing": "farmctl kubernetes install defines farmd's own; remove kinds without an operator from"
     " [kubernetes] jobs",
-    "older": "farmctl kubernetes install brings the definitions of this version",
+    "older": "farmctl kubernetes install installs the definitions of this version",
     "clock-skew": "set the clock of the farm's machine, or of the API server's",
 }
 _UPGRADE = "upgrade farmctl, and run farmctl doctor again"
@@ -62,6 +62,6 @@ def _differing(name: str, farms: dict[str, ClusterReport]) -> Iterator[Finding]:
             yield Finding(
                 "kubernetes-differs",
                 f"meta/kubernetes/{name}",
-                f"farms mean different {what} by the name {name!r}: {told}",
-                "give what differs a name of its own in [kubernetes] name, or make the farms alike",
+                f"farms use different {what} under the name {name!r}: {told}",
+                "give each its own [kubernetes] name, or configure the farms alike",
             )

@@ -20,7 +20,7 @@ def check(directory: str, node_id: str) -> Report:
     The agent's data directory holds its node id, so a folder of the same name elsewhere is not taken for it.
     """
     if not directory:
-        return _unknown("Consul does not report where its data lies")
+        return _unknown("Consul does not report its data directory")
     folder = Path(directory)
     try:
         if (folder / "node-id").read_text(errors="replace").strip() != node_id:
@@ -44,8 +44,8 @@ def judge(directory: str, log: int, free: int) -> Iterator[Finding]:
         yield Finding(
             "consul-disk",
             f"consul{directory}",
-            f"free: found {size_text(free)}, expected at least {size_text(needed)}, the room for a snapshot"
-            " and a copy of the log: a full disk ends every write",
+            f"free: found {size_text(free)}, expected at least {size_text(needed)}, enough for a snapshot"
+            " and a copy of the log: on a full disk every write fails",
             "free some space, or give Consul a larger disk",
         )
     if log > LOG_BYTES:

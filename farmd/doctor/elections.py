@@ -29,7 +29,8 @@ def check(survey: Survey, heartbeat: str) -> Iterator[Finding]:
                 "ttl-short",
                 survey.short(entry.key),
                 f"its session lasts {member.ttl:g} s and is renewed every {member.ttl / RENEWALS:.1f} s; a"
-                f" new leader of Consul may take {election:g} s (heartbeat {heartbeat}): its work rests then",
+                f" new leader of Consul may take {election:g} s (heartbeat {heartbeat}):"
+                " its work pauses meanwhile",
                 "set performance.raft_multiplier = 1 in Consul's servers, or farm.ttl to"
                 f" {int(election / LEFT) + 1} or more",
             )

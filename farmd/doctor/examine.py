@@ -69,7 +69,7 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock, step: Step = l
     if passing:
         await clock.sleep(PATIENCE_SECONDS)
     if lost or passing:
-        again = await survey(client, keys, clock, lambda what: step(f"once more: {what}"))
+        again = await survey(client, keys, clock, lambda what: step(f"again: {what}"))
         late = servers.late(await servers.told(client))
         entries = catalog.passing(again, await catalog.told(client, keys))
         kept = (*late, *_lost(again), *health.passing(again), *entries)

@@ -30,7 +30,7 @@ def choose(findings: Sequence[Finding], targets: Sequence[str]) -> list[Finding]
         fitting = [finding for finding in findings if finding.fits(target)]
         if not fitting:
             codes = ", ".join(sorted({finding.code for finding in findings if finding.fixable})) or "nothing"
-            raise NotFound(f"doctor: no finding fits {target!r}", hint=f"fixable now: {codes}")
+            raise NotFound(f"doctor: no finding matches {target!r}", hint=f"fixable now: {codes}")
         fixable = [finding for finding in fitting if finding.fixable]
         if not fixable:
             raise InputInvalid(
@@ -87,7 +87,7 @@ async def _registration(call: Call, cluster: Operation, key: str) -> Mutation:
         "doctor.register",
         before={"exists": False},
         after={"exists": True},
-        details=(f"from then on an empty answer for {name.partition('/')[0]} is true",),
+        details=(f"from then on an empty answer for {name.partition('/')[0]} is trusted",),
         destructive=True,
     )
     cluster_id = await registration.cluster_id(call.client, call.keys)
@@ -144,7 +144,7 @@ def _mutation(call: Call, cluster: Operation, removals: Sequence[Removal]) -> Mu
         details=(
             *(f"removes {line}" for line in lines),
             *(f"restores {line}" for line in restored),
-            *(f"sets {line} free" for line in freed),
+            *(f"frees {line}" for line in freed),
             *given_back,
         ),
         destructive=True,

@@ -58,7 +58,7 @@ def _lost(survey: Survey, kind: str, item: str, status: ItemStatus, resumed: int
     yield Finding(
         "state-lost",
         short,
-        f"it is {found}, and the status says that the item has begun",
+        f"it is {found}, but the status says that the item has begun",
         f"consul kv put {key} @FILE restores it from a copy; farmctl doctor --fix {short} {what}",
         Removal("work", f"{kind}/{item}", (), (), restores=restores),
     )
@@ -67,9 +67,9 @@ def _lost(survey: Survey, kind: str, item: str, status: ItemStatus, resumed: int
 def _begun(kind: str, status: ItemStatus, resumed: int) -> tuple[msgspec.Struct, str]:
     """The state with which a person lets an item go on, and what that means."""
     if kind == APPS.name:
-        return DispatchState(), "applies its revision again from the first step on, jobs included"
+        return DispatchState(), "applies its revision again from the first step, jobs included"
     if kind == DEPLOYMENTS.name:
-        return DeploymentState(), "lets it begin again, and its hooks run again"
+        return DeploymentState(), "lets it start again, and its hooks run again"
     assert kind == ROLLOUTS.name
     assert isinstance(status, RolloutStatus)
     stage = max(0, status.stage - 1)
@@ -77,4 +77,4 @@ def _begun(kind: str, status: ItemStatus, resumed: int) -> tuple[msgspec.Struct,
     state = RolloutState(
         phase="halted", back=status.back, stage=stage, cause=cause, fault=True, resumed=resumed
     )
-    return state, f"halts it at stage {stage + 1}, so that a person resumes, reverts or aborts it"
+    return state, f"halts it at stage {stage + 1} until you resume, revert or abort it"

@@ -137,7 +137,7 @@ def _differing(survey: Survey) -> Iterator[Finding]:
             "reality-differs",
             survey.short(entry.key),
             f"{'/'.join(place)} {differs}: {why}",
-            f"farmctl node describe {place[0]}; the log of its agent says more",
+            f"farmctl node describe {place[0]}; the log of its agent shows more",
         )
 
 
@@ -152,6 +152,6 @@ def _without_presence(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "farm-without-presence",
             f"farms/{farm}",
-            f"it holds {count_of(held[farm], 'item')}, and its presence record is missing",
-            "it announces itself again within a minute; an older version does not: restart it",
+            f"it holds {count_of(held[farm], 'item')}, but its presence record is missing",
+            "it announces itself again within a minute; restart it if it is an older version, which does not",
         )

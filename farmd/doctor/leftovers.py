@@ -44,7 +44,7 @@ def _names(survey: Survey) -> Iterator[Finding]:
     for entry, item in survey.decoded("names", str):
         family, _, name = entry.key[len(tree) :].partition("/")
         if record := _gone(survey, family, item):
-            explanation = f"the name {name!r} leads to {item}, which does not exist"
+            explanation = f"the name {name!r} points to {item}, which does not exist"
             yield _finding(survey, "stale-name", entry, family, item, explanation, record)
 
 
@@ -96,8 +96,8 @@ def _managed(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "managed-by-nobody",
                 survey.short(entry.key),
-                f"{record.managed_by} manages it, and does not exist",
-                f"farmctl doctor --fix {survey.short(entry.key)} sets it free",
+                f"{record.managed_by} manages it but does not exist",
+                f"farmctl doctor --fix {survey.short(entry.key)} frees it",
                 Removal(family, record.id, _lock_of_manager(survey, family, record), (manager,), frees=frees),
             )
 
@@ -129,7 +129,7 @@ def _services(survey: Survey) -> Iterator[Finding]:
             "service-of-nobody",
             survey.short(entry.key),
             f"service {service.name} names {', '.join(gone)}, which does not exist",
-            f"farmctl doctor --fix {survey.short(entry.key)} removes that from it; or delete the service",
+            f"farmctl doctor --fix {survey.short(entry.key)} removes them from it; or delete the service",
             Removal(KIND, service.id, (), absent=tuple(gone.values()), frees=frees),
         )
 
@@ -147,7 +147,7 @@ def _locks(survey: Survey) -> Iterator[Finding]:
             explanation = f"{holder.kind}/{holder.id} holds the lock of an item that does not exist"
             yield _finding(survey, "stale-lock", entry, kind, item, explanation, record)
         elif manager := _gone(survey, holder.kind, holder.id):  # a mutation lock (R13)
-            explanation = f"{holder.kind}/{holder.id} keeps people's changes out, and does not exist"
+            explanation = f"{holder.kind}/{holder.id} locks out changes by people, but does not exist"
             yield _finding(survey, "stale-lock", entry, kind, item, explanation, manager)
 
 

@@ -34,7 +34,7 @@ def _pods(survey: Survey) -> Iterator[Finding]:
         ours = found is None or found[1].owner == owner
         if found is not None and ours:
             keys.append((found[0].key, found[0].modify_index))
-        runs = " and its node is told to run it" if len(keys) > 1 else ""
+        runs = " and its node has an intent to run it" if len(keys) > 1 else ""
         yield Finding(
             "orphan-pod",
             survey.short(entry.key),
@@ -91,7 +91,7 @@ def _stale(survey: Survey, entry: Entry, node: str, instance: str) -> Finding:
     return Finding(
         "stale-reality",
         survey.short(entry.key),
-        f"{node} was last seen running it, should not run it any more, and its agent is absent",
+        f"{node} was last seen running it, should no longer run it, but its agent is absent",
         "start the agent, which stops it; if the node is gone for good:"
         f" farmctl doctor --fix {survey.short(entry.key)}",
         Removal(

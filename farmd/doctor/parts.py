@@ -38,13 +38,13 @@ def _parts(survey: Survey) -> Iterator[Finding]:
         if of not in FAMILIES or whole in survey.trees[of]:
             continue
         key, value = survey.short(entry.key), codec.rewrite(_freed(record), entry.value)
-        way = "a new deployment of the service takes it back; else " if of == SERVICES else ""
+        way = "a new deployment of the service takes it back; otherwise " if of == SERVICES else ""
         family, frees = key.partition("/")[0], ((entry.key, entry.modify_index, value),)
         yield Finding(
             "part-of-nobody",
             key,
             f"{title(family, record.name)} is part of {of}/{item}, which does not exist",
-            f"{way}farmctl doctor --fix {key} leaves it to people; its pods stay",
+            f"{way}farmctl doctor --fix {key} releases it; its pods stay",
             Removal(family, record.id, (), absent=(whole,), frees=frees),
         )
 
@@ -68,7 +68,7 @@ def _fields(survey: Survey) -> Iterator[Finding]:
             key,
             f"{', '.join(sorted(gone))} of {title('nodes', name)} is managed by"
             f" {', '.join(sorted(set(gone.values())))}, which does not exist",
-            f"farmctl doctor --fix {key} leaves it to people, as it is",
+            f"farmctl doctor --fix {key} releases it as it is",
             Removal("nodes", name, (), frees=((entry.key, entry.modify_index, value),)),
         )
 
@@ -105,9 +105,9 @@ def _volumes(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "volume-of-nobody",
             survey.short(entry.key),
-            f"the services that {', '.join(sorted(gone))} were made for do not exist; the data are kept",
+            f"the services that {', '.join(sorted(gone))} were made for do not exist; the data is kept",
             f"farmctl volume delete NAME --node {survey.keys.last_part(entry.key)} if they are not needed, or"
-            f" farmctl doctor --fix {survey.short(entry.key)} keeps them as nobody's",
+            f" farmctl doctor --fix {survey.short(entry.key)} keeps them without an owner",
             Removal(
                 "nodes",
                 survey.keys.last_part(entry.key),
@@ -130,7 +130,7 @@ def _names(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "stale-name",
                 survey.short(entry.key),
-                f"no node has a volume {name!r}, and none of that name can be made",
+                f"no node has a volume {name!r}, but its name is still registered, so none can be created",
                 f"farmctl doctor --fix {survey.short(entry.key)} removes it",
                 Removal(VOLUMES, name, ((entry.key, entry.modify_index),)),
             )

@@ -20,7 +20,7 @@ SKEW_SECONDS = 60.0
 START_SECONDS = 60.0
 
 
-NO_NODES = "none: pods have no place until an agent starts (farmd agent) or farmctl node register NAME"
+NO_NODES = "none: pods cannot be placed until an agent starts (farmd agent) or farmctl node register NAME"
 
 
 def _rooted(survey: Survey) -> dict[str, str]:
@@ -70,7 +70,7 @@ def _farms(survey: Survey) -> Iterator[Finding]:
                 f"farms/{member.id}",
                 f"it started {lasting(survey.now - member.since)} ago and has not read everything yet: it"
                 " takes no items",
-                "its log names what it could not read (farm.not_ready); other findings may tell why",
+                "its log names what it could not read (farm.not_ready); other findings may show why",
             )
     for kind in KINDS.values():
         name = kind.family
@@ -128,8 +128,8 @@ def _denied(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "token-denied",
                 name,
-                f"it is present, and cannot do its work. {denied}",
-                "give its token those rules, or give it another token: it asks again every 5 s",
+                f"it is present but cannot do its work. {denied}",
+                "give its token those rules, or give it another token: it tries again every 5 s",
             )
 
 
@@ -139,8 +139,8 @@ def _silent(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "runtime-silent",
                 f"nodes/{agent.node}",
-                f"its runtime {runtime} cannot tell what runs: {why}; its pods are left as they are",
-                f"see on {agent.node} why it does not answer; the agent asks again every 2 s",
+                f"its runtime {runtime} cannot report what runs: {why}; its pods are left as they are",
+                f"find out on {agent.node} why it does not answer; the agent tries again every 2 s",
             )
 
 
@@ -150,8 +150,8 @@ def _left(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "not-removed",
                 f"nodes/{agent.node}",
-                f"its agent cannot remove {path}: {why}; it takes room there until it is gone",
-                f"on {agent.node}, end what uses it, unmount or unlock it (umount, chattr -R -i); the agent"
+                f"its agent cannot remove {path}: {why}; it takes up space there until it is gone",
+                f"on {agent.node}, stop what uses it, unmount or unlock it (umount, chattr -R -i); the agent"
                 " tries again every minute",
             )
 
@@ -165,7 +165,7 @@ def _clocks(survey: Survey) -> Iterator[Finding]:
                 "clock-skew",
                 survey.short(entry.key),
                 f"it started {at - survey.now:.0f} s in the future of this machine",
-                "set the clocks right: the audit log is sorted into hours by them",
+                "correct the clocks: the audit log is sorted into hours by them",
             )
     newest = max(survey.audit_hours, default="")
     if newest[:4].isdigit() and newest > utc_hour(survey.now + SKEW_SECONDS):
@@ -173,5 +173,5 @@ def _clocks(survey: Survey) -> Iterator[Finding]:
             "clock-skew",
             f"audit/{newest}",
             "an audit record has a time in the future of this machine",
-            "set the clocks right: farmctl audit list names the actor",
+            "correct the clocks: farmctl audit list names the actor",
         )

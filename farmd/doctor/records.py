@@ -30,7 +30,7 @@ from store.words import count_of
 # it is removed, and its owner writes it again or goes on without it.
 
 WayOut = tuple[str, Removal]
-CORDON_REASON = "its record did not decode and was written again"
+CORDON_REASON = "its record did not decode and was rewritten"
 
 
 def way_out(survey: Survey, family: str, entry: Entry) -> WayOut:
@@ -66,7 +66,7 @@ def _named(survey: Survey, family: str, entry: Entry) -> WayOut:
     what = "removes it"
     if families.owns_pods(family):
         count = sum(1 for each in survey.records("pods") if each.key.startswith(keys.pods(item)))
-        what = f"removes it; what is left are {count_of(count, 'pod')}, told as orphan-pod"
+        what = f"removes it; its {count_of(count, 'pod')} are then reported as orphan-pod"
     names = (each for each in survey.records("names") if each.key.startswith(keys.name(family, "")))
     named = [each.key for each in names if each.value == codec.encode(item)]
     fix, removal = _removed(
@@ -121,7 +121,7 @@ def _intent(survey: Survey, family: str, entry: Entry) -> WayOut:
 
 
 def _reality(survey: Survey, family: str, entry: Entry) -> WayOut:
-    fix, removal = _removed(survey, family, entry, "removes what an agent said that is gone for good")
+    fix, removal = _removed(survey, family, entry, "removes the report of an agent that is gone for good")
     return f"its agent writes it again; {fix}", removal
 
 
@@ -129,7 +129,7 @@ def _node(survey: Survey, family: str, entry: Entry) -> WayOut:
     node = survey.keys.last_part(entry.key)
     record = Node(cordoned=True, cordon_reason=CORDON_REASON, volumes=_volumes(survey, node))
     lock = survey.keys.mutation_lock("nodes", node)
-    new = "a new one, cordoned, without labels, with the volumes that others know of"
+    new = "a new one, cordoned, without labels, with the volumes that other records mention"
     what = f"writes {new}; then farmctl node label and uncordon {node}"
     fix, removal = _restored(survey, family, entry, record, what, absent=(lock,))
     return f"consul kv put {entry.key} @FILE restores it from a copy; {fix}", removal
@@ -143,7 +143,7 @@ def _app(survey: Survey, family: str, entry: Entry) -> WayOut:
     numbers = [int(number) for number in found if number.isdecimal()]
     if not numbers:
         return _removed(survey, family, entry, "removes it; no revision of it is left")
-    new = f"a new one, paused, which wants revision {max(numbers)} and has the default settings"
+    new = f"a new one, paused, which requests revision {max(numbers)} and has the default settings"
     lock = survey.keys.mutation_lock(family, name)
     record = App(revision=max(numbers), paused=True)
     return _restored(survey, family, entry, record, f"writes {new}", absent=(lock,))
@@ -177,7 +177,7 @@ def _reserved(survey: Survey, family: str, entry: Entry) -> WayOut:
         if where == node and manifest is not None and asked(manifest):
             instances[instance] = asked(manifest)
     return _restored(
-        survey, family, entry, Reserved(instances), "restores it from what the pods there ask for"
+        survey, family, entry, Reserved(instances), "restores it from the requests of the pods there"
     )
 
 
@@ -197,13 +197,13 @@ def _name(survey: Survey, family: str, entry: Entry) -> WayOut:
         nodes = ((survey.keys.last_part(each.key), node) for each, node in survey.decoded("nodes", Node))
         found = sorted(node for node, record in nodes if name in record.volumes)[:1]
     if len(found) != 1:
-        return _removed(survey, family, entry, "removes it; no record bears that name")
-    return _restored(survey, family, entry, found[0], "restores it from the record that bears the name")
+        return _removed(survey, family, entry, "removes it; no record has that name")
+    return _restored(survey, family, entry, found[0], "restores it from the record that has the name")
 
 
 def run(survey: Survey, family: str, entry: Entry) -> WayOut:
     """The way out for the run of a job that does not tell how far the job is."""
-    what = "lets its job begin again: completed slots run again, and it has all its retries"
+    what = "restarts its job: completed slots run again, and it has all its retries"
     item = survey.keys.last_part(entry.key)
     recorded = any(job.id == item and job.recorded for _, job in survey.decoded(JOBS.name, Job))
     if not recorded:
@@ -222,15 +222,17 @@ _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
     "reality": _reality,
     "nodes": _node,
     "apps": _app,
-    "trackers": _by("removes it: what only that revision of the app made bears its mark for ever"),
+    "trackers": _by("removes it: objects that only that revision of the app made keep its mark for ever"),
     "runs": run,
     "history": _by("removes it: that end is no longer shown, and nothing can go back to it"),
-    "signatures": _by("removes it: sign the manifest again, else pods of that owner may be refused"),
+    "signatures": _by("removes it: sign the manifest again, otherwise pods of that owner may be refused"),
     "agents": _by("removes it, and the agent announces itself again"),
     "reserved": _reserved,
     "farms": _by("removes it, and the farm announces itself again"),
     "failsafe": _freeze,
-    "work": _by("removes it: its worker forgets crashes and moves; an item that began waits for a person"),
+    "work": _by(
+        "removes it: its worker forgets crashes and moves; an item that has begun waits for a person"
+    ),
     "names": _name,
 }
 
@@ -251,7 +253,7 @@ def _undecodable(survey: Survey) -> list[Finding]:
                 families.decode(survey.keys, name, entry)
             except RecordInvalid as error:
                 fix, removal = way_out(survey, name, entry)
-                fix = f"if a newer version wrote it, let that version correct it; else {fix}"
+                fix = f"if a newer version wrote it, let that version correct it; otherwise {fix}"
                 findings.append(
                     Finding("record-invalid", survey.short(entry.key), error.message, fix, removal)
                 )
@@ -268,7 +270,7 @@ def _large(survey: Survey) -> list[Finding]:
             "reality-large",
             f"agents/{node}",
             f"its reality takes {-(-size >> 20)} MiB in Consul, expected at most {MOST_OF_NODE >> 20} MiB",
-            "find out who has its agent's token, and withdraw it; farmctl node forget removes the rest",
+            "find out who has its agent's token, and revoke it; farmctl node forget removes the rest",
         )
         for node, size in sorted(sizes.items())
         if size > MOST_OF_NODE
@@ -285,7 +287,7 @@ def _without_manifest(survey: Survey) -> list[Finding]:
         Finding(
             "manifest-missing",
             survey.short(entry.key),
-            f"it refers to the manifest {sha[:12]}, which is not there: it cannot be started again",
+            f"it refers to the manifest {sha[:12]}, which does not exist: it cannot be started again",
             f"{_update()} writes a manifest with its owner",
         )
         for entry, sha in referring
@@ -294,7 +296,7 @@ def _without_manifest(survey: Survey) -> list[Finding]:
         Finding(
             "manifest-missing",
             survey.short(entry.key),
-            f"it refers to the document of peers {sha[:12]}, which is not there: it cannot be started again",
+            f"it refers to the peers document {sha[:12]}, which does not exist: it cannot be started again",
             "if its job does not restart by itself, stop and resume it",
         )
         for entry, sha in peerless
@@ -306,7 +308,7 @@ def _corrupt_manifests(survey: Survey) -> list[Finding]:
         Finding(
             "manifest-invalid",
             f"manifests/{sha}",
-            "its body is not what its digest names: no node starts it",
+            "its body does not match its digest: no node starts it",
             f"{_update()} with the same pod writes it again",
         )
         for sha, manifest in survey.manifests.items()

@@ -30,8 +30,8 @@ def check(survey: Survey) -> list[Finding]:
         Finding(
             "stale-reservation",
             f"{survey.short(entry.key)}/{instance}",
-            "its node reserves room for it, and no such pod is there or on its way",
-            f"farmctl doctor --fix {survey.short(entry.key)}/{instance} gives the room back",
+            "its node has a reservation for it, but there is no such pod and none is being placed",
+            f"farmctl doctor --fix {survey.short(entry.key)}/{instance} frees the reservation",
             Removal("reserved", node, (), release=release_of(survey.keys, entry, node, instance)),
         )
         for entry, book in survey.decoded("reserved", Reserved)
@@ -110,4 +110,4 @@ def _write(entry: Entry, record: Reserved) -> Operation:
 
 
 def _line(release: Release) -> str:
-    return f"gives back the room of {release.node}/{release.instance}"
+    return f"frees the reservation of {release.node}/{release.instance}"

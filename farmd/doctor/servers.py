@@ -73,13 +73,13 @@ def late(found: ServersHealth | None) -> list[Finding]:
 
 
 def _gone(found: ServersHealth, server: Server) -> Finding:
-    what = f"is not reached by the others ({server.serf_status})"
-    return _finding(found, server, what, "start it again, or another one in its place")
+    what = f"cannot be reached by the others ({server.serf_status})"
+    return _finding(found, server, what, "start it again, or replace it with another one")
 
 
 def _even(found: ServersHealth, count: int) -> Finding:
-    text = f"Consul has {count} servers, one less than it should have: {_left(found)}"
-    return Finding(CODE, "consul", text, "consul members: start what is missing again, or add a server")
+    text = f"Consul has {count} servers, an even number, so one is probably missing: {_left(found)}"
+    return Finding(CODE, "consul", text, "consul members: start the missing server again, or add one")
 
 
 def _finding(found: ServersHealth, server: Server, what: str, fix: str) -> Finding:
@@ -89,4 +89,8 @@ def _finding(found: ServersHealth, server: Server, what: str, fix: str) -> Findi
 
 def _left(found: ServersHealth) -> str:
     more = found.failure_tolerance
-    return f"{count_of(more, 'more server')} may be lost" if more else "with one more, nothing can be written"
+    return (
+        f"{count_of(more, 'more server')} may be lost"
+        if more
+        else "if one more is lost, nothing can be written"
+    )

@@ -38,7 +38,7 @@ def check(survey: Survey) -> Iterator[Finding]:
             sign = f"farmctl manifest sign {named.partition('/')[0]} -f FILE --key KEYFILE"
             fix = f"sign the file that {named} comes from: {sign}"
             if until <= survey.now:
-                what = f"no signature of manifest {sha[:12]} holds{_by(held, survey.now)}: {nodes}"
+                what = f"no signature of manifest {sha[:12]} is valid{_by(held, survey.now)}: {nodes}"
                 yield Finding("unsigned", survey.short(entry.key), f"{what} start no new pod of it", fix)
             elif until <= survey.now + SOON_SECONDS:
                 when = f"the signature of manifest {sha[:12]} ends at {rfc3339(until)}"

@@ -10,7 +10,7 @@ from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
 from store.reality import Reality
 
-FIX = "change its manifest, for example by naming its user: the new pod runs as that one (docs/workloads.md)"
+FIX = "change its manifest, for example by naming its user: the new pod runs as that user (docs/workloads.md)"
 
 
 def check(survey: Survey) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ def _frozen(survey: Survey) -> Iterator[Finding]:
                 "frozen",
                 survey.short(entry.key),
                 f"removals of {kind} are frozen: {record.evidence}{_unseen(survey, kind)}",
-                f"remove the cause, or if it is meant: farmctl failsafe clear {kind}"
+                f"remove the cause, or if it is intended: farmctl failsafe clear {kind}"
                 f" --evidence {shlex.quote(record.evidence)} --for 10m --reason WHY",
             )
 
@@ -40,7 +40,7 @@ def _unseen(survey: Survey, kind: str) -> str:
     farms = [member for _, member in survey.decoded("farms", Member)]
     if any(kind in member.kinds and member.clusters for member in farms):
         return ""
-    return f"; no farm that is alive works in {known.outside}, so none ends this: the next one that does will"
+    return f"; no live farm works in {known.outside}, so the freeze lasts until one does"
 
 
 def _blocked(survey: Survey) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from tests.fleet import KEYS, Cluster, client_of
 from tests.processes import eventually
 
 pytestmark = pytest.mark.slow
-NONE_LEFT = "with one more, nothing can be written"
+NONE_LEFT = "if one more is lost, nothing can be written"
 World = dict[str, Entry]
 
 

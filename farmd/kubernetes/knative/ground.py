@@ -58,7 +58,7 @@ class Ground:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def confirmed(self) -> bool:
-        """Read the version once more: whether bounds are still written where the last plan wants them."""
+        """Read the version again: whether bounds are still written where the last plan wants them."""
         planned = self.bounds_on_revisions
         try:
             self.bounds_on_revisions = bounds_on_revisions(await self._version())

@@ -220,7 +220,7 @@ async def test_all_refusals_are_told_at_once_before_anything_is_written() -> Non
         assert (
             "rc/db: belongs to app other (revision 1, applied by user/ada@desk at 20" in refused.value.message
         )
-        assert "rc/web: exists and differs: replicas; --adopt rc/web takes it" in refused.value.message
+        assert "rc/web: exists and differs: replicas; --adopt rc/web adopts it" in refused.value.message
         assert "\n" not in refused.value.message
         assert await snapshot(call) == before
 

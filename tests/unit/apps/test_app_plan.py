@@ -401,7 +401,7 @@ def test_an_equal_object_of_nobodys_is_adopted_and_a_different_one_refused() -> 
     assert found.verbs() == [("adopt", "rc/equal"), ("create", "rc/new")]
     found.apply("shop", entry("rc/equal", 1), entry("rc/other", 1), entry("rc/more"))
     plan = found.run()
-    assert plan.refused == {"rc/other": "exists and differs: value; --adopt rc/other takes it"}
+    assert plan.refused == {"rc/other": "exists and differs: value; --adopt rc/other adopts it"}
     assert found.things["rc/other"].owner == ""
     assert "rc/more" not in found.things  # the wave is blocked as a whole
     found.say("shop", adopt=["rc/other"])

@@ -127,7 +127,7 @@ SERVICES: dict[str, tuple[str, str]] = {
     "twice": ("image: y", "image: found twice"),
     "port": ("ports: ['80:x']", "services.a.ports[0].target: found 'x'"),
     "port range": ("ports: ['8000-9000:80']", "expected as many published ports as ports of the container"),
-    "range backwards": ("ports: ['9000-8000']", "expected a range that ends above its beginning"),
+    "range backwards": ("ports: ['9000-8000']", "expected a range that ends above its start"),
     "published range": ("ports: [{target: 80, published: 8000-9000}]", "8000-9000"),
     "port too high": ("ports: ['99999:80']", "services.a.ports: published port"),
     "port without target": ("ports: [{published: 80}]", "ports[0].target: missing"),

@@ -178,7 +178,7 @@ def test_what_would_lie_in_consul_needs_consent(keys: str, more: str, files: dic
 
 def test_more_than_one_value_of_consul_holds_is_refused() -> None:
     files = {f"conf/{n}": "x" * 70_000 for n in range(3)}
-    with pytest.raises(InputInvalid, match=r"found './conf of more than 196608 bytes', expected less"):
+    with pytest.raises(InputInvalid, match=r"found './conf of more than 196608 bytes', expected fewer bytes"):
         service("volumes: ['./conf:/etc/app']", files=files, with_files=True)
 
 

@@ -72,7 +72,7 @@ async def world() -> Any:
 async def test_entries_as_they_should_be_are_no_finding_and_are_counted(world: World) -> None:
     report = await examine(world.call.client, KEYS, world.call.clock)
     assert await world.found() == []
-    assert report.facts["entries in consul's catalogue"] == "1, services that ask: 1"
+    assert report.facts["entries in consul's catalogue"] == "1, services that request them: 1"
 
 
 async def test_entries_that_no_service_asks_for_are_removed_by_fix_with_proof(world: World) -> None:

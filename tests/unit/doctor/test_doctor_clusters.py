@@ -58,8 +58,8 @@ async def test_farms_that_mean_one_cluster_and_reach_it_are_no_finding() -> None
 @pytest.mark.parametrize(
     ("report", "text"),
     [
-        ({"uid": "u2"}, "different clusters (uids of kube-system) by the name 'prod': three: u2, two: u1"),
-        ({"namespaces": ["ml"]}, "different namespaces by the name 'prod': three: ml, two: all"),
+        ({"uid": "u2"}, "different clusters (uids of kube-system) under the name 'prod': three: u2, two: u1"),
+        ({"namespaces": ["ml"]}, "different namespaces under the name 'prod': three: ml, two: all"),
     ],
 )
 async def test_farms_that_mean_different_things_by_one_name_are_a_finding(

@@ -263,7 +263,7 @@ async def test_the_removal_of_a_run_says_that_its_job_begins_anew() -> None:
         await put(call, KEYS.record("jobs", GONE), Job(id=GONE, name="bert", types=[]))
         await call.client.put(KEYS.record("runs", GONE), b"{")
         fixes = {each.code: each.fix for each in (await look(call)).findings}
-        assert "lets its job begin again: completed slots run again" in fixes["record-invalid"]
+        assert "restarts its job: completed slots run again" in fixes["record-invalid"]
 
 
 async def test_runs_of_jobs_that_are_there_and_of_jobs_in_kubernetes_are_no_leftovers() -> None:
@@ -511,7 +511,7 @@ async def test_a_freeze_outside_that_no_farm_can_end_says_so(there: bool) -> Non
             farm = Member(id="two", version="1.0", kinds=["kubejobs"], clusters=clusters)
             await put(call, KEYS.farm("two"), farm)
         (found,) = [each for each in (await look(call)).findings if each.code == "frozen"]
-        assert ("no farm that is alive works in kubernetes" in found.explanation) is not there
+        assert ("no live farm works in kubernetes" in found.explanation) is not there
         assert "farmctl failsafe clear kubejobs --evidence" in found.fix
 
 

@@ -149,7 +149,7 @@ async def test_a_target_that_fits_nothing_or_cannot_be_fixed_is_refused() -> Non
     async with person() as call:
         await place(call, GONE, "n1")
         report = await examine(call.client, KEYS, call.clock)
-        with pytest.raises(NotFound, match="no finding fits 'nonsense'"):
+        with pytest.raises(NotFound, match="no finding matches 'nonsense'"):
             fixes.choose(report.findings, ["orphan-pod", "nonsense"])
         with pytest.raises(InputInvalid, match="cannot be fixed from here"):
             fixes.choose(report.findings, ["no-farm"])
@@ -215,8 +215,8 @@ async def test_w16_what_a_living_owner_left_on_a_node_goes_with_its_room_at_once
         mutations = await fixes.mutations(call, chosen)
         assert [mutation.change.id for mutation in mutations] == ["n1", "n1/theirs"]
         assert mutations[0].change.details[-2:] == (
-            "gives back the room of n1/one",
-            "gives back the room of n1/two",
+            "frees the reservation of n1/one",
+            "frees the reservation of n1/two",
         )
         await commit(call, mutations[0])
         assert await reserved(call, "n1") == ["theirs"]

@@ -74,22 +74,22 @@ WELL, LATE, GONE = ("alive", True), ("alive", False), ("failed", False)
         (
             [health(0, WELL, WELL, GONE)],
             {
-                "consul/s3": "Consul's server s3 (10.0.0.3:8300) is not reached by the others (failed):"
-                " with one more, nothing can be written"
+                "consul/s3": "Consul's server s3 (10.0.0.3:8300) cannot be reached by the others (failed):"
+                " if one more is lost, nothing can be written"
             },
         ),
         (
             [health(1, WELL, ("left", False), WELL, WELL, WELL)],
             {
-                "consul/s2": "Consul's server s2 (10.0.0.2:8300) is not reached by the others (left):"
+                "consul/s2": "Consul's server s2 (10.0.0.2:8300) cannot be reached by the others (left):"
                 " 1 more server may be lost"
             },
         ),
         (
             [health(0, WELL, WELL)],
             {
-                "consul": "Consul has 2 servers, one less than it should have:"
-                " with one more, nothing can be written"
+                "consul": "Consul has 2 servers, an even number, so one is probably missing:"
+                " if one more is lost, nothing can be written"
             },
         ),
         ([health(0, WELL)], {}),
@@ -99,7 +99,7 @@ WELL, LATE, GONE = ("alive", True), ("alive", False), ("failed", False)
             [health(0, WELL, WELL, WELL, silent="s3")],
             {
                 "consul/s3": "Consul's server s3 (10.0.0.3:8300) has no vote:"
-                " with one more, nothing can be written"
+                " if one more is lost, nothing can be written"
             },
         ),
         ([health(0, WELL, LATE, WELL), health(1, WELL, WELL, WELL)], {}),
@@ -107,7 +107,7 @@ WELL, LATE, GONE = ("alive", True), ("alive", False), ("failed", False)
             [health(0, WELL, LATE, WELL)],
             {
                 "consul/s2": "Consul's server s2 (10.0.0.2:8300) lags behind its leader:"
-                " with one more, nothing can be written"
+                " if one more is lost, nothing can be written"
             },
         ),
     ],
