@@ -234,7 +234,7 @@ async def test_r13_a_mutation_lock_whose_rollout_is_gone_keeps_people_out_for_no
         await abandoned_lock(call, rc_id)
         (finding,) = (await look(call)).findings
         assert (finding.code, finding.object) == ("stale-lock", f"locks/rcs/{rc_id}/mutation")
-        assert f"rollouts/{GONE} keeps people's changes out" in finding.explanation
+        assert f"rollouts/{GONE} locks out changes by people" in finding.explanation
         await put(call, KEYS.record("rollouts", GONE), {"id": GONE})
         assert "stale-lock" not in {each.code for each in (await look(call)).findings}
 
