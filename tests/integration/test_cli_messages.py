@@ -216,8 +216,7 @@ def test_a_job_whose_run_does_not_decode_is_described_and_the_record_named(farmc
     found = farmctl("doctor", "-o", "json").json["items"]
     (finding,) = [each for each in found if each["code"] == "record-invalid"]
     assert (
-        f"farmctl doctor --fix runs/{ident} restarts its job: completed slots run again"
-        in (finding["fix"])
+        f"farmctl doctor --fix runs/{ident} restarts its job: completed slots run again" in (finding["fix"])
     )
 
 

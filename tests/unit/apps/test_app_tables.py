@@ -74,7 +74,7 @@ async def test_an_app_whose_wanted_revision_somebody_removed_is_blocked_and_its_
             "till": ("converged", ""),
             "shop": (
                 "blocked",
-                "somebody removed revision 1: farmctl apply or farmctl app rollback shop --to N makes"
+                "somebody removed revision 1: farmctl apply or farmctl app rollback shop --to N creates"
                 " another one",
             ),
         }
