@@ -65,7 +65,7 @@ async def test_more_revocations_than_a_node_keeps_permit_no_first_start_and_take
     await node.write(revocation(5))
     with capture_logs() as told:
         for _ in range(2):
-            with pytest.raises(TooLarge, match="this node knows 6 revocations, expected at most"):
+            with pytest.raises(TooLarge, match="found 6 revocations that this node knows, expected at most"):
                 await node.revocations.read()
     assert [each["event"] for each in told] == ["revocations.too_many"]
     assert (node.state.saved_revocations(), node.revocations.known) == (saved, known)
