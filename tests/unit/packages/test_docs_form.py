@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from farmd.cli.reference import BEGIN, END
+
 ROOT = Path(__file__).parents[3]
 LINE, ROW, ROWS = 120, 200, 12
-MADE = ROOT / "docs/cli.md"  # written from the commands' own help
-PAGES = sorted(
-    path.relative_to(ROOT).as_posix()
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
-    if path != MADE
-)
+# What `make docs` writes into docs/cli.md from the commands' own help.
+MADE = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.DOTALL)
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SEPARATOR = re.compile(r"\|[-:| ]+\|")
 # A row of docs/trust.md names the tests that hold it: their names count for nothing.
 TESTS = re.compile(r"`tests/[^`]+`(, )?")
@@ -59,7 +58,7 @@ def test_each_sample_of_a_file_parses(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_page_fits_a_screen(page: str) -> None:
-    assert list(faults((ROOT / page).read_text())) == []
+    assert list(faults(MADE.sub("", (ROOT / page).read_text()))) == []
 
 
 def test_faults_are_found() -> None:
