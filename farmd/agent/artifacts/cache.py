@@ -104,7 +104,10 @@ class Artifacts:
         here = views.cached(self._state, artifact)
         if await self._is_here(here):
             return
-        async with self._lock(artifact.digest):
+        lock = self._lock(artifact.digest)
+        if lock.locked() or self._slots.locked():
+            tell(": waiting for another download")
+        async with lock:
             # Asked anew: an answer that others wait for may be older than what the lock waited for.
             if await self.on_disk(_touched, here, here.parent, self._clock.now()):
                 return

@@ -287,7 +287,9 @@ class Download:
         if isinstance(error, aiohttp.InvalidURL):
             return StartFailed("it is no good URL")
         if isinstance(error, aiohttp.ClientError):
-            reason = getattr(inner, "strerror", "") if isinstance(inner, OSError) else ""
+            number = inner.errno if isinstance(inner, OSError) else None
+            # asyncio writes the address into the words of a refused connection.
+            reason = os.strerror(number) if number and number > 0 else getattr(inner, "strerror", "")
             return Again(reason or _kind(error))
         if isinstance(error, TimeoutError):
             return Again(f"no data within {IDLE_SECONDS:g} s")
@@ -302,6 +304,8 @@ def _kind(error: Exception) -> str:
         return "the connection ended before the file did"
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy of agent.artifact_proxy refused: HTTP {error.status}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return "no connection"
     return f"no good answer ({type(error).__name__})"
 
 

@@ -227,6 +227,12 @@ async def test_what_may_come_right_is_tried_again_and_what_cannot_is_not(node: N
         assert len(asked) == tries
 
 
+async def test_who_answers_nothing_is_named_with_the_reason(node: Node) -> None:
+    why = await node.why(file("http://127.0.0.1:1"))
+    assert why == "artifacts[0]: http://127.0.0.1:1/file: Connection refused, in 5 tries"
+    assert (await node.why(file("http://none.invalid"))).endswith(", in 5 tries")
+
+
 async def test_an_endless_body_is_cut_off_and_leaves_nothing(tmp_path: Path) -> None:
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
