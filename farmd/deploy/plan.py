@@ -339,6 +339,9 @@ def _together(shot: Snapshot) -> tuple[ServiceStep, ...]:
 def _asked(reading: Facts, step: ServiceStep) -> ServiceStep:
     sight = reading.sights[step.service]
     if sight.leftover and sight.state is not None and not reading.paused:
+        if sight.goal.held:  # nothing goes in a freeze (R18), so the service is not released before it
+            waits = step.turn == "release"
+            return replace(step, turn="", reason="a pod of its hook is left") if waits else step
         gone = tuple(RemoveContainerOperation(sight.said.service, place) for place in sight.leftover)
         return ServiceStep(service=step.service, operations=gone, repairs=step.repairs)
     if sight.busy and sight.state is not None:

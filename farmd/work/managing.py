@@ -173,7 +173,7 @@ class ManagingWorker(NamedWorker[S, P]):
         """
         leaves = any(change.action not in COMES for unit in units for change in unit.changes)
         if leaves and (evidence := freezes.found()) is not None:
-            return Outcome("frozen", 0.0, evidence)
+            return Outcome("frozen", self.context.rng.uniform(1.0, 2.0), evidence)
         found = await self.carry_out(
             stored, why, units, standing=standing, checks=checks, arriving=arriving(units)
         )

@@ -285,6 +285,19 @@ def test_r18_while_frozen_pods_come_and_none_goes(standing: Deploying, kind: str
     standing.ended(ident)
 
 
+def test_r18_while_frozen_the_pod_of_a_hook_stays_too(standing: Deploying) -> None:
+    wanted, service = spec(image=SECOND, pre_deploy=Hook(command=["migrate"])), standing.service().id
+    standing.ends(standing.hook(wanted), 0)
+    ident = standing.deploy(wanted)
+    standing.until(lambda: standing.scene.places(service), step=0.05)
+    standing.scene.put(KEYS.failsafe("deployments"), b"what nobody can read")
+    standing.scene.advance(30.0)
+    assert standing.scene.places(service)
+    standing.scene.delete(KEYS.failsafe("deployments"))
+    standing.ended(ident)
+    assert standing.scene.places(service) == []
+
+
 def test_r19_mass_ill_health_holds_no_way_back(standing: Deploying) -> None:
     bad = spec(image=BAD, update={"order": "stop-first"})
     standing.break_(bad)
