@@ -1,11 +1,13 @@
 """One process that simulates the agents of a large fleet: real sessions, presence and reality, no workloads.
 
-``python -m bench.agents ADDRESS NODES [TTL [PREFIX]] [--check LEAST MOST] [--ends SECONDS]``
+``python -m bench.agents ADDRESS NODES [TTL [PREFIX]] [--check LEAST MOST] [--ends SECONDS] [--port N]``
 Every node has the agent's own ``Link`` (session, presence, renewals) and ``RealityWriter`` (compare-and-set,
 fenced by the presence), so the store gets the same writes as from as many real agents. Two things differ.
 One watch reads the intents of a hundred nodes, because Consul serves one client 200 connections. The TTL is
 by default the longest that the agent's configuration allows, because renewals for a TTL of 15 s would cost
 more than all that is measured beside them.
+
+With ``--port N`` each pod has the port ``http`` with this number.
 
 A pod on hold is held at once. With ``--ends SECONDS`` a job's member ends well so long after its start (R29).
 
@@ -79,6 +81,7 @@ class Rig:
     ttl: float
     check: tuple[float, float] = (CHECK_SECONDS, CHECK_SECONDS)
     ends: float | None = None
+    port: int | None = None
 
 
 class SimulatedNode:
@@ -120,6 +123,7 @@ class SimulatedNode:
         self.name = name
         self.check = first_check(name, *rig.check)
         self.ends = rig.ends
+        self.ports = {} if rig.port is None else {"http": rig.port}
         self.pods: dict[str, Reality] = {}
         self._obeyed = False
 
@@ -128,7 +132,7 @@ class SimulatedNode:
         for instance, (index, intent) in wanted.items():
             known = self.pods.get(instance)
             if known is None or known.intent != index:
-                self.pods[instance] = _started(intent, index, healthy=not self._obeyed)
+                self.pods[instance] = _started(intent, index, healthy=not self._obeyed, ports=self.ports)
                 if MEMBER & intent.vars.keys():
                     self._member(instance, intent)
                 elif self._obeyed:
@@ -177,7 +181,7 @@ class SimulatedNode:
         self.writer.tell(self.pods)
 
 
-def _started(intent: Intent, index: int, *, healthy: bool) -> Reality:
+def _started(intent: Intent, index: int, *, healthy: bool, ports: dict[str, int]) -> Reality:
     now = CLOCK.now()
     return Reality(
         manifest=intent.manifest,
@@ -185,6 +189,7 @@ def _started(intent: Intent, index: int, *, healthy: bool) -> Reality:
         started=now,
         intent=index,
         pid=4711,
+        ports=ports,
         health=Health("passing", now) if healthy else Health(),
     )
 
@@ -264,12 +269,15 @@ async def main(
     prefix: str = KEYS.prefix,
     check: tuple[float, float] = (CHECK_SECONDS, CHECK_SECONDS),
     ends: float | None = None,
+    port: int | None = None,
 ) -> None:
     """Run until stdin ends."""
     metrics = Metrics(CollectorRegistry())
     client = connect({}, CLOCK, metrics, address=address)
     with tempfile.TemporaryDirectory(prefix="farmd-bench-agents-") as states:
-        rig = Rig(client, Keys(prefix), metrics, Progress(CLOCK, metrics), Path(states), ttl, check, ends)
+        rig = Rig(
+            client, Keys(prefix), metrics, Progress(CLOCK, metrics), Path(states), ttl, check, ends, port
+        )
         fleet = SimulatedFleet(rig, count)
         running = asyncio.create_task(fleet.run())
         asking = asyncio.create_task(_obey_stdin(fleet))
@@ -301,5 +309,8 @@ if __name__ == "__main__":
     parser.add_argument("prefix", nargs="?", default=KEYS.prefix)
     parser.add_argument("--check", type=float, nargs=2, default=(CHECK_SECONDS, CHECK_SECONDS))
     parser.add_argument("--ends", type=float)
+    parser.add_argument("--port", type=int)
     asked = parser.parse_args()
-    asyncio.run(main(asked.address, asked.nodes, asked.ttl, asked.prefix, asked.check, asked.ends))
+    asyncio.run(
+        main(asked.address, asked.nodes, asked.ttl, asked.prefix, asked.check, asked.ends, asked.port)
+    )

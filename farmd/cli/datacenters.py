@@ -197,6 +197,11 @@ async def listed(
     """
     if invocation.settings.dc:
         raise InputInvalid("--all-dcs: found with --dc, expected one of them", field="all-dcs")
+    if any(params.get(option) for option in ("kubeconfig", "context", "namespace", "everywhere")):
+        expected = "none, because a cluster of Kubernetes is part of no datacenter"
+        raise InputInvalid(
+            f"--all-dcs: found with an option of a cluster, expected {expected}", field="all-dcs"
+        )
 
     async def tables(there: Invocation) -> list[Table]:
         there = replace(there, shown=[], settings=replace(there.settings, watch=False))

@@ -62,8 +62,10 @@ async def list_(
 
 
 async def _there(invocation: Invocation, place: Place, everywhere: bool) -> list[Any]:
-    """The jobs in Kubernetes; none without a cluster, or where nobody named the one that does not answer."""
-    if not (everywhere or place.configured(os.environ)):
+    """The jobs in Kubernetes; none without a cluster, where nobody named the one that does not answer, or as
+    part of one of several datacenters.
+    """
+    if invocation.shown is not None or not (everywhere or place.configured(os.environ)):
         return []
     try:
         found: list[Any] = await load("farmd.cli.job_cluster:listed")(invocation, place, everywhere)
