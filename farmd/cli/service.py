@@ -17,6 +17,7 @@ _COMMANDS = {
         "Publish the pods in Consul's catalogue and DNS, or stop it.",
     ),
     "list": ("farmd.cli.service_show:list_", "All services."),
+    "get": ("farmd.cli.service_show:get", "One service; -o yaml prints the file that apply takes."),
     "describe": ("farmd.cli.service_show:describe", "One service with its endpoints and history."),
     "endpoints": ("farmd.cli.service_show:endpoints", "Address and port of each pod that serves."),
     "pods": ("farmd.cli.service_show:pods", "The pods of a service."),

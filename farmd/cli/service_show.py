@@ -16,6 +16,7 @@ from farmd.cli.noun_show import explained
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, show
 from farmd.commands.finding import look
+from farmd.commands.heads import headed
 from farmd.kinds import asked
 from farmd.services import commands
 from farmd.services.endpoints import Endpoint, serving
@@ -23,7 +24,8 @@ from farmd.tables import services as service_tables
 from farmd.tables.model import Column, Table, ago
 from farmd.tables.pods import pod_table
 from store.audit import AuditReader, Filter
-from store.errors import NotFound
+from store.canonical import builtins
+from store.errors import Conflict, NotFound
 from store.named import Owner
 from store.services import KIND, NOUN, Revision, Service, ServiceStore
 from store.status import Status, StatusStore
@@ -94,6 +96,32 @@ async def list_(invocation: Invocation) -> None:
         return service_tables.table(rows, broken, now)
 
     await show(invocation, read)
+
+
+@command("get", lists=True)
+@target(NOUN, objects(KIND))
+@click.option("--file", "as_file", is_flag=True, help="Print a file that apply and deploy accept.")
+async def get(invocation: Invocation, name: str, as_file: bool) -> None:
+    """One service by name, id or a prefix of its id."""
+    settings, call = invocation.settings, invocation.call
+    if as_file or (settings.output == "yaml" and not settings.watch):
+        from farmd.deploy.commands import deployed, spec_now
+
+        record = (await ServiceStore(call.client, call.keys).find(name)).record
+        if not record.mode:
+            text = f"{NOUN} {record.name!r} is a name for pods, which a command makes and no file"
+            raise Conflict(text, id=record.id, hint="farmctl export prints that command")
+        stored = await deployed(call, record.id, "written as a file", "")
+        noun_show.emit_file(invocation, headed(NOUN, builtins(await spec_now(call, stored.record))))
+        return
+
+    async def read() -> Table:
+        return service_tables.table([await commands.row(call, name)], [], call.clock.now())
+
+    if settings.output == "json" and not settings.watch:
+        emit(invocation, document("Service", service_tables.plain_row(await commands.row(call, name))))
+    else:
+        await show(invocation, read)
 
 
 @command("describe")

@@ -127,6 +127,20 @@ def test_what_no_deployment_made_is_told_apart(farmctl: Farmctl, words: tuple[st
     assert "service 'web' is a name for the pods of no owner, which no deployment made" in found.err
 
 
+def test_get_prints_the_file_that_apply_takes(farmctl: Farmctl) -> None:
+    stands(farmctl, spec(), "m1")
+    text = farmctl.ok("get", "service", "web", "-o", "yaml").out
+    assert text == farmctl.ok("service", "get", "web", "--file").out
+    assert (yaml.safe_load(text)["kind"], yaml.safe_load(text)["name"]) == ("service", "web")
+    planned = farmctl.ok("apply", "-f", "-", "--app", "shop", "--dry-run", "-o", "json", stdin=text).json
+    assert [(act["act"], act["object"]) for act in planned["acts"]] == [("adopt", "service/web")]
+    assert farmctl.ok("service", "get", "web", "-o", "json").json["name"] == "web"
+    assert "web" in farmctl.ok("service", "get", "web").out
+    farmctl.ok("service", "create", "front", "--port", "http")
+    named = farmctl("service", "get", "front", "-o", "yaml")
+    assert (named.code, "farmctl export prints that command" in named.err) == (5, True)
+
+
 def test_what_no_deployment_made_names_its_owners_as_people_do(farmctl: Farmctl) -> None:
     farmctl.ok("rc", "create", "-f", "-", stdin=yaml.safe_dump(hello(pod_ports={"http": {}})))
     farmctl.ok("service", "create", "web", "--port", "http", "rc/hello")
