@@ -111,10 +111,12 @@ def never_empty(knative: Snapshot, name: str) -> bool:
 
 def final(knative: Snapshot, name: str) -> Bounds:
     """The bounds that a revision has at rest."""
-    found = standing(knative, name)
-    least = found.least if not _ours(knative, name, MIN_SCALE) else _recorded(knative, name).least
-    most = found.most if not _ours(knative, name, MAX_SCALE) else _recorded(knative, name).most
-    return Bounds(least, most)
+    if name not in knative.finals:
+        found = standing(knative, name)
+        least = found.least if not _ours(knative, name, MIN_SCALE) else _recorded(knative, name).least
+        most = found.most if not _ours(knative, name, MAX_SCALE) else _recorded(knative, name).most
+        knative.finals[name] = Bounds(least, most)
+    return knative.finals[name]
 
 
 def _ours(knative: Snapshot, name: str, key: str) -> bool:

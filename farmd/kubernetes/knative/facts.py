@@ -47,7 +47,8 @@ class Snapshot:
     ``bounds_on_revisions``: whether this version of Knative hands bounds of a revision on to its autoscaler
     and nowhere else; otherwise they are written on the autoscaler. ``frozen`` is the evidence of a freeze.
     ``risen``: when this worker last saw a newcomer grow, ``now`` (both in seconds since the epoch).
-    ``ownerless``: a record of the service's name is there, and is nobody's.
+    ``ownerless``: a record of the service's name is there, and is nobody's. ``finals``: the final bounds of
+    revisions, which follow from all of these; ``bounds.final`` derives each once per snapshot.
     """
 
     service: KnativeService
@@ -64,6 +65,7 @@ class Snapshot:
     frozen: str | None = None
     risen: float = 0.0
     now: float = 0.0
+    finals: dict[str, Bounds] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def record(self) -> Orchestrator:
