@@ -2,11 +2,12 @@
 
 ``python -m bench.farm_process CONFIG``
 Configuration, kinds, HTTP, logs and watchdog are those of production. Its metrics also tell an event for
-each batch of locks that the farm takes, and for each transaction that places or removes pods or ends a
-rollout when it was acknowledged, with the machine's monotonic time. The line ``requests`` on stdin is
-answered with the number of requests to Consul so far, by their kind; ``bodies`` with the transactions that
-placed or removed pods since the last such line; ``profile`` starts a profile, and the next ``profile`` writes
-it to ``farm.profile``; the end of stdin stops the farm cleanly, as SIGTERM does.
+each batch of locks that the farm takes, and for each transaction that places or removes pods, makes a
+job or ends a rollout when it was acknowledged, with the machine's monotonic time. The line ``requests`` on
+stdin is answered with the number of requests to Consul so far, by their kind; ``bodies`` with the
+transactions that placed or removed pods or made jobs since the last such line; ``profile`` starts a profile,
+and the next ``profile`` writes it to ``farm.profile``; the end of stdin stops the farm cleanly, as SIGTERM
+does.
 """
 
 from __future__ import annotations
@@ -76,13 +77,18 @@ class _TellingTransport(AiohttpTransport):
     async def send(self, request: Request, timeout: float) -> Response:
         """Send a request."""
         response = await super().send(request, timeout)
-        if request.path == "/v1/txn" and response.status == 200 and b"/intent/" in request.body:
+        if request.path == "/v1/txn" and response.status == 200 and _is_told(request.body):
             if not _acknowledged:
                 asyncio.get_running_loop().call_later(TELLING_SECONDS, _tell_placed)
             _acknowledged.append((time.monotonic(), request.body))
         if request.path == "/v1/txn" and response.status == 200 and b"/history/" in request.body:
             tell("ended")
         return response
+
+
+def _is_told(body: bytes) -> bool:
+    """Whether a transaction changes where pods are, or makes a job."""
+    return b"/intent/" in body or b"/names/jobs/" in body
 
 
 _requests = Counter[str]()

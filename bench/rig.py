@@ -100,8 +100,10 @@ async def write_all(client: ConsulClient, writes: list[Operation]) -> None:
         raise RuntimeError(f"{len(failed)} transactions of the set-up failed: {failed[0]}")
 
 
-async def prepared(client: ConsulClient, bodies: Sequence[bytes], prefix: str) -> list[bytes]:
-    """The bodies that change pods, for another prefix of the same length, with fences that hold there.
+async def prepared(
+    client: ConsulClient, bodies: Sequence[bytes], prefix: str, *, of: str = KEYS.tree("intent")
+) -> list[bytes]:
+    """The bodies with a key below ``of``, for another prefix of the same length, with fences that hold there.
 
     What they compare with earlier versions of pods and intents is written without comparing.
     """
@@ -110,7 +112,7 @@ async def prepared(client: ConsulClient, bodies: Sequence[bytes], prefix: str) -
     ready = []
     for body in bodies:
         decoded = json.loads(body)
-        if not any(item["KV"]["Key"].startswith(KEYS.tree("intent")) for item in decoded):
+        if not any(item["KV"]["Key"].startswith(of) for item in decoded):
             continue  # a status, which is not part of the plan
         for item in list(decoded):
             each = item["KV"]
