@@ -247,12 +247,18 @@ def run_init(
         Exit: 78, because a value is wrong; 1, because a file cannot be written or nobody agreed.
     """
     own: dict[Role, Values] = {"server": {"farm": {"name": name}}, "node": {"agent": {"node": name}}}
+    given = {"--name": name, "--address": address, "--consul": consul, "--token-file": token_file}
+    if empty := [option for option, value in given.items() if value == ""]:  # a variable that is not set
+        _end(
+            [f"{option}: found an empty value, expected one, or no {option}" for option in empty], EXIT_CONFIG
+        )
     web = {"bind": "0.0.0.0", "advertise": address} if address else {}
     values = _given({**own[role], "store": {"address": consul}, "web": web})
     program = program_of(sys.argv[0], sys.executable)
     wish = Wish(role, root, program, values, token_file is not None, _systemd())
     try:
-        token = "" if token_file is None or dry_run else _token(token_file)
+        unread = token_file is None or (dry_run and token_file == "-")
+        token = "" if unread or token_file is None else _token(token_file)
         steps = planned(wish)
         if not _agreed(wish, steps, yes=yes, dry_run=dry_run):
             return

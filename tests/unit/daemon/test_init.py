@@ -104,6 +104,11 @@ def test_bad_values_and_bad_tokens_are_one_line(tmp_path: Path) -> None:
     assert (
         refused.output == "farmd: --token-file: found 2 lines on stdin, expected a token alone on one line\n"
     )
+    for option in ("--name", "--address", "--consul", "--token-file"):
+        refused = run(tmp_path, "node", option, "")
+        assert (refused.exit_code, refused.output.split(":")[1]) == (78, f" {option}")
+    refused = ask(tmp_path, "node", "--dry-run", "--token-file", str(tmp_path / "none"))
+    assert (refused.exit_code, "--token-file: " in refused.output) == (78, True)
     assert files(tmp_path) == {}
 
 
