@@ -55,7 +55,7 @@ def _resolved(field: str, path: str) -> Path:
         if not stat.S_ISLNK(state.st_mode):
             at /= part
             if left and not stat.S_ISDIR(state.st_mode):
-                raise invalid(field, f"{str(at)!r}, which is no folder", "a readable file")
+                raise invalid(field, f"{str(at)!r}, which is not a folder", "a readable file")
             continue
         _require_own(field, str(at / part), state)
         links += 1

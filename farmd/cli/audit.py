@@ -30,7 +30,9 @@ def audit() -> None:
 @click.option("--actor", default="", help="Only what this actor did, such as user/ada@host.")
 @click.option("--action", default="", help="Only this action, such as rc.delete; delete means all deletions.")
 @click.option("--since", type=Duration(), help="Only entries newer than this, such as 2h.")
-@click.option("-n", "--limit", type=Whole(1, 100_000), default=50, show_default=True, help="At most so many.")
+@click.option(
+    "-n", "--limit", type=Whole(1, 100_000), default=50, show_default=True, help="Maximum number of entries."
+)
 async def list_(
     invocation: Invocation, item: str, kind: str, actor: str, action: str, since: float | None, limit: int
 ) -> None:

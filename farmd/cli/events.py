@@ -33,7 +33,9 @@ class Event(NamedTuple):
 @command("events")
 @click.option("-f", "--follow", is_flag=True, help="Show new events as they arrive, until ^C.")
 @click.option("--since", type=Duration(), help="Only entries newer than this, such as 2h.")
-@click.option("-n", "--limit", type=Whole(1, 100_000), default=50, show_default=True, help="At most so many.")
+@click.option(
+    "-n", "--limit", type=Whole(1, 100_000), default=50, show_default=True, help="Maximum number of entries."
+)
 async def events(invocation: Invocation, follow: bool, since: float | None, limit: int) -> None:
     """What happened, newest last: every change with its author, and the open incidents.
 

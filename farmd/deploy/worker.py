@@ -71,7 +71,7 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
 
     # -- writing ---------------------------------------------------------------------------------
     async def act(self, snapshot: Facts, plan: Cycle) -> Outcome:
-        """The transactions of one cycle; what was read is planned anew afterwards."""
+        """The transactions of one cycle; what was read is planned from the start afterwards."""
         if plan.action == "begin":
             return await self._begin(snapshot)
         if plan.action == "end":

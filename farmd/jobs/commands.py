@@ -240,7 +240,7 @@ JOB: Noun[JobSpec, Job] = Noun(
     file=FILE,
     told=lambda job: {"slots": job.size, "gang": job.gang},
     facts=_facts,
-    instead="run it under another name (--name), or delete the one that is there first",
+    instead="run it under another name (--name), or delete the existing one first",
     columns=(
         ("DONE", _done),
         ("ACTIVE", lambda _, status: _number("placed", status)),

@@ -235,7 +235,7 @@ def _credential(printed: bytes, program: Exec, field: str) -> _Status:
     try:
         found = msgspec.json.decode(printed, type=_Printed)
     except msgspec.DecodeError:
-        raise invalid(field, "output that is no ExecCredential in JSON", "an ExecCredential") from None
+        raise invalid(field, "output that is not an ExecCredential in JSON", "an ExecCredential") from None
     if found.kind != "ExecCredential" or found.api_version != program.api_version:
         raise invalid(field, f"{found.kind} {found.api_version}", f"ExecCredential {program.api_version}")
     if bool(found.status.client_certificate_data) != bool(found.status.client_key_data):
@@ -252,7 +252,7 @@ def _either(field: str, path: str, data: str) -> bytes:
     try:
         return base64.b64decode("".join(data.split()), validate=True)
     except binascii.Error:
-        raise invalid(f"{field}-data", "text that is no base64", "PEM in base64") from None
+        raise invalid(f"{field}-data", "text that is not valid base64", "PEM in base64") from None
 
 
 def _usable(field: str, load: Callable[[], None]) -> None:

@@ -40,7 +40,7 @@ async def accept(call: Call, transport: KubernetesTransport, name: str) -> Mutat
     if not (uid := await uid_of(transport, REQUEST_SECONDS)):
         raise AccessDenied(
             f"{transport.access.url}: the uid of the namespace kube-system cannot be read",
-            hint="the user needs the right to get that namespace",
+            hint="the user needs permission to get that namespace",
         )
     entry = await call.client.read(key, mode="consistent")
     before = PinnedCluster() if entry is None else codec.decode(PinnedCluster, entry.value, key)

@@ -201,7 +201,7 @@ class Pin:
 LASTING_SECONDS = 60.0
 # The troubles that people are alerted of, and what their summaries say.
 ALERTED = {
-    "unreachable": "farms do not reach it",
+    "unreachable": "farms cannot reach it",
     "denied": "farms lack rights",
     "identity": "removals are frozen",
 }
@@ -304,7 +304,7 @@ class Contact:
         self.definitions: dict[str, Mapping[str, Any]] = {}
         self._transport, self._name, self._report = transport, name, report
         self._uid = ""
-        self._error = "not asked yet"
+        self._error = "not queried yet"
         self._reached = self._confirmed = -math.inf
         self._older: dict[str, list[str]] = {}
         self._compared = -math.inf

@@ -217,7 +217,7 @@ def _user(user: User, at: str) -> User:
         )
     for name, other in (("client-certificate", "client-key"), ("client-key", "client-certificate")):
         if _either(user, name) and not _either(user, other):
-            refuse(f"{at_user}.{other}", "nothing", f"a file or {other}-data, because {name} is there")
+            refuse(f"{at_user}.{other}", "nothing", f"a file or {other}-data, because {name} is set")
     ways = {
         "token": bool(user.token or user.token_file),
         "username": bool(user.username),

@@ -125,13 +125,13 @@ async def run_now(call: Call, target: str) -> Mutation:
     if schedule.active and schedule.overlap != "allow":
         name = schedule.active[-1].name
         text = f"schedule {schedule.name!r}: job {name!r} runs still, and overlap is {schedule.overlap}"
-        raise Conflict(text, id=schedule.id, hint=f"farmctl job delete {name}, then repeat it")
+        raise Conflict(text, id=schedule.id, hint=f"farmctl job delete {name}, then repeat the command")
     if schedule.full:
         text = f"schedule {schedule.name!r}: found {len(schedule.active)} jobs that run, expected fewer"
         raise Conflict(text, id=schedule.id, hint=f"farmctl schedule history {schedule.name}")
     made = await jobs().create(call, lasting(job_spec(schedule.name, schedule.job, now, schedule.name)))
     if not made.needed:
-        raise InputInvalid(f"schedule {schedule.name!r}: a job of this second exists; repeat it")
+        raise InputInvalid(f"schedule {schedule.name!r}: a job of this second exists; repeat the command")
     fired = Fired(due=now, job=made.change.id, name=made.change.name, by=call.actor)
     wanted = msgspec.structs.replace(schedule, fired=[*schedule.fired, fired])
     change = Change(KIND, schedule.id, schedule.name, "schedule.run-now", after={"job": fired.name})

@@ -86,7 +86,7 @@ def _decide(seen: Snapshot, known: Schedule) -> Plan:
         return Plan("schedule.end", wanted=known, why=_told(seen.ends))
     if old := beyond(known.fired, known.keep):
         kept = [each for each in known.fired if each is not old]
-        why = f"more jobs that ended than it keeps: {old.name}"
+        why = f"more ended jobs than it keeps: {old.name}"
         return Plan("schedule.prune", wanted=replace(known, fired=kept), why=why, stop=(old.job,))
     return _idle(known, seen.now)
 
@@ -168,7 +168,7 @@ def state(schedule: Schedule, plan: Plan) -> tuple[str, str]:
     if plan.overrun and schedule.full:
         return "overrun", f"{len(schedule.active)} of its jobs run, so its times are skipped until one ends"
     if plan.overrun:
-        return "overrun", f"{schedule.active[0].name} runs for longer than to the next time"
+        return "overrun", f"{schedule.active[0].name} still runs at the next time"
     if schedule.missing:
         return "missed", f"{schedule.missing} times passed without a job"
     return ("running", schedule.active[-1].name) if schedule.active else ("converged", "")

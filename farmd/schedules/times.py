@@ -87,7 +87,7 @@ def check(schedule: Schedule, source: str) -> None:
     zone_of(schedule.zone, f"{source}: zone")
     start_of(schedule, f"{source}: start")
     if next(after(schedule, 0.0, f"{source}: cron"), None) is None:
-        refuse(f"{source}: cron", repr(schedule.cron), "an expression with a time that comes", field="cron")
+        refuse(f"{source}: cron", repr(schedule.cron), "an expression with a future time", field="cron")
 
 
 def after(schedule: Schedule, at: float, field: str = "cron") -> Iterator[float]:

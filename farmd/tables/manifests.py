@@ -106,7 +106,7 @@ def _check(health: HealthCheck | None) -> str:
         "tcp": f"tcp port {health.port}",
         "command": shlex.join(health.command),
     }[health.type]
-    grace = f", bad ones do not count for {health.start_period:g} s" if health.start_period else ""
+    grace = f", failures are ignored for {health.start_period:g} s" if health.start_period else ""
     return (
         f"{what}, every {health.interval:g} s, timeout {health.timeout:g} s,"
         f" healthy after {health.passes} and unhealthy after {health.failures} in a row{grace}"

@@ -87,7 +87,7 @@ def _started(row: PodRow, now: float) -> str:
 
 def _ending(end: Exit) -> str:
     """How a start ended, and what it said of that."""
-    how = {"lost": "nobody saw how", "oom": f"out of memory, {ending(end.code)}"}.get(
+    how = {"lost": "cause unknown", "oom": f"out of memory, {ending(end.code)}"}.get(
         end.cause, ending(end.code)
     )
     return f"{how}: {clean(end.message)}" if end.message else how

@@ -63,7 +63,7 @@ def why(schedule: Schedule, state: str, reason: str, now: float) -> list[str]:
     told = [f"{schedule.name} is {state}{f': {reason}' if reason else ''}"]
     told += [f"{title.lower() or 'then'}: {text}" for title, text in upcoming(schedule, now)]
     if schedule.last:
-        told.append(f"dealt with until: {times.shown(schedule.last, schedule.zone)}")
+        told.append(f"processed until: {times.shown(schedule.last, schedule.zone)}")
     if shift := times.offset(schedule):
         told.append(f"jitter: each job is made {shift:g} s after its time")
     for each in schedule.active:

@@ -183,19 +183,19 @@ class Access:
         """
         same_origin(request)
         if not _same(key, self.form_key(request)):
-            raise web.HTTPForbidden(text="this form is not of this session: load the page again")
+            raise web.HTTPForbidden(text="this form belongs to another session: reload the page")
 
     def _sign(self, data: bytes) -> str:
         return hmac.new(self._key, data, hashlib.sha256).hexdigest()
 
     def _tokens(self) -> Tokens:
         if self._read is None:
-            raise web.HTTPUnauthorized(text="no tokens are known here: web.tokens is not configured")
+            raise web.HTTPUnauthorized(text="there are no tokens here: web.tokens is not configured")
         try:
             return self._read()
         except CredentialInvalid as error:
             raise web.HTTPServiceUnavailable(
-                text="the file of web.tokens is not usable: see the log"
+                text="the file of web.tokens cannot be used: see the log"
             ) from error
 
     def _open(self, request: web.Request) -> bool:

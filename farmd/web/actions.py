@@ -53,7 +53,7 @@ async def sent(visit: Visit) -> tuple[Person, dict[str, Any]]:
         HTTPUnauthorized, HTTPForbidden: no bearer token, or that of a viewer. InputInvalid: no JSON object.
     """
     if visit.site.access.bearer(visit.request) is None:  # a cookie may come from elsewhere
-        raise web.HTTPUnauthorized(text="acting needs a token: Authorization: Bearer")
+        raise web.HTTPUnauthorized(text="actions need a token: Authorization: Bearer")
     person = operator(visit)
     body = await visit.request.read()
     try:
@@ -93,10 +93,10 @@ def operator(visit: Visit) -> Person:
         HTTPUnauthorized, HTTPForbidden: nobody is signed in, or a viewer.
     """
     if visit.person is None:
-        raise web.HTTPUnauthorized(text="acting needs a token: sign in first")
+        raise web.HTTPUnauthorized(text="actions need a token: sign in first")
     if not visit.acts:
         raise web.HTTPForbidden(
-            text=f"{visit.person.name} is a {visit.person.role}, acting needs an operator"
+            text=f"{visit.person.name} is a {visit.person.role}, actions need an operator"
         )
     return visit.person
 

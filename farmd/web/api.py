@@ -174,7 +174,7 @@ def _act() -> dict[str, Any]:
     words = {"name": "word", "in": "path", "required": True, "schema": {"enum": list(_WORDS)}}
     body = {"type": "object", "properties": {"reason": _TEXT, "stage": _NUMBER}}
     said = {
-        "summary": "Say something to a rollout; needs the token of an operator.",
+        "summary": "Act on a rollout; needs an operator's token.",
         "security": [{"token": []}],
         "parameters": [*_named(), words],
         "requestBody": {"content": {"application/json": {"schema": body}}},
@@ -223,9 +223,9 @@ def _query(**said: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
 def _paged() -> dict[str, tuple[str, dict[str, Any]]]:
     numbers = {"type": "integer", "minimum": 1, "maximum": LARGEST_PAGE, "default": PAGE}
     return {
-        "q": ("Words that all must occur.", _TEXT),
-        "cursor": ("`next` of the page before.", _TEXT),
-        "limit": ("At most so many items.", numbers),
+        "q": ("Words that must all occur.", _TEXT),
+        "cursor": ("`next` of the previous page.", _TEXT),
+        "limit": ("Maximum number of items.", numbers),
     }
 
 
@@ -233,9 +233,9 @@ def _list_parameters() -> list[dict[str, Any]]:
     return _query(
         **_paged(),
         state=("Only those in this state.", _TEXT),
-        sort=("A column, with - before it the other way round.", _TEXT),
-        index=("Of an earlier answer: wait for a change.", _NUMBER),
-        wait=("How long, such as 30s.", _TEXT),
+        sort=("A column; a leading - reverses the order.", _TEXT),
+        index=("Index of an earlier answer: wait for a change.", _NUMBER),
+        wait=("How long to wait, such as 30s.", _TEXT),
     )
 
 
@@ -287,7 +287,9 @@ async def listed(visit: Visit) -> web.StreamResponse:
 async def _changed(visit: Visit, found: ItemList, seconds: float) -> None:
     """Wait for a change of a list, for so long at most."""
     if len(visit.site.streams) >= MOST_STREAMS:
-        raise web.HTTPTooManyRequests(text=f"{MOST_STREAMS} requests wait here already, ask later")
+        raise web.HTTPTooManyRequests(
+            text=f"{MOST_STREAMS} requests are already waiting here, try again later"
+        )
     wake = Wake()
     visit.site.streams.add(wake)
     try:
@@ -313,7 +315,7 @@ async def explained(visit: Visit) -> web.StreamResponse:
     """``GET /v1/controllers/NAME/explain``."""
     found = list_of(visit)
     if not pages.explains(found):
-        raise web.HTTPNotFound(text=f"there is nothing to explain of {found.many}")
+        raise web.HTTPNotFound(text=f"there is nothing to explain about {found.many}")
     described = await found.described(visit.site.call(), visit.request.match_info["name"])
     tables = await pages.explained_tables(visit.site, found, described.row)
     items = [{"title": title, "rows": [table.plain(row) for row in table.rows]} for title, table in tables]

@@ -56,7 +56,7 @@ class AppList(ItemList):
             columns=(*columns, Column("REASON", lambda row: row.why)),
             name=lambda row: str(row.ref),
             plain=plain,
-            empty="nothing is waited for",
+            empty="it is not waiting for anything",
         )
         state = apps.state(now)
         return Described(name, name, state, apps.reason(now), facts, {"Waited for": table}, now, self.family)

@@ -80,7 +80,7 @@ def _cursor(text: str) -> tuple[float, int]:
     except ValueError:
         found = -1.0, -1
     if not (0.0 <= found[0] <= LATEST and 0 <= found[1] <= paging.LARGEST_PAGE):
-        raise InputInvalid("cursor: expected the one of an earlier answer", field="cursor")
+        raise InputInvalid("cursor: expected the cursor of an earlier answer", field="cursor")
     return found
 
 

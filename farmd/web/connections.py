@@ -242,7 +242,7 @@ class Connections:
         taken = self._taken[peer]
         if len(self._parked) >= places or taken >= share:
             whose = f"{taken} of this peer's" if taken >= share else f"{places}"
-            text = f"{whose} requests wait here already, ask later"
+            text = f"{whose} requests are already waiting here, try again later"
             raise web.HTTPServiceUnavailable(text=text, headers={"Retry-After": "5"})
         connection = self._open.get(request.protocol)
         if connection is None:

@@ -33,7 +33,7 @@ async def stream(visit: Visit) -> web.StreamResponse:
     if topic is None:
         raise web.HTTPNotFound(text="of: expected the path of a page that changes")
     if len(site.streams) >= MOST_STREAMS:
-        raise web.HTTPServiceUnavailable(text=f"{MOST_STREAMS} streams are open here already")
+        raise web.HTTPServiceUnavailable(text=f"{MOST_STREAMS} streams are already open here")
     seen = request.headers.get("Last-Event-ID") or request.query.get("since", "")
     headers = {**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
     answer, wake = web.StreamResponse(headers=headers), Wake()

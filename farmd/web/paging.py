@@ -157,6 +157,6 @@ def _after(cursor: str) -> Key:
         padded = cursor + "=" * (-len(cursor) % 4)
         found: Key = msgspec.json.decode(base64.b64decode(padded, "-_", validate=True), type=Key)
     except (binascii.Error, ValueError, msgspec.DecodeError) as error:
-        text = "cursor: found one that this farm did not make, expected the one of an earlier answer"
+        text = "cursor: found one that this farm did not create, expected the cursor of an earlier answer"
         raise InputInvalid(text, field="cursor") from error
     return found

@@ -129,7 +129,7 @@ async def body_in_time(request: web.Request, handler: Handler) -> web.StreamResp
                 text=f"body: expected all of it within {BODY_SECONDS:g} s"
             ) from error
         except web.RequestPayloadError as error:
-            raise web.HTTPBadRequest(text="body: found one that does not end as it began") from error
+            raise web.HTTPBadRequest(text="body: found a broken encoding") from error
     return await handler(request)
 
 

@@ -106,7 +106,7 @@ def doubts(section: WebSection) -> Iterator[str]:
         return
     name, expected = host(section, section.bind), "valid now and signed for a server's use"
     if why := _refused(_context(section, asks=False), _caller(section, names=True), name):
-        found = f"a certificate that callers refuse ({why})"
+        found = f"a certificate that clients refuse ({why})"
         yield f"{CERTIFICATE}: found {found}, expected one for {name!r}, {expected}"
     if section.client_ca and (why := _refused(_context(section), _caller(section), name)):
         found = f"no authority for {CERTIFICATE} ({why})"

@@ -106,7 +106,7 @@ async def answered(site: Site, request: web.Request, handler: str, *, free: bool
         return refusal(Visit(site, request, person), status, error.message, error.fields.get("hint", ""))
     except Exception:  # the HTTP boundary
         log.exception("web.request_failed", method=request.method, path=request.path)
-        return refusal(Visit(site, request, person), 500, "this farm made a mistake: see its log")
+        return refusal(Visit(site, request, person), 500, "internal error: see the farm's log")
     return made
 
 

@@ -187,7 +187,8 @@ async def test_what_kubectl_applied_goes_with_a_persons_word_alone_and_the_previ
     assert live is not None
     assert (live.owner, live.differs) == ("", ())
     told = (await app.rehearse(Act("adopt", entry.ref, entry, inherits=inherits))).note
-    assert told.partition("; ")[2] == ("goes, because the file does not state it: data.b" if inherits else "")
+    note = "removed, because the file does not set it: data.b"
+    assert told.partition("; ")[2] == (note if inherits else "")
     await world.look(app, entry)
     assert await world.does(app, "adopt", entry, inherits=inherits) == {}
     found = world.there(path(world))
@@ -528,7 +529,7 @@ async def test_an_object_whose_kind_is_defined_and_not_served_is_unknown_and_not
             ).ref
         )
         with pytest.raises(
-            Unavailable, match=r"Col\.shop\.example: it is defined, and shop\.example/v2 is not served"
+            Unavailable, match=r"Col\.shop\.example: it is defined, but shop\.example/v2 is not served"
         ):
             await Discovery(world.transport).find(unserved.ref.api_version, unserved.ref.kind)
     finally:
@@ -742,7 +743,7 @@ async def test_a1_what_a_plan_did_not_read_is_left_alone_once_it_bears_another_m
     await world.does(world.app("other"), "create", entry)
     before = world.there(path(world))
     told = await world.does(world.app(), verb, entry)
-    assert told == {str(entry.ref): "as farmd:app:shop: it is not the app's any more"}
+    assert told == {str(entry.ref): "as farmd:app:shop: it no longer belongs to the app"}
     assert world.there(path(world)) == before
 
 

@@ -352,7 +352,7 @@ async def test_a_plan_tells_the_stages_of_a_changed_file_and_writes_nothing(knat
         "  stage 4  api-00001 0 %, 0 pods; api-00002 100 %, 4 pods",
     ]
     same = await farmctl(*args, stdin=document("api", "web:1", 4))
-    assert "its template stands already" in same.out
+    assert "its template is already there" in same.out
     new = await farmctl(*args, stdin=document("other", "web:1", 4))
     assert "the first revision gets all traffic at once" in new.out
     assert len(knative.stores[REVISIONS]) == 3

@@ -99,7 +99,7 @@ async def test_services_and_bounds_that_nobody_owns_are_told_by_name(idle: Rollo
     idle.server.ask("DELETE", ORCHESTRATORS.path(idle.namespace, "web"))
     idle.enable("false")
     found = await examined(idle, tmp_path)
-    stale = "web-00002 has the bounds 1/4 of a stage, and no record says what people gave"
+    stale = "web-00002 has the bounds 1/4 of a stage, and no record has its own bounds"
     assert f"ksvc-bounds-of-nobody: {stale}" in shown(found, "ksvc/NS/web")
 
 
@@ -108,7 +108,7 @@ async def test_a_record_that_lost_its_service_is_told_as_such(idle: Rollouts, tm
     idle.server.ask("POST", ORCHESTRATORS.path(idle.namespace), kind | {"metadata": {"name": "lost"}})
     await idle.farm("first")
     found = await examined(idle, tmp_path)
-    why = "found no owner, expected the service lost: it was left as an orphan, or made by hand"
+    why = "found no owner, expected the service lost: it was left as an orphan, or created by hand"
     assert shown(found, "ro/NS/lost") == f"ksvc-record-orphan: {why}"
     assert found["ro/NS/lost"][0]["fix"] == f"kubectl delete ro -n {idle.namespace} lost"
     assert "ksvc/NS/lost" not in found

@@ -47,7 +47,7 @@ def policy(jobs: Jobs) -> AbstractContextManager[str]:
 def name_taken(jobs: Jobs) -> Iterator[str]:
     pod = {"metadata": {"name": "bert-worker-0"}} | {"spec": template()["spec"]}
     jobs.server.ask("POST", PODS.path(jobs.namespace), pod)
-    yield f"waits for {jobs.namespace}/bert-worker-0 of nobody's job, which has the name"
+    yield f"waits for {jobs.namespace}/bert-worker-0 of no owner, which has that name"
     jobs.server.ask("DELETE", PODS.path(jobs.namespace, "bert-worker-0"), {"gracePeriodSeconds": 0})
 
 

@@ -413,6 +413,6 @@ async def test_a_tool_that_writes_bounds_of_a_stage_again_and_again_is_named_by_
 
     await rollouts.until("an alert", rewritten)
     alert = rollouts.running["first"].alerts.firing[key]
-    assert alert.summary.endswith(f"the bounds of {OLD} are written by keda, too")
+    assert alert.summary.endswith(f"the bounds of {OLD} are also written by keda")
     await rollouts.until("the stage's bounds", lambda: rollouts.bounds(OLD) == stage)
     assert [each.incident_key for each in rollouts.running["first"].alerts.fired] == [key]

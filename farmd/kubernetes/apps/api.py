@@ -41,7 +41,7 @@ class Discovery:
             return known
         group = api_version.rpartition("/")[0]
         if group and await self._defined(group, kind):
-            raise Unavailable(f"{kind}.{group}: it is defined, and {api_version} is not served now")
+            raise Unavailable(f"{kind}.{group}: it is defined, but {api_version} is not served now")
         return None
 
     def forget(self, api_version: str, kind: str) -> None:
@@ -138,7 +138,7 @@ class Api:
             self._discovery.forget(ref.api_version, ref.kind)
             if await self.resource(ref) is None:
                 return None
-            raise Unavailable(f"{ref}: its kind is defined, and not served now") from error
+            raise Unavailable(f"{ref}: its kind is defined, but not served now") from error
         return found
 
     async def apply(

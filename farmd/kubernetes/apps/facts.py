@@ -135,7 +135,7 @@ def _deployment(found: Found, status: Found) -> Readiness:
     if updated < wanted:
         return _waits(f"{updated} of {wanted} updated")
     if total > updated:
-        return _waits(f"{total - updated} old pods to go")
+        return _waits(f"{total - updated} old pods to remove")
     available = status.get("availableReplicas", 0)
     return READY if available >= wanted else _waits(f"{available} of {wanted} available")
 
@@ -215,7 +215,7 @@ def _service(found: Found, status: Found) -> Readiness:
     if found["spec"].get("type") != "LoadBalancer":
         return READY
     there = (status.get("loadBalancer") or {}).get("ingress")
-    return READY if there else _waits("it has no address of a load balancer")
+    return READY if there else _waits("it has no load balancer address")
 
 
 def _namespace(found: Found, status: Found) -> Readiness:  # noqa: ARG001

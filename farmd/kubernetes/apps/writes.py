@@ -164,7 +164,7 @@ class Applicator(AppFacts):
         found = await self._api.get(act.ref)
         own = found is None or marks.owner(found, self._cluster) == owner_of(self._app)
         if not (own or act.verb == "adopt"):
-            raise Conflict("it is not the app's any more", status=409)
+            raise Conflict("it no longer belongs to the app", status=409)
         return found
 
     def _mark(self, seq: int) -> OwnerMark:
@@ -237,12 +237,12 @@ def _unstated(act: Act, found: Object | None) -> str:
     if found is None or not act.inherits or act.entry is None or act.entry.document is None:
         return ""
     gone = unstated(found, act.entry.document)
-    return f"; goes, because the file does not state it: {listed(gone, MOST_FIELDS)}" if gone else ""
+    return f"; removed, because the file does not set it: {listed(gone, MOST_FIELDS)}" if gone else ""
 
 
 def _taken(error: FieldsTaken) -> str:
     """Why an object is not adopted whose fields others manage."""
-    return f"{error.text}; --force-conflicts takes them"
+    return f"{error.text}; --force-conflicts takes them over"
 
 
 # Where apps' workers find the objects that lie in Kubernetes (``farmd.apps.protocols.Elsewhere``).

@@ -314,7 +314,7 @@ async def _same(jobs: Jobs, document: Document) -> Mutation:
         raise Conflict(
             f"job {document.name!r} exists and differs: {listed(differs)}",
             differs=differs,
-            hint="run it under another name (--name), or delete the one that is there first",
+            hint="run it under another name (--name), or delete the existing one first",
         )
     return Mutation(_creation(document, "create", uid=uid))
 
@@ -415,7 +415,7 @@ async def deletion(call: Call, jobs: Jobs, change: Change, timeout: float, repor
     async def look() -> Look:
         found = await jobs.find(namespace, name)
         if found.job.metadata.uid != change.id:
-            raise NotFound(f"job {change.name!r} is another one by now")
+            raise NotFound(f"job {change.name!r} was replaced by another one of that name")
         left = count_of(len(await jobs.pods_of(found)), "pod")
         return Look(noun="job", name=change.name, state=f"deleting, {left} left", desired=0, counts=False)
 

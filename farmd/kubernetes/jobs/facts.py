@@ -308,10 +308,10 @@ async def _unless_there(
         owner: OwnerReference | None = there.metadata.controller
         if owner is not None and owner.uid == job.metadata.uid:
             return
-        whose = "nobody's job" if owner is None else f"{owner.kind} {owner.name}"
+        whose = "no owner" if owner is None else f"{owner.kind} {owner.name}"
         if owner is not None and (owner.kind, owner.name) == (unit.resource.kind, job.metadata.name):
             whose = "a deleted job"
-        text = f"waits for {job.metadata.namespace}/{name} of {whose}, which has the name"
+        text = f"waits for {job.metadata.namespace}/{name} of {whose}, which has that name"
         raise ApiFailed(text, status=409, reason="NameTaken") from error
 
 

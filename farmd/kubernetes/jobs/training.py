@@ -97,7 +97,7 @@ def _check(elastic: ElasticPolicy, given: str | int | None, workers: int) -> Non
     if least > most:
         refuse(f"{where}.minReplicas", shown(least), f"at most maxReplicas, {most}")
     if elastic.metrics:
-        told = "none: a HorizontalPodAutoscaler of your own may name the job, which has a scale subresource"
+        told = "none: your own HorizontalPodAutoscaler may target the job, which has a scale subresource"
         raise InputInvalid(f"{where}.metrics: found {len(elastic.metrics)}, expected {told}", field=where)
 
 

@@ -315,5 +315,5 @@ class Contention:
             self._seen[name] = recent = [each for each in seen if now - each[0] < WINDOW_SECONDS]
             if len(recent) >= MOST_REWRITES:
                 managers = ", ".join(sorted({manager for _, manager in recent}))
-                return f"the bounds of {name} are written by {managers}, too"
+                return f"the bounds of {name} are also written by {managers}"
         return "" if now - self.since >= WINDOW_SECONDS else None

@@ -51,7 +51,7 @@ from store.words import count_of
 # A service is a label of a host's name; so is a namespace, which may begin with a digit.
 _NAME = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-STANDS = "its template stands already"
+STANDS = "its template is already there"
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,7 +208,7 @@ def _pushed(knative: Snapshot, asked: KnativeService) -> tuple[Snapshot, str]:
     name = template.name or f"{meta.name}-{generation:05d}"
     if name in knative.revisions:
         field = "spec.template.metadata.name"
-        raise InputInvalid(f"{field}: found {name}, expected one that no revision has", field=field)
+        raise InputInvalid(f"{field}: found {name}, expected a name that no revision has", field=field)
     there = Meta(name=name, namespace=meta.namespace, annotations=template.annotations)
     status = ConfigurationStatus(observed_generation=generation, latest_created_revision_name=name)
     nothing = AutoscalerStatus(desired_scale=0, actual_scale=0)
@@ -234,7 +234,7 @@ def lines(found: Planned) -> list[str]:
     if not found.stages:
         return [f"ksvc/{found.name}: {found.reason}"]
     many = count_of(len(found.stages), "stage")
-    head = f"ksvc/{found.name}: {found.revision} comes in {many}, {found.strategy}, ratio {found.ratio}"
+    head = f"ksvc/{found.name}: {found.revision} rolls out in {many}, {found.strategy}, ratio {found.ratio}"
     told = [f"{head}, at most {count_of(found.peak, 'pod')} at once"]
     for number, stage in enumerate(found.stages, 1):
         shares = (
@@ -364,7 +364,7 @@ def _words(call: Call, seen: FoundService, verb: str, revision: str) -> Words:
 def _refused(seen: FoundService, revision: str) -> str:
     found = record.refused(seen.knative)
     if not found:
-        raise Conflict(f"ksvc/{seen.name}: no revision was reverted, there is nothing to retry")
+        raise Conflict(f"ksvc/{seen.name}: no revision was reverted, so there is nothing to retry")
     if revision and revision not in found:
         raise Conflict(f"ksvc/{seen.name}: found {revision}, expected one of {', '.join(found)}")
     return revision or found[-1]

@@ -42,7 +42,7 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "ns": 1e-9}
 _PART = r"(\d+(?:\.\d*)?|\.\d+)(h|ms|us|ns|m|s)"
 _LONGEST = 64
 """A duration is much shorter, and a text that people wrote may be a megabyte."""
-_SHIFTS = "Knative moves traffic by itself, before the pods of a stage are there"
+_SHIFTS = "Knative moves traffic by itself, before the pods of a stage exist"
 _MORE = "a new revision starts with that many pods, whatever its stage says"
 _LONG = "the last pod of a shrinking revision stays longer than a stage may take"
 
@@ -73,7 +73,7 @@ def of_cluster(
         yield AUTOSCALER, Defeat(key, found, "true", why)
     key = "min-scale"
     if _number(found := autoscaler.get(key, "0")) > 0:
-        why = "revisions without an annotation keep so many pods, which no stage lowers"
+        why = "revisions without an annotation keep this many pods, which no stage lowers"
         yield AUTOSCALER, Defeat(key, found, "0, and the annotation of that name on templates", why)
     yield from ((AUTOSCALER, each) for each in _alike(autoscaler, "", longest))
     if (found := network.get(DURATION, NO_DURATION)).strip() != NO_DURATION:
@@ -178,7 +178,7 @@ def _half(services: Sequence[KnativeService]) -> Iterator[Fault]:
             continue
         name = f"{meta.namespace} {meta.name}"
         fix = f"kubectl label --overwrite ksvc -n {name} {ENABLED}=true; or remove the settings"
-        yield Fault("ksvc-half-enabled", f"ksvc/{each.name}", f"{told}: no farm rolls it", fix)
+        yield Fault("ksvc-half-enabled", f"ksvc/{each.name}", f"{told}: no farm rolls it out", fix)
 
 
 async def _parts(transport: KubernetesTransport) -> Mapping[str, str]:
@@ -220,7 +220,7 @@ def _own_settings(seen: FoundService) -> Iterator[Fault]:
     if not service.enabled:
         return
     for each in of_service(service, seen.knative.settings.progress_deadline):
-        fix = f"take {each.key} out of its file, or write what is expected"
+        fix = f"remove {each.key} from its file, or set it to what is expected"
         yield Fault("knative-setting", f"ksvc/{seen.name}", told(each), fix)
 
 
@@ -237,7 +237,7 @@ def _abandoned(services: Sequence[KnativeService], records: Sequence[Orchestrato
 
 def _orphan(record: Orchestrator) -> Fault:
     meta = record.metadata
-    told = f"found no owner, expected the service {meta.name}: it was left as an orphan, or made by hand"
+    told = f"found no owner, expected the service {meta.name}: it was left as an orphan, or created by hand"
     fix = f"kubectl delete ro -n {meta.namespace} {meta.name}"
     return Fault("ksvc-record-orphan", f"ro/{meta.namespace}/{meta.name}", told, fix)
 
@@ -254,7 +254,7 @@ async def _unowned(
     alive = await farms(call.client, call.keys) if free else []
     rows = [_free(each, there, alive) for uid, each in work.items() if uid in free]
     for uid in sorted(abandoned.keys() & free):
-        told = "it is gone, and its record waits for a farm to give its bounds back; no farm works on it"
+        told = "it is gone, and its record waits for a farm to restore its bounds; no farm works on it"
         rows.append(Fault("ksvc-unowned", abandoned[uid], told, "start a farm that works in its namespace"))
     return rows
 
@@ -265,7 +265,7 @@ def _is_work(knative: Snapshot) -> bool:
 
 
 def _free(seen: FoundService, there: Sequence[ClusterFarm], alive: Sequence[Member]) -> Fault:
-    fix = "start a farm with [kubernetes] whose farm.kinds has it, or mend those that are alive"
+    fix = "start a farm with [kubernetes] whose farm.kinds has it, or fix those that are alive"
     row = view.row(seen)
     stands = f"; it is {row.phase}{f': {row.reason}' if row.reason else ''}"
     why = why_free(seen.knative.service, there, alive)
@@ -307,10 +307,10 @@ def _stale(knative: Snapshot, name: str) -> str:
     text = f"{name} has the bounds {bounds.written(stands)} of a stage"
     if knative.orchestrator is not None:
         final = bounds.final(knative, name)
-        return "" if final == stands else f"{text}, and people gave {bounds.written(final)}"
+        return "" if final == stands else f"{text}, but its own are {bounds.written(final)}"
     configuration = knative.configuration
     newest = configuration.status.latest_created_revision_name if configuration is not None else ""
     template = bounds.read_service_bounds(knative.service)
     if name not in knative.routed or (name == newest and template == stands):
         return ""
-    return f"{text}, and no record says what people gave"
+    return f"{text}, and no record has its own bounds"

@@ -39,7 +39,7 @@ class Ground:
 
     def __init__(self, transport: KubernetesTransport, namespace: str, clock: Clock) -> None:
         self.found = asyncio.Event()
-        self.problem = "Knative's version is not read yet"
+        self.problem = "Knative's version has not been read yet"
         self.bounds_on_revisions = True
         self.settings = Settings()
         self._transport, self._namespace, self._clock = transport, namespace, clock

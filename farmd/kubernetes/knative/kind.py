@@ -181,7 +181,7 @@ class ProgressiveWorker(Worker[Facts, Plan]):
         for each in plan.writes:
             await writing.write(knative, each)
         again, self._done = plan == self._done, plan
-        return await self._count("what was written does not stay") if again else Outcome("after", 0.0)
+        return await self._count("what was written is overwritten") if again else Outcome("after", 0.0)
 
     def describe(self, snapshot: Facts, plan: Plan) -> ItemStatus | None:
         """None: the record's own status speaks, unless the rollout is blocked, or an alert is to be ended

@@ -34,7 +34,7 @@ def decide(knative: Snapshot) -> Plan:
     if found.action != "none":
         return _turned(knative, found)
     if knative.orchestrator is None or RELEASED in knative.record.metadata.annotations:
-        return Plan(waiting="Knative has not made its revision yet" if knative.service.enabled else "")
+        return Plan(waiting="Knative has not created its revision yet" if knative.service.enabled else "")
     return _frozen(knative) if knative.frozen is not None else _staged(knative)
 
 
@@ -242,7 +242,7 @@ def _overdue(knative: Snapshot) -> Plan | None:
     later = replace(
         spec, stage_target_revisions=shifted, target_finish_time=rfc3339(now + knative.settings.timeout)
     )
-    return Plan(turn=Turn("overdue", "the stage is overdue, and all of its pods are there", spec=later))
+    return Plan(turn=Turn("overdue", "the stage is overdue, and all of its pods exist", spec=later))
 
 
 def _complete(knative: Snapshot, name: str) -> bool:

@@ -148,7 +148,7 @@ def short(knative: Snapshot) -> str:
         if each.direction in ("", "up") and each.target_replicas is not None:
             have = actual(knative, name)
             if have is None:
-                return f"how many pods {name} has is not known"
+                return f"the number of pods of {name} is unknown"
             if have < each.target_replicas:
                 return f"{name} has {have} of {each.target_replicas} pods"
     return ", ".join(f"{each.revision_name} {each.direction or 'up'}" for each in stage)

@@ -47,7 +47,7 @@ def _whole(lowest: int, highest: int | None = None) -> Callable[[str], int]:
     def read(text: str) -> int:
         digits = text.strip()
         if not digits.isascii() or not digits.isdecimal() or int(digits) < lowest:
-            raise ValueError(f"{lowest} to {highest}" if highest else f"a whole number from {lowest} on")
+            raise ValueError(f"{lowest} to {highest}" if highest else f"a whole number of at least {lowest}")
         if highest is not None and int(digits) > highest:
             raise ValueError(f"{lowest} to {highest}")
         return int(digits)
@@ -111,7 +111,7 @@ def load_config_from_service(base: Settings, service: KnativeService) -> tuple[S
     if base.strategy == RESOURCE_UTIL_STRATEGY:
         found["strategy"] = RESOURCE_UTIL_STRATEGY
     duration = service.metadata.annotations.get(f"serving.knative.dev/{DURATION}", base.duration)
-    told = tuple(f"{text}; {getattr(base, field)} stands" for field, text in wrong.items())
+    told = tuple(f"{text}; {getattr(base, field)} stays in effect" for field, text in wrong.items())
     return replace(base, **found, duration=duration), told
 
 

@@ -41,16 +41,14 @@ def sync(knative: Snapshot) -> Sync:
         return _first(knative) if knative.service.enabled else Sync()
     annotations = there.metadata.annotations
     if record.leaves(knative):
-        return (
-            Sync() if RELEASED in annotations else Sync(action="release", reason="it is not enabled any more")
-        )
+        return Sync() if RELEASED in annotations else Sync(action="release", reason="it is no longer enabled")
     if RELEASED in annotations:
         return _created(knative)
     if (hand := _other_hand(knative)) is not None:
         told = (
             f"{hand} writes {there.metadata.name}'s RolloutOrchestrator, too: restore Knative's own images,"
         )
-        return Sync(action="blocked", reason=f"{told} or take the label away")
+        return Sync(action="blocked", reason=f"{told} or remove the label")
     if record.paused(knative):
         return Sync()
     return _act(knative) or _word(knative) or _retargeted(knative)
@@ -239,7 +237,7 @@ def _retargeted(knative: Snapshot) -> Sync:
     if spec is None:
         return Sync()
     told = ", ".join(sorted(names))
-    return Sync(action="retarget", spec=spec, reason=f"its target is {told} now")
+    return Sync(action="retarget", spec=spec, reason=f"its target is now {told}")
 
 
 def _other_hand(knative: Snapshot) -> str | None:

@@ -362,7 +362,7 @@ def explained(seen: FoundService) -> list[str]:
     elif planned.writes:
         told.append(f"  next: {count_of(len(planned.writes), 'write')}, first {_write(planned)}")
     elif planned.waiting:
-        told.append(f"  waits until {planned.waiting} stands")
+        told.append(f"  waits until {planned.waiting} exists")
     for name, revision in sorted(knative.revisions.items()):
         ready = condition(revision.status.conditions, "Ready")
         why = f": {', '.join(filter(None, (ready.reason, ready.message)))}" if ready.reason else ""

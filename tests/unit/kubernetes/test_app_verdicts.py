@@ -50,7 +50,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
         "old pods",
         found("apps/v1", "Deployment", TWO, SEEN | {"updatedReplicas": 2, "replicas": 3}),
         "progressing",
-        "1 old pods to go",
+        "1 old pods to remove",
     ),
     (
         "not available",

@@ -165,7 +165,7 @@ LATER = {
     "authority without base64": (
         {"certificate-authority-data": "not base64!"},
         {},
-        "clusters[0].cluster.certificate-authority-data: found text that is no base64",
+        "clusters[0].cluster.certificate-authority-data: found text that is not valid base64",
     ),
     "authority without PEM": (
         {"certificate-authority-data": base64.b64encode(b"s3cret").decode()},
@@ -196,7 +196,7 @@ LATER = {
     "a program that prints no JSON": (
         {},
         program("echo", "s3cret"),
-        "users[0].user.exec: found output that is no ExecCredential in JSON",
+        "users[0].user.exec: found output that is not an ExecCredential in JSON",
     ),
     "a program of another version": (
         {},

@@ -35,7 +35,7 @@ def rewritten(times: int, manager: str = "keda") -> Contention:
 
 def test_a_tool_that_writes_bounds_each_minute_is_named() -> None:
     found = rewritten(MOST_REWRITES)
-    assert found.told(60.0 * MOST_REWRITES) == "the bounds of web-00001 are written by keda, too"
+    assert found.told(60.0 * MOST_REWRITES) == "the bounds of web-00001 are also written by keda"
 
 
 def test_writes_of_farmd_itself_and_fewer_ones_of_others_are_no_contention() -> None:

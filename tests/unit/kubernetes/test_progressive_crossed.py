@@ -87,7 +87,7 @@ def test_people_are_told_when_no_stage_can_begin_because_the_number_of_pods_is_n
     world.now += 700.0
     late = decide(world.snapshot()).blocked
     assert late is not None
-    assert late.text == f"600 s without progress: how many pods {NEW} has is not known"
+    assert late.text == f"600 s without progress: the number of pods of {NEW} is unknown"
 
 
 @pytest.mark.parametrize("first", [REVERT, PROMOTE])

@@ -90,7 +90,8 @@ def test_the_label_on_the_template_opts_no_service_in() -> None:
     half = replace(service(labels={}), spec=ServiceSpec(template=labelled))
     (found,) = faults._half([half, replace(half, metadata=service().metadata)])
     assert (
-        found.explanation == f"label {ENABLED} on the template without the label {ENABLED}: no farm rolls it"
+        found.explanation
+        == f"label {ENABLED} on the template without the label {ENABLED}: no farm rolls it out"
     )
 
 

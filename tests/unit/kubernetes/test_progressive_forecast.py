@@ -118,7 +118,7 @@ def test_a_plan_goes_by_the_traffic_of_its_file():
     assert planned(pin)[0].startswith(f"ksvc/shop/web: {A} comes in 2 stages")
     assert planned(latest) == planned()
     assert planned()[0].startswith(f"ksvc/shop/web: {C} comes in 2 stages")
-    assert planned(latest, pushes=False) == ["ksvc/shop/web: its template stands already"]
+    assert planned(latest, pushes=False) == ["ksvc/shop/web: its template is already there"]
     assert "found web-00009, expected one of" in planned(pin | {"revisionName": "web-00009"})[0]
 
 
@@ -135,7 +135,7 @@ def test_a_plan_refuses_a_name_that_a_revision_has():
     with pytest.raises(InputInvalid) as refused:
         planned(name=A)
     assert refused.value.message == (
-        f"spec.template.metadata.name: found {A}, expected one that no revision has"
+        f"spec.template.metadata.name: found {A}, expected a name that no revision has"
     )
 
 

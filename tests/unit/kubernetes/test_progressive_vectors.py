@@ -78,7 +78,7 @@ def test_new_config_from_config_map_func(data: dict[str, str] | None, wanted: tu
         (RATIO, "0", "1 to 100"),
         (RATIO, "101", "1 to 100"),
         (ENABLED, "invalid-false", "true or false"),
-        (TIMEOUT, "-1", "a whole number from 1 on"),
+        (TIMEOUT, "-1", "a whole number of at least 1"),
         (STRATEGY, "fast", "availability or resourceutil"),
     ],
 )
