@@ -344,7 +344,7 @@ async def test_a_plan_tells_the_stages_of_a_changed_file_and_writes_nothing(knat
     told = await farmctl(*args, stdin=document("api", "web:2", 4))
     assert told.code == 0, told
     assert told.out.splitlines() == [
-        f"ksvc/{knative.namespace}/api: api-00002 comes in 4 stages, availability, ratio 25, "
+        f"ksvc/{knative.namespace}/api: api-00002 rolls out in 4 stages, availability, ratio 25, "
         "at most 5 pods at once",
         "  stage 1  api-00001 75 %, 3 pods; api-00002 25 %, 1 pod",
         "  stage 2  api-00001 50 %, 2 pods; api-00002 50 %, 2 pods",

@@ -156,7 +156,7 @@ REFUSED = [
     ("tfjobs", "nprocPerNode", "2", "spec.nprocPerNode: found '2', expected none: a TFJob has no such field"),
     ("pytorchjobs", "enableDynamicWorker", True, "spec.enableDynamicWorker: found true, expected none"),
     ("pytorchjobs", "nprocPerNode", "many", "spec.nprocPerNode: found 'many', expected auto, cpu, gpu or"),
-    (ELASTIC, "elasticPolicy.metrics", [{}], "spec.elasticPolicy.metrics: found 1, expected none: your own Horizon"),
+    (ELASTIC, "elasticPolicy.metrics", [{}], "spec.elasticPolicy.metrics: found 1, expected none: your own"),
     (
         ELASTIC,
         "elasticPolicy.minReplicas",

@@ -169,7 +169,12 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
         "Conflict",
     ),
     ("service", found("v1", "Service", {"type": "ClusterIP"}), "ready", ""),
-    ("load balancer", found("v1", "Service", {"type": "LoadBalancer"}), "progressing", "no address"),
+    (
+        "load balancer",
+        found("v1", "Service", {"type": "LoadBalancer"}),
+        "progressing",
+        "no load balancer address",
+    ),
     ("namespace", found("v1", "Namespace", {}, {"phase": "Active"}), "ready", ""),
     (
         "custom, not ready",

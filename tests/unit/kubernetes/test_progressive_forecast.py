@@ -114,10 +114,10 @@ def planned(*traffic: dict[str, object], name: str = C, pushes: bool = True) -> 
 def test_a_plan_goes_by_the_traffic_of_its_file():
     pin, latest = {"revisionName": A, "percent": 100}, {"latestRevision": True, "percent": 100}
     back = planned(pin, pushes=False)
-    assert back[0].startswith(f"ksvc/shop/web: {A} comes in 2 stages")
-    assert planned(pin)[0].startswith(f"ksvc/shop/web: {A} comes in 2 stages")
+    assert back[0].startswith(f"ksvc/shop/web: {A} rolls out in 2 stages")
+    assert planned(pin)[0].startswith(f"ksvc/shop/web: {A} rolls out in 2 stages")
     assert planned(latest) == planned()
-    assert planned()[0].startswith(f"ksvc/shop/web: {C} comes in 2 stages")
+    assert planned()[0].startswith(f"ksvc/shop/web: {C} rolls out in 2 stages")
     assert planned(latest, pushes=False) == ["ksvc/shop/web: its template is already there"]
     assert "found web-00009, expected one of" in planned(pin | {"revisionName": "web-00009"})[0]
 

@@ -220,8 +220,7 @@ def test_a_record_that_another_controller_writes_is_not_fought() -> None:
     assert plan.empty
     assert plan.blocked is not None
     assert plan.blocked.text == (
-        "controller writes web's RolloutOrchestrator, too: restore Knative's own images, "
-        "or remove the label"
+        "controller writes web's RolloutOrchestrator, too: restore Knative's own images, or remove the label"
     )
 
 
