@@ -24,7 +24,6 @@ from farmd.jobs import commands
 from farmd.jobs.commands import FILE, JOB, JobSpec
 from farmd.jobs.facts import Slot
 from farmd.jobs.placing import forecast, instance_of, slot_of
-from farmd.kinds import load
 from farmd.kubernetes.jobs.kindfile import titles
 from store.audit import AuditReader, Filter
 from store.errors import InputInvalid, NotFound
@@ -155,7 +154,9 @@ async def run(
     async with AsyncExitStack() as stack:
         runs: Any = None
         if there:
-            prepared = load("farmd.cli.job_cluster:prepared")(invocation, place, there, values, name)
+            from farmd.cli import job_cluster
+
+            prepared = job_cluster.prepared(invocation, place, there, values, name)
             runs = await stack.enter_async_context(prepared)
         created = [(await JOB.create(invocation.call, spec), spec) for spec in specs]
         by_id = {mutation.change.id: spec for mutation, spec in created}

@@ -20,7 +20,6 @@ from farmd.commands.heads import headed
 from farmd.jobs import commands
 from farmd.jobs.commands import JOB
 from farmd.jobs.placing import request_of
-from farmd.kinds import load
 from farmd.overview import Row
 from farmd.tables import jobs as tables
 from farmd.tables import manifests as manifest_facts
@@ -67,8 +66,10 @@ async def _there(invocation: Invocation, place: Place, everywhere: bool) -> list
     """
     if invocation.shown is not None or not (everywhere or place.configured(os.environ)):
         return []
+    from farmd.cli import job_cluster
+
     try:
-        found: list[Any] = await load("farmd.cli.job_cluster:listed")(invocation, place, everywhere)
+        found: list[Any] = await job_cluster.listed(invocation, place, everywhere)
     except StoreError as error:
         if everywhere or place.named:
             raise
