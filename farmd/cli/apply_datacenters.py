@@ -25,45 +25,56 @@ from store.errors import InputInvalid, StoreError
 One = Callable[[Invocation], Awaitable[str]]
 """Applies in one datacenter; returns the app's name."""
 READY = "converged"
+DUE = "changes are due"
 
 
 async def in_turn(invocation: Invocation, dcs: str, bake: float, one: One) -> None:
     """Call ``one`` in each datacenter, and go on once its app has been ready for ``bake`` seconds.
 
+    A dry run plans in each of them, also behind one whose plan is refused.
+
     Raises:
-        InputInvalid: a datacenter is unknown. StoreError, FarmdError: the first failure, which ends it.
+        InputInvalid: a datacenter is unknown. StoreError, FarmdError: the first failure.
         Exit: as ``one`` does with a dry run.
     """
     names = _names(invocation, dcs)
     await refuse_unknown(invocation, names)
     outcomes, documents = dict.fromkeys(names, "not begun"), list[dict[str, Any]]()
+    failed: StoreError | FarmdError | None = None
     programs, due = invocation.settings.output in {"json", "yaml"}, False
     async with Datacenters(invocation) as all_of_them:
         try:
             for name in names:
-                there = replace(await all_of_them.at(name), shown=documents if programs else None)
-                before, outcomes[name] = len(documents), "failed"
-                _head(there, name)
+                there = replace(await all_of_them.at(name), shown=[] if programs else None)
+                outcomes[name] = "begun"
                 try:
-                    app = await one(there)
-                except click.exceptions.Exit as end:
-                    if end.exit_code != CHANGES_DUE:
-                        raise
-                    due, app = True, ""
-                finally:
-                    documents[before:] = [{"dc": name, **each} for each in documents[before:]]
-                if there.settings.dry_run:
-                    outcomes[name] = "planned"
-                else:
-                    outcomes[name] = await _gate(there, app, bake)
-        except (StoreError, FarmdError) as error:
-            outcomes[name] = f"failed: {error.message}"
-            error.message = f"datacenter {name}: {error.message}"
-            raise
+                    outcomes[name] = await _turn(there, name, bake, one)
+                except (StoreError, FarmdError) as error:
+                    outcomes[name] = f"failed: {error.message}"
+                    error.message = f"datacenter {name}: {error.message}"
+                    failed = failed or error
+                documents += [{"dc": name, **each} for each in there.shown or ()]
+                due = due or outcomes[name] == DUE
+                if failed is not None and not invocation.settings.dry_run:
+                    break
         finally:
             _tell(invocation, outcomes, documents, programs=programs)
+    if failed is not None:
+        raise failed
     if due:
         raise click.exceptions.Exit(CHANGES_DUE)
+
+
+async def _turn(there: Invocation, name: str, bake: float, one: One) -> str:
+    """Apply in one datacenter and wait for its gate; how it stands there then."""
+    _head(there, name)
+    try:
+        app = await one(there)
+    except click.exceptions.Exit as end:
+        if end.exit_code != CHANGES_DUE:
+            raise
+        return DUE
+    return "planned" if there.settings.dry_run else await _gate(there, app, bake)
 
 
 def _names(invocation: Invocation, dcs: str) -> list[str]:

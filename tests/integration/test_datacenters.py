@@ -195,6 +195,8 @@ def test_an_app_goes_from_datacenter_to_datacenter_and_stops_at_the_first_that_f
         assert stopped.code == 5, stopped
         assert "farmctl: datacenter dc2: app 'shop': rc/db: " in stopped.err
         assert "datacenter dc1: not begun" in stopped.err
+        planned = here(*apply, "dc2,dc1", "--dry-run", "-o", "json")
+        assert (planned.code, [each["dc"] for each in planned.json["items"]]) == (5, ["dc2", "dc1"])
     assert here.ok("app", "list", "-o", "json").json["items"][0]["record"]["revision"] == 1
 
 
