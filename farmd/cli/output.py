@@ -70,12 +70,14 @@ def lines(
     shown = []
     for number, cell in enumerate(cells):
         *first, last = cell
-        head = _GAP.join(
-            _styled(text.ljust(size), column.title, colour=colour, title=number == 0)
-            for text, size, column in zip(first, widths, columns, strict=False)
-        )
         beside, rest = _folded(last.strip(), room, width)
-        tail = _styled(beside, columns[-1].title, colour=colour, title=number == 0)
+        # Blanks in a style are not stripped below, and the longest row's would wrap a line on the terminal.
+        padded = len(first) if beside else len(first) - 1
+        head = _GAP.join(
+            _styled(text.ljust(size if at < padded else 0), column.title, colour=colour, title=number == 0)
+            for at, (text, size, column) in enumerate(zip(first, widths, columns, strict=False))
+        )
+        tail = _styled(beside, columns[-1].title, colour=colour, title=number == 0) if beside else ""
         shown += [(f"{head}{_GAP}{tail}" if first else tail).rstrip(), *rest]
     return shown
 

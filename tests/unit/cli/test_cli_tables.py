@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
 from farmd.cli.output import lines
@@ -55,6 +56,13 @@ def test_colours_are_those_of_states_and_change_no_text() -> None:
     assert "\x1b[31mblocked" in shown
     assert shown.startswith("ready  0")  # a name is not a state
     assert shown.endswith("lost")
+
+
+def test_one_long_row_does_not_break_the_other_lines_on_a_terminal() -> None:
+    rows = [("a", "1", "long " * 40, "why"), ("b", "2", "short", "why")]
+    head, below, *_ = lines(table(rows), width=80, colour=True)
+    assert click.unstyle(head) == "NAME  ID  STATE"
+    assert below == "    REASON"
 
 
 def test_control_characters_of_the_store_never_reach_a_terminal() -> None:
