@@ -477,22 +477,16 @@ def markdown() -> str:
     for section, model in sections().items():
         lines += [f"### `[{section}]`", "", (model.__doc__ or "").strip(), ""]
         for name, key in keys(model).items():
-            lines += _item(f"- **`{name}`**: {key.description}", "  ")
+            lines += _item(f"- **`{name}`**: {key.description}")
             reload = " Changes on reload." if key.extra["reloadable"] else ""
-            lines += _item(f"Value: {form(key)}. Default: {_default(key)}.{reload}", "  ", "  ")
+            lines += _item(f"Value: {form(key)}. Default: {_default(key)}.{reload}", "  ")
         lines.append("")
     return "\n".join(lines)
 
 
-def _item(text: str, indent: str, first: str = "") -> list[str]:
-    return textwrap.wrap(
-        text,
-        120,
-        initial_indent=first,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _item(text: str, first: str = "") -> list[str]:
+    indents = {"initial_indent": first, "subsequent_indent": "  "}
+    return textwrap.wrap(text, 120, **indents, break_long_words=False, break_on_hyphens=False)  # type: ignore[arg-type]
 
 
 def _default(key: Key) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from farmd.agent.errors import StartFailed
 from farmd.agent.users import Users
-from farmd.config.sections import AgentSection
+from farmd.config.agent import AgentSection
 from store.manifests import Manifest
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
