@@ -54,9 +54,8 @@ def some(expr: str, label: str) -> str:
 
 def short(**more: Any) -> Json:
     return stat(
-        "Owners that fall short",
-        "Do controllers and daemon sets have the pods that they should? `farmctl top` lists those that do "
-        "not.",
+        "Owners short of pods",
+        "Do controllers and daemon sets have all their pods? `farmctl top` lists those that do not.",
         f"sum(farmd_owners_short{{{CHOSEN}}})",
         thresholds=steps((1, YELLOW)),
         runbook="FarmdOwnerShort",
@@ -67,7 +66,7 @@ def short(**more: Any) -> Json:
 def blocked() -> Json:
     return graph(
         "Blocked items, by kind",
-        "What is not converged? Items whose farm cannot go on. `farmctl top` and the farm's page list them "
+        "What is not converged? Items that are stuck. `farmctl top` and the farm's page list them "
         "with their reasons; `farmctl <noun> explain NAME` shows one.",
         query(f"sum by (kind) (farmd_blocked{{{CHOSEN}}})", "{{kind}}"),
         stacked=True,
@@ -80,8 +79,8 @@ def blocked() -> Json:
 
 def frozen() -> Json:
     return timeline(
-        "Removals that stand still, by kind",
-        "Does a farm doubt what it reads? While a kind is frozen, nothing of it is removed, moved or taken "
+        "Frozen removals, by kind",
+        "Does a farm distrust its data? While a kind is frozen, nothing of it is removed, moved or taken "
         "over. `farmctl failsafe status` names the evidence.",
         query(f"max by (kind) (farmd_frozen{{{CHOSEN}}})", "{{kind}}"),
         words={"0": ("normal", GREEN), "1": ("frozen", RED)},
@@ -94,7 +93,7 @@ def frozen() -> Json:
 def cycles() -> Json:
     return graph(
         "Cycles of workers, by how they ended",
-        "Is work done, or only tried? `done` and `after` are good. Much `backoff` or `rejected`: the store "
+        "Does work succeed? `done` and `after` are good. Much `backoff` or `rejected`: the store "
         "refuses, or others write the same keys. `crashed`: a fault of farmd.",
         query(rate("farmd_cycles_total", "result", CHOSEN), "{{result}}"),
         unit=RATE,
@@ -104,7 +103,7 @@ def cycles() -> Json:
 
 def cycle_time() -> Json:
     return graph(
-        "Time of one cycle, 99 of 100",
+        "Duration of one cycle, 99th percentile",
         "Are workers slow? From reading to the last commit. A slow Consul shows here for all kinds at once.",
         query(quantile(0.99, "farmd_cycle_duration_seconds", "kind", CHOSEN), "{{kind}}"),
         unit=SECONDS,

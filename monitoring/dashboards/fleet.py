@@ -49,7 +49,7 @@ def _now() -> tuple[Json, ...]:
         ),
         stat(
             "Agents that do not answer",
-            "Which nodes are without an agent? `farmctl node list` names them. Their pods keep running.",
+            "Which nodes have no running agent? `farmctl node list` names them. Their pods keep running.",
             'count(up{job="farmd-agent"} == 0) or vector(0)',
             thresholds=NONE_IS_GOOD,
             width=3,
@@ -65,7 +65,7 @@ def _now() -> tuple[Json, ...]:
         ),
         stat(
             "Frozen kinds of work",
-            "Do removals stand still? `farmctl failsafe status` names the evidence.",
+            "Are removals frozen? `farmctl failsafe status` names the evidence.",
             f"sum(max by (kind) (farmd_frozen{{{CHOSEN}}}))",
             thresholds=NONE_IS_GOOD,
             width=3,
@@ -80,8 +80,8 @@ def _now() -> tuple[Json, ...]:
             runbook="FarmdBlocked",
         ),
         stat(
-            "Loops that stall",
-            "Does a process hang? Its watchdog restarts it; a Consul that hangs stalls no loop.",
+            "Stalled loops",
+            "Does a process hang? Its watchdog restarts it; an unresponsive Consul does not stall a loop.",
             f"sum(farmd_loop_stalled{{{INSTANCE}}})",
             thresholds=NONE_IS_GOOD,
             width=3,
@@ -90,7 +90,7 @@ def _now() -> tuple[Json, ...]:
         common.short(width=3),
         stat(
             "Owners in a crash loop",
-            "Does a pod end again and again, on whatever node? `farmctl alert list` names its owner.",
+            "Does a pod keep crashing, on any node? `farmctl alert list` names its owner.",
             f"sum(farmd_crash_loops{{{CHOSEN}}})",
             thresholds=NONE_IS_GOOD,
             width=3,
@@ -101,7 +101,7 @@ def _now() -> tuple[Json, ...]:
 
 def _alerts() -> Json:
     return table(
-        "Alerts that fire",
+        "Firing alerts",
         "What should I do first? Each alert has a runbook under docs/runbooks.",
         f'{FIRING} or on () label_replace(vector(0), "alertname", "none", "", "")',
         hidden=("alertstate", "job"),
@@ -111,7 +111,7 @@ def _alerts() -> Json:
 def _pods() -> Json:
     return graph(
         "Pods on all nodes, by state",
-        "Do pods run? `backoff`: they end again and again. `failed`: they do not start. `held`: the agent "
+        "Do pods run? `backoff`: they keep crashing. `failed`: they do not start. `held`: the agent "
         "starts nothing (a full disk, a runtime that does not answer). `farmctl pod list` names them.",
         query(f"sum by (state) (farmd_pods{{{INSTANCE}}})", "{{state}}"),
         stacked=True,
@@ -121,8 +121,8 @@ def _pods() -> Json:
 
 def _failed_checks() -> Json:
     return graph(
-        "Health checks that fail",
-        "Are pods ill, and in how many places at once? Many at once: something that they share.",
+        "Failing health checks",
+        "Are pods unhealthy, and in how many places at once? Many at once: something that they share.",
         query(
             common.increase("farmd_health_checks_total", "result", f'{INSTANCE}, result!="passing"'),
             "{{result}}",
@@ -134,7 +134,7 @@ def _failed_checks() -> Json:
 def _pod_events() -> Json:
     return graph(
         "Events of pods",
-        "What happened on the nodes? `farmctl audit list` says who wanted it; `farmctl pod describe` "
+        "What happened on the nodes? `farmctl audit list` shows who requested it; `farmctl pod describe` "
         "shows the last ends.",
         query(common.increase("farmd_pod_events_total", "event"), "{{event}}"),
         runbook="FarmdPodsCrash",
@@ -154,7 +154,7 @@ def _locks() -> Json:
 def _versions() -> Json:
     return graph(
         "Processes, by version",
-        "Was something upgraded? Two versions work side by side; what is new waits for the last old farm.",
+        "Was something upgraded? Two versions work side by side; new features wait for the last old farm.",
         query("count by (version) (farmd_build_info)", "{{version}}"),
         stacked=True,
         runbook="FarmdVersionsMixed",
@@ -183,7 +183,7 @@ def _shares() -> Json:
 def _store_errors() -> Json:
     bad = 'code!~"200|404|409|cancelled"'
     return graph(
-        "Share of requests to Consul that fail, by process",
+        "Share of failed requests to Consul, by process",
         "Is Consul the cause? All processes at once: Consul. One: its machine, network or token.",
         query(
             f"{common.rate('farmd_store_requests_total', 'instance', f'{INSTANCE}, {bad}')} "
@@ -201,7 +201,7 @@ def _store_errors() -> Json:
 def _staleness() -> Json:
     return graph(
         "Oldest watch of each farm",
-        "Do farms see what happens? A watch is answered each minute even if nothing changed.",
+        "Do farms see changes? A watch is answered each minute even if nothing changed.",
         query(f"max by (instance) (farmd_watch_staleness_seconds{{{INSTANCE}}})", "{{instance}}"),
         unit=SECONDS,
         marks=True,

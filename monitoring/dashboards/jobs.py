@@ -28,9 +28,9 @@ def jobs() -> Json:
         "Jobs in Consul and in Kubernetes, apps with their objects, and the API server that they need.",
         KINDS,
         ("Does a person have to act?", _now()),
-        ("Do jobs come to their end?", (_job_states(), _restarts())),
-        ("Do schedules make their jobs?", (_schedule_states(), _schedule_times())),
-        ("Are apps as their files say?", (_app_states(), _objects(), _waves(), common.cycle_time())),
+        ("Do jobs complete?", (_job_states(), _restarts())),
+        ("Do schedules create their jobs?", (_schedule_states(), _schedule_times())),
+        ("Do apps match their files?", (_app_states(), _objects(), _waves(), common.cycle_time())),
         (
             "What is not converged, and why?",
             (common.blocked(), common.frozen(), common.cycles(), common.owned()),
@@ -49,34 +49,34 @@ def _now() -> tuple[Json, ...]:
             runbook="FarmdJobFailed",
         ),
         stat(
-            "Jobs that wait",
-            "Is there no room? `farmctl job explain NAME` shows each node's reason.",
+            "Waiting jobs",
+            "Is capacity missing? `farmctl job explain NAME` shows each node's reason.",
             common.number("farmd_jobs", 'state="waiting"'),
             thresholds=steps((1, YELLOW)),
             runbook="FarmdJobWaits",
         ),
         stat(
-            "Jobs that run",
-            "How much is under way?",
+            "Running jobs",
+            "How many are in progress?",
             common.number("farmd_jobs", 'state=~"running|restarting"'),
         ),
         stat(
             "Apps whose revision failed",
-            "Which bundle did not come? `farmctl app list` tells why.",
+            "Which bundle was not applied? `farmctl app list` shows why.",
             common.number("farmd_apps", 'state="failed"'),
             thresholds=NONE_IS_GOOD,
             runbook="FarmdAppFailed",
         ),
         stat(
-            "Apps that are blocked",
-            "Does an app need objects that it may not take? `farmctl app explain REF` names the owner.",
+            "Blocked apps",
+            "Does an app need objects that it may not adopt? `farmctl app explain REF` names the owner.",
             common.number("farmd_apps", 'state="blocked"'),
             thresholds=NONE_IS_GOOD,
             runbook="FarmdBlocked",
         ),
         stat(
-            "Apps that are under way",
-            "How many bundles are being applied or swept?",
+            "Apps in progress",
+            "How many bundles are being applied or pruned?",
             common.number("farmd_apps", 'state=~"applying|sweeping|deleting"'),
         ),
     )
@@ -94,7 +94,7 @@ def _job_states() -> Json:
 
 def _restarts() -> Json:
     return graph(
-        "Members that were tried again, by cause",
+        "Retried members, by cause",
         "Why do members end? `exit`: the program. `oom`: its memory limit. `lost`, `evicted`: the node.",
         query(common.increase("farmd_job_restarts_total", "cause"), "{{cause}}"),
         runbook="FarmdJobFailed",
@@ -113,8 +113,8 @@ def _schedule_states() -> Json:
 
 def _schedule_times() -> Json:
     return graph(
-        "Times of schedules, by what came of them",
-        "`start`: a job was made. `skip`: the one before ran still. `miss`: no job was made.",
+        "Times of schedules, by result",
+        "`start`: a job was created. `skip`: the previous one was still running. `miss`: no job was created.",
         query(common.increase("farmd_schedule_times_total", "result"), "{{result}}"),
         runbook="FarmdScheduleMissed",
     )
@@ -144,8 +144,8 @@ def _objects() -> Json:
 
 def _waves() -> Json:
     return graph(
-        "Time until the objects of a wave were ready, half of them",
-        "Do apps take longer than they used to?",
+        "Time until the objects of a wave were ready, median",
+        "Do apps take longer than before?",
         query(common.quantile(0.5, "farmd_app_wave_duration_seconds", "result", INSTANCE), "{{result}}"),
         unit=SECONDS,
         runbook="FarmdAppFailed",
@@ -169,7 +169,7 @@ def _answers() -> Json:
 def _known() -> Json:
     return graph(
         "Objects that farms know, by resource",
-        "Do farms see the cluster? A number that falls to 0 at once is a lost right or another cluster.",
+        "Do farms see the cluster? A sudden fall to 0 means a lost permission or another cluster.",
         query(f"max by (resource) (farmd_informer_objects{{{INSTANCE}}})", "{{resource}}"),
         runbook="FarmdKubernetesSilent",
     )
@@ -178,7 +178,7 @@ def _known() -> Json:
 def _staleness() -> Json:
     return graph(
         "Age of what farms know of Kubernetes",
-        "Is a watch silent? `farmctl kubernetes status` and `farmctl doctor` say why.",
+        "Is a watch silent? `farmctl kubernetes status` and `farmctl doctor` show why.",
         query(
             f'max by (instance, watch) (farmd_watch_staleness_seconds{{{INSTANCE}, watch=~"kubernetes_.+"}})',
             "{{instance}} {{watch}}",

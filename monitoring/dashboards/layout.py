@@ -126,7 +126,7 @@ def _links() -> list[Json]:
             "type": "link",
             "url": "${page}",
             "icon": "external link",
-            "tooltip": "An item's name is no label: the page and farmctl tell of single items.",
+            "tooltip": "An item's name is not a label: the page and farmctl show single items.",
             "targetBlank": True,
             "tags": [],
         },

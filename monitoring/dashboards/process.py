@@ -31,11 +31,11 @@ def process() -> Json:
     return dashboard(
         "farmd-process",
         "Store and process",
-        "Consul as farms and agents meet it, their sessions and loops, and what they cost.",
+        "Consul as farms and agents see it, their sessions and loops, and what they cost.",
         KINDS,
         ("Is Consul the cause?", (_reachable(), _codes(), _times(), _rates(), _staleness(), _operations())),
         ("Do sessions and locks hold?", (_sessions(), _renewals(), _failover(), _locks())),
-        ("Does every loop move?", (_progress(), _alerts(), _reloads(), _housekeeping(), _catalog())),
+        ("Does every loop make progress?", (_progress(), _alerts(), _reloads(), _housekeeping(), _catalog())),
         ("What does it cost?", (_cpu(), _memory(), _files(), _starts())),
     )
 
@@ -53,9 +53,9 @@ def _reachable() -> Json:
 
 def _codes() -> Json:
     return graph(
-        "Answers of Consul that are faults, by code",
+        "Errors from Consul, by code",
         "What is wrong with Consul? `no_leader`: an election. 403, `access_denied`: the token. 429, "
-        "`throttled`: its limits. `outcome_unknown`: the connection broke amid a write.",
+        "`throttled`: its limits. `outcome_unknown`: the connection broke during a write.",
         query(
             common.some(
                 common.rate("farmd_store_requests_total", "code", f"{INSTANCE}, {FAULTS}"),
@@ -70,8 +70,8 @@ def _codes() -> Json:
 
 def _times() -> Json:
     return graph(
-        "Time of a request to Consul, 99 of 100",
-        "Is Consul slow? Slow transactions alone: its disk. Everything: its processor or the network.",
+        "Duration of a request to Consul, 99th percentile",
+        "Is Consul slow? Only transactions: its disk. Everything: its processor or the network.",
         query(common.quantile(0.99, "farmd_store_request_duration_seconds", "op", ASKED), "{{op}}"),
         unit=SECONDS,
         marks=True,
@@ -83,7 +83,7 @@ def _times() -> Json:
 def _rates() -> Json:
     return graph(
         "Requests to Consul",
-        "Who asks Consul so much? An idle farm asks twice a second at most.",
+        "Who sends so many requests? An idle farm sends at most two per second.",
         query(
             common.rate("farmd_store_requests_total", "instance"),
             "{{instance}}",
@@ -109,8 +109,8 @@ def _operations() -> Json:
     return graph(
         "Operations in one transaction",
         "Are writes packed well? Consul takes 64 operations at most.",
-        query(common.quantile(0.5, "farmd_txn_ops", "", INSTANCE), "half of them"),
-        query(common.quantile(0.99, "farmd_txn_ops", "", INSTANCE), "99 of 100"),
+        query(common.quantile(0.5, "farmd_txn_ops", "", INSTANCE), "median"),
+        query(common.quantile(0.99, "farmd_txn_ops", "", INSTANCE), "99th percentile"),
         runbook="FarmdStoreSlow",
     )
 
@@ -129,8 +129,8 @@ def _sessions() -> Json:
 
 def _renewals() -> Json:
     return graph(
-        "Time of a renewal of the session, 99 of 100",
-        "Is a session about to be lost? Renewals must come well within the TTL (15 s).",
+        "Duration of a session renewal, 99th percentile",
+        "Is a session about to be lost? Renewals must finish well within the TTL (15 s).",
         query(common.quantile(0.99, "farmd_session_renew_seconds", "instance", INSTANCE), "{{instance}}"),
         unit=SECONDS,
         marks=True,
@@ -141,8 +141,8 @@ def _renewals() -> Json:
 
 def _failover() -> Json:
     return graph(
-        "Time from a free lock to its claim, 90 of 100",
-        "How long does work lie idle when a farm is gone? Consul keeps the locks of a killed farm for "
+        "Time from a free lock to its claim, 90th percentile",
+        "How long is work idle after a farm stops? Consul keeps the locks of a killed farm for "
         "twice the TTL before that.",
         query(common.quantile(0.9, "farmd_lock_failover_seconds", "instance", INSTANCE), "{{instance}}"),
         unit=SECONDS,
@@ -167,7 +167,7 @@ def _locks() -> Json:
 def _progress() -> Json:
     return graph(
         "Time since each loop's last progress",
-        "Does a process hang? Only checks of health with long intervals rest for long.",
+        "Does a process hang? Only health checks with long intervals pause for long.",
         query(
             f"max by (instance, loop) (time() - farmd_loop_last_progress_timestamp_seconds{{{INSTANCE}}})",
             "{{instance}} {{loop}}",
@@ -191,7 +191,7 @@ def _alerts() -> Json:
 def _reloads() -> Json:
     return graph(
         "Reloads of the configuration",
-        "Did a change of the configuration arrive? `refused`: the log names the field, the old one counts.",
+        "Was a changed configuration applied? `refused`: the log names the field; the old one still holds.",
         query(common.increase("farmd_config_reloads_total", "result"), "{{result}}"),
         runbook="FarmdConfigRefused",
     )
@@ -255,7 +255,7 @@ def _files() -> Json:
 def _starts() -> Json:
     return graph(
         "Age of each process",
-        "Does a process start again and again? Each start drops the line to 0.",
+        "Does a process keep restarting? Each start drops the line to 0.",
         query(f"time() - process_start_time_seconds{{{JOBS}}}", "{{instance}}", least=True),
         unit=SECONDS,
         runbook="FarmdRestarts",

@@ -28,14 +28,14 @@ def replication() -> Json:
     return dashboard(
         "farmd-replication",
         "Replication and daemon sets",
-        "Controllers, daemon sets, the nodes that they place pods on, and what the agents make of it.",
+        "Controllers, daemon sets, the nodes that they place pods on, and what the agents report.",
         KINDS,
         ("Is anything wrong?", _now()),
         (
             "What is not converged, and why?",
             (_lacking(), common.blocked(), common.frozen(), common.cycles(), common.cycle_time()),
         ),
-        ("What do the nodes say?", (_pods(), _events(), _checks(), _runtimes(), _pulls(), _records())),
+        ("What do the nodes report?", (_pods(), _events(), _checks(), _runtimes(), _pulls(), _records())),
         ("Who owns it?", (common.owned(), _staleness())),
     )
 
@@ -43,8 +43,8 @@ def replication() -> Json:
 def _now() -> tuple[Json, ...]:
     return (
         stat(
-            "Pods that run",
-            "How much runs, on all nodes together?",
+            "Running pods",
+            "How many pods run on all nodes together?",
             f'sum(farmd_pods{{{INSTANCE}, state="running"}})',
         ),
         stat(
@@ -55,7 +55,7 @@ def _now() -> tuple[Json, ...]:
             runbook="FarmdPodsCrash",
         ),
         stat(
-            "Pods that are held",
+            "Held pods",
             "Does an agent leave pods as they are? A full disk or a runtime that does not answer: "
             "`farmctl node describe`.",
             f'sum(farmd_pods{{{INSTANCE}, state="held"}})',
@@ -70,7 +70,7 @@ def _now() -> tuple[Json, ...]:
         common.short(),
         stat(
             "Nodes",
-            "How many nodes do farms look after? Lost and drained ones count, too: `farmctl node list`.",
+            "How many nodes do farms manage? Lost and drained ones count, too: `farmctl node list`.",
             f'sum(farmd_owned{{{INSTANCE}, kind="nodes"}})',
         ),
     )
@@ -79,8 +79,8 @@ def _now() -> tuple[Json, ...]:
 def _lacking() -> Json:
     lacks = "max by (kind, owner) (farmd_owner_{}_pods{{{}}})"
     return graph(
-        "Desired and available pods of owners that fall short",
-        "Which owner lacks pods, and how many? Those that lack most; `farmctl rc explain NAME` says why.",
+        "Desired and available pods of owners that are short of pods",
+        "Which owner lacks pods, and how many? Those that lack most; `farmctl rc explain NAME` shows why.",
         query(lacks.format("desired", CHOSEN), "{{owner}} desired"),
         query(lacks.format("available", CHOSEN), "{{owner}} available", least=True),
         runbook="FarmdOwnerShort",
@@ -117,7 +117,7 @@ def _events() -> Json:
 def _checks() -> Json:
     return graph(
         "Share of pods that fail their health check, by agent",
-        "Are pods ill on one node or everywhere? Mass ill health freezes removals. Pods without a verdict "
+        "Are pods unhealthy on one node or everywhere? Mass failures freeze removals. Pods without a verdict "
         "yet do not count.",
         query(
             f'sum by (instance) (farmd_checked_pods{{{INSTANCE}, health="critical"}}) '
@@ -182,7 +182,7 @@ def _staleness() -> Json:
     watches = 'watch=~"rcs|daemonsets|pods|intent|reality|nodes|agents"'
     return graph(
         "Age of what farms know of pods and nodes",
-        "Do farms see what the nodes say? A watch is answered each minute even if nothing changed.",
+        "Do farms see what the nodes report? A watch is answered each minute even if nothing changed.",
         query(f"max by (watch) (farmd_watch_staleness_seconds{{{INSTANCE}, {watches}}})", "{{watch}}"),
         unit=SECONDS,
         marks=True,

@@ -25,7 +25,7 @@ def rollouts() -> Json:
     return dashboard(
         "farmd-rollouts",
         "Rollouts and deployments",
-        "New versions on their way: rollouts of controllers and of Knative Services, and deployments of "
+        "New versions in progress: rollouts of controllers and of Knative Services, and deployments of "
         "services.",
         KINDS,
         ("Does a person have to act?", _now()),
@@ -41,44 +41,43 @@ def rollouts() -> Json:
 def _now() -> tuple[Json, ...]:
     return (
         stat(
-            "Rollouts that halted",
-            "Did a version fail, or does its floor hold it? `farmctl rollout list` says why; resume, "
+            "Halted rollouts",
+            "Did a version fail, or does its floor hold it? `farmctl rollout list` shows why; resume, "
             "revert or abort.",
             common.number("farmd_rollouts", 'phase="halted"'),
             thresholds=NONE_IS_GOOD,
             runbook="FarmdRolloutHalted",
         ),
         stat(
-            "Rollouts on the way back",
-            "Is a bad version being taken away? `farmctl rollout status NAME` shows the reason.",
+            "Reverting rollouts",
+            "Is a bad version being reverted? `farmctl rollout status NAME` shows the reason.",
             common.number("farmd_rollouts", 'phase="back"'),
             thresholds=steps((1, YELLOW)),
             runbook="FarmdRolloutHalted",
         ),
         stat(
-            "Rollouts that wait",
-            "Does one rest, or wait for an approval? `farmctl rollout approve NAME` lets the next stage "
-            "begin.",
+            "Waiting rollouts",
+            "Is one between stages, or unapproved? `farmctl rollout approve NAME` lets the next stage begin.",
             common.number("farmd_rollouts", 'phase=~"pending|baking|paused"'),
             thresholds=steps((1, YELLOW)),
             runbook="FarmdRolloutWaits",
         ),
         stat(
-            "Deployments that halted",
-            "Did a service fail? `farmctl deployment status ID` says why; resume or roll back.",
+            "Halted deployments",
+            "Did a service fail? `farmctl deployment status ID` shows why; resume or roll back.",
             common.number("farmd_deployments", 'state="halted"'),
             thresholds=NONE_IS_GOOD,
             runbook="FarmdDeploymentHalted",
         ),
         stat(
-            "Deployments on the way back",
-            "Is a release being taken back? `farmctl service history NAME` shows the reason.",
+            "Deployments rolling back",
+            "Is a release being rolled back? `farmctl service history NAME` shows the reason.",
             common.number("farmd_deployments", 'state="back"'),
             thresholds=steps((1, YELLOW)),
             runbook="FarmdDeploymentHalted",
         ),
         stat(
-            "Deployments that wait",
+            "Waiting deployments",
             "Is one paused, or not begun? `farmctl deployment list` shows them.",
             common.number("farmd_deployments", 'state=~"draft|pending|paused"'),
             thresholds=steps((1, YELLOW)),
@@ -124,7 +123,7 @@ def _moves() -> Json:
 def _operations() -> Json:
     return graph(
         "Steps of deployments",
-        "Do deployments get on? `refused`: planned anew, because somebody changed something meanwhile.",
+        "Do deployments make progress? `refused`: planned again, because something had changed.",
         query(
             common.some(common.increase("farmd_deployment_operations_total", "op, result"), "op"),
             "{{op}} {{result}}",
@@ -136,7 +135,7 @@ def _operations() -> Json:
 def _steps() -> Json:
     return graph(
         "Stages of rollouts, by how they ended",
-        "Do versions pass? `reverted` and `failed` name versions that did not; the audit says which.",
+        "Do versions pass? `reverted` and `failed` name versions that did not; the audit log shows which.",
         query(
             common.increase("farmd_rollout_step_duration_seconds_count", "result"),
             "{{result}}",
@@ -147,8 +146,8 @@ def _steps() -> Json:
 
 def _endings() -> Json:
     return graph(
-        "Time from the submit of a deployment to its end, half of them",
-        "Do deployments take longer than they used to?",
+        "Time from the submission of a deployment to its end, median",
+        "Do deployments take longer than before?",
         query(common.quantile(0.5, "farmd_deployment_duration_seconds", "result", INSTANCE), "{{result}}"),
         unit=SECONDS,
         runbook="FarmdDeploymentHalted",
@@ -158,7 +157,7 @@ def _endings() -> Json:
 def _gates() -> Json:
     return graph(
         "Answers of gates",
-        "Who holds a rollout? `fail`: the version is bad. `none`: the gate's server is silent.",
+        "What holds a rollout up? `fail`: the version is bad. `none`: the gate's server does not answer.",
         query(common.increase("farmd_rollout_gate_answers_total", "type, result"), "{{type}} {{result}}"),
         runbook="FarmdGatesSilent",
     )
@@ -168,7 +167,7 @@ def _silence() -> Json:
     none = common.increase("farmd_rollout_gate_answers_total", "type", f'{INSTANCE}, result="none"')
     return graph(
         "Share of gates' answers without data",
-        "Do gates have data at all? A rollout waits for a silent gate, and halts at its deadline.",
+        "Do gates have data at all? A rollout waits for a gate without data, and halts at its deadline.",
         query(
             f"{none} / ({common.increase('farmd_rollout_gate_answers_total', 'type')} > 0) "
             f"or sum by (type) (farmd_rollout_gate_answers_total) * 0",

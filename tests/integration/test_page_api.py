@@ -191,7 +191,7 @@ async def test_only_the_stage_that_was_seen_is_approved(rig: Rig) -> None:
         assert f'name="stage" value="{shown}"' in await page_of_it.text()
     path = "/v1/rollouts/web/approve"
     status, answer = await rig.say(path, rig.operator, {"stage": shown + 1})
-    assert (status, f"asks for stage {shown} now" in answer["error"]["message"]) == (409, True)
+    assert (status, f"waiting for approval of stage {shown}" in answer["error"]["message"]) == (409, True)
     assert (await rig.say(path, rig.operator, {"stage": "last"}))[0] == 400
     assert (await rig.say(path, rig.operator, {"stage": shown}))[0] == 200
 

@@ -206,7 +206,7 @@ async def test_an_adoption_takes_fields_of_other_managers_by_a_persons_word_alon
     assert live.differs == ("data.a",)
     why = 'Apply failed with 1 conflict: conflict with "autoscaler" using v1: .data.a'
     rehearsed = await app.rehearse(Act("adopt", entry.ref, entry))
-    assert rehearsed.refused == f"{why}; --force-conflicts takes them"
+    assert rehearsed.refused == f"{why}; --force-conflicts takes them over"
     assert (await world.does(app, "adopt", entry))[str(entry.ref)] == rehearsed.refused
     found = world.there(path(world))
     assert (found["data"], "annotations" in found["metadata"]) == ({"a": "2"}, False)
