@@ -78,7 +78,7 @@ _OWN: Mapping[str, str] = {
     "import": "backup/ --dry-run",
     "all": "-o name",
     "events": "--since 1h -f",
-    "service run": "nginx:1.27 -n web",
+    "service run": "-n web nginx:1.27",
     "service scale": "web 5",
     "service rollback": "web --to 3",
     "service create": "web --port http rc/web",

@@ -100,7 +100,7 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
 )
 def farmctl() -> None:
-    """Ask farmd's fleet what it does, and tell it what to do.
+    """Inspect and control a farmd fleet.
 
     Consul is found as by every Consul tool: CONSUL_HTTP_ADDR, CONSUL_HTTP_TOKEN_FILE, CONSUL_CACERT, …
 

@@ -66,6 +66,11 @@ def datacenters(_: Call) -> Response:
     return answers.json([DATACENTER])
 
 
+def acl(_: Call) -> Response:
+    """``/v1/acl/…``: this server has no ACLs, and says so as Consul does where they are off."""
+    return answers.text("ACL support disabled", 401)
+
+
 Handler = Callable[[Call], Response | Query]
 
 
@@ -81,6 +86,7 @@ class ApiRoute:
 ROUTES = (
     ApiRoute("/v1/kv/", kv_api.METHODS, kv_api.handle),
     ApiRoute("/v1/txn", transaction_api.METHODS, transaction_api.handle),
+    ApiRoute("/v1/acl/", ("GET", "PUT", "DELETE"), acl),
     ApiRoute("/v1/session/create", ("PUT",), session_api.create),
     ApiRoute("/v1/session/renew/", ("PUT",), session_api.renew),
     ApiRoute("/v1/session/destroy/", ("PUT",), session_api.destroy),

@@ -70,6 +70,7 @@ async def test_options_names_the_methods(face: Face) -> None:
         ("GET", "/v1/kv/a", {"dc": "elsewhere"}, 500, "No path to datacenter"),
         ("GET", "/v1/session/node/", {}, 400, "Missing node name"),
         ("GET", "/v1/nothing", {}, 404, ""),
+        ("GET", "/v1/acl/tokens", {}, 401, "ACL support disabled"),
         ("GET", "/v1/", {}, 404, ""),
     ],
 )

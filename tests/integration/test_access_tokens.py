@@ -82,7 +82,8 @@ def test_a_dry_run_shows_the_policy_and_another_prefix_has_its_own(owner: Farmct
     assert '"farmd/' not in shown
 
 
-def test_without_access_control_there_is_nothing_to_make(consul_dev: str) -> None:
-    refused = Farmctl(consul_dev, inside=True)("token", "consul", "farm")
+@pytest.mark.parametrize("server", ["consul_dev", "address"])
+def test_without_access_control_there_is_nothing_to_make(server: str, request: pytest.FixtureRequest) -> None:
+    refused = Farmctl(request.getfixturevalue(server), inside=True)("token", "consul", "farm")
     assert refused.code == 5
     assert refused.err.splitlines()[0] == "farmctl: Consul's ACLs are off, so it has no tokens"
