@@ -87,7 +87,7 @@ class Channel:
         else:
             lost = self.outbox.overflow()
             if lost is not None:
-                self._failed(lost, "too_many_incidents", "more incidents are open than are remembered")
+                self._failed(lost, "too_many_incidents", "more incidents are open than can be remembered")
             self.look()
 
     def resolve(self, incident_key: str) -> None:

@@ -278,9 +278,9 @@ class ClusterState:
             reasons = [each.text for each in standing_reasons(requirement, node)]
             reasons += [each.text for each in room_reasons(requirement, node)]
             if not reasons and amounts and self.room(name, amounts) < 1:
-                reasons.append("what is left of it goes to other services of this plan")
+                reasons.append("what is left of it is used by other services of this plan")
             if not reasons and not machines & self._bits[name]:
-                reasons.append("has not the volumes that the service mounts")
+                reasons.append("does not have the volumes that the service mounts")
             if reasons:
                 alike.setdefault(", ".join(reasons), []).append(name)
         told = [

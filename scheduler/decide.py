@@ -143,9 +143,12 @@ def _used_up(
 ) -> list[tuple[str, list[Reason]]]:
     """Why each candidate takes no more pods after all places were given away."""
     taken = Counter(place.node for place in places)
-    full = [Reason("full", "takes as many of these pods as it may")]
-    short = [Reason("capacity", "what is left of it goes to others of these pods")]
-    ports = [Reason("port", f"{port_text(name)} goes to another of these pods") for name in requirement.ports]
+    full = [Reason("full", "already takes as many of these pods as allowed")]
+    short = [Reason("capacity", "what is left of it is used by other pods of this placement")]
+    ports = [
+        Reason("port", f"{port_text(name)} is used by another pod of this placement")
+        for name in requirement.ports
+    ]
     answer = []
     for node in candidates:
         reasons = domain_reasons(rules, node)
@@ -162,7 +165,7 @@ WORDS = {
     "runtime": "without the runtime",
     "registry": "without the registry of artifacts",
     "allow": "that do not allow what the pod needs",
-    "feature": "whose agent is too old",
+    "feature": "with an agent that is too old",
     "taint": "tainted",
     "cordoned": "cordoned",
     "draining": "draining",
@@ -177,7 +180,7 @@ WORDS = {
     "port": "where a fixed port is held",
     "spread": "ruled out by the spread",
     "anti_affinity": "ruled out by anti-affinity",
-    "pod_affinity": "without the pods that these stay with",
+    "pod_affinity": "without the pods that these must be near",
 }
 """What people are told of nodes against which there is a reason of that code."""
 

@@ -83,7 +83,7 @@ def room_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
     own = node.owners.get(request.owner, 0)
     if own >= request.replicas_per_node:
         reasons.append(
-            Reason("full", f"already holds {own} of at most {request.replicas_per_node} of these pods")
+            Reason("full", f"already has {own} of at most {request.replicas_per_node} of these pods")
         )
     if node.pods and (holder := foreign_holder(requirement, node)) is not None:
         reasons.append(Reason("held", f"instance {requirement.pod_id!r} belongs to another owner, {holder}"))

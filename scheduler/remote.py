@@ -311,7 +311,7 @@ class RemoteScheduler:
             confirmed = {(place.node, place.instance) for place in answer(DeallocateAnswer, body).assignments}
             if confirmed != {(place.node, place.instance) for place in places}:
                 raise RemoteAnswerInvalid(
-                    "remote scheduler's answer: assignments: expected exactly the places given back"
+                    "remote scheduler's answer: assignments: expected exactly the places that were returned"
                 )
             return Deallocation(places, release(places, view))
 
@@ -396,7 +396,7 @@ def _eligibility(said: EligibleAnswer, local: Eligibility, view: FleetView) -> E
         ("retained", said.retained, local.retained),
     ):
         if len(set(names)) != len(names):
-            raise RemoteAnswerInvalid(f"remote scheduler's answer: {field}: a node is named twice")
+            raise RemoteAnswerInvalid(f"remote scheduler's answer: {field}: a node is listed twice")
         if extra := sorted(set(names) - set(allowed)):
             why = "; ".join(reason.text for reason in local.refused.get(extra[0], ())) or "no such node"
             raise RemoteAnswerInvalid(f"remote scheduler's answer: {field}: found {extra[0]!r}: {why}")

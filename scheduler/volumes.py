@@ -112,7 +112,7 @@ class VolumeScheduler:
             first = shared.users[0].service
             _refuse(
                 "differs",
-                f"volumes.{volume.name}: services {first} and {user.service} describe it in two ways,"
+                f"volumes.{volume.name}: services {first} and {user.service} describe it differently,"
                 " expected the same driver, options and labels",
             )
         if user not in shared.users:
@@ -128,7 +128,7 @@ class VolumeScheduler:
                     " options; name another volume, or take these options, or delete that one with its data",
                 )
         if shared.volume.external and not self._state.having(name):
-            _refuse("external", f"volumes.{name}: is external and on no machine; make it there first")
+            _refuse("external", f"volumes.{name}: is external and on no machine; create it there first")
 
     def schedule(self) -> Schedule:
         """Choose, and note the new volumes in the state.

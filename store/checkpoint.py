@@ -131,7 +131,9 @@ async def replayed(client: KeyReader, keys: Keys) -> Replay:
         # After a newer checkpoint, records that this one needs may have been deleted.
         if (await newest(client, keys))[1] == pointer:
             return Replay(replay(base, records), checkpoint)
-    raise Conflict(f"{keys.checkpoint}: replaced at each of {ATTEMPTS} tries to read it", key=keys.checkpoint)
+    raise Conflict(
+        f"{keys.checkpoint}: replaced during each of {ATTEMPTS} attempts to read it", key=keys.checkpoint
+    )
 
 
 async def _pods(client: KeyReader, keys: Keys, checkpoint: Checkpoint) -> frozenset[PodKey]:

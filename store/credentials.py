@@ -192,7 +192,7 @@ def token(field: str, path: str) -> str:
     found = content(field, path)
     if not is_token(found):
         lines = len(found.splitlines())
-        what = f"{lines} lines" if lines > 1 else "characters that no token may have"
+        what = f"{lines} lines" if lines > 1 else "characters that a token cannot contain"
         raise invalid(field, f"{what} in {path!r}", "a token alone on one line")
     return found.decode("ascii")
 

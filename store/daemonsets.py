@@ -90,4 +90,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         floor = self.floor(desired)
         if not 0 < desired <= floor:
             return ""
-        return f"min_health {self.min_health} keeps all of {desired}; at most {desired - 1} lets one go"
+        return (
+            f"min_health {self.min_health} keeps all of {desired} pods; set it to {desired - 1} or less"
+            " to replace one at a time"
+        )

@@ -184,5 +184,5 @@ def root_by_farm(features: Collection[str]) -> str:
     shares_root = "runtime.container" in features and APART not in features
     if shares_root and not {PROCESS, "runtime.systemd"}.isdisjoint(features):
         # A process hands its descriptor of / to a container, whose root opens any file by it.
-        reasons.append("it runs processes beside containers whose root is the node's")
-    return f"{', '.join(reasons)}, and nothing need be signed" if reasons else ""
+        reasons.append("it runs processes beside containers that run as the node's root")
+    return f"{', '.join(reasons)}, and signatures are not required" if reasons else ""

@@ -188,7 +188,7 @@ def _of_targets(manifest: Manifest) -> Iterator[Mistake]:
     paths += [("secrets", seen_at(secret)) for secret in manifest.secrets]
     for field, path in paths:
         if path.rstrip("/") in seen:
-            yield field, path, "a path of its own: something else is there already"
+            yield field, path, "a path of its own: something else is already there"
         seen.add(path.rstrip("/"))
     for at, artifact in enumerate(manifest.artifacts):
         if other := next((each for each in sorted(seen) if artifacts.overlap(artifact.to, each)), ""):

@@ -76,7 +76,7 @@ class Restart(msgspec.Struct, frozen=True, omit_defaults=True):
 class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
     """Graceful stop: ``signal`` to the whole process group, SIGKILL after ``grace`` seconds.
 
-    Before the signal the pod leaves: it is no endpoint any more, ``command`` runs beside it for at most
+    Before the signal the pod leaves: it is no longer an endpoint, ``command`` runs beside it for at most
     ``command_timeout`` seconds, and at least ``delay`` seconds pass (R39).
     """
 

@@ -234,7 +234,7 @@ class NamedRecords(Generic[T]):
         hint = ""
         if len(ids) == 1:
             name = (await self.get(ids[0])).record.name
-            hint = f"{text} begins the id of {self._noun}/{name}: use that name, or the whole id"
+            hint = f"{text} is a prefix of the id of {self._noun}/{name}: use that name, or the whole id"
         raise self._missing(text, hint)
 
     async def look(self, text: str) -> Stored[T]:

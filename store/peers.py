@@ -46,6 +46,6 @@ def hostfile(peers: Peers) -> str:
 def too_large(body: bytes) -> str:
     """Why no intent may refer to this document, as one line."""
     return (
-        f"the document that names all members: found {len(body)} bytes, expected at most {MAX_BYTES}:"
-        " take fewer members, or fewer ports"
+        f"the document that lists all members: found {len(body)} bytes, expected at most {MAX_BYTES}:"
+        " use fewer members, or fewer ports"
     )

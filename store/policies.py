@@ -114,7 +114,7 @@ def _check_url(url: str, path: str) -> None:
         refuse(path, shown(url), f"http:// or https:// and a host, {LONGEST} characters at most")
         return
     if parts.username is not None or parts.password is not None:
-        refuse(path, "an address with a user or password", "none, because everybody may read records")
+        refuse(path, "an address with a user or password", "none, because records are readable to everybody")
     if why := refusal(parts.hostname or ""):
         refuse(path, shown(url), f"another address: {why}")
 

@@ -152,7 +152,7 @@ async def prove(client: ConsulClient, keys: Keys, names: Iterable[str]) -> None:
     for key, found in zip(expected, await asyncio.gather(*map(client.read, expected)), strict=True):
         if found is None:
             raise NotRegistered(
-                f"{key}: missing, or this token may not read it: what is not in the answer may be there",
+                f"{key}: missing, or this token may not read it: missing records may still exist",
                 key=key,
                 hint="farmctl doctor",
             )

@@ -32,7 +32,7 @@ RETRY_SECONDS = 1.0
 LATE_SECONDS = 0.9 * RENEW_SECONDS
 """What took so long had no answer in time: a connection that is refused or cut ends sooner."""
 JOINING = "waiting for a session in Consul"
-SUSPENDED = "waiting for Consul: the session was not renewed in time, writing is suspended"
+SUSPENDED = "waiting for Consul: the session was not renewed in time, writes are suspended"
 """What a process lacks without a valid session, for people."""
 
 
@@ -127,7 +127,7 @@ class Session:
         """
         if not self.valid():
             raise SessionSuspended(
-                "the session was not renewed in time, writing is suspended", session=self.id
+                "the session was not renewed in time, writes are suspended", session=self.id
             )
 
     async def run(self) -> None:
@@ -179,7 +179,7 @@ class Session:
         if await self._client.session_info(self.id, mode="consistent") is None:
             raise SessionGone("the session has expired", session=self.id)
         if self._clock.mono() - asked > LATE_SECONDS:
-            raise StoreUnavailable("answers come too late", session=self.id)
+            raise StoreUnavailable("answers arrive too late", session=self.id)
 
     def _doubt(self) -> None:
         self._doubted = True
@@ -214,6 +214,4 @@ async def _renew(client: ConsulClient, session: str, doubt: Callable[[], None] =
         doubt()
         if await client.session_info(session, mode="consistent") is None:
             raise
-        raise StoreUnavailable(
-            "the session exists, but the server did not know it while it started"
-        ) from error
+        raise StoreUnavailable("the session exists, but the server did not know it while starting") from error

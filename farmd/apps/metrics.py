@@ -10,7 +10,7 @@ METRICS = (
     Metric(
         "farmd_apps",
         "gauge",
-        "Apps that this farm works on, by where they are.",
+        "Apps that this farm works on, by state.",
         {"state": STATES},
     ),
     Metric(

@@ -30,7 +30,7 @@ pod:
     port: http
     interval: 2s
   resources: {cpu: 100m, memory: 64Mi}
-  stop: {delay: 2s, grace: 10s}  # no endpoint any more for 2 s, then SIGTERM, then SIGKILL
+  stop: {delay: 2s, grace: 10s}  # no longer an endpoint for 2 s, then SIGTERM, then SIGKILL
 rollout:
   stages: [1, "100%"]         # one new pod first; a version that fails is reverted
 """,

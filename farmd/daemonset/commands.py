@@ -88,7 +88,9 @@ def _facts(daemonset: DaemonSet, status: Status | None) -> list[tuple[str, str]]
     counts = "not known yet"
     if status is not None:
         counts = f"{status.desired} desired, {counted(status)}"
-    rate = f"at most {count_of(daemonset.rate, 'node')} a minute" if daemonset.rate else "no limit a minute"
+    rate = (
+        f"at most {count_of(daemonset.rate, 'node')} per minute" if daemonset.rate else "no limit per minute"
+    )
     return [
         ("Nodes", counts),
         ("Stay healthy", "all but one" if daemonset.min_health is None else str(daemonset.min_health)),
@@ -107,7 +109,7 @@ DAEMON_SET: Noun[DaemonSetSpec, DaemonSet] = Noun(
         remains=lambda _, pods: f"has {count_of(pods, 'pod')}, expected 0" if pods else "",
         shrinks=lambda before, after: after.node_selector != before.node_selector,
         outlook=outlook,
-        in_place="keeps min_health pods healthy and changes at most rate nodes a minute",
+        in_place="keeps min_health pods healthy and changes at most rate nodes per minute",
         pace="as min_health and rate allow",
         standstill=DaemonSet.standstill,
     ),

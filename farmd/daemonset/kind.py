@@ -72,7 +72,7 @@ class DaemonSets(ReplicaKind):
 
     name = KIND
     noun = DAEMON_SET
-    BUDGET_SPENT = "pods: daemon sets would remove more in a minute than the budget allows"
+    BUDGET_SPENT = "pods: daemon sets would remove more per minute than the budget allows"
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

@@ -60,7 +60,7 @@ def pace(snapshot: Snapshot) -> Pace:
     recent = [at for state in snapshot.pods.values() if now - MINUTE < (at := state.pod.record.at) <= now]
     by_rate = Pace(
         max(0, daemonset.rate - len(recent)),
-        f"the rate is at most {count_of(daemonset.rate, 'node')} a minute",
+        f"the rate is at most {count_of(daemonset.rate, 'node')} per minute",
         min(recent, default=now) + MINUTE - now,
     )
     return min(by_progress, by_rate, key=lambda each: each.allowance)

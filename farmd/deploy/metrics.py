@@ -10,7 +10,7 @@ METRICS = (
     Metric(
         "farmd_deployments",
         "gauge",
-        "Deployments that this farm works on, by where they are.",
+        "Deployments that this farm works on, by state.",
         {"state": STATES},
     ),
     Metric(
@@ -22,7 +22,7 @@ METRICS = (
     Metric(
         "farmd_deployment_duration_seconds",
         "histogram",
-        "Time from the submit of a deployment to its end, by how it ended.",
+        "Time from the submission of a deployment to its end, by outcome.",
         {"result": ("done", "reverted", "stale", "abandoned")},
         STEP_SECONDS,
     ),

@@ -86,7 +86,7 @@ class Supervisor:
     def start(self, claim: Claim, work: Work | None = None) -> None:
         """Start the worker of a claim; ``work`` is what an earlier owner recorded."""
         if claim.item in self._running:
-            raise RuntimeError(f"{claim.kind}/{claim.item} has a worker already")
+            raise RuntimeError(f"{claim.kind}/{claim.item} already has a worker")
         rest = work if work is not None and self._must_wait(claim, work) else None
         task = asyncio.create_task(self._supervise(claim, rest), name=claim.key)
         self._running[claim.item] = _Running(claim, task, Wake(), self._crashes(work))

@@ -165,7 +165,12 @@ class LeavingsCollection:
     def __init__(self, context: Context, settings: HousekeepingSection, writer: Writer, seen: Seen) -> None:  # noqa: ARG002
         self._context = context
         self._condemning = Condemning(
-            context, writer, seen, key=str, kind="leavings", reason="no farm has held its item since long"
+            context,
+            writer,
+            seen,
+            key=str,
+            kind="leavings",
+            reason="no farm has held its item for a long time",
         )
 
     async def round(self) -> Round:

@@ -13,13 +13,13 @@ METRICS = (
     Metric(
         "farmd_jobs",
         "gauge",
-        "Jobs that this farm works on, by where they are.",
+        "Jobs that this farm works on, by state.",
         {"state": STATES},
     ),
     Metric(
         "farmd_job_restarts_total",
         "counter",
-        "Retries of jobs' members, by why the former member ended; evicted: its node was drained.",
+        "Retries of jobs' members, by why the previous member ended; evicted: its node was drained.",
         {"cause": ("exit", "oom", "lost", "evicted", "preempted")},
     ),
 )

@@ -119,7 +119,9 @@ class Credentials:
         text = self._token() if user.token_file else user.token or (printed.token if printed else "")
         if text:
             if not is_token(text.encode()):
-                raise invalid(f"{self._user_field}.token", "characters that no token may have", "a token")
+                raise invalid(
+                    f"{self._user_field}.token", "characters that a token cannot contain", "a token"
+                )
             headers["Authorization"] = f"Bearer {text}"
         elif user.username:
             pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()

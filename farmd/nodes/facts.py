@@ -346,7 +346,7 @@ async def find_owner(client: ConsulClient, keys: Keys, owner_id: str) -> Owner:
             record = None if entry is None else families.decode(keys, family.name, entry)
             if record is not None and (during := families.acting(family.name, record)):
                 title = kinds.title(family.name, record.name)
-                return Owner("", title, f"{during} runs it, and takes it away once it has ended")
+                return Owner("", title, f"{during} runs it, and removes it once it has ended")
     return nobody(owner_id)
 
 

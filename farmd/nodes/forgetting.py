@@ -125,7 +125,7 @@ async def _refuse_volumes(call: Call, name: str, node: Entry | None) -> None:
         raise Conflict(
             f"node {name!r} has the volumes {listed(volumes)}",
             id=name,
-            hint=f"if their data are not needed any more: farmctl volume delete --node {name} NAME...",
+            hint=f"if their data is no longer needed: farmctl volume delete --node {name} NAME...",
         )
 
 
@@ -177,7 +177,7 @@ async def _references(call: Call, name: str, reserved: Entry | None) -> AsyncIte
         yield f"pod {instance} of {owner}"
     book = codec.decode(Reserved, reserved.value, reserved.key) if reserved is not None else Reserved()
     for instance in sorted(book.instances.keys() - standing - pods.keys()):
-        yield f"room reserved for {instance}"
+        yield f"a reservation for {instance}"
     async for text in _arriving(call, name, standing | pods.keys()):
         yield text
 

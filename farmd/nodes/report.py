@@ -31,7 +31,7 @@ def _left(snapshot: Snapshot, drain: Drain) -> str:
     if drain.stage == "system":
         return "all pods left but the system's"
     if snapshot.lost:
-        return "no pod is to run there any more, and its agent is given up"
+        return "no pods are left to run there, and its agent is given up"
     return "all pods left"
 
 

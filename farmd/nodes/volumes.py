@@ -101,7 +101,7 @@ async def create(call: Call, name: str, node: str, volume: NodeVolume, *, beside
         raise Conflict(
             f"{NOUN} {name!r} is on {', '.join(others)}",
             id=name,
-            hint="use another name; with --beside each node has its own, as global services want",
+            hint="use another name; with --beside each node has its own, as global services need",
         )
     record = view.record if known is not None else with_volume(view.record, name, volume)
     made = await edit(call, view, record, f"{NOUN}.create")
@@ -147,7 +147,7 @@ async def _refuse_mounted(call: Call, name: str, view: NodeRecords, others: list
     lost = (await NodeStore(call.client, call.keys).condition(view.name)).lost_since > 0
     if (lost and others) or not (users := await _users(call, name)):
         return
-    way = f"; {view.name} is lost: farmctl {NOUN} create {name} --beside --node NODE where the data are now"
+    way = f"; {view.name} is lost: farmctl {NOUN} create {name} --beside --node NODE where the data is now"
     raise Conflict(
         f"{NOUN} {name!r} is mounted by {', '.join(users)}",
         id=name,
@@ -167,8 +167,8 @@ def _of_volume(mutation: Mutation, name: str, node: str, more: tuple[Operation, 
 def _data(name: str, view: NodeRecords) -> str:
     volume = view.record.volumes[name]
     if (volume.driver or LOCAL) != LOCAL:
-        return f"its data stay where driver {volume.driver} keeps them"
-    return f"its data stay on {view.name}: podman volume rm {name} (or docker volume rm) there removes them"
+        return f"its data stays where driver {volume.driver} keeps it"
+    return f"its data stays on {view.name}: podman volume rm {name} (or docker volume rm) there removes them"
 
 
 async def _having(call: Call, name: str) -> dict[str, NodeRecords]:

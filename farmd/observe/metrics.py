@@ -25,7 +25,7 @@ Values = tuple[str, ...]
 Role = Literal["farm", "agent", "both"]
 
 # The labels without a closed set, and what their values are.
-OPEN_LABELS = {"version": "the version", "owner": "the name of an owner that falls short"}
+OPEN_LABELS = {"version": "the version", "owner": "the name of an owner that is short of pods"}
 
 # Requests to Consul: from 1 ms on loopback to 30 s for a store that hardly answers.
 REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -131,7 +131,7 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_cycles_total",
             "counter",
-            "Cycles of workers, by how they ended.",
+            "Cycles of workers, by result.",
             {
                 "kind": kinds,
                 "result": ("done", "after", "backoff", "blocked", "rejected", "frozen", "crashed"),
@@ -174,7 +174,7 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_owner_desired_pods",
             "gauge",
-            "Pods that an owner should have; only the worst 20 per farm and kind of those that fall short.",
+            "Pods that an owner should have; only the worst 20 owners per farm and kind that lack pods.",
             {"kind": replicas, "owner": ()},
         ),
         Metric(
@@ -220,13 +220,13 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_session_renew_seconds",
             "histogram",
-            "Time of one good renewal of the session.",
+            "Time of one successful renewal of the session.",
             role="both",
         ),
         Metric(
             "farmd_store_requests_total",
             "counter",
-            "Requests to Consul, by how they ended.",
+            "Requests to Consul, by result.",
             {"op": STORE_OPERATIONS, "code": CODES},
             role="both",
         ),
@@ -246,7 +246,7 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_informer_objects",
             "gauge",
-            "Objects of Kubernetes that this farm knows by its watches.",
+            "Objects of Kubernetes that this farm knows from its watches.",
             {"resource": KUBERNETES_RESOURCES},
         ),
         Metric(
@@ -269,7 +269,7 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_alerts_waiting",
             "gauge",
-            "Incidents with a message that a sink has not got yet.",
+            "Incidents with a message that a sink has not received yet.",
             {"sink": SINKS},
         ),
         Metric(
@@ -321,7 +321,7 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_images_removed_total",
             "counter",
-            "Images that an agent pulled and removed, because no pod had needed them for long.",
+            "Images that an agent pulled and later removed as unused.",
             {"cause": ("unused", "disk")},
             role="agent",
         ),

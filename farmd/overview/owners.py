@@ -42,10 +42,10 @@ def why_unowned(kind: str, record: object, members: Sequence[Member]) -> str:
         return "no farm is alive"
     claiming = [member for member in members if kind in member.kinds]
     if not claiming:
-        return f"no farm that is alive claims {kind}: farm.kinds"
+        return f"no live farm claims {kind}: farm.kinds"
     fitting = [member for member in claiming if not kinds.selectable(kind) or _selects(member, record)]
     if not fitting:
-        return "its labels fit the selector of no farm that is alive"
+        return "its labels match the selector of no live farm"
     needs: list[str] = getattr(record, "needs", [])
     able = [member for member in fitting if set(needs) <= set(member.features)]
     if able and all(member.starting for member in able):
@@ -64,8 +64,8 @@ def _selects(member: Member, record: object) -> bool:
         return True  # a newer version wrote it, and knows what it means
 
 
-OUTDATED = "the status is outdated: it speaks of the record before its last change"
-DELETING = "it was marked for deletion, and its farm takes it down"
+OUTDATED = "the status is outdated: it describes the record before its last change"
+DELETING = "it was marked for deletion, and its farm removes it"
 
 T = TypeVar("T", bound=Named)
 

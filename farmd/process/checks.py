@@ -79,7 +79,7 @@ def open_to_all(web: WebSection) -> Iterator[str]:
 
     if web.read == "open" and not loopback(web.bind) and not web.client_ca:
         without = "" if web.tls_cert else ", and without TLS"
-        expected = "token, or web.client_ca: everybody in the network reads the page, pods and their logs"
+        expected = "token, or web.client_ca: everybody in the network can read the page, pods and their logs"
         yield f"web.read: found open on {web.bind}{without}, expected {expected}"
 
 

@@ -158,7 +158,7 @@ def following(wish: Wish) -> list[str]:
     if not (wish.root / "etc/credstore" / TOKENS[wish.role]).exists():
         makes = "farmctl token consul farm" if wish.role == "server" else "farmctl node token NAME"
         lines.append(
-            f"no token: if Consul has ACLs, run this again with --token-file - and what {makes} prints"
+            f"no token: if Consul has ACLs, run this again with --token-file - and the output of {makes}"
         )
     prepare = "" if packaged(wish, f"systemd/system/{unit}.service") else "systemctl daemon-reload && "
     users = "" if packaged(wish, "sysusers.d/farmd.conf") else "systemd-sysusers && "
@@ -177,7 +177,8 @@ def _agree(wish: Wish) -> None:
         return
     found = load(file, {}, {}).config
     if wrong := [
-        f"{file}: {key}: found {shown(there)}, expected {shown(value)}: change it there, init changes no file"
+        f"{file}: {key}: found {shown(there)}, expected {shown(value)}: change it there;"
+        " init does not change existing files"
         for key, there, value in _asked(wish.values, found, wanted)
         if there != value
     ]:

@@ -419,8 +419,8 @@ def _occupied(leftovers: Sequence[Place]) -> str:
     node, instance = leftovers[0]
     more = f" and {len(leftovers) - 1} more" if len(leftovers) > 1 else ""
     return (
-        f"{node}/{instance}{more}: an intent of its own is left there without a pod's record; farmctl doctor"
-        f" --fix intent/{node}/{instance} stops it and makes the place free"
+        f"{node}/{instance}{more}: it has an intent but no pod record; farmctl doctor"
+        f" --fix intent/{node}/{instance} stops it and frees the place"
     )
 
 

@@ -105,7 +105,9 @@ def _before_placing(snapshot: Snapshot, transfer: Transfer, old: PodState | None
     if snapshot.taken:
         return _step("rollback", transfer, f"its place belongs to {snapshot.taken}")
     if snapshot.roomless:
-        return _step("cancel", transfer, f"the room on {transfer.new_node} is not what the pod asks for")
+        return _step(
+            "cancel", transfer, f"the reservation on {transfer.new_node} is not what the pod requests"
+        )
     if snapshot.now >= transfer.deadline:
         return _step("rollback", transfer, f"not placed after {transfer.deadline - transfer.since:.0f} s")
     return _step("place", transfer)
@@ -245,7 +247,7 @@ def _put_off(snapshot: Snapshot, place: Place) -> bool:
 def _why_not(snapshot: Snapshot, place: Place) -> str:
     where = f"{place[0]}/{place[1]} should move ({cause_of(snapshot, snapshot.pods[place])})"
     if _put_off(snapshot, place):
-        return f"{where}: the last move failed, the next is tried later"
+        return f"{where}: the last move failed; the next one is tried later"
     if snapshot.locked:
         return f"{where}: locked by {snapshot.locked}"
     if snapshot.crowded:

@@ -102,7 +102,7 @@ class ReplicationController(ReplicaWorker[Facts, Plan]):
         stored = snapshot.stored
         record = changed(stored.record, needs=[*stored.record.needs, ONE_SHOT])
         write = Write.over(stored.key, record, stored, self.kind.tree)
-        why = "a pod ended well, and older farms would run it again"
+        why = "a pod ended successfully, and older farms would run it again"
         audit = self.audit("rc.needs", why, after={"needs": ONE_SHOT}, name=record.name)
         await self.writer.commit(write, audit)
         return Outcome("after", 0.0, why)
@@ -143,7 +143,7 @@ class ReplicationController(ReplicaWorker[Facts, Plan]):
         if offer.purpose == "transfer" and missing:
             await self.tell(
                 self._transfer,
-                f"{rc.name}: a pod should move and there is no place for it: {offer.why}. Add room, or let"
+                f"{rc.name}: a pod should move, but there is no place for it: {offer.why}. Add room, or let"
                 " its node keep it",
             )
         elif not offer.missing and not _moves_on(found):

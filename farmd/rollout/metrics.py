@@ -25,7 +25,7 @@ METRICS = (
     Metric(
         "farmd_rollout_step_duration_seconds",
         "histogram",
-        "Time of one stage of a rollout or of its way back, rests not counted, by how it ended.",
+        "Time of one stage of a rollout or of its revert, without its pauses, by outcome.",
         {"result": ("done", "reverted", "failed")},
         STEP_SECONDS,
     ),

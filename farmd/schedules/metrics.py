@@ -14,7 +14,7 @@ METRICS = (
     Metric(
         "farmd_schedules",
         "gauge",
-        "Schedules that this farm works on, by where they are.",
+        "Schedules that this farm works on, by state.",
         {"state": STATES},
     ),
     Metric(

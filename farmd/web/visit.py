@@ -47,7 +47,7 @@ class Visit:
         return self.person is not None and self.person.role == "operator"
 
     def page(self, template: str, *, status: int = 200, title: str, **values: Any) -> web.Response:
-        """A page that says where it is, and who looks at it."""
+        """A page that sets its address, and who looks at it."""
         known = {"path": "", "live": "", "at": "", "visit": self, "site": self.site, "title": title}
         return html.rendered(template, known | values, status)
 

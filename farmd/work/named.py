@@ -36,7 +36,7 @@ from store.status import ItemStatus
 
 # The release of a mutation lock wakes no watch.
 LOOK_AGAIN_SECONDS = 5.0
-DELETED = "it was marked for deletion, and nothing of it is left"
+DELETED = "it was marked for deletion, and nothing of it remains"
 
 
 class EndingPlan(Plan, Protocol):
@@ -142,7 +142,7 @@ class NamedWorker(Worker[S, P]):
             return await self.unreadable(forgotten, "its state")
         await self.freshen(stored.record)
         if (broken := self.broken()) is not None:
-            return await self.unreadable(broken, "what lies beside the record")
+            return await self.unreadable(broken, "the records beside it")
         return await self.look(stored)
 
     def forgotten(self, stored: Stored[Any]) -> RecordInvalid | None:

@@ -90,7 +90,7 @@ def managed(record: Owner) -> Blocked | None:
     """Why a worker does not end an owner that is being deleted; None: nothing manages it (R14)."""
     if not record.managed_by:
         return None
-    return Blocked("managed", f"{record.managed_by} manages it, and alone ends it")
+    return Blocked("managed", f"{record.managed_by} manages it, and only that may end it")
 
 
 def why_replaced(record: Owner, plan: PodPlan, pods: Mapping[Place, PodState]) -> str:

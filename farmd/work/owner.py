@@ -95,7 +95,7 @@ class OwnerKind(NamedKind):
     """A kind whose items own pods."""
 
     BUDGET_SPENT: ClassVar[str]
-    """The evidence of the freeze when the removal budget is spent (R19)."""
+    """The evidence of the freeze when the removal budget is used up (R19)."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -146,7 +146,7 @@ class OwnerWorker(NamedWorker[S, P]):
         """Spend the budget on pods that no person asked to remove (R19); an outcome if they must stay."""
         if self.kind.spending.allows(self.claim.item, places, self.kind.BUDGET_SPENT):
             return None
-        return Outcome("frozen", self.context.rng.uniform(1.0, 2.0), "the removal budget is spent")
+        return Outcome("frozen", self.context.rng.uniform(1.0, 2.0), "the removal budget is used up")
 
     async def end(self, why: str = DELETED, besides: Sequence[Operation] = ()) -> Outcome:
         """Delete the record, after a read of what only the store knows for certain.
@@ -158,7 +158,7 @@ class OwnerWorker(NamedWorker[S, P]):
         await context.caches.reality.barrier()
         if context.fleet.processes.of(item) or await pods_left(self.call(why), item):
             await context.caches.pods.barrier([context.keys.pods(item)])
-            return Outcome("after", 0.0, "something of it is left")
+            return Outcome("after", 0.0, "something of it remains")
         return await super().end(why, besides)
 
 

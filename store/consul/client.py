@@ -361,7 +361,7 @@ class ConsulClient:
                     self._parked.discard(query)
         except TimeoutError as error:
             raise StoreUnavailable(
-                "watch: dropped, because Consul's leader changed, or Consul was silent"
+                "watch: dropped, because Consul's leader changed, or Consul did not answer"
             ) from error
 
 

@@ -164,7 +164,7 @@ def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
         if not rest.startswith("/"):
             refuse(variable, repr(shown), "unix:// and an absolute path")
         if wants_tls:  # without an error the data would be sent unencrypted
-            refuse("CONSUL_HTTP_SSL", "'true'", "false beside a unix socket")
+            refuse("CONSUL_HTTP_SSL", "'true'", "false with a unix socket")
         return {"scheme": "http", "host": "localhost", "port": "80", "path": "", "unix_path": rest}
     scheme = "https" if wants_tls else scheme
     if rest.count(":") > 1 and not rest.startswith("[") and "@" not in rest:  # a bare IPv6 address
@@ -209,7 +209,7 @@ def whole_pair(certificate: tuple[str, str], key: tuple[str, str]) -> None:
     """
     if bool(certificate[1]) != bool(key[1]):
         missing, _ = key if certificate[1] else certificate
-        refuse(missing, "nothing", "a path, because certificate and key belong together")
+        refuse(missing, "nothing", "a path, because a certificate needs its key")
 
 
 def load_pair(context: ssl.SSLContext, certificate: tuple[str, str], key: tuple[str, str]) -> None:
@@ -238,7 +238,10 @@ def _load(variable: str, path: str, load: Callable[[], object]) -> None:
     try:
         load()
     except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) == "KEY_VALUES_MISMATCH" and "its key is another one's"
+        reason = (
+            getattr(error, "reason", None) == "KEY_VALUES_MISMATCH"
+            and "its key belongs to another certificate"
+        )
         reason = reason or getattr(error, "strerror", None) or str(error)
         raise invalid(variable, f"{path!r} ({reason})", "readable PEM") from error
 
@@ -262,5 +265,5 @@ def token_source(env: Mapping[str, str]) -> Callable[[], str] | None:
     if path:
         return CredentialFiles([path], lambda: token("CONSUL_HTTP_TOKEN_FILE", path))
     if given and not is_token(given.encode(errors="surrogateescape")):
-        refuse("CONSUL_HTTP_TOKEN", "characters that no token may have", "one token on one line")
+        refuse("CONSUL_HTTP_TOKEN", "characters that a token cannot contain", "one token on one line")
     return (lambda: given) if given else None

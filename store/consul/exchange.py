@@ -119,7 +119,10 @@ def _denied(low: str, where: str, **fields: Any) -> AccessDenied:
     """A denial; of a token that Consul does not know, it says so."""
     if _UNKNOWN_TOKEN not in low:
         return AccessDenied(where, **fields)
-    hint = "the token is of another cluster, deleted or expired: check CONSUL_HTTP_TOKEN_FILE or --token-file"
+    hint = (
+        "the token belongs to another cluster, or was deleted or has expired:"
+        " check CONSUL_HTTP_TOKEN_FILE or --token-file"
+    )
     return AccessDenied(f"unknown token: {where}", hint=hint, **fields)
 
 

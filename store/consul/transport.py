@@ -77,7 +77,7 @@ def reason(error: BaseException) -> str:
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno)
     if isinstance(cause, ssl.SSLError):
-        return "it does not speak TLS" if cause.reason in _NO_TLS else f"TLS fails: {cause.reason or cause}"
+        return "it does not speak TLS" if cause.reason in _NO_TLS else f"TLS failed: {cause.reason or cause}"
     if isinstance(cause, socket.gaierror) and cause.strerror:
         return cause.strerror
     if isinstance(error, TimeoutError):

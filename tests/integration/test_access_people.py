@@ -92,7 +92,7 @@ def test_a_token_that_consul_does_not_know_is_called_unknown(
     assert told.startswith("farmctl: unknown token: ")
     assert told.endswith("403 ACL not found")
     assert hint == (
-        "hint: the token is of another cluster, deleted or expired:"
+        "hint: the token belongs to another cluster, or was deleted or has expired:"
         " check CONSUL_HTTP_TOKEN_FILE or --token-file"
     )
 

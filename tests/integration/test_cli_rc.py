@@ -64,11 +64,11 @@ def test_no_change_falls_through_to_the_beginning_of_an_id(farmctl: Farmctl) -> 
             number = ["0"] if verb == "set-replicas" else []
             refused = farmctl("rc", verb, begins, *number, *more)
             assert (refused.code, f"rc {begins!r} does not exist" in refused.err) == (4, True), refused
-            assert ("begins the id of rc/hello" in refused.err) == (len(begins) == 8)
+            assert ("is a prefix of the id of rc/hello" in refused.err) == (len(begins) == 8)
     assert farmctl("rc", "describe", rc_id[:7]).code == 4
     for verb in ("get", "describe", "pods", "logs", "explain"):
         told = farmctl("rc", verb, rc_id[:8])
-        assert f"{rc_id[:8]} begins the id of rc/hello" in told.err
+        assert f"{rc_id[:8]} is a prefix of the id of rc/hello" in told.err
     assert f"{rc_id} is the id of rc/hello" in farmctl.ok("rc", "get", rc_id).err
     assert "rc/hello disabled" in farmctl.ok("rc", "disable", rc_id).out
 

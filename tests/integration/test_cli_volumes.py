@@ -49,7 +49,7 @@ def test_a_volume_is_noted_listed_and_forgotten(farmctl: Farmctl) -> None:
         assert asked.code == 2
         assert "-y" in asked.err
     gone = farmctl.ok("volume", "delete", "shop_data", "-y")
-    assert "its data stay on m2: podman volume rm shop_data" in gone.out + gone.err
+    assert "its data stays on m2: podman volume rm shop_data" in gone.out + gone.err
     assert farmctl("volume", "delete", "shop_data", "-y").code == 4
 
 

@@ -205,11 +205,11 @@ def test_a_reload_applies_what_may_change_and_names_the_rest(farm, tmp_path):
         ({"CONSUL_HTTP_SSL": "maybe"}, "CONSUL_HTTP_SSL: found 'maybe', expected true or false"),
         (
             {"CONSUL_HTTP_TOKEN": "a b"},
-            "CONSUL_HTTP_TOKEN: found characters that no token may have, expected one token on one line",
+            "CONSUL_HTTP_TOKEN: found characters that a token cannot contain, expected one token on one line",
         ),
         (
             {"CONSUL_CLIENT_CERT": "/c.pem"},
-            "CONSUL_CLIENT_KEY: found nothing, expected a path, because certificate and key belong together",
+            "CONSUL_CLIENT_KEY: found nothing, expected a path, because a certificate needs its key",
         ),
     ],
 )

@@ -230,7 +230,8 @@ def test_a_key_that_does_not_fit_is_one_line_of_check_config_and_at_the_start(
     start: Start, pki: Path, tmp_path: Path
 ) -> None:
     variables = web(pki, "farm", pki) | {"FARMD_WEB__TLS_KEY": str(pki / "successor.key")}
-    said = f"web.tls_cert: found '{pki}/farm.pem' (its key is another one's), expected readable PEM"
+    wrong = f"'{pki}/farm.pem' (its key belongs to another certificate)"
+    said = f"web.tls_cert: found {wrong}, expected readable PEM"
     env = {"FARMD_CONFIG": str(tmp_path / "farmd.toml"), **variables}
     (tmp_path / "farmd.toml").touch()
     checked = subprocess.run(

@@ -92,7 +92,7 @@ async def test_services_and_bounds_that_nobody_owns_are_told_by_name(idle: Rollo
     idle.settings["selector"] = "team=other"
     await idle.farm("other")
     found = await examined(idle, tmp_path)
-    why = "its labels fit the selector of no farm that is alive; it is moving"
+    why = "its labels match the selector of no live farm; it is moving"
     assert shown(found, "ksvc/NS/web").startswith(f"ksvc-unowned: no farm works on it: {why}")
     free = {"metadata": {"finalizers": None}}
     idle.server.patch(ORCHESTRATORS.path(idle.namespace, "web"), free)

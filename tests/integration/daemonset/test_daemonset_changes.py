@@ -62,5 +62,5 @@ async def test_the_rate_spreads_placements_over_time(
 ) -> None:
     await cluster.add_nodes({f"node{n}": GOOD for n in range(5)})
     daemonset = await create(cluster, rate=2)
-    found = await said(cluster, daemonset, "progressing", "at most 2 nodes a minute")
+    found = await said(cluster, daemonset, "progressing", "at most 2 nodes per minute")
     assert (found.desired, found.placed) == (5, 2)

@@ -105,7 +105,10 @@ def test_a_floor_that_lets_a_pod_go_is_no_standstill(floor: Any, pods: int) -> N
     [
         (
             {"min_health": "90%"},
-            ("replaces no pod that serves: min_health 90% keeps all of 3; at most 2 lets one go",),
+            (
+                "replaces no pod that serves: min_health 90% keeps all of 3 pods; set it to 2"
+                " or less to replace one at a time",
+            ),
         ),
         ({"min_health": "60%"}, ()),
     ],

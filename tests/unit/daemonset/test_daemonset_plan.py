@@ -185,7 +185,7 @@ def test_r14_its_manager_alone_ends_it(taken: bool) -> None:
     for pods in ({}, {"a": pod()}):
         plan = decide(snapshot(pods, daemonset=ending))
         assert (plan.removals, plan.ends) == ((), False)
-        assert said(plan) == "deployments/1 manages it, and alone ends it"
+        assert said(plan) == "deployments/1 manages it, and only that may end it"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,10 @@ def test_min_health_bounds_how_many_stop_serving(floor: Any, sick: int, replaced
     assert len(plan.replacements) == replaced
     assert nodes_of(plan.replacements)[:sick] == [f"n{n}" for n in range(sick)][:replaced]
     if not replaced:
-        assert f"min_health {floor} keeps all of 10; at most 9 lets one go" in said(plan)
+        assert (
+            f"min_health {floor} keeps all of 10 pods; set it to 9 or less to replace one at a time"
+            in said(plan)
+        )
 
 
 def test_r22_a_pod_counts_as_healthy_only_in_the_start_that_its_intent_asked_for() -> None:
@@ -303,7 +306,7 @@ def test_the_rate_is_kept_over_a_minute_whoever_owns_it() -> None:
     seen = snapshot(pods, ("d", "e", "f"), daemonset=daemonset(rate=3))
     plan = decide(seen)
     assert len(plan.additions) == 1
-    assert plan.waiting == "the rate is at most 3 nodes a minute"
+    assert plan.waiting == "the rate is at most 3 nodes per minute"
     assert plan.after == pytest.approx(1.0)
 
 

@@ -240,7 +240,7 @@ def test_volumes_leave_only_the_machines_that_have_them() -> None:
     state = ClusterState(fleet(machine("A"), machine("B")), {"B": {"data": NodeVolume()}})
     found = RollingStrategy(new_id=ID).plan(state, None, mounting("volume", replicas=3))
     assert told(found) == "+B +B +B"
-    with pytest.raises(NoMachine, match="A: has not the volumes"):
+    with pytest.raises(NoMachine, match="A: does not have the volumes"):
         RollingStrategy().plan(ClusterState(fleet(machine("A"))), None, mounting("volume"))
 
 

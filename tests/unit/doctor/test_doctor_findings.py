@@ -327,7 +327,7 @@ async def edit(call: Call, rc_id: str, **fields: object) -> None:
     ("fields", "why"),
     [
         ({"needs": ["gpu.1"]}, "it needs gpu.1, which no farm that may claim it has"),
-        ({"labels": {"team": "a"}}, "its labels fit the selector of no farm"),
+        ({"labels": {"team": "a"}}, "its labels match the selector of no live farm"),
     ],
 )
 async def test_r11_what_no_farm_may_claim_is_told_with_the_reason(

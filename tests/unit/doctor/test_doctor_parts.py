@@ -97,7 +97,7 @@ async def test_a_drain_says_whose_hook_it_waits_for() -> None:
         await deploying(call)
         owner = await facts.find_owner(call.client, KEYS, WEB)
         assert (owner.title, owner.moves) == ("service/web", False)
-        assert owner.stays == f"deployments/{DEPLOYMENT} runs it, and takes it away once it has ended"
+        assert owner.stays == f"deployments/{DEPLOYMENT} runs it, and removes it once it has ended"
 
 
 async def test_the_pod_of_a_hook_bears_its_services_name_and_is_not_restarted() -> None:

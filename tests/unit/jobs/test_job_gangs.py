@@ -179,7 +179,7 @@ async def test_r29_a_document_of_peers_may_be_as_large_as_a_key_can_be(ports: in
         assert status is not None
         assert (len(jobs.ran), status.state == "blocked") == ((40, False) if starts else (0, True))
         if not starts:
-            assert status.reason.startswith("the document that names all members: found ")
+            assert status.reason.startswith("the document that lists all members: found ")
             return
         (peers,) = {intent.peers for intent in (await held(jobs, job)).values()}
         assert len(await read_body(jobs.fleet.client, KEYS, peers)) > 380 * 1024

@@ -631,7 +631,8 @@ async def test_a_record_that_only_earlier_versions_took_ends_as_it_did_there(
         (
             True,
             [],
-            "2 where a fixed port is held; nearest miss n1: port 9090/tcp goes to another of these pods",
+            "2 where a fixed port is held; nearest miss n1: port 9090/tcp is used by"
+            " another pod of this placement",
         ),
     ],
 )

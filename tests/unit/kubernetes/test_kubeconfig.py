@@ -181,7 +181,7 @@ LATER = {
     "token of two lines": (
         {},
         {"token": "s3cret\nb"},
-        "users[0].user.token: found characters that no token may have",
+        "users[0].user.token: found characters that a token cannot contain",
     ),
     "a program that is not there": (
         {},

@@ -70,10 +70,10 @@ def test_people_read_knative_s_settings_where_most_farms_do(said: list[str], nam
 @pytest.mark.parametrize(
     ("kinds", "namespaces", "why"),
     [
-        (["rcs"], None, "no farm that is alive claims progressive: farm.kinds"),
+        (["rcs"], None, "no live farm claims progressive: farm.kinds"),
         (["progressive"], None, "no farm has claimed it yet"),
         (["progressive"], ["other"], "no farm works in namespace shop: [kubernetes] namespaces"),
-        (["rcs"], [], "no farm that is alive claims progressive: farm.kinds"),
+        (["rcs"], [], "no live farm claims progressive: farm.kinds"),
     ],
 )
 def test_why_a_service_has_no_farm_is_said_of_the_farms_that_are_alive(

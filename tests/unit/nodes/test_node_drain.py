@@ -95,7 +95,7 @@ async def test_a_lost_node_is_drained_once_nothing_shall_run_there_any_more() ->
         assert await fleet.lost("n1")
         assert await fleet.stage("n1") == "done"
         assert [r.reason for r in await fleet.audits("node.drain")] == [
-            "no pod is to run there any more, and its agent is given up"
+            "no pods are left to run there, and its agent is given up"
         ]
 
 

@@ -114,7 +114,7 @@ async def test_a_node_that_may_still_be_used_is_not_forgotten() -> None:
     [
         ("pod", "pod hello of rc/hello"),
         ("intent", "pod hello of nobody"),
-        ("reservation", "room reserved for db"),
+        ("reservation", "a reservation for db"),
         ("move", "a move of web2/hello of rc/hello to it"),
     ],
 )

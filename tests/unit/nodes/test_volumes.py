@@ -92,7 +92,7 @@ async def test_a_name_is_free_again_once_the_last_of_its_volumes_is_forgotten() 
             await volumes.delete(call, "shop_data")
         gone = await done(call, await volumes.delete(call, "shop_data", "m1"))
         assert gone.change.destructive
-        assert gone.change.details[1].startswith("its data stay on m1: podman volume rm shop_data")
+        assert gone.change.details[1].startswith("its data stays on m1: podman volume rm shop_data")
         assert await call.client.read(KEYS.name("volumes", "shop_data")) is not None
         await done(call, await volumes.delete(call, "shop_data"))
         after = {key: value for key, value in (await snapshot(call)).items() if "/audit/" not in key}

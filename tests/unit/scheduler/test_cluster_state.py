@@ -89,7 +89,7 @@ def test_no_machine_names_each_machines_reasons() -> None:
     assert str(caught.value) == (
         "services.web: no machine can take it: m1: closed to new pods, asks for 2 cores, the node has none;"
         " m2: taint gpu is not tolerated, asks for 2 cores, the node has none;"
-        " m3: asks for 2 cores, 1 of 1 free; m4: what is left of it goes to other services of this plan"
+        " m3: asks for 2 cores, 1 of 1 free; m4: what is left of it is used by other services of this plan"
     )
 
 
@@ -98,7 +98,7 @@ def test_no_machine_tells_a_reason_once_for_all_machines_that_share_it() -> None
     told = str(state.no_machine(request(), "web", machines=0))
     assert told == (
         "services.web: no machine can take it: m0 and 998 more: closed to new pods;"
-        " m7: has not the volumes that the service mounts"
+        " m7: does not have the volumes that the service mounts"
     )
 
 

@@ -29,7 +29,7 @@ def test_a_pod_follows_those_that_match() -> None:
     view = fleet(node("a"), node("b", pods=DB), node("c"))
     assert places(view) == ["b"]
     refused = decide.allocation(near(), 2, view)
-    assert "without the pods that these stay with" in refused.why
+    assert "without the pods that these must be near" in refused.why
     assert "'project=shop', which is on b" in refused.why
 
 

@@ -128,7 +128,7 @@ async def test_giving_back_must_be_confirmed_exactly() -> None:
         answer = await scheduler.deallocate_nodes(request(), [place], VIEW)
         assert answer.assignments == (place,)
         server.answer = {"assignments": []}
-        with pytest.raises(RemoteAnswerInvalid, match="expected exactly the places given back"):
+        with pytest.raises(RemoteAnswerInvalid, match="expected exactly the places that were returned"):
             await scheduler.deallocate_nodes(request(), [place], VIEW)
 
 
@@ -148,7 +148,7 @@ def places(*nodes: str, instance: str = "web") -> dict[str, Any]:
         ({"assignments": [], "extra": 1}, "unknown field `extra`"),
         (places("nowhere"), "nowhere: no such node"),
         (places("c"), "c: closed to new pods"),
-        (places("a", "a"), "a: already holds 1 of at most 1"),
+        (places("a", "a"), "a: already has 1 of at most 1"),
         (places("a", "b", "c"), "3 places for 2 pods"),
         (places("a", instance="other"), "instance 'other', expected 'web'"),
     ],
@@ -187,7 +187,7 @@ async def test_it_can_break_neither_capacity_nor_a_hard_spread() -> None:
         ({"eligible": ["c"], "retained": ["c"]}, "eligible: found 'c': closed to new pods"),
         ({"eligible": ["x"], "retained": ["x"]}, "eligible: found 'x': no such node"),
         ({"eligible": ["a"], "retained": []}, "retained: expected 'a'"),
-        ({"eligible": ["a", "a"], "retained": ["a"]}, "eligible: a node is named twice"),
+        ({"eligible": ["a", "a"], "retained": ["a"]}, "eligible: a node is listed twice"),
     ],
 )
 async def test_a_wrong_eligibility_is_thrown_away_whole(answer: Any, line: str) -> None:

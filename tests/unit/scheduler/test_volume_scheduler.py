@@ -127,7 +127,7 @@ def test_one_volume_described_in_two_ways_is_refused() -> None:
         VolumeUser(service=name, request=request(), volumes=[Volume(name="v", no_copy=name == "b")])
         for name in ("a", "b")
     ]
-    with pytest.raises(VolumeRefused, match=r"volumes\.v: services a and b describe it in two ways"):
+    with pytest.raises(VolumeRefused, match=r"volumes\.v: services a and b describe it differently"):
         VolumeScheduler(cluster("m1"), users)
 
 

@@ -47,7 +47,7 @@ async def test_a_change_takes_the_exact_name_or_the_whole_id() -> None:
                 assert "hint" not in refused.value.fields
         with pytest.raises(NotFound) as refused:
             await store.find("4f8be7be")
-        assert "4f8be7be begins the id of rc/billing" in refused.value.fields["hint"]
+        assert "4f8be7be is a prefix of the id of rc/billing" in refused.value.fields["hint"]
 
 
 async def test_eight_digits_of_an_id_find_a_record_to_read_and_a_name_wins() -> None:

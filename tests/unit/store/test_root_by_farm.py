@@ -6,27 +6,27 @@ import pytest
 
 from store.features import ADDRESS, APART, ENFORCED, root_by_farm
 
-TOGETHER = "it runs processes beside containers whose root is the node's"
+TOGETHER = "it runs processes beside containers that run as the node's root"
 
 
 @pytest.mark.parametrize(
     ("features", "why"),
     [
         ([ADDRESS, "process", "allow.processes"], ""),
-        ([ADDRESS, "allow.root"], "agent.allow has root, and nothing need be signed"),
+        ([ADDRESS, "allow.root"], "agent.allow has root, and signatures are not required"),
         ([ADDRESS, "allow.root", ENFORCED], ""),
         ([ADDRESS, "allow.privileged", "allow.devices"],
-         "agent.allow has privileged, devices, and nothing need be signed"),
+         "agent.allow has privileged, devices, and signatures are not required"),
         ([ADDRESS, "allow.host-pid", "allow.new-privileges"],
-         "agent.allow has new-privileges, host-pid, and nothing need be signed"),
-        ([ADDRESS, "allow./"], "agent.allow has /, and nothing need be signed"),
-        ([ADDRESS, "allow./etc/app"], "agent.allow has /etc/app, and nothing need be signed"),
+         "agent.allow has new-privileges, host-pid, and signatures are not required"),
+        ([ADDRESS, "allow./"], "agent.allow has /, and signatures are not required"),
+        ([ADDRESS, "allow./etc/app"], "agent.allow has /etc/app, and signatures are not required"),
         ([ADDRESS, "allow./srv/data", "allow.host-network"], ""),
-        ([ADDRESS, "allow./lib64"], "agent.allow has /lib64, and nothing need be signed"),
-        ([ADDRESS, "allow./nix/store"], "agent.allow has /nix/store, and nothing need be signed"),
-        ([ADDRESS, "process", "runtime.container"], f"{TOGETHER}, and nothing need be signed"),
+        ([ADDRESS, "allow./lib64"], "agent.allow has /lib64, and signatures are not required"),
+        ([ADDRESS, "allow./nix/store"], "agent.allow has /nix/store, and signatures are not required"),
+        ([ADDRESS, "process", "runtime.container"], f"{TOGETHER}, and signatures are not required"),
         ([ADDRESS, "runtime.systemd", "runtime.container", "allow.root"],
-         f"agent.allow has root, {TOGETHER}, and nothing need be signed"),
+         f"agent.allow has root, {TOGETHER}, and signatures are not required"),
         ([ADDRESS, "process", "runtime.container", APART], ""),
         ([ADDRESS, "process", "runtime.container", ENFORCED], ""),
         ([ADDRESS, "runtime.container"], ""),
