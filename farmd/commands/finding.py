@@ -21,6 +21,6 @@ async def look(call: Call, records: NamedRecords[T], target: str) -> Stored[T]:
     stored = await records.look(target)
     record = stored.record
     if target != record.name:
-        verb = "is" if target == record.id else "begins"
-        call.note(f"{target} {verb} the id of {title(records.family, record.name)}")
+        what = "the id" if target == record.id else "a prefix of the id"
+        call.note(f"{target} is {what} of {title(records.family, record.name)}")
     return stored
