@@ -79,7 +79,7 @@ def acts(preview: Preview, changes: Any) -> list[str]:
     if preview.same:
         told.append(f"   = {listed(preview.same, 5)}")
     if preview.left:
-        told.append(f"not in the files: {listed(preview.left, 5)} (--prune removes them)")
+        told.append(f"   not in the files: {listed(preview.left, 5)} (--prune removes them)")
     told += [f"   waits: {ref}: {why}" for ref, why in sorted(preview.waits.items())]
     told += [f"   ! {ref}: {why}" for ref, why in sorted(preview.refused.items())]
     if preview.blocked is not None:

@@ -85,7 +85,7 @@ async def test_the_bundle_of_the_examples_is_applied_rolled_pruned_and_rolled_ba
 
     (office.folder / "store.yaml").unlink()
     third = await office.apply()
-    assert "left: rc/hello-store" in third.err
+    assert "   not in the files: rc/hello-store" in third.err
     assert (await office.rc("hello-store"))["part_of"] == "apps/hello"
     fourth = await office.apply("--prune")
     assert fourth.code == 0, fourth

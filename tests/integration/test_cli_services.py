@@ -42,6 +42,7 @@ def test_a_service_is_created_shown_and_deleted(farmctl: Farmctl) -> None:
     (row,) = farmctl.ok("service", "list", "-o", "json").json["items"]
     assert (row["name"], row["port"], row["serving"], row["gone"]) == ("shop", "http", ["rc/shop"], [])
     assert "ID" in farmctl.ok("service", "list", "-o", "wide").out
+    assert farmctl.ok("service", "get", "shop", "-o", "json").json["name"] == "shop"
     described = farmctl.ok("service", "describe", "service/shop").out
     assert "Endpoints:     0 of 0 pods" in described
     assert "service.create" in described
