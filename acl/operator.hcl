@@ -22,6 +22,10 @@ key_prefix "farmd/failsafe/" { policy = "write" }
 key_prefix "farmd/audit/" { policy = "write" }
 key_prefix "farmd/meta/kubernetes/" { policy = "write" }
 
+# Config keys, the values that manifests refer to, and their last versions.
+key_prefix "farmd/config/" { policy = "write" }
+key_prefix "farmd/config-history/" { policy = "write" }
+
 # Every edit checks that there is no mutation lock, for which Consul needs the right to write it, and --force
 # deletes it. The item's own lock has the same prefix, so a rule cannot distinguish the two.
 key_prefix "farmd/locks/" { policy = "write" }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from store import access, codec, revocations
+from store import access, codec, config, revocations
 from store.apps import App, AppStatus, ResourceTracker
 from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
 from store.deployments import DEPLOYMENT_LABEL, SERVICE_LABEL, Deployment, DeploymentStatus
@@ -262,6 +262,8 @@ FAMILIES: dict[str, Family[Any]] = {
         Family(name="manifests"),
         Family(name="signatures", record=Signature, parts=4),
         Family(name=access.FAMILY),
+        Family(name=config.FAMILY),
+        Family(name=config.HISTORY),
         Family(name="audit"),
         Family(name="meta"),
     )

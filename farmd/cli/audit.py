@@ -13,6 +13,7 @@ from farmd.kinds import KINDS, OTHER_NOUNS, family_of
 from farmd.tables import changes
 from farmd.tables.model import Table
 from store.audit import AuditReader, Filter
+from store.config import FAMILY
 from store.errors import InputInvalid
 from store.mistakes import nearest
 
@@ -57,6 +58,8 @@ audit.add_command(list_)
 def _named(item: str) -> str:
     """The name in what ``-o name`` prints: ``rc/hello``, ``pod/web1/hello``, ``job/ml/bert``."""
     noun, _, rest = item.partition("/")
+    if noun == FAMILY:
+        return rest
     if noun in OTHER_NOUNS.values():
         return rest.rpartition("/")[2]
     return rest if rest and family_of(noun) in KINDS else item

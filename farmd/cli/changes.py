@@ -123,6 +123,7 @@ TRIES = 3
 P = TypeVar("P")
 _DONE = {
     "create": "created",
+    "set": "set",
     "set-replicas": "scaled",
     "update": "updated",
     "restart": "restarting",

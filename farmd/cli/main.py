@@ -36,6 +36,7 @@ _COMMANDS: dict[str, tuple[Source, str]] = {
     "pod": ("farmd.cli.pod:pod", "Pods: list them, read their logs, restart them."),
     "service": ("farmd.cli.service:service", "Services: names for the pods that serve."),
     "volume": ("farmd.cli.volume:volume", "Volumes: which node has the data of which volume."),
+    "config": ("farmd.cli.config:config", "Config keys: values that manifests refer to."),
     "manifest": ("farmd.cli.manifest:manifest", "Signed manifests: make keys, sign, verify."),
     "audit": ("farmd.cli.audit:audit", "Who changed what, when and why."),
     "alert": ("farmd.cli.alert:alert", "Alerts: what is open, and whether sinks work."),

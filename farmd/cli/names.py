@@ -86,6 +86,16 @@ def _trees(family: str) -> tuple[str, ...]:
     return (kind.names if kind is not None else ()) or (f"names/{family}",)
 
 
+def below(ctx: click.Context, family: str, incomplete: str) -> list[str]:
+    """The keys of a family whose keys have any number of parts."""
+
+    async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
+        tree = keys.tree(family)
+        return [key.removeprefix(tree) for key in (await client.keys(f"{tree}{incomplete}")).items]
+
+    return _complete(ctx, names, incomplete)
+
+
 nodes = objects("nodes")
 items = objects()
 """All objects that a person may have changed."""

@@ -80,7 +80,6 @@ POINTERS: Mapping[str, str] = {
     "expose": "farmctl service create NAME --port PORT rc/NAME",
     "autoscale": "farmd does not scale by itself: farmctl rc scale NAME N",
     "wait": "changes take --wait: farmctl rc update -f FILE --wait",
-    "config": "the address is in CONSUL_HTTP_ADDR or --http-addr",
     "cluster-info": "farmctl doctor, or farmctl farm list",
     "info": "farmctl doctor, or farmctl top",
     "api-resources": "farmctl schema lists the kinds of documents",

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 import pytest
 
 from farmd.runtime.clock import SystemIds
-from store import families, operations
+from store import config, families, operations
 from store.consul.client import ConsulClient
 from store.errors import AccessDenied
 from store.keys import Keys
@@ -32,6 +32,8 @@ EXAMPLES = {
     "access": KEYS.access("logs", MINE, "0" * 64),
     "access of another": KEYS.access("logs", OTHER, "0" * 64),
     "another purpose": KEYS.access("exec", MINE, "0" * 64),
+    "config": config.key_of(KEYS, "shop/db_url"),
+    "config-history": f"{config.history_of(KEYS, 'shop/db_url')}00000001",
     "names": KEYS.name("rcs", "hello"),
     "rcs": KEYS.record("rcs", "0a"),
     "daemonsets": KEYS.record("daemonsets", "0b"),
@@ -70,6 +72,7 @@ PEOPLES = {"nodes", "record of another", "manifests", "signatures", "revocations
 OWNERS = {"rcs", "daemonsets", "services", "rollouts", "deployments", "jobs", "runs", "history", "names"}
 OWNERS |= {"apps", "trackers", "schedules"}
 SIGNED_FOR = {"signatures", "revocations", "names"}
+CONFIG = {"config", "config-history"}
 LOGS = {"access", "access of another"}
 MAY_WRITE = {
     "farm": {
@@ -83,6 +86,7 @@ MAY_WRITE = {
     "agents": REPORTED | LOGS | {"shard sentinel"},
     "operator": {
         *LOGS,
+        *CONFIG,
         *TOLD,
         *PEOPLES,
         *OWNERS,
