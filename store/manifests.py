@@ -174,6 +174,24 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
     tolerations: list[Toleration] = []
 
 
+class Reference(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Where the value of a field came from when a person wrote the manifest: a config key and its version.
+
+    ``field`` is ``env.<NAME>`` or ``files[<n>]``. ``below`` is the folder that a file named in ``env_from``;
+    it is empty where the file named the key.
+    """
+
+    field: str
+    kv: str
+    version: int
+    below: str = ""
+
+    @property
+    def told(self) -> str:
+        """For people: ``config/shop/db_url version 812``."""
+        return f"config/{self.kv} version {self.version}"
+
+
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One pod. ``id`` names the application, ``resources`` are amounts such as ``cpu: 0.5``.
 
@@ -208,6 +226,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     secrets: list[Secret] = []
     limits: Limits = Limits()
     artifacts: list[Artifact] = []
+    sources: list[Reference] = []
 
 
 PORT_RESOURCE = "port/"
@@ -246,11 +265,17 @@ async def kept(client: KeyReader, keys: Keys, manifest: Manifest, standing: Iter
     for sha in known:
         try:
             found = await read_body(client, keys, sha)
-            if codec.decode(Manifest, found, keys.manifest(sha)) == manifest:
+            if _said(codec.decode(Manifest, found, keys.manifest(sha))) == _said(manifest):
                 return found
         except (NotFound, RecordInvalid):
             continue  # it says nothing that could be the same
     return body
+
+
+def _said(manifest: Manifest) -> Manifest:
+    """A manifest without the versions of config keys: an equal value under a newer one is no new manifest."""
+    sources = [msgspec.structs.replace(each, version=0) for each in manifest.sources]
+    return msgspec.structs.replace(manifest, sources=sources)
 
 
 def ensure(keys: Keys, body: bytes) -> Operation:

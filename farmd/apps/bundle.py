@@ -195,16 +195,18 @@ def parse(
     files: Sequence[tuple[str, str]],
     settings: AppSpec | None = None,
     scopes: Mapping[tuple[str, str], bool] | None = None,
+    resolve: Callable[[Any, str], Any] = lambda data, _: data,
 ) -> Bundle:
     """The bundle of some files, (text, source). ``settings`` are those of the command line; they win.
 
-    ``scopes`` says of (group, kind) whether objects have a namespace, as the API server knows it.
+    ``scopes`` says of (group, kind) whether objects have a namespace, as the API server knows it; ``resolve``
+    replaces references in a document.
 
     Raises:
         InputInvalid: naming the file, the line and the field.
     """
     found = [pair for text, source in files for pair in documents.located(text, source)]
-    found = [pair for where, data in found for pair in _items(data, where)]
+    found = [(at, resolve(each, at)) for where, data in found for at, each in _items(data, where)]
     settings = settings or AppSpec()
     known = {**(scopes or {}), **objects.defined(data for _, data in found)}
     reading = _Reading(settings, known, AppSpec())

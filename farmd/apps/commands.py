@@ -18,6 +18,7 @@ from farmd.apps.revision import existing, latest, recorded, refuse_deleting, sai
 from farmd.apps.scene import AppState, former, kept, snapshot, standing
 from farmd.commands import waiting
 from farmd.commands.mutation import Call, Mutation, commit
+from farmd.commands.resolving import alike
 from farmd.commands.waiting import Look, Report
 from farmd.overview.owners import farms
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
@@ -204,7 +205,7 @@ async def apply(
     if not (bundle.entries or (mass and known)):
         gone = f"; --mass-removal --prune removes {listed(sorted(known))}" if known else ""
         raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")
-    entries = carried(bundle.entries, known, prune=app.prune)
+    entries = carried([_as_before(each, known) for each in bundle.entries], known, prune=app.prune)
     made = await _prepared(call, now, app, entries, known, bundle.places, outside)
     if not made.preview.waits:
         return made
@@ -237,6 +238,14 @@ async def rollback(
     app = replace(app, needs=await _needs(call, now, app, cluster, documents, known))
     entries = carried(documents, known, prune=app.prune)
     return await _prepared(call, now, app, entries, known, {}, outside, of=number)
+
+
+def _as_before(entry: Entry, known: Mapping[Ref, Entry]) -> Entry:
+    """An entry as the app has it, if only versions of config keys differ: equal values are nothing new."""
+    was = known.get(str(entry.ref))
+    if entry.ref.own and was is not None and alike(entry.document, was.document):
+        return replace(entry, document=was.document)
+    return entry
 
 
 async def _prepared(

@@ -17,6 +17,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import checked, objects, target
 from farmd.cli.options import Whole, command
 from farmd.cli.output import as_yaml, document, emit, show, text_table
+from farmd.commands.resolving import referring
 from farmd.tables.apps import facts, plain_row
 from farmd.tables.apps import table as apps_table
 from farmd.tables.model import Column, Table, ago, clean
@@ -39,7 +40,7 @@ async def get(invocation: Invocation, name: str, revision: int | None) -> None:
     assert now.stored is not None
     number = revision or now.stored.record.revision
     entries = await AppStore(invocation.client, invocation.keys).entries(name, number)
-    documents = render_all(name, now.stored.record, entries)
+    documents = list(map(referring, render_all(name, now.stored.record, entries)))
     left = [str(entry.ref) for entry in entries if entry.left]
     if invocation.settings.output == "json":
         content = {"name": name, "revision": number, "items": documents, "left": left}

@@ -154,8 +154,10 @@ async def _preparing(
     from farmd.apps import commands
     from farmd.apps.bundle import AppSpec, foreign_kinds, parse, texts
     from farmd.apps.scene import has_outside
+    from farmd.commands.resolving import resolver
 
     files = texts(paths, read, recursive=recursive)
+    resolve = await resolver(invocation.call, files)
     settings = AppSpec(name=app.removeprefix("app/"), **said)
     make = partial(
         commands.apply,
@@ -168,12 +170,12 @@ async def _preparing(
         cluster=cluster,
     )
     if not (kinds := foreign_kinds(files)):
-        bundle = parse(files, settings)
+        bundle = parse(files, settings, resolve=resolve)
         if not await has_outside(invocation.call, bundle.app.name):
             yield partial(make, bundle)
             return
     async with login(invocation, Place(kubeconfig, context)) as person:
-        bundle = parse(files, settings, await person.scopes(kinds))
+        bundle = parse(files, settings, await person.scopes(kinds), resolve)
 
         async def checked() -> Application:
             found = await make(bundle, outside=person.objects(bundle.app.name))

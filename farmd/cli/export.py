@@ -16,6 +16,7 @@ from farmd.cli.options import command
 from farmd.cli.output import as_yaml
 from farmd.commands import exporting, signing
 from farmd.commands.bundled import Written
+from farmd.commands.resolving import resolver
 from farmd.tables.model import clean
 from store.errors import Conflict, InputInvalid
 from store.words import count_of, listed
@@ -127,7 +128,7 @@ async def import_(invocation: Invocation, paths: tuple[str, ...], overwrite: boo
     """
     documents, places = {}, dict[str, str]()
     for text, name in texts(paths, text_of):
-        bundle = parse([(text, name)])
+        bundle = parse([(text, name)], resolve=await resolver(invocation.call, [(text, name)]))
         for entry in bundle.entries:
             ref = str(entry.ref)
             where = bundle.places[ref]

@@ -19,6 +19,7 @@ from farmd.cli.noun_edit import FILES, converge, deleting, saying, texts_of
 from farmd.cli.options import Whole, command
 from farmd.commands import documents
 from farmd.commands.mutation import Mutation
+from farmd.commands.resolving import resolver
 from farmd.commands.specs import unlike
 from farmd.jobs import commands
 from farmd.jobs.commands import FILE, JOB, JobSpec
@@ -142,7 +143,11 @@ async def run(
     the same file with --name of the day run it once.
     """
     place, values = Place(kubeconfig, context, namespace), _parameters(given)
-    parsed = [each for text, source in texts_of(paths) for each in documents.parse(text, source)]
+    texts = texts_of(paths)
+    resolve = await resolver(invocation.call, texts)
+    parsed = [
+        (where, resolve(data, where)) for text, file in texts for where, data in documents.parse(text, file)
+    ]
     if name is not None and len(parsed) > 1:
         raise InputInvalid(f"--name: found {len(parsed)} jobs, expected one", field="name")
     there = [(source, data) for source, data in parsed if has_kind(data)]

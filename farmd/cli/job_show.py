@@ -17,6 +17,7 @@ from farmd.cli.options import command
 from farmd.cli.output import document, emit, show
 from farmd.commands import fleet
 from farmd.commands.heads import headed
+from farmd.commands.resolving import referring
 from farmd.jobs import commands
 from farmd.jobs.commands import JOB
 from farmd.jobs.placing import request_of
@@ -90,7 +91,7 @@ async def get(invocation: Invocation, name: str, as_file: bool) -> None:
     """One job by name, id or a prefix of its id."""
     row = partial(_row, invocation, name)
     if as_file or (invocation.settings.output == "yaml" and not invocation.settings.watch):
-        spec = await commands.as_file(invocation.call, (await row()).record)
+        spec = referring(await commands.as_file(invocation.call, (await row()).record))
         noun_show.emit_file(invocation, headed("job", spec))
     else:
         await noun_show.show_one(invocation, JOB, row)

@@ -11,7 +11,7 @@ from farmd import kinds
 from farmd.cli.changes import apply, reviewed, signer_of
 from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
-from farmd.cli.noun_edit import texts_of
+from farmd.cli.noun_edit import specs_of, texts_of
 from farmd.cli.options import Duration, Exampled, command
 from farmd.cli.output import document, emit
 from farmd.cli.settings import SIGN_SECONDS
@@ -94,7 +94,7 @@ async def sign(
         if digests:
             raise InputInvalid("--digest: found -f beside it, expected one of them", field="digest")
         asked = kinds.asked(_kind(noun).family)
-        for spec in asked.file.parse_all(*texts_of(paths)):
+        for spec in await specs_of(call, asked, paths):
             there, _ = await asked.records(call.client, call.keys).named(spec.name)
             stored = await difference.ensured(call, spec, there.record if there is not None else None)
             for each in stored.writes:

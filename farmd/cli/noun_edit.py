@@ -40,7 +40,7 @@ def creating(noun: Noun[Any, Any]) -> click.Command:
     """``create``."""
 
     async def run(invocation: Invocation, paths: tuple[str, ...]) -> None:
-        specs = specs_of(noun, paths)
+        specs = await specs_of(invocation.call, noun, paths)
         mutations = await several(partial(noun.create, invocation.call), specs)
         by_id = {mutation.change.id: spec for mutation, spec in zip(mutations, specs, strict=True)}
 
@@ -69,7 +69,7 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
     ) -> None:
         asks = on_terminal() and not invocation.settings.yes  # the plan is shown before anything is written
         prepare = partial(noun.update, invocation.call, now=now, retry=retry, supersede=supersede or asks)
-        mutations = await several(prepare, specs_of(noun, paths))
+        mutations = await several(prepare, await specs_of(invocation.call, noun, paths))
         await carry_out(invocation, noun, mutations)
 
     run.__doc__ = f"Change {noun.words.many} to match a file.\n\n"
@@ -206,13 +206,20 @@ def going_on(invocation: Invocation, mutations: Sequence[Mutation]) -> Iterator[
         raise
 
 
-def specs_of(noun: Noun[Any, Any], paths: Sequence[str]) -> list[Any]:
-    """The documents of the files, in order.
+async def specs_of(call: Call, noun: Noun[Any, Any], paths: Sequence[str]) -> list[Any]:
+    """The documents of the files, in order, with the values of the config keys that they refer to.
 
     Raises:
         InputInvalid: one cannot be read, is no text, or something in it does not fit; or two have one name.
     """
-    return noun.file.parse_all(*texts_of(paths))
+    return await specs_in(call, noun, texts_of(paths))
+
+
+async def specs_in(call: Call, noun: Noun[Any, Any], texts: Sequence[tuple[str, str]]) -> list[Any]:
+    """The documents of texts, each with its name, as ``specs_of``."""
+    from farmd.commands.resolving import resolver
+
+    return noun.file.parse_all(*texts, resolve=await resolver(call, texts))
 
 
 def texts_of(paths: Sequence[str]) -> list[tuple[str, str]]:

@@ -18,11 +18,12 @@ from farmd.cli.asking import left_to_the_editor
 from farmd.cli.changes import CHANGES_DUE, apply, described
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
-from farmd.cli.noun_edit import FILES, converge, specs_of
+from farmd.cli.noun_edit import FILES, converge, specs_in, specs_of
 from farmd.cli.options import command
 from farmd.cli.output import as_yaml, document, emit
 from farmd.commands.mutation import Change, Mutation, title
 from farmd.commands.noun import Noun, compare, edited
+from farmd.commands.resolving import referring
 from farmd.kinds import KINDS
 from farmd.runtime.errors import Declined
 from store.errors import InputInvalid
@@ -34,7 +35,8 @@ def comparing(noun: Noun[Any, Any]) -> click.Command:
     """``diff``."""
 
     async def run(invocation: Invocation, paths: tuple[str, ...], detailed_exitcode: bool) -> None:
-        found = [await compare(invocation.call, noun, spec) for spec in specs_of(noun, paths)]
+        specs = await specs_of(invocation.call, noun, paths)
+        found = [await compare(invocation.call, noun, spec) for spec in specs]
         due = [change for change in found if change.after]
         output = invocation.settings.output
         if output in {"json", "yaml"}:
@@ -87,10 +89,10 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
     async def run(invocation: Invocation, name: str) -> None:
         call = invocation.call
         stored = await noun.find(call, name)
-        text = as_yaml(await noun.as_file(call, stored.record))
+        text = as_yaml(referring(await noun.as_file(call, stored.record)))
 
         async def take(written: str) -> Mutation:
-            specs = noun.file.parse_all((written, "edit"))
+            specs = await specs_in(call, noun, [(written, "edit")])
             if len(specs) != 1:
                 raise InputInvalid(f"edit: found {len(specs)} documents, expected one")
             return await edited(call, noun, stored, specs[0])

@@ -17,6 +17,7 @@ from farmd.cli.output import as_json, as_yaml, document, emit, show, text_table
 from farmd.commands import versions
 from farmd.commands.heads import headed
 from farmd.commands.noun import Noun, explain
+from farmd.commands.resolving import referring
 from farmd.kinds import KINDS
 from farmd.overview import Pods, Row
 from farmd.tables import changes
@@ -103,7 +104,7 @@ def _get(noun: Noun[Any, Any], option: Callable[[Any], Any]) -> click.Command:
         row = partial(noun.row, invocation.call, name)
         settings = invocation.settings
         if as_file or (option is not _unchanged and settings.output == "yaml" and not settings.watch):
-            spec = await noun.as_file(invocation.call, (await row()).record)
+            spec = referring(await noun.as_file(invocation.call, (await row()).record))
             emit_file(invocation, headed(noun.words.noun, spec))
         else:
             await show_one(invocation, noun, row)

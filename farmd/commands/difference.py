@@ -122,6 +122,8 @@ def manifest_lines(before: Manifest | None, after: Manifest) -> list[str]:
             lines.append(f"pod.{name}: {_amounts(old.get(name))} -> {_amounts(new.get(name))}")
         elif name == "artifacts":
             lines += _artifact_lines(before, after)
+        elif name == "sources":
+            lines += _source_lines(before, after)
         elif name in _SECRET:
             lines.append(f"pod.{name}: {_changed_keys(old.get(name, {}), new.get(name, {}))}")
         else:
@@ -137,6 +139,26 @@ def _artifact_lines(before: Manifest, after: Manifest) -> Iterator[str]:
             words = [found[to].told if to in found else "(none)" for found in (old, new)]
             other = " with another query" if words[0] == words[1] else ""
             yield f"pod.artifacts {to}: {words[0]} -> {words[1]}{other}"
+
+
+def _source_lines(before: Manifest, after: Manifest) -> Iterator[str]:
+    """A line for each field whose value comes from another config key, or is another version of its key."""
+    old, new = ({each.field: each for each in manifest.sources} for manifest in (before, after))
+    for field in sorted({*old, *new}):
+        was, now = old.get(field), new.get(field)
+        if now is None:
+            yield f"pod.{field}: no longer from config/{old[field].kv}"
+        elif was is None or was.kv != now.kv:
+            yield f"pod.{field}: from {now.told}"
+        elif was.version != now.version and _value(before, field) != _value(after, field):
+            yield f"pod.{field}: from {was.told} -> {now.version}"
+
+
+def _value(manifest: Manifest, field: str) -> str | None:
+    """The value of a field that a reference names."""
+    if field.startswith("env."):
+        return manifest.env.get(field.removeprefix("env."))
+    return next((file.content for at, file in enumerate(manifest.files) if field == f"files[{at}]"), None)
 
 
 def _amounts(said: dict[str, float] | None) -> str:

@@ -12,6 +12,8 @@ from farmd.commands.bundled import Bundled, Exported, Wish, Written
 from farmd.commands.difference import lines
 from farmd.commands.heads import headed
 from farmd.commands.mutation import Call, Mutation, registered
+from store import config
+from store.entry import Entry
 from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid
 from store.registration import prove
 
@@ -36,7 +38,22 @@ async def written(call: Call) -> Written:
                 all_of.files[path] = _headed(noun, documents) if path == noun else documents
         all_of.commands.extend(found.commands)
         all_of.left.extend(found.left)
+    await _config(call, all_of)
     return all_of
+
+
+async def _config(call: Call, to: Written) -> None:
+    """Add a command for each config key. Manifests have their values, so the files do not wait for them."""
+    tree = call.keys.tree(config.FAMILY)
+    for raw in (await call.client.list(tree, mode="consistent")).items:
+        path = raw.key.removeprefix(tree)
+        try:
+            value = config.text_of(Entry.of(raw))
+            words = ["config", "set", "--", config.valid_path(path), config.valid_value(value)]
+        except (InputInvalid, RecordInvalid) as error:
+            to.left.append(f"{config.PREFIX}{path}: {error.message}")
+            continue
+        to.commands.append(["farmctl", *words])
 
 
 def _headed(noun: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -88,8 +88,10 @@ class SpecFile(Generic[S, T]):
     kept: Mapping[str, str] = field(default_factory=lambda: {"disabled": ""})
     shares: Mapping[str, str] = field(default_factory=dict)
 
-    def parse_all(self, *files: tuple[str, str]) -> list[S]:
-        """All documents of some files, (text, source), in order.
+    def parse_all(
+        self, *files: tuple[str, str], resolve: Callable[[Any, str], Any] = lambda data, _: data
+    ) -> list[S]:
+        """All documents of some files, (text, source), in order; ``resolve`` replaces references in each.
 
         Raises:
             InputInvalid: anything that does not fit, in any document; also one name twice.
@@ -97,7 +99,7 @@ class SpecFile(Generic[S, T]):
         from farmd.commands import documents  # farms need nouns too, but read no files and no YAML
 
         parsed = [each for text, source in files for each in documents.parse(text, source)]
-        return unlike([(where, self.parse(data, where)) for where, data in parsed])
+        return unlike([(where, self.parse(resolve(data, where), where)) for where, data in parsed])
 
     def parse(self, data: Any, source: str) -> S:
         """One parsed document.

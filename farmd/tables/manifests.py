@@ -85,6 +85,7 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
     if restart.policy != "always":
         told.append(("Restart policy", restart.policy))
     told += [("Artifact", f"{each.to} from {each.told}") for each in manifest.artifacts]
+    told += [("From config", f"{each.field} from {each.told}") for each in manifest.sources]
     if manifest.ports:
         told.append(("Ports", pairs({name: port.port or "any" for name, port in manifest.ports.items()})))
     if manifest.env:

@@ -49,6 +49,7 @@ REACH: dict[type, dict[str, str]] = {
         "mounts": JUDGED,
         "volumes": JUDGED,
         "secrets": NODES,
+        "sources": FARM,
         "artifacts": "local-sources, or a folder, as the source says (test_artifacts.py)",
     },
     Container: {

@@ -1,0 +1,238 @@
+"""Config keys in manifests: references in a person's file become values, with where each came from.
+
+A file may say ``env: {DB_URL: {kv: KEY}}``, ``env_from: [{kv: FOLDER/}]`` and ``files: [{path, kv: KEY}]``.
+The command of a person resolves them with that person's token, before anything is checked or compared. The
+manifest holds the values as if the file had them, and in ``sources`` the key and version of each, so farms
+and agents read no config key, and what runs is known and can be reverted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from farmd.commands.mutation import Call
+from store import config
+from store.entry import Entry, RawEntry
+from store.errors import InputInvalid, refuse
+from store.mistakes import shown
+from store.several import several
+
+Resolve = Callable[[Any, str], Any]
+"""A parsed document and its place, to the document without references."""
+
+MOST_REFERENCES = 64
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+KV, ENV, ENV_FROM, FILES, SOURCES = "kv", "env", "env_from", "files", "sources"
+
+
+async def resolver(call: Call, files: Sequence[tuple[str, str]]) -> Resolve:
+    """What resolves the references of some files, each (text, source), by one read per key and folder.
+
+    Raises:
+        InputInvalid: a file cannot be parsed, or a reference is no key. AccessDenied: the person may not
+            read one.
+    """
+    from farmd.commands import documents  # farms and lists need no YAML
+
+    found = [each for text, source in files if KV in text for each in documents.located(text, source)]
+    references = [
+        each for where, data in found for pod, at in _pods(data) for each in _named(pod, f"{where}: {at}")
+    ]
+    keys = sorted({path for path in references if not path.endswith("/")})
+    folders = sorted({path for path in references if path.endswith("/")})
+    if not references:
+        return lambda data, _: data
+    values = dict(zip(keys, await several(partial(_value, call), keys), strict=True))
+    below = dict(zip(folders, await several(partial(_below, call), folders), strict=True))
+    return lambda data, where: _rewritten(data, partial(_resolved, values, below), f"{where}: ")
+
+
+async def _value(call: Call, path: str) -> Entry | None:
+    return await call.client.read(config.key_of(call.keys, path), mode="consistent")
+
+
+async def _below(call: Call, folder: str) -> Mapping[str, Entry]:
+    """The keys right below a folder, by their last part."""
+    tree = config.key_of(call.keys, folder)
+    page = await call.client.list(tree, mode="consistent")
+    entries: list[RawEntry] = page.items
+    names = ((raw.key.removeprefix(tree), raw) for raw in entries)
+    return {name: Entry.of(raw) for name, raw in names if name and "/" not in name}
+
+
+def _pods(data: Any, at: str = "") -> Iterator[tuple[dict[str, Any], str]]:
+    """The manifests in a document of farmd's own, each with its place; a job has one per type."""
+    if isinstance(data, dict):
+        if not _ours(data):
+            if str(data.get("kind", "")).endswith("List"):
+                yield from _pods(data.get("items"), "items")
+            return
+        for name, value in data.items():
+            if name == "pod" and isinstance(value, dict):
+                yield value, f"{at}pod"
+            else:
+                yield from _pods(value, f"{at}{name}.")
+    elif isinstance(data, list):
+        for number, value in enumerate(data):
+            yield from _pods(value, f"{at.removesuffix('.')}[{number}].")
+
+
+def _ours(data: Mapping[str, Any]) -> bool:
+    """Whether a mapping may be a document of farmd's, or a part of one."""
+    return str(data.get("apiVersion", "farmd/")).startswith("farmd/")
+
+
+def _rewritten(data: Any, rewrite: Callable[[dict[str, Any], str], dict[str, Any]], at: str = "") -> Any:
+    """A document whose manifests are rewritten; the places are those of ``_pods``."""
+    if isinstance(data, dict):
+        if not _ours(data):
+            return data
+        return {
+            name: rewrite(value, f"{at}pod")
+            if name == "pod" and isinstance(value, dict)
+            else _rewritten(value, rewrite, f"{at}{name}.")
+            for name, value in data.items()
+        }
+    if isinstance(data, list):
+        return [
+            _rewritten(value, rewrite, f"{at.removesuffix('.')}[{number}].")
+            for number, value in enumerate(data)
+        ]
+    return data
+
+
+# What a manifest refers to: a path of a key, or of a folder with a slash at its end.
+
+
+def _named(pod: Mapping[str, Any], at: str) -> Iterator[str]:
+    for _, path in [*_variables(pod, at), *_contents(pod, at)]:
+        yield path
+    for _, folder in _folders(pod, at):
+        yield folder
+
+
+def _variables(pod: Mapping[str, Any], at: str) -> list[tuple[str, str]]:
+    env = pod.get(ENV)
+    said = env if isinstance(env, dict) else {}
+    return [
+        (name, _path(value, f"{at}.{ENV}.{name}")) for name, value in said.items() if isinstance(value, dict)
+    ]
+
+
+def _contents(pod: Mapping[str, Any], at: str) -> list[tuple[int, str]]:
+    files = pod.get(FILES)
+    said = files if isinstance(files, list) else []
+    found = []
+    for number, file in enumerate(said):
+        if isinstance(file, dict) and KV in file:
+            where = f"{at}.{FILES}[{number}]"
+            if "content" in file or "encoding" in file:
+                refuse(where, f"{KV} beside content or encoding", f"one of them: {KV} names the content")
+            found.append((number, _path({KV: file[KV]}, where)))
+    return found
+
+
+def _folders(pod: Mapping[str, Any], at: str) -> list[tuple[str, str]]:
+    said = pod.get(ENV_FROM, [])
+    if not isinstance(said, list):
+        refuse(f"{at}.{ENV_FROM}", shown(said), f"a list such as [{{{KV}: shop/env/}}]")
+    places = [(f"{at}.{ENV_FROM}[{number}]", value) for number, value in enumerate(said)]
+    return [(where, f"{_path(value, where, folder=True)}/") for where, value in places]
+
+
+def _path(value: Any, where: str, *, folder: bool = False) -> str:
+    if not isinstance(value, dict) or value.keys() != {KV} or not isinstance(value[KV], str):
+        refuse(where, shown(value), f"{{{KV}: KEY}}, the name of a config key")
+    path: str = value[KV]
+    return config.valid_path(path.removesuffix("/") if folder else path, f"{where}.{KV}")
+
+
+# References to values, and back.
+
+
+def _resolved(
+    values: Mapping[str, Entry | None], below: Mapping[str, Mapping[str, Entry]], pod: dict[str, Any], at: str
+) -> dict[str, Any]:
+    """A manifest with values in place of its references."""
+    variables, contents, folders = _variables(pod, at), _contents(pod, at), _folders(pod, at)
+    if not (variables or contents or folders):
+        return {name: value for name, value in pod.items() if name != ENV_FROM}
+    env, files = dict(pod.get(ENV) or {}), list(pod.get(FILES) or [])
+    sources: list[dict[str, Any]] = []
+    for name, path in variables:
+        env[name] = _taken(sources, f"{ENV}.{name}", path, values[path], at)
+    for number, path in contents:
+        kept = {name: value for name, value in files[number].items() if name != KV}
+        field = f"{FILES}[{number}]"
+        files[number] = {**kept, "content": _taken(sources, field, path, values[path], at)}
+    for where, folder in folders:
+        for name, entry in sorted(_all_of(below[folder], folder, where).items()):
+            if name in env:
+                refuse(f"{at}.{ENV}", f"{name} a second time, from {where.rpartition('.')[2]}", "it once")
+            env[name] = _taken(sources, f"{ENV}.{name}", f"{folder}{name}", entry, at)
+            sources[-1]["below"] = folder
+    if len(sources) > MOST_REFERENCES:
+        refuse(at, f"{len(sources)} values of config keys", f"at most {MOST_REFERENCES}")
+    kept = {name: value for name, value in pod.items() if name != ENV_FROM}
+    written: dict[str, Any] = {ENV: env} if env else {}
+    written |= {FILES: files} if files else {}
+    return {**kept, **written, SOURCES: sorted(sources, key=lambda each: str(each["field"]))}
+
+
+def _all_of(found: Mapping[str, Entry], folder: str, where: str) -> Mapping[str, Entry]:
+    if not found:
+        text = f"{where}: {config.PREFIX}{folder} has no keys"
+        raise InputInvalid(text, field=where, hint=f"farmctl config set {folder}NAME VALUE")
+    for name in found:
+        if not _VARIABLE.fullmatch(name):
+            text = f"{where}: {config.PREFIX}{folder}{name}: found {name!r}, expected a variable's name"
+            raise InputInvalid(text, field=where)
+    return found
+
+
+def _taken(sources: list[dict[str, Any]], field: str, path: str, entry: Entry | None, at: str) -> str:
+    """The value of a key, which is noted as the source of a field."""
+    if entry is None:
+        text = f"{at}.{field}: {config.PREFIX}{path} does not exist"
+        raise InputInvalid(text, field=f"{at}.{field}", hint=f"farmctl config set {path} VALUE")
+    sources.append({"field": field, KV: path, "version": entry.modify_index})
+    return config.text_of(entry)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two documents say the same but for the versions of the keys that their values came from."""
+    return one == other or bool(_rewritten(one, _unversioned) == _rewritten(other, _unversioned))
+
+
+def _unversioned(pod: dict[str, Any], _: str) -> dict[str, Any]:
+    sources = pod.get(SOURCES, [])
+    return {**pod, SOURCES: [{name: each[name] for name in each if name != "version"} for each in sources]}
+
+
+def referring(document: Any) -> Any:
+    """A document of a record as a person would write it: with references where its manifests had them."""
+    return _rewritten(document, _unresolved)
+
+
+def _unresolved(pod: dict[str, Any], _: str) -> dict[str, Any]:
+    sources = pod.get(SOURCES)
+    if not sources:
+        return pod
+    env, files, folders = dict(pod.get(ENV, {})), list(pod.get(FILES, [])), list[str]()
+    for each in sources:
+        field, path, folder = each["field"], each[KV], each.get("below", "")
+        name = field.removeprefix(f"{ENV}.")
+        if name in env and folder:
+            del env[name]
+            folders += [folder] if folder not in folders else []
+        elif name in env:
+            env[name] = {KV: path}
+        elif (found := re.fullmatch(rf"{FILES}\[(\d+)\]", field)) and int(found[1]) < len(files):
+            kept = {name: value for name, value in files[int(found[1])].items() if name != "content"}
+            files[int(found[1])] = {**kept, KV: path}
+    said = {ENV: env, ENV_FROM: [{KV: folder} for folder in folders], FILES: files}
+    kept = {name: value for name, value in pod.items() if name not in {ENV, FILES, SOURCES}}
+    return {**kept, **{name: value for name, value in said.items() if value}}
