@@ -46,6 +46,9 @@ ARTIFACTS = "artifacts.1"
 """The agent fetches artifacts before a start; an older one would start the pod without them. The farm places
 such pods only on agents that do."""
 
+CONFIG = "config.1"
+"""The farm knows ``sources`` in the documents of apps; an older one would refuse such a document."""
+
 REGISTRY = "registry."
 """Begins the feature of an agent that knows the registry of artifacts of that name."""
 

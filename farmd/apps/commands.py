@@ -18,13 +18,14 @@ from farmd.apps.revision import existing, latest, recorded, refuse_deleting, sai
 from farmd.apps.scene import AppState, former, kept, snapshot, standing
 from farmd.commands import waiting
 from farmd.commands.mutation import Call, Mutation, commit
-from farmd.commands.resolving import alike
+from farmd.commands.resolving import alike, sourced
 from farmd.commands.waiting import Look, Report
 from farmd.overview.owners import farms
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.apps import ALL, KIND, MAX_ADOPTED, App, AppStore, Entry, ObjectStatus
 from store.errors import AccessDenied, Conflict, InputInvalid, NotFound, RecordInvalid, refuse
 from store.farms import CLUSTERS, of_clusters
+from store.features import CONFIG
 from store.keys import valid_name
 from store.mistakes import nearest
 from store.words import listed
@@ -201,7 +202,10 @@ async def apply(
     refuse_deleting(now)
     app = replace(_settings(bundle.app, now), adopt=_adopted(adopt, bundle), mass=mass, force=force)
     known = await former(call, now)
-    app = replace(app, needs=await _needs(call, now, app, cluster, bundle.entries, known))
+    needs = await _needs(call, now, app, cluster, bundle.entries, known)
+    if CONFIG not in needs and any(each.ref.own and sourced(each.document) for each in bundle.entries):
+        needs = [*needs, CONFIG]
+    app = replace(app, needs=needs)
     if not (bundle.entries or (mass and known)):
         gone = f"; --mass-removal --prune removes {listed(sorted(known))}" if known else ""
         raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")

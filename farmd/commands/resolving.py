@@ -212,6 +212,11 @@ def _unversioned(pod: dict[str, Any], _: str) -> dict[str, Any]:
     return {**pod, SOURCES: [{name: each[name] for name in each if name != "version"} for each in sources]}
 
 
+def sourced(document: Any) -> bool:
+    """Whether a value in a document came from a config key."""
+    return any(pod.get(SOURCES) for pod, _ in _pods(document))
+
+
 def referring(document: Any) -> Any:
     """A document of a record as a person would write it: with references where its manifests had them."""
     return _rewritten(document, _unresolved)

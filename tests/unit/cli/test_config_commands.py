@@ -149,6 +149,8 @@ def test_apply_and_job_run_resolve_what_their_files_refer_to(farmctl: Farmctl) -
     farmctl.ok("config", "set", "shop/db_url", "canary-1")
     farmctl.ok("apply", "-f", "-", "--app", "shop", "-y", "--no-wait", stdin=bundle)
     assert "kv: shop/db_url" in farmctl.ok("app", "get", "shop").out
+    plan = farmctl("diff", "-f", "-", "--app", "shop", "-o", "json", stdin=bundle)
+    assert plan.json["settings"]["needs"] == ["config.1"]
     farmctl.ok("config", "set", "shop/db_url", "other")
     farmctl.ok("config", "set", "shop/db_url", "canary-1")
     same = farmctl("diff", "-f", "-", "--app", "shop", stdin=bundle)
