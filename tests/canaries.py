@@ -78,7 +78,7 @@ SECRET_FIELDS: dict[type, set[str]] = {Manifest: {"env"}, Hook: {"env"}, File: {
 
 SHOWN_FIELDS: dict[type, set[str]] = {
     Manifest: {
-        "artifacts",
+        *("artifacts", "sources"),
         *("id", "runtime", "command", "args", "working_directory", "user", "ulimits", "ports", "health"),
         *("restart", "stop", "logs", "stop_after", "resources", "placement", "system", "container"),
         *("mounts", "volumes", "files", "secrets", "limits"),

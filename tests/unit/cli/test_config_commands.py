@@ -29,6 +29,14 @@ def version(farmctl: Farmctl, key: str) -> int:
     return found
 
 
+def editing(farmctl: Farmctl, folder: Path, command: str) -> Farmctl:
+    """The same with an editor that runs a command of sed."""
+    editor = folder / "editor"
+    editor.write_text(f'#!/bin/sh\nsed -i "{command}" "$1"\n')
+    editor.chmod(0o755)
+    return Farmctl(farmctl.address, farmctl.prefix, inside=True, variables={"EDITOR": str(editor)})
+
+
 def test_a_config_key_is_set_shown_compared_edited_and_deleted(farmctl: Farmctl, tmp_path: Path) -> None:
     assert "no config keys" in farmctl.ok("config", "list").err
     done = farmctl.ok("config", "set", "shop/db_url", "postgres://canary-1", "--reason", "first")
@@ -48,11 +56,7 @@ def test_a_config_key_is_set_shown_compared_edited_and_deleted(farmctl: Farmctl,
         "-postgres://canary-1",
         "+postgres://canary-2",
     ]
-    editor = tmp_path / "editor"
-    editor.write_text('#!/bin/sh\nsed -i s/canary-2/canary-3/ "$1"\n')
-    editor.chmod(0o755)
-    edits = Farmctl(farmctl.address, farmctl.prefix, inside=True, variables={"EDITOR": str(editor)})
-    edits.ok("config", "edit", "shop/db_url")
+    editing(farmctl, tmp_path, "s/canary-2/canary-3/").ok("config", "edit", "shop/db_url")
     assert farmctl.ok("config", "get", "shop/db_url").out == "postgres://canary-3\n"
 
     (row,) = farmctl.ok("config", "list", "shop/", "-o", "json").json["items"]
@@ -117,7 +121,9 @@ def test_a_number_below_zero_is_a_value_and_a_dry_run_writes_nothing(farmctl: Fa
 WEB = yaml.safe_dump(hello(pod_env={"DB_URL": {"kv": "shop/db_url"}}))
 
 
-def test_a_controllers_file_refers_to_a_key_and_each_change_of_it_is_seen(farmctl: Farmctl) -> None:
+def test_a_controllers_file_refers_to_a_key_and_each_change_of_it_is_seen(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
     missing = farmctl("rc", "create", "-f", "-", stdin=WEB)
     assert (missing.code, missing.err.splitlines()) == (
         2,
@@ -140,6 +146,10 @@ def test_a_controllers_file_refers_to_a_key_and_each_change_of_it_is_seen(farmct
     assert "canary" not in due.out
     farmctl.ok("rc", "update", "-f", "-", "--now", "--no-wait", "-y", stdin=file)
     assert "nothing to change" in farmctl.ok("rc", "diff", "-f", "-", stdin=file).err
+    edited = editing(farmctl, tmp_path, "s/^replicas: 3/replicas: 4/").ok(
+        "rc", "edit", "hello", "--no-wait", "-y"
+    )
+    assert edited.err == "rc/hello: update: replicas 3 -> 4\n"
 
 
 def test_apply_and_job_run_resolve_what_their_files_refer_to(farmctl: Farmctl) -> None:
