@@ -12,6 +12,7 @@ from farmd.cli.names import checked_if_given, objects, target
 from farmd.cli.noun_edit import carry_out, saying, text_of
 from farmd.cli.options import Duration, Whole, command
 from farmd.cli.rollout_ksvc import beside_ksvc
+from farmd.commands.resolving import resolver
 from farmd.rollout import commands
 from farmd.rollout import spec as asking
 from farmd.rollout.noun import ROLLOUT
@@ -81,7 +82,9 @@ async def create(
         asked, **{name: value for name, value in own.items() if value not in ("", None)}, **switches
     )
     if manifest is not None:
-        asked = replace(asked, pod=pod_of(text_of(manifest), manifest))
+        text = text_of(manifest)
+        resolve = await resolver(invocation.call, [(text, manifest)])
+        asked = replace(asked, pod=pod_of(text, manifest, resolve))
     changes = {
         "strategy": flags["strategy"],
         "minimum": _part(flags["minimum"]),

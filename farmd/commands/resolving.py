@@ -28,6 +28,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 KV, ENV, ENV_FROM, FILES, SOURCES = "kv", "env", "env_from", "files", "sources"
 
 
+def unresolved(data: Any, _: str) -> Any:
+    """A document as it is: what resolves one that refers to nothing."""
+    return data
+
+
 async def resolver(call: Call, files: Sequence[tuple[str, str]]) -> Resolve:
     """What resolves the references of some files, each (text, source), by one read per key and folder.
 
@@ -39,12 +44,15 @@ async def resolver(call: Call, files: Sequence[tuple[str, str]]) -> Resolve:
 
     found = [each for text, source in files if KV in text for each in documents.located(text, source)]
     references = [
-        each for where, data in found for pod, at in _pods(data) for each in _named(pod, f"{where}: {at}")
+        each
+        for where, data in found
+        for pod, at in _pods(_document(data))
+        for each in _named(pod, f"{where}: {at}")
     ]
     keys = sorted({path for path in references if not path.endswith("/")})
     folders = sorted({path for path in references if path.endswith("/")})
     if not references:
-        return lambda data, _: data
+        return unresolved
     values = dict(zip(keys, await several(partial(_value, call), keys), strict=True))
     below = dict(zip(folders, await several(partial(_below, call), folders), strict=True))
     return lambda data, where: _rewritten(data, partial(_resolved, values, below), f"{where}: ")
@@ -78,6 +86,12 @@ def _pods(data: Any, at: str = "") -> Iterator[tuple[dict[str, Any], str]]:
     elif isinstance(data, list):
         for number, value in enumerate(data):
             yield from _pods(value, f"{at.removesuffix('.')}[{number}].")
+
+
+def _document(data: Any) -> Any:
+    """A document; the file of ``rollout create --manifest`` may be a manifest alone."""
+    alone = isinstance(data, dict) and data.keys().isdisjoint(("pod", "name", "kind", "apiVersion"))
+    return {"pod": data} if alone else data
 
 
 def _ours(data: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 
 from farmd.commands import difference, documents
 from farmd.commands.mutation import Call, Mutation
+from farmd.commands.resolving import Resolve, unresolved
 from farmd.commands.specs import SpecFile, check_count
 from farmd.rollout.creation import begin, toward
 from farmd.rollout.noun import controller
@@ -133,8 +134,9 @@ def from_file(text: str, source: str) -> Asked:
     )
 
 
-def pod_of(text: str, source: str) -> Manifest:
+def pod_of(text: str, source: str, resolve: Resolve = unresolved) -> Manifest:
     """The manifest of a file that has only that, or has it as its ``pod``, as the file of a controller.
+    ``resolve`` replaces its references.
 
     Raises:
         InputInvalid: naming the field, what was found and what was expected.
@@ -142,7 +144,7 @@ def pod_of(text: str, source: str) -> Manifest:
     found = documents.parse(text, source)
     data = found[0][1]
     pod = data["pod"] if isinstance(data, dict) and "pod" in data else data
-    spec = FILE.parse({"name": "pod", "pod": pod}, source)
+    spec = FILE.parse(resolve({"name": "pod", "pod": pod}, source), source)
     if len(found) > 1 or spec.pod is None:
         raise InputInvalid(f"{source}: found no pod, or several, expected one", source=source)
     return spec.pod

@@ -11,6 +11,7 @@ from farmd.commands import config_keys
 from farmd.commands.mutation import Call, commit
 from farmd.commands.resolving import referring, resolver
 from farmd.replication.commands import RC
+from farmd.rollout.spec import pod_of
 from store import manifests
 from store.errors import InputInvalid
 from store.manifests import Manifest
@@ -115,6 +116,18 @@ async def test_what_cannot_be_resolved_is_one_line_that_names_field_and_key(
             await spec_of(call, pod)
         assert refused.value.message.startswith("web.yaml")
         assert told in refused.value.message
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_the_manifest_of_a_rollout_is_resolved_alone_and_in_the_file_of_a_controller(
+    whole: bool,
+) -> None:
+    async with person() as call:
+        await put(call, a="1")
+        file = hello(pod_env={"A": {"kv": "a"}})
+        text = yaml.safe_dump(file if whole else file["pod"])
+        made = pod_of(text, "pod.yaml", await resolver(call, [(text, "pod.yaml")]))
+        assert (made.env, [each.kv for each in made.sources]) == ({"A": "1"}, ["a"])
 
 
 async def test_the_pods_of_all_types_of_a_job_are_resolved_and_other_systems_objects_are_not() -> None:
