@@ -42,6 +42,9 @@ INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS = "networks.internal", "files.e
 LEAVING = "leaving.1"
 """The agent lets a pod leave before it stops it (R39); an older one would send the signal at once."""
 
+RESTART_AFTER = "restart-after.1"
+"""The agent restarts a pod that stays unhealthy (``health.restart_after``); an older one would let it be."""
+
 ARTIFACTS = "artifacts.1"
 """The agent fetches artifacts before a start; an older one would start the pod without them. The farm places
 such pods only on agents that do."""
@@ -126,6 +129,7 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
     runtime = PROCESS if manifest.runtime == "process" else f"runtime.{manifest.runtime}"
     younger = {
         LEAVING: manifest.stop.leaves,
+        RESTART_AFTER: manifest.health is not None and manifest.health.restart_after > 0,
         ARTIFACTS: bool(manifest.artifacts),
         HOST_IP: any(port.host_ip for port in manifest.ports.values()),
         INTERNAL_NETWORKS: container is not None and bool(container.internal),

@@ -359,8 +359,11 @@ def _of_health(health: HealthCheck, manifest: Manifest) -> Iterator[Mistake]:
     for name, seconds in (("interval", health.interval), ("timeout", health.timeout)):
         if not 0 < seconds <= MAX_SECONDS:
             yield f"health.{name}", seconds, f"more than 0 and at most {shown(MAX_SECONDS)} seconds"
-    if not 0 <= health.start_period <= MAX_SECONDS:
-        yield "health.start_period", health.start_period, f"0 to {shown(MAX_SECONDS)} seconds"
+    for name, seconds in (("start_period", health.start_period), ("restart_after", health.restart_after)):
+        if not 0 <= seconds <= MAX_SECONDS:
+            yield f"health.{name}", seconds, f"0 to {shown(MAX_SECONDS)} seconds"
+    if health.restart_after > 0 and manifest.restart.policy == "never":
+        yield "health.restart_after", health.restart_after, "0, because restart.policy is never"
     for name, times in (("passes", health.passes), ("failures", health.failures)):
         if times < 1:
             yield f"health.{name}", times, "1 or more"

@@ -47,7 +47,8 @@ class HealthCheck(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``http`` gets ``path`` from the named ``port`` and expects a 2xx, ``tcp`` connects to the port,
     ``command`` runs a program that must exit with 0. ``passes`` good results in a row make a pod
-    healthy, ``failures`` bad ones unhealthy; bad results within ``start_period`` do not count.
+    healthy, ``failures`` bad ones unhealthy; bad results within ``start_period`` do not count. A pod that
+    stays unhealthy for ``restart_after`` seconds is restarted in place (0: never).
     """
 
     type: Literal["http", "tcp", "command"]
@@ -59,6 +60,7 @@ class HealthCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     passes: int = 1
     failures: int = 3
     start_period: Seconds = 0.0
+    restart_after: Seconds = 0.0
 
 
 class Restart(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -63,13 +63,14 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     ``cause``: ``lost`` if nobody saw how it ended (its node was restarted, its shim or container was
     removed), ``oom`` if it went over its limit of memory. ``message`` is what it wrote into the file
-    ``$FARMD_RESULT``.
+    ``$FARMD_RESULT``. ``unhealthy``: the agent ended it, because it failed its check for too long.
     """
 
     at: Time
     code: int
     cause: Cause = ""
     message: str = ""
+    unhealthy: bool = False
 
 
 def ending(code: int) -> str:

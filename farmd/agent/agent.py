@@ -107,7 +107,7 @@ class Agent:
             artifacts=self._artifacts,
         )
         able = [
-            *(features.JOBS, features.ADDRESS, features.LEAVING),
+            *(features.JOBS, features.ADDRESS, features.LEAVING, features.RESTART_AFTER),
             *([features.ACCESS] if config.asks_for_keys else []),
             *([] if signing is None else [f"{features.SIGNATURES}{signing.policy}", features.BOUND]),
         ]

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from farmd.agent.environment import stop_signal
-from farmd.agent.errors import AgentError, StartFailed
+from farmd.agent.errors import AgentError, StartFailed, StateUnsaved
 from farmd.agent.leaving import Leaves
 from farmd.agent.logs import Gone
 from farmd.agent.model import LOST, Identity
@@ -160,6 +160,25 @@ class Lifecycle:
         if pod.unwatch is not None:
             pod.unwatch()
             pod.unwatch = None
+
+    def ails(self, pod: Pod, why: str) -> None:
+        """Note that a pod is ended because of its check, so that the next agent counts that end alike.
+
+        Raises:
+            StateUnsaved: the disk could not record the start that follows, so nothing is ended.
+        """
+        if pod.record.restarts_unhealthy:
+            return
+        before = pod.record
+        pod.ails(why)
+        try:
+            self.state.require_room()
+            self.state.save_first(pod.record)
+        except StateUnsaved:
+            pod.record = before
+            raise
+        self._count("unhealthy")
+        log.warning("pod.unhealthy", instance=pod.instance, reason=why)
 
     def leave(self, pod: Pod, why: str) -> None:
         """Let a pod leave before it is stopped (R39)."""

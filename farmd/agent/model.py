@@ -118,6 +118,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     manifest may start here for the first time, by its signature; 0: no signature was asked for (R32).
     ``revoked`` says why it must not start again either; empty: it may. ``leaving`` is the id of the start
     that leaves before it is stopped, since ``left_at``; ``left``: it has got its stop signal (R39).
+    ``ailing`` is the id of the start that the agent ends because it failed its check for too long.
     """
 
     instance: str
@@ -145,6 +146,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     leaving: str = ""
     left_at: float = 0.0
     left: bool = False
+    ailing: str = ""
     ruled: bool = False
     failures: int = 0
     failing_since: float = 0.0
@@ -156,6 +158,11 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def superseded(self) -> bool:
         """Whether the intent asks for another start than the last one: of another manifest, or a restart."""
         return self.running != self.manifest or self.restart_due
+
+    @property
+    def restarts_unhealthy(self) -> bool:
+        """Whether the agent ends the last start because of its check, and nothing else asks for its end."""
+        return self.ailing == self.start != "" and self.wanted and not self.superseded
 
     def has_started(self, sha: str) -> bool:
         """Whether this pod started that manifest before, so that no signature is asked for again (R32).

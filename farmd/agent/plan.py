@@ -33,6 +33,7 @@ class Situation:
     ``confirmed``: a proven answer that was asked for since its lease was over last says that it is wanted.
     ``leaves``: it has something to do before a stop signal; ``leaving``: it does that now; ``left``: that is
     over (R39). ``stopping`` is the time of the stop signal, ``killed`` that of the last SIGKILL.
+    ``ailing_at``: when a process that goes on failing its check is restarted, for the reason ``ailment``.
     ``isolated`` is the time without contact to the store; ``halting``: the agent was told to stop its
     workloads and end.
     """
@@ -56,6 +57,8 @@ class Situation:
     left: bool = False
     stopping: float | None = None
     killed: float | None = None
+    ailing_at: float = math.inf
+    ailment: str = ""
     grace: float = 10.0
     stop_after: float = 0.0
     isolated: float = 0.0
@@ -80,16 +83,18 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Let the pod leave, and stop it after that; ``why`` is for people."""
+    """Let the pod leave, and stop it after that; ``why`` is for people. ``ailing``: it fails its check."""
 
     why: str
+    ailing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Send the stop signal to the whole group; ``why`` is for people."""
+    """Send the stop signal to the whole group; ``why`` is for people. ``ailing``: it fails its check."""
 
     why: str
+    ailing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +152,9 @@ def _running(pod: Situation, now: float) -> Action:
     if pod.stopping is not None:
         deadline = pod.stopping + pod.grace
         return Kill() if now >= deadline else Wait(deadline)
-    why = reason_to_stop(pod) or (LEFT if pod.leaving else "")
+    why = reason_to_stop(pod)
+    ails = not why and now >= pod.ailing_at and _may_restart(pod)
+    why = why or (pod.ailment if ails else LEFT if pod.leaving else "")
     if why:
         at_once = pod.halting or cut_off(pod)
         starts_again = pod.wanted and not at_once
@@ -155,9 +162,14 @@ def _running(pod: Situation, now: float) -> Action:
         if starts_again and not pod.prepared and (waits or not pod.leaving):
             return _prepare(pod, now)
         if waits:
-            return Wait(now + pod.stop_after - pod.isolated) if pod.stop_after > 0 else Wait()
-        return Leave(why) if pod.leaves and not (pod.leaving or at_once) else Stop(why)
-    return Wait(now + pod.stop_after - pod.isolated) if pod.stop_after > 0 else Wait()
+            return Wait(_cut_off_at(pod, now))
+        return Leave(why, ails) if pod.leaves and not (pod.leaving or at_once) else Stop(why, ails)
+    # What is due and may not be done yet waits for an event.
+    return Wait(min(_cut_off_at(pod, now), pod.ailing_at if pod.ailing_at > now else math.inf))
+
+
+def _cut_off_at(pod: Situation, now: float) -> float:
+    return now + pod.stop_after - pod.isolated if pod.stop_after > 0 else math.inf
 
 
 def reason_to_stop(pod: Situation) -> str:
@@ -173,6 +185,11 @@ def reason_to_stop(pod: Situation) -> str:
     if pod.startable and pod.restart:
         return "a restart was requested"
     return ""
+
+
+def _may_restart(pod: Situation) -> bool:
+    """Whether a start may follow if the process is ended now; else one that ails is better than none."""
+    return pod.startable and not pod.hold and _may_begin(pod)
 
 
 def _may_begin(pod: Situation) -> bool:

@@ -109,6 +109,7 @@ class Pod:
     ``unsaved`` says why the pod's state is not on disk; empty if it is. ``doubt`` says why its runtime cannot
     tell now what runs, so that the pod is left as it is. ``cut_off_at``: when its lease was over last, as far
     as this agent knows; monotonic, and -inf once an answer that was asked for later was obeyed.
+    ``failing_from``: since when its process fails its check without a pass; monotonic.
     """
 
     record: Record
@@ -133,6 +134,7 @@ class Pod:
     signalling: asyncio.Task[None] | None = None
     leave: Leave | None = None
     health: Health = field(default_factory=Health)
+    failing_from: float = math.inf
     spell: Spell = field(default_factory=lambda: Spell(Health()))
     checking: asyncio.Task[None] | None = None
     unwatch: Callable[[], None] | None = None
@@ -201,12 +203,30 @@ class Pod:
             left=self.leave is not None and self.leave.over,
             stopping=self.stopping,
             killed=self.killed,
+            ailing_at=self._ailing_at(),
+            ailment=self._ailment(),
             grace=manifest.stop.grace if manifest is not None else 10.0,
             stop_after=manifest.stop_after if manifest is not None else 0.0,
             isolated=isolated,
             confirmed=self.cut_off_at == -math.inf,
             halting=halting,
         )
+
+    def _ailing_at(self) -> float:
+        """When its process is restarted if it goes on failing its check; monotonic. Nothing takes that back
+        once it began, also if another agent began it.
+        """
+        if self.record.restarts_unhealthy:
+            return -math.inf
+        health = self.manifest.health if self.manifest is not None else None
+        return self.failing_from + health.restart_after if health and health.restart_after else math.inf
+
+    def _ailment(self) -> str:
+        health = self.manifest.health if self.manifest is not None else None
+        if health is None:
+            return ""
+        why = f": {self.health.reason}" if self.health.reason else ""
+        return f"unhealthy for {health.restart_after:g} s (health.restart_after){why}"
 
     @property
     def preparing(self) -> bool:
@@ -306,27 +326,29 @@ class Pod:
         """Count an end of the process, and set when the next start may be.
 
         An end for another start is no failure, also if the agent that sent the signal is gone. Nor is one
-        for want of contact (``cut_off``).
+        for want of contact (``cut_off``). An end because of the check is one, whatever the exit code.
         """
         # What ended while no agent ran was not attached.
         manifest = self.manifest or (self.target if self.record.running == self.record.manifest else None)
         restart = manifest.restart if manifest is not None else Restart()
-        asked = self.asked_to_end or self.record.superseded or cut_off
-        done = not asked and ends_for_good(restart, end.code)
-        failures = (
-            0
-            if asked or done
-            else failures_after(restart, self.record.failures, end.at - self.record.started)
-        )
+        ails = self.record.restarts_unhealthy and not cut_off
+        asked = (self.asked_to_end or self.record.superseded or cut_off) and not ails
+        done = not (asked or ails) and ends_for_good(restart, end.code)
+        if ails:
+            end = msgspec.structs.replace(end, unhealthy=True)
+        # How long one that ails was well counted when that began.
+        ran = 0.0 if ails else end.at - self.record.started
+        since = self.record.failing_since if ails else end.at
+        failures = 0 if asked or done else failures_after(restart, self.record.failures, ran)
         pause = backoff(restart, failures)
         self.change(
             start="",
             done=done,
             exits=[*self.record.exits, end][-EXITS_KEPT:],
             failures=failures,
-            failing_since=_failing_since(self.record, failures, end.at),
+            failing_since=_failing_since(self.record, failures, since),
             not_before=end.at + pause if pause else 0.0,
-            reason=why if cut_off or not asked else self.record.reason,
+            reason=why if cut_off or not (asked or ails) else self.record.reason,
         )
         self.not_before = mono + pause
         if cut_off:
@@ -335,6 +357,20 @@ class Pod:
         if self.leave is not None:
             self.leave.cancel()
         self.identity = self.manifest = self.stopping = self.killed = self.leave = None
+
+    def ails(self, why: str) -> None:
+        """Note that its process is to end because of its check. A run of ``restart.reset`` seconds in health
+        starts the backoff again, as a run does before a crash.
+        """
+        restart = self.manifest.restart if self.manifest is not None else Restart()
+        since = self.health.since or self.record.started
+        failures = failures_after(restart, self.record.failures, since - self.record.started) - 1
+        self.change(
+            ailing=self.record.start,
+            reason=why,
+            failures=failures,
+            failing_since=_failing_since(self.record, failures + 1, since),
+        )
 
     def failed(self, reason: str, *, now: float, mono: float) -> None:
         """Count a failed start, with the same backoff as after an exit. It is an answer to the intent: farms

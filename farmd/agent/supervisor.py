@@ -19,7 +19,7 @@ import structlog
 
 from farmd.agent import plan
 from farmd.agent.disk import DiskSilent
-from farmd.agent.errors import AgentError, NotRemoved
+from farmd.agent.errors import AgentError, NotRemoved, StateUnsaved
 from farmd.agent.lifecycle import Lifecycle
 from farmd.agent.link import Contact
 from farmd.agent.model import Identity, Record
@@ -271,11 +271,10 @@ class Supervisor:
                 self._spawn(pod, self.lifecycle.start(pod))
             case plan.Forget():
                 self._spawn(pod, self.lifecycle.forget(pod))
-            case plan.Leave(why):
-                self.lifecycle.leave(pod, why)
-                return now
-            case plan.Stop(why):
-                self.lifecycle.stop(pod, why)
+            case plan.Leave(why, ailing) | plan.Stop(why, ailing):
+                if ailing and not self._ails(pod, why):
+                    return now + LOOK_AGAIN
+                (self.lifecycle.leave if isinstance(action, plan.Leave) else self.lifecycle.stop)(pod, why)
                 return now
             case plan.Kill():
                 self.lifecycle.kill(pod)
@@ -283,6 +282,15 @@ class Supervisor:
             case plan.Wait(until):
                 return until
         return math.inf
+
+    def _ails(self, pod: Pod, why: str) -> bool:
+        """Whether a pod that fails its check may be ended: not while the disk could not record its start."""
+        try:
+            self.lifecycle.ails(pod, why)
+        except StateUnsaved as error:
+            log.warning("pod.not_restarted", instance=pod.instance, reason=error.message)
+            return False
+        return True
 
     def _prepare(self, pod: Pod) -> None:
         before = pod.preparation

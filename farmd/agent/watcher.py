@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -150,7 +151,9 @@ class HealthWatcher:
             pod.health = Health("passing", pod.record.started, "no health check: it runs")
         else:
             pod.health = Health("unknown", pod.record.started, "not checked yet")
-        pod.spell = Spell(pod.health)
+        pod.spell, pod.failing_from = Spell(pod.health), math.inf
+        if pod.health.state == "critical":
+            pod.failing_from = self.clock.mono() - max(0.0, self.clock.now() - pod.health.since)
         pod.damper.begin(pod.health)
         self._save(pod)
         if check is not None and pod.manifest is not None:
@@ -193,6 +196,7 @@ class HealthWatcher:
                 except Exception as error:
                     log.exception("health.failed", instance=pod.instance)
                     pod.health = Health("unknown", self.clock.now(), f"internal error: {error!r}")
+                    pod.failing_from = math.inf
                     self.wake()
                     await self.clock.sleep(check.interval)
 
@@ -225,6 +229,7 @@ class HealthWatcher:
         if verdict.state != pod.health.state:
             now, mono = self.clock.now(), self.clock.mono()
             since = pod.spell.turned(verdict.state, now=now, mono=mono, settle=settle)
+            pod.failing_from = mono if verdict.state == "critical" else math.inf
             log.info("pod.health", instance=pod.instance, state=verdict.state, reason=verdict.reason)
         pod.health = Health(verdict.state, since, verdict.reason)
         self.wake()

@@ -76,6 +76,7 @@ WORDS: Mapping[str, str] = {
     "passes": "How many good results in a row make the pod healthy.",
     "failures": "How many bad results in a row make the pod unhealthy.",
     "start_period": "How long bad results are ignored after a start.",
+    "restart_after": "How long a pod may be unhealthy before it is restarted in place; 0: it is not.",
     "initial": "The time before the first restart, doubled for each further one.",
     "maximum": "The longest time before a restart.",
     "reset": "A run of this length starts again from the first restart's time.",

@@ -295,6 +295,7 @@ def table() -> tuple[Metric, ...]:
                     "started",
                     "exited",
                     "restarted",
+                    "unhealthy",
                     "leaving",
                     "stopped",
                     "killed",

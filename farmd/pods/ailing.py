@@ -66,5 +66,6 @@ async def told(client: ConsulClient, keys: Keys, place: Place, pods: Mapping[Pla
 def complaint(reality: Reality) -> str:
     """What a node reports of a pod that does not serve, without details that differ between tries."""
     if reality.phase in ("backoff", "exited") and reality.exits:
-        return ending(reality.exits[-1].code)
+        end = reality.exits[-1]
+        return "unhealthy, and restarted for that" if end.unhealthy else ending(end.code)
     return reality.reason or reality.health.reason or f"{reality.phase}, health {reality.health.state}"

@@ -108,7 +108,8 @@ def _check(health: HealthCheck | None) -> str:
         "command": shlex.join(health.command),
     }[health.type]
     grace = f", failures are ignored for {health.start_period:g} s" if health.start_period else ""
+    again = f", restarted after {health.restart_after:g} s unhealthy" if health.restart_after else ""
     return (
         f"{what}, every {health.interval:g} s, timeout {health.timeout:g} s,"
-        f" healthy after {health.passes} and unhealthy after {health.failures} in a row{grace}"
+        f" healthy after {health.passes} and unhealthy after {health.failures} in a row{grace}{again}"
     )

@@ -90,4 +90,5 @@ def _ending(end: Exit) -> str:
     how = {"lost": "cause unknown", "oom": f"out of memory, {ending(end.code)}"}.get(
         end.cause, ending(end.code)
     )
+    how = f"unhealthy, {how}" if end.unhealthy else how
     return f"{how}: {clean(end.message)}" if end.message else how

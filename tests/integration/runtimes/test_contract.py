@@ -240,6 +240,19 @@ async def test_a_check_runs_beside_it(rig: Agents, make: Make) -> None:
     assert (ill.health.reason, ill.started) == ("exit code 1", well.started)
 
 
+async def test_one_that_goes_on_failing_its_check_is_restarted_and_that_is_told(
+    rig: Agents, make: Make
+) -> None:
+    await rig.agent()
+    check = HealthCheck(type="command", command=["false"], interval=0.1, failures=2, restart_after=0.2)
+    await rig.want(make(WAITS, health=check, restart=Restart(initial=600, maximum=600)))
+    before = await rig.until(lambda r: r.phase == "running")
+    backing = await rig.until(lambda r: r.phase == "backoff")
+    assert backing.reason == "unhealthy for 0.2 s (health.restart_after): exit code 1"
+    assert [end.unhealthy for end in backing.exits] == [True]
+    assert not alive(before)
+
+
 async def test_it_runs_as_its_user(rig: Agents, make: Make) -> None:
     running = await rig.agent()
     manifest = make(f"id -u; {WAITS}")

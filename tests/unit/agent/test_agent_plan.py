@@ -34,6 +34,9 @@ def at(**fields: object) -> Situation:
     return Situation(**({"wanted": True, "sha": NEW} | fields))
 
 
+AILS: dict[str, object] = {"ailing_at": NOW, "ailment": "sick"}
+LEAVES_AILING = Leave("sick", ailing=True)
+
 CASES: list[tuple[str, Situation, Action]] = [
     ("wanted and not there: start", at(), Start()),
     ("wanted and runs: nothing", at(running=NEW), Wait()),
@@ -118,6 +121,32 @@ CASES: list[tuple[str, Situation, Action]] = [
         "R27, R39: cut off: nobody can be told",
         at(running=NEW, leaves=True, stop_after=30, isolated=30),
         Stop("out of contact with the store for 30 s (stop_after)"),
+    ),
+    ("its check fails, not for long enough", at(running=NEW, ailing_at=NOW + 5), Wait(NOW + 5)),
+    ("its check fails for too long: stop", at(running=NEW, **AILS), Stop("sick", ailing=True)),
+    ("R39: its check fails for too long: it leaves", at(running=NEW, leaves=True, **AILS), LEAVES_AILING),
+    (
+        "R39: what left because of its check stops",
+        at(running=NEW, leaves=True, leaving=True, left=True, **AILS),
+        Stop("sick", ailing=True),
+    ),
+    (
+        "R39: its check passes again while it leaves: it goes all the same",
+        at(running=NEW, leaves=True, leaving=True, left=True),
+        Stop("it had already stopped when it was requested again"),
+    ),
+    ("its check fails, and nothing is ready for a start", at(running=NEW, prepared=False, **AILS), Prepare()),
+    ("its check fails, and it could not start again", at(running=NEW, startable=False, **AILS), Wait()),
+    ("R29: its check fails, and a start would be held", at(running=NEW, hold=True, **AILS), Wait()),
+    (
+        "R27: its check fails, and its lease lets nothing start",
+        at(running=NEW, stop_after=30, isolated=10, confirmed=False, **AILS),
+        Wait(NOW + 20),
+    ),
+    (
+        "its check fails, and it is not wanted: that is why it stops",
+        at(wanted=False, running=NEW, **AILS),
+        Stop("no longer wanted"),
     ),
     (
         "R27, R39: cut off while it leaves",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from store import manifests, operations
+from store import features, manifests, operations
 from store.errors import InputInvalid, NotFound, RecordInvalid
-from store.manifests import MAX_MANIFEST_BYTES, Manifest
+from store.manifests import MAX_MANIFEST_BYTES, HealthCheck, Manifest
 from tests.people import KEYS, parsed, person
 
 POD = Manifest(id="hello", command=["sleep", "9"])
@@ -83,6 +84,17 @@ async def test_setting_a_body_again_defeats_a_condemnation() -> None:
         ({"restart": {"initial": float("inf")}}, "restart.initial"),
         ({"logs": {"max_bytes": 1}}, "logs.max_bytes"),
         ({"ulimits": {"nofile": -5}}, "ulimits.nofile"),
+        (
+            {"health": {"type": "command", "command": ["x"], "restart_after": -1}},
+            "health.restart_after: found -1",
+        ),
+        (
+            {
+                "health": {"type": "command", "command": ["x"], "restart_after": 1},
+                "restart": {"policy": "never"},
+            },
+            "health.restart_after: found 1, expected 0, because restart.policy is never",
+        ),
         ({"health": {"type": "http", "port": "web"}}, "health.port"),
         ({"health": {"type": "tcp"}}, "health.port"),
         ({"health": {"type": "command"}}, "health.command"),
@@ -114,3 +126,11 @@ def test_a_manifest_that_cannot_work_names_file_and_field(fields: dict[str, obje
     assert caught.value.message.startswith("pod.yaml: ")
     assert named in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_r11_only_a_pod_with_restart_after_needs_an_agent_that_knows_it() -> None:
+    check = HealthCheck(type="command", command=["true"])
+    pod = Manifest(id="web", command=["x"], health=check)
+    assert features.RESTART_AFTER not in features.needed(pod)
+    again = msgspec.structs.replace(pod, health=msgspec.structs.replace(check, restart_after=30.0))
+    assert features.lacking(features.needed(again), ["process", features.LEAVING]) == [features.RESTART_AFTER]
