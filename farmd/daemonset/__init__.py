@@ -13,6 +13,7 @@ from farmd.declaration import KindOfWork
 if TYPE_CHECKING:
     from farmd.commands.bundled import Bundled
     from farmd.commands.noun import Noun
+    from farmd.observe.metrics import Metric
     from farmd.work.kind import Kind
 
 
@@ -24,13 +25,18 @@ class DaemonSetKind(KindOfWork):
     aliases = ("ds",)
     title = "Daemon sets: one pod on every eligible node."
     first = "farmctl daemonset create -f FILE"
-    runbooks = (("FarmdDaemonsetCrashes", "FarmdCrashLoop"),)
+    runbooks = (("FarmdDaemonsetCrashes", "FarmdCrashLoop"), ("FarmdDaemonsetAiling", "FarmdDaemonsetAiling"))
     owns_pods = per_node = selectable = guarded = True
 
     def runs(self) -> type[Kind]:
         from farmd.daemonset.kind import DaemonSets
 
         return DaemonSets
+
+    def metrics(self) -> tuple[Metric, ...]:
+        from farmd.daemonset.metrics import METRICS
+
+        return METRICS
 
     def asked(self) -> Noun[Any, Any]:
         from farmd.daemonset.commands import DAEMON_SET

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from farmd.pods.state import PodState
+from farmd.pods.state import PodState, sick_since
 from store import codec
 from store.consul.client import ConsulClient
 from store.errors import RecordInvalid
@@ -16,6 +16,9 @@ from store.keys import Keys
 from store.pods import Place
 from store.reality import Glance, Reality, ending, fails
 from store.words import share
+
+AILING_SECONDS = 300.0
+"""A pod that runs and fails its check for so long is an incident where its owner does not move it."""
 
 # The worst first.
 _SEVERITY = ("failed", "backoff", "exited")
@@ -25,6 +28,17 @@ def worst(pods: Mapping[Place, PodState]) -> Place | None:
     """The worst of the pods that are not healthy; None: all are healthy, or their nodes are given up."""
     ailing = [place for place, state in pods.items() if not state.healthy and state.lost is None]
     return min(ailing, key=lambda place: (_rank(pods[place]), place), default=None)
+
+
+def ailing_since(pods: Mapping[Place, PodState]) -> dict[Place, float]:
+    """Since when (seconds since the epoch) those pods fail their check that run, and are known to fail it.
+
+    Pods that do not stay up are not among them: the alert about crashes tells of those.
+    """
+    runs = {
+        place: state for place, state in pods.items() if state.reality and state.reality.phase == "running"
+    }
+    return {place: since for place, state in runs.items() if (since := sick_since(state)) is not None}
 
 
 def _rank(state: PodState) -> int:

@@ -11,9 +11,9 @@ from store import codec, operations
 from store.manifests import Manifest
 from store.nodes import Agent, Node, Reserved
 from store.pods import Pod
-from store.reality import Intent
+from store.reality import Health, Intent, Reality
 from store.work import Work
-from tests.fleet import Cluster, RunningFarm, eventually, start_farm
+from tests.fleet import CLOCK, Cluster, RunningFarm, eventually, start_farm
 from tests.integration.daemonset.sets import BAD, GOOD, KINDS, change, consistent, create, on, said, status
 
 
@@ -203,3 +203,41 @@ async def test_r14_one_that_is_taken_is_left_alone_and_once_lent_it_keeps_what_i
     assert await cluster.pods(daemonset.id) == [("node1", "hello~7"), ("node2", "hello~0")]
     placed = [audit.placed for audit in await cluster.audits() if audit.id == daemonset.id]
     assert placed == [["node2/hello~0"]]
+
+
+async def test_a_pod_that_goes_on_failing_its_check_is_one_alert_until_it_is_well(
+    cluster: Cluster, farm: RunningFarm, agents: None
+) -> None:
+    await cluster.add_nodes({"node1": GOOD, "node2": GOOD})
+    daemonset = await create(cluster)
+    await said(cluster, daemonset, "converged", desired=2)
+    key = f"daemonset_ailing_{daemonset.id}"
+    place = ("node2", "hello")
+    entries = await cluster.entries(cluster.keys.tree("pods"))
+    pod = codec.decode(Pod, entries[cluster.keys.pod(daemonset.id, *place)].value, "pod")
+    # It was placed long ago: what was ill before that does not count.
+    await cluster.put(cluster.keys.pod(daemonset.id, *place), msgspec.structs.replace(pod, at=1.0))
+    stored = (await cluster.entries(cluster.keys.tree("reality")))[cluster.keys.reality(*place)]
+    well = codec.decode(Reality, stored.value, stored.key)
+
+    async def tells(health: Health, *alerts: str) -> None:
+        await cluster.put(cluster.keys.reality(*place), msgspec.structs.replace(well, health=health))
+
+        async def told() -> bool:
+            found = await status(cluster, daemonset)
+            return found.alerts == alerts and found.healthy == (2 if health.state == "passing" else 1)
+
+        await eventually(told, what=f"{health.state}: {alerts}")
+
+    await tells(Health("critical", CLOCK.now() - 200.0, "HTTP 500"))
+    await tells(Health("critical", CLOCK.now() - 301.0, "HTTP 500"), key)
+    (alert,) = farm.alerts.fired
+    assert (alert.name, alert.item) == ("FarmdDaemonsetAiling", "daemonset/logs")
+    assert alert.summary == (
+        "daemonset 'logs': 1 of 2 pods is not healthy; node2/hello: HTTP 500; nothing restarts it, because"
+        " health.restart_after is 0; farmctl pod logs node2/hello; farmctl pod restart node2/hello"
+    )
+    # A restart makes it neither well nor a second alert.
+    await tells(Health("unknown", CLOCK.now(), "not checked yet"), key)
+    await tells(Health("passing", CLOCK.now()))
+    assert [each.incident_key for each in farm.alerts.fired] == [key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from farmd.pods.ailing import told, worst
+from farmd.pods.ailing import ailing_since, told, worst
 from farmd.pods.state import PodState
 from store import codec
 from store.keys import Keys
@@ -48,6 +48,11 @@ def test_the_worst_pod_is_the_one_that_fails_most_surely(
     ("state", "reality", "text"),
     [
         (crashed(NOW), Reality(manifest=SHA, phase="backoff", exits=[Exit(1.0, 3)]), "exited with code 3"),
+        (
+            crashed(NOW),
+            Reality(manifest=SHA, phase="backoff", exits=[Exit(1.0, -15, unhealthy=True)]),
+            "unhealthy, and restarted for that",
+        ),
         (crashed(NOW), Reality(manifest=SHA, phase="backoff", exits=[Exit(1.0, -11)]), "ended by SIGSEGV"),
         (pod(healthy=False), Reality(manifest=SHA, reason="cannot act on it"), "cannot act on it"),
         (OTHER, Reality(manifest=NEWER), f"it runs {NEWER[:12]}, expected {SHA[:12]}"),
@@ -65,3 +70,17 @@ async def test_its_exit_is_read_from_what_its_node_said(
     pods = world(n1=state, n2=pod())
     said = await told(client, KEYS, ("n1", "web"), pods)
     assert said == f"1 of 2 pods is not healthy; n1/web: {text}"
+
+
+def test_pods_that_fail_their_check_are_those_that_run_and_are_known_to_fail_it() -> None:
+    ill = pod(healthy=False, since=NOW - 400.0)
+    pods = world(
+        n1=ill,
+        n2=pod(),
+        n3=pod(healthy=False, state="unknown"),
+        n4=crashed(NOW - 400.0),
+        n5=msgspec.structs.replace(ill, absent=True),
+        n6=pod(healthy=False, since=NOW - 400.0, acted=4),  # its agent has yet to act on its intent
+        n7=pod(healthy=False, since=NOW - 400.0, at=NOW - 10.0),  # it was ill before it was placed
+    )
+    assert ailing_since(pods) == {("n1", "web"): NOW - 400.0, ("n7", "web"): NOW - 10.0}
