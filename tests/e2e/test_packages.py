@@ -83,7 +83,7 @@ def test_an_installed_wheel_runs_and_brings_its_manual_and_completions(empty, di
 
 
 def test_an_installed_wheel_alone_sets_up_a_host_and_knows_the_policies(empty, tmp_path):
-    run(empty / "bin/farmd", "init", "node", "--root", tmp_path)
+    run(empty / "bin/farmd", "init", "node", "-y", "--root", tmp_path)
     for name in ("systemd/system/farmd-agent.service", "sysusers.d/farmd.conf", "default/farmd-agent"):
         assert (tmp_path / "etc" / name).read_text()
     unit = (tmp_path / "etc/systemd/system/farmd-agent.service").read_text()

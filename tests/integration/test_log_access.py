@@ -127,11 +127,11 @@ async def test_a_key_is_for_its_request_its_node_its_cluster_and_its_half_minute
     for headers, why in (
         (await door.key(lines="1"), "for another request"),
         (await door.key(path="/v1/pods/other/logs", instance="other"), "for another request"),
-        (await door.key(node="n2"), "no such key"),
+        (await door.key(node="n2"), "the key is unknown"),
         (await altered(cluster="f" * 16), "another cluster"),
         (await altered(expires=now - 400), "400 s ago by this node's clock"),
         (await altered(issued=now + 400), "400 s by this node's clock"),
-        ({access.HEADER: "no key"}, "no such key"),
+        ({access.HEADER: "no key"}, "the key is unknown"),
     ):
         status, told = await door.get(headers)
         assert status == 403

@@ -141,7 +141,7 @@ async def test_farmctl_shows_a_drain_and_what_keeps_it_and_gives_up_with_8(fleet
         assert "is not drained after 12 s: 1 pod left" in late.err
         assert "past its deadline" in late.err
         assert "rc/web: disabled, so its pods stay" in late.err
-        assert "farmctl node undrain n1 ends it" in late.err
+        assert "or end it with farmctl node undrain n1" in late.err
         listed = (await fleet.ok("node", "list")).out
         assert "ready,draining 1 left" in listed
         assert "past its deadline; rc/web: disabled, so its pods stay" in listed

@@ -53,7 +53,7 @@ async def test_a_log_that_nobody_has_is_one_clear_line(jobs: Jobs, farmctl: Run)
     assert "slot: found 'chief', expected a type of the job: Worker" in other.err
     beyond = await farmctl("job", "logs", f"{name}/worker/7")
     assert beyond.code == 4
-    assert f"job '{name}': no pod of Worker/7 stands" in beyond.err
+    assert f"job '{name}': Worker/7 has no pod" in beyond.err
     first = jobs.pods()["bert-worker-1"]["metadata"]["uid"]
     jobs.play("bert-worker-1", failed(137))
 
