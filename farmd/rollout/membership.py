@@ -148,7 +148,7 @@ def grown(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:
     On the way back pods of the source that serve nobody go at once, until only ``stay`` are left.
     """
     source, target = shot.sides
-    headroom = source.serving + target.serving - floor
+    headroom = source.serving + target.serving - floor - _aside(shot)
     if target.desired > count:
         return _offered(shot, list(_less("trim", target, target.desired - count, headroom, shot.now)))
     chosen = [*_kept(shot, headroom, floor), *[Move("grow")] * (count - target.desired)]
@@ -172,6 +172,15 @@ def shrunk(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:
             headroom -= each.cost
             chosen.append(Move("drop", each.place))
     return _offered(shot, chosen)
+
+
+def _aside(shot: Snapshot) -> int:
+    """How many of the source's pods serve, but not in place of the target's: a service that the rollout
+    switches names the target alone, from the switch on, and on the way back before it and after it is undone.
+    """
+    switched = shot.state is not None and shot.state.switched
+    named = shot.rollout.policy.strategy == "blue-green" and switched != shot.back
+    return shot.sides[0].serving if named else 0
 
 
 def _offered(shot: Snapshot, chosen: list[Move]) -> Moves | Need:
@@ -219,9 +228,10 @@ def _chosen(shot: Snapshot, goal: StageGoal, floor: int) -> list[Move]:
     headroom = source.serving + target.serving - floor
     if source.desired < stay:
         return [Move("raise")] * (stay - source.desired)
+    own = headroom - _aside(shot)
     if target.desired > there:
-        return list(_less("trim", target, target.desired - there, headroom, shot.now))
-    moves = _kept(shot, headroom, floor)
+        return list(_less("trim", target, target.desired - there, own, shot.now))
+    moves = _kept(shot, own, floor)
     if target.outdated:
         return moves  # the version that was superseded leaves before the old one
     headroom -= _cost(target, moves, shot.now)

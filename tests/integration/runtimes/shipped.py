@@ -81,7 +81,11 @@ async def logged(instance: str, text: str) -> str:
 
 async def test_the_kernel_ends_workloads_first_and_shims_last(rig: Agents) -> None:
     for runtime in RUNTIMES:
-        command = ["/bin/sh", "-c", f"cat /proc/self/oom_score_adj >/tmp/$$ && mv /tmp/$$ /tmp/check-{runtime}"]
+        command = [
+            "/bin/sh",
+            "-c",
+            f"cat /proc/self/oom_score_adj >/tmp/$$ && mv /tmp/$$ /tmp/check-{runtime}",
+        ]
         check = HealthCheck(type="command", command=command, timeout=60)
         await rig.want(pod(WAITS, runtime=runtime, health=check), instance=runtime)
     for runtime in RUNTIMES:

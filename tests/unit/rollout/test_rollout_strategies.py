@@ -132,6 +132,22 @@ def test_blue_green_switches_back_before_a_new_pod_leaves(gone: int) -> None:
     assert made.outcome == "reverted"
 
 
+@pytest.mark.parametrize("back", [False, True], ids=["switched", "switched back"])
+def test_blue_green_counts_on_no_pod_that_the_service_does_not_name(back: bool) -> None:
+    """A drain asks a pod of the version that serves to leave: pods of the other one serve nobody."""
+    made = world(4, "blue-green", keep_old=60.0)
+    run(made)
+    if back:
+        made.rollout = msgspec.structs.replace(made.rollout, wish="revert")
+        while made.state.switched:  # type: ignore[union-attr]
+            made.step()
+    named = made.old if back else made.new
+    drained = min(named)
+    named[drained] = pod(OLD if back else NEW, draining="gentle")
+    for _ in range(10):
+        assert drained not in [move.source for move in made.step().moves.moves]
+
+
 def test_on_the_way_back_new_pods_that_serve_nobody_go_at_once() -> None:
     made = world(4, "resourceutil", ratio=50)
     run(made, healthy=False)
