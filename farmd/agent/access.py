@@ -119,7 +119,7 @@ class OneTimeKeys:
     async def _require_listed(self, key: str) -> None:
         """Refuse a key that nobody wrote, by a look-up that it shares with all others that come meanwhile."""
         if not access.possible(key):
-            raise _refused("no such key")
+            raise _refused("the key is unknown")
         if (listing := self._listing) is None:
             listing = self._listing = asyncio.create_task(self._listed())
             listing.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -138,7 +138,7 @@ class OneTimeKeys:
 
     async def _burn(self, key: str, request: web.Request) -> OneTime:
         if not access.possible(key):
-            raise _refused("no such key")
+            raise _refused("the key is unknown")
         ident = access.ident(key)
         self._forget_burnt()
         if ident in self._burnt:

@@ -64,7 +64,7 @@ async def test_a_log_that_nobody_has_is_one_clear_line(jobs: Jobs, farmctl: Run)
     await jobs.until("a second attempt", replaced)
     gone = await farmctl("job", "logs", f"{name}/worker/1", "--attempt", "0")
     assert gone.code == 4
-    assert "the pod of attempt 0 of Worker/1 is gone, and its log with it; attempt 1 stands" in gone.err
+    assert "the pod of attempt 0 of Worker/1 is gone, and its log with it; attempt 1 is there" in gone.err
     every = await farmctl("job", "logs", name)
     assert every.code == 7
     assert "Worker/1: pod bert-worker-1 has not started yet" in every.err
