@@ -23,11 +23,16 @@ class VirtualClock:
 
     def __init__(self) -> None:
         self._seconds = 1_000_000.0
+        self._set_ahead = 0.0
         self._order = itertools.count()
         self._timers: list[tuple[float, int, asyncio.Future[None]]] = []
 
     def now(self) -> float:
-        return self._seconds
+        return self._seconds + self._set_ahead
+
+    def set_ahead(self, seconds: float) -> None:
+        """Set the wall clock ahead; no timer ends sooner."""
+        self._set_ahead += seconds
 
     def mono(self) -> float:
         return self._seconds
