@@ -18,10 +18,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from monitoring.ask import Prometheus, Series
-from monitoring.dashboards.every import every
-from monitoring.dashboards.panels import BYTES, SECONDS, SHARE, Json
+from monitoring.dashboards.layout import every
+from monitoring.dashboards.panels import Json
 
 WIDTH, ROW = 22.0, 0.42
+BYTES, SECONDS, SHARE = "bytes", "s", "percentunit"  # Grafana's names
 UNIT = {SECONDS: "s", SHARE: "%", BYTES: "MB"}
 SCALE = {SHARE: 100.0, BYTES: 1e-6}
 COLORS = {"green": "#73bf69", "yellow": "#fade2a", "red": "#f2495c"}

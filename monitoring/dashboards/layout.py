@@ -1,26 +1,64 @@
-"""Dashboards around their panels: rows, places on the grid, variables, links, and alerts as annotations."""
+"""Dashboards from their files: rows, places on the grid, variables, links, and alerts as annotations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
 
 from farmd.kinds import KINDS
-from monitoring.dashboards.panels import SOURCE, Json
+from monitoring.dashboards.panels import SOURCE, Json, Panel, drawn
+
+HERE = Path(__file__).parent
+FOLDER = HERE.parent / "grafana" / "dashboards"
+# In the order in which somebody at night reads them.
+NAMES = ("fleet", "replication", "rollouts", "jobs", "process")
 
 WIDTH = 24
 # Grafana serves the folder of runbooks as files where it is mounted below its own (docker-compose.yml).
 RUNBOOKS = "/public/runbooks"
 PAGE = "http://127.0.0.1:7520"
 FIRING = 'ALERTS{alertname=~"Farmd.+", alertname!="FarmdHeartbeat", alertstate="firing"}'
-Row = tuple[str, Sequence[Json]]
 
 
-def dashboard(uid: str, title: str, description: str, kinds: Sequence[str], *rows: Row) -> Json:
-    """A dashboard of rows, each with the question that its panels answer as its title."""
+class Row(msgspec.Struct, forbid_unknown_fields=True):
+    """A row; its title is the question that its panels answer. ``{panel: NAME}`` is one of shared.yml."""
+
+    title: str
+    panels: list[dict[str, Any]]
+
+
+class Dashboard(msgspec.Struct, forbid_unknown_fields=True):
+    """One file of this folder. ``kinds``: the kinds of work that can be chosen; without them all."""
+
+    uid: str
+    title: str
+    description: str
+    rows: list[Row]
+    kinds: Sequence[str] = tuple(KINDS)
+
+
+def every() -> list[Json]:
+    """The dashboards."""
+    shared = yaml.safe_load((HERE / "shared.yml").read_text())
+    texts = [(HERE / f"{name}.yml").read_text() for name in NAMES]
+    return [_dashboard(msgspec.convert(yaml.safe_load(text), Dashboard), shared) for text in texts]
+
+
+def files() -> dict[str, str]:
+    """The name of each file of Grafana, and its text."""
+    return {f"{each['uid']}.json": json.dumps(each, indent=1, ensure_ascii=False) + "\n" for each in every()}
+
+
+def _dashboard(asked: Dashboard, shared: Mapping[str, Json]) -> Json:
     return {
-        "uid": uid,
-        "title": f"farmd / {title}",
-        "description": description,
+        "uid": asked.uid,
+        "title": f"farmd / {asked.title}",
+        "description": asked.description,
         "tags": ["farmd"],
         "schemaVersion": 41,
         "version": 1,
@@ -32,13 +70,19 @@ def dashboard(uid: str, title: str, description: str, kinds: Sequence[str], *row
         "timepicker": {},
         "fiscalYearStartMonth": 0,
         "annotations": {"list": [_alerts(), _starts()]},
-        "templating": {"list": _variables(kinds)},
+        "templating": {"list": _variables(asked.kinds)},
         "links": _links(),
-        "panels": _placed(rows),
+        "panels": _placed([(row.title, [_panel(each, shared) for each in row.panels]) for row in asked.rows]),
     }
 
 
-def _placed(rows: Sequence[Row]) -> list[Json]:
+def _panel(each: Json, shared: Mapping[str, Json]) -> Json:
+    if name := each.get("panel"):
+        each = shared[name] | {key: value for key, value in each.items() if key != "panel"}
+    return drawn(msgspec.convert(each, Panel))
+
+
+def _placed(rows: Sequence[tuple[str, Sequence[Json]]]) -> list[Json]:
     placed: list[Json] = []
     top = 0
     for title, panels in rows:

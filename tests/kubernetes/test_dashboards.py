@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from monitoring.ask import Prometheus
-from monitoring.dashboards.every import every
+from monitoring.dashboards.layout import every
 from tests.farmctl import ROOT
 from tests.kubernetes.farmjobs import Jobs
 from tests.kubernetes.hour import Hour, hour

@@ -12,7 +12,7 @@ import yaml
 
 from farmd.kinds import KINDS
 from farmd.observe.metrics import table
-from monitoring.dashboards.every import FOLDER, every, files
+from monitoring.dashboards.layout import FOLDER, every, files
 from monitoring.dashboards.panels import HOMES
 from tests.grafana import Dashboard
 
