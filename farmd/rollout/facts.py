@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import msgspec
 
@@ -58,7 +59,7 @@ def mixes(rollout: Rollout, rc: ReplicationController) -> bool:
     return bool(rollout.superseded) and rc.id == rollout.new
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Side:
     """One controller and its pods. ``stop_after`` is its manifest's (R27).
 
@@ -75,17 +76,17 @@ class Side:
     terminating: int = 0
     mixed: bool = False
 
-    @property
+    @cached_property
     def desired(self) -> int:
         """Its count."""
         return self.rc.replicas_desired
 
-    @property
+    @cached_property
     def available(self) -> int:
         """Its own pods that are available: what the floor counts."""
         return sum(state.available for state in self.own.values()) + self.more
 
-    @property
+    @cached_property
     def own(self) -> Mapping[Place, PodState]:
         """Its pods without those of a version that was superseded."""
         gone = set(self.outdated)
@@ -93,23 +94,23 @@ class Side:
             {place: state for place, state in self.pods.items() if place not in gone} if gone else self.pods
         )
 
-    @property
+    @cached_property
     def outdated(self) -> tuple[Place, ...]:
         """Its pods of a version that was superseded."""
         manifest = self.rc.manifest
         return tuple(place for place, state in self.pods.items() if self.mixed and state.outdated(manifest))
 
-    @property
+    @cached_property
     def placed(self) -> int:
         """How many pods it has."""
         return len(self.pods) + self.more
 
-    @property
+    @cached_property
     def ailing(self) -> Place | None:
         """The first of its own pods that is not available."""
         return min((place for place, state in self.own.items() if not state.available), default=None)
 
-    @property
+    @cached_property
     def settled(self) -> int:
         """Available pods that may stay, at most as many as it should have (p2: the old RC may label pods
         beyond that). A pod that a forced drain takes whatever the floor is holds no other one up.
@@ -117,19 +118,19 @@ class Side:
         going = sum(state.available and state.draining == "forced" for state in self.own.values())
         return max(0, min(self.available - going, self.desired))
 
-    @property
+    @cached_property
     def serving(self) -> int:
         """Available pods of all its versions that may stay: what they add to the floor (R14)."""
         others = [self.pods[place] for place in self.outdated]
         serving = sum(state.available and state.draining != "forced" for state in others)
         return max(0, min(self.settled + serving, self.desired))
 
-    @property
+    @cached_property
     def missing(self) -> int:
         """How many pods it should have and has not."""
         return max(0, self.desired - self.placed)
 
-    @property
+    @cached_property
     def waived(self) -> int:
         """Pods on lost nodes that are not to be replaced: nobody waits for them."""
         return sum(state.lost is not None and self.rc.on_lost == "wait" for state in self.pods.values())
@@ -140,7 +141,7 @@ class Side:
         return at is not None and at <= now
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """One rollout at one moment; ``old`` or ``new`` None: that controller is gone.
 
@@ -170,19 +171,22 @@ class Snapshot:
     offer: Offer = Offer()
     homes: Offer = Offer()
     unread: frozenset[Fact] = frozenset()
+    derived: dict[Callable[[Snapshot], object], Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
-    @property
+    @cached_property
     def back(self) -> bool:
         """Whether it goes back."""
         return self.state is not None and self.state.back
 
-    @property
+    @cached_property
     def superseded(self) -> bool:
         """Whether a person wants another version than the one that its state is about."""
         behind = self.state is not None and self.state.superseded < len(self.rollout.superseded)
         return behind and self.rollout.wish != "revert"
 
-    @property
+    @cached_property
     def sides(self) -> tuple[Side, Side]:
         """(source, target) in the direction of now."""
         assert self.old is not None

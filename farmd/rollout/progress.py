@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -17,7 +19,23 @@ from store.rollouts import RolloutState
 
 # Where a rollout stands: its floor, its stage, what it goes to now, and whether that is reached: pure.
 
+T = TypeVar("T")
 
+
+def once(derive: Callable[[Snapshot], T]) -> Callable[[Snapshot], T]:
+    """Derive it once per snapshot: every phase of a cycle asks for it, and a snapshot never changes."""
+
+    @wraps(derive)
+    def known(shot: Snapshot) -> T:
+        if derive not in shot.derived:
+            shot.derived[derive] = derive(shot)
+        found: T = shot.derived[derive]
+        return found
+
+    return known
+
+
+@once
 def floor(shot: Snapshot) -> int:
     """How many pods stay available by our doing; on the way back at least one may always leave."""
     least, began = minimum(shot.rollout), shot.rollout.started_from
@@ -26,6 +44,7 @@ def floor(shot: Snapshot) -> int:
     return least
 
 
+@once
 def goal(shot: Snapshot) -> StageGoal:
     """Where it goes now.
 
@@ -43,11 +62,13 @@ def goal(shot: Snapshot) -> StageGoal:
     return raised(shot.rollout, wanted, shot.new.desired, floor(shot)) if shot.new is not None else wanted
 
 
+@once
 def stages(shot: Snapshot) -> tuple[StageGoal, ...]:
     """The goals of all stages."""
     return goals(shot.rollout, floor(shot))
 
 
+@once
 def stage(shot: Snapshot) -> int:
     """The present stage; a person may have edited the record so that there are fewer."""
     return min(shot.state.stage if shot.state is not None else 0, len(stages(shot)) - 1)
@@ -58,6 +79,7 @@ def last(shot: Snapshot) -> bool:
     return stage(shot) == len(stages(shot)) - 1
 
 
+@once
 def complete(shot: Snapshot) -> bool:
     """Whether enough pods of the side that grows are available."""
     _, target = shot.sides
@@ -95,6 +117,7 @@ def deadline(shot: Snapshot) -> float:
     return stuck if sick is None else min(stuck, sick)
 
 
+@once
 def unhealthy_until(shot: Snapshot) -> float | None:
     """When the new version fails because its nodes call more pods unhealthy than need not be available; None:
     it does not."""
