@@ -173,7 +173,7 @@ class JobWorker(OwnerWorker[Facts, Plan]):
             report.why(snapshot, plan),
             units,
             standing=len(snapshot.pods),
-            checks=document,
+            checks=[*document, *self._verdicts(snapshot, plan)],
             arriving=arriving(units),
         )
         if done.replan:
@@ -181,6 +181,11 @@ class JobWorker(OwnerWorker[Facts, Plan]):
             return Outcome("rejected", None, done.reason)
         reader.count(context.recorder, snapshot.snapshot, plan)
         return [(change.node, change.instance) for each in units for change in each.changes]
+
+    def _verdicts(self, snapshot: Facts, plan: Plan) -> list[Operation]:
+        """Checks that the nodes of members that are given up are still lost at the commit (R21)."""
+        going = snapshot.given_up([*plan.remove, *snapshot.tried_again(plan)])
+        return self.context.placement.verdicts(going, dict(snapshot.pods.values()))
 
     def _budgeted(self, snapshot: Facts, plan: Plan) -> Plan | Outcome:
         """What of a plan the removal budget allows (R19); an outcome: nothing.

@@ -25,6 +25,7 @@ from store.work import Work
 from tests.fleet import RunningFarm
 from tests.job_fleet import GOOD, JobFleet, document, job_fleet
 from tests.node_farms import KEYS, base64_of
+from tests.toys import is_transaction
 
 
 async def test_a_batch_runs_each_slot_once_and_succeeds() -> None:
@@ -327,6 +328,28 @@ async def test_r21_a_member_on_a_lost_node_is_tried_elsewhere_and_counts_as_no_r
         jobs.rule = lambda instance: 0 if jobs.where(instance) != gone else None
         run = await jobs.over(job)
         assert (run.outcome, run.restarts) == ("succeeded", 0)
+
+
+async def test_r21_a_member_stays_whose_node_is_back_at_the_very_commit_that_replaces_it() -> None:
+    """The farm planned from the verdict; its own copy of that is behind by one write."""
+    async with job_fleet("n1", "n2", farms=0) as jobs:
+        farm = await jobs.fleet.start("f0", kinds=("jobs",))
+        job = await jobs.run(worker={"replicas": 1})
+        await running(jobs, 1)
+        node = jobs.where("bert-worker-0~0")
+        verdict, tried = KEYS.work("nodes", node), list[str]()
+
+        async def come_back(request: Request) -> None:
+            if is_transaction(request) and b"/jobs" in request.body and not tried:
+                tried.append(node)
+                await jobs.fleet.client.delete(verdict)
+
+        await jobs.fleet.put(verdict, Work(absent_since=1.0, lost_since=2.0))
+        farm.faults.before = come_back
+        await jobs.clock.advance(50)
+        assert tried
+        assert jobs.runs(job) == ["worker/0~0"]
+        assert await jobs.fleet.client.read(KEYS.pod(job.id, node, "bert-worker-0~0")) is not None
 
 
 async def test_r19_members_on_lost_nodes_are_removed_within_the_budget_and_then_people_are_asked() -> None:
