@@ -119,13 +119,18 @@ class Scene:
         program = Program(role, "--port", "0", folder=folder, **known, **variables)
         return self._programs.enter_context(program)
 
-    def nginx(self, *farms: str) -> str:
-        """nginx and its follower; the address that nginx serves."""
+    def nginx(self, *farms: str, retries: bool = True) -> str:
+        """nginx and its follower; the address that nginx serves.
+
+        Without ``retries`` a request that one pod does not answer has failed.
+        """
         text = (
             (EXAMPLES / "nginx" / "nginx.conf")
             .read_text()
             .replace("127.0.0.1:8888", f"127.0.0.1:{self.port}")
         )
+        if not retries:
+            text = text.replace("proxy_next_upstream error timeout", "proxy_next_upstream off")
         (self.folder / "nginx.conf").write_text(text)
         begin = f"{self._nginx} -s reload || {self._nginx}"
         command = [sys.executable, str(EXAMPLES / "nginx" / "upstream.py"), "--service", "hello"]
@@ -162,6 +167,32 @@ def _stopped(agent: Program) -> None:
     agent.process.wait(LIMIT)
 
 
+# It dies of SIGTERM at once, in the middle of whatever it does.
+ABRUPT = """
+import os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Hello(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(os.environ["GREETING"])))
+        self.end_headers()
+        self.wfile.write(os.environ["GREETING"].encode())
+
+    def log_message(self, *_):
+        pass
+
+ThreadingHTTPServer(("127.0.0.1", int(os.environ["FARMD_PORT_HTTP"])), Hello).serve_forever()
+"""
+
+
+def abrupt(greeting: str) -> str:
+    """The example with a server that ends at SIGTERM, and therefore leaves first."""
+    document = yaml.safe_load((EXAMPLES / "hello.yaml").read_text())
+    document["pod"] |= {"args": [ABRUPT], "env": {"GREETING": greeting}, "stop": {"delay": "2s"}}
+    return yaml.safe_dump(document)
+
+
 def example(name: str, **fields: object) -> str:
     return yaml.safe_dump(yaml.safe_load((EXAMPLES / name).read_text()) | fields)
 
@@ -192,3 +223,21 @@ def test_no_request_fails_while_a_version_comes_step_by_step_and_by_a_switch(sce
     serving = scene.farmctl.ok("service", "endpoints", "hello", "-o", "json").json["items"]
     eventually("what farmctl reads from the farm, too", lambda: scene.endpoints(two)["items"] == serving)
     assert len(serving) == 3
+
+
+@pytest.mark.slow
+def test_no_request_is_cut_off_by_a_server_that_ends_at_once_and_leaves_before(scene: Scene) -> None:
+    """Rollout, restart and removal: nginx sends no request twice, so each has to be answered by its pod."""
+    _, farm = scene.farm("f1")
+    for node in NODES:
+        scene.agent(node)
+    scene.farmctl.ok("rc", "create", "-f", "-", "--wait", stdin=abrupt("one"))
+    scene.farmctl.ok("service", "create", "hello", "--port", "http", "rc/hello")
+    with Visitors(scene.nginx(farm, retries=False)) as visitors:
+        visitors.only("one")
+        scene.farmctl.ok("rc", "update", "-f", "-", "--wait", stdin=abrupt("two"))
+        visitors.only("two")
+        scene.farmctl.ok("rc", "restart", "hello", "--wait")
+        scene.farmctl.ok("rc", "scale", "hello", "2", "-y", "--wait")
+        visitors.only("two")
+        assert visitors.failures == [], (visitors.failures[:5], scene.errors())
