@@ -6,6 +6,7 @@ People and the ``nodes`` kind of work write ``nodes/<node>``; the agent's sessio
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Collection, Sequence
 from typing import ClassVar, Literal, TypeVar
@@ -26,6 +27,17 @@ from store.work import Work
 T = TypeVar("T", bound=msgspec.Struct)
 
 Effect = Literal["no-schedule", "prefer-no-schedule"]
+
+
+_HOST = re.compile(r"(?!.*\.\.)[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\.?")
+
+
+def is_host(text: str) -> bool:
+    """Whether a text can be where a node is reached: a host's name or an IP address, without a port."""
+    try:
+        return not ipaddress.ip_address(text).is_unspecified
+    except ValueError:
+        return _HOST.fullmatch(text) is not None
 
 
 class Taint(msgspec.Struct, frozen=True, omit_defaults=True):

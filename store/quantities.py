@@ -17,7 +17,7 @@ import msgspec
 from store.errors import InputInvalid
 from store.mistakes import described, shown
 
-_NUMBER = r"\d{1,19}(?:\.\d{1,19})?"
+_NUMBER = r"[0-9]{1,19}(?:\.[0-9]{1,19})?"
 _TIMES = {
     "d": Fraction(86400),
     "h": Fraction(3600),

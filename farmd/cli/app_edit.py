@@ -12,7 +12,7 @@ from farmd.cli import apply_flow, changes
 from farmd.cli.apply_cluster import looking
 from farmd.cli.apply_flow import carry_out
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import objects, target
+from farmd.cli.names import all_checked, objects, target
 from farmd.cli.noun_edit import going_on
 from farmd.cli.options import Whole, command
 from farmd.cli.progress import progress
@@ -61,7 +61,7 @@ async def resume(invocation: Invocation, name: str) -> None:
 
 @command("release", mutates=True)
 @APP
-@click.argument("refs", nargs=-1, required=True, metavar="REF...")
+@click.argument("refs", nargs=-1, required=True, metavar="REF...", callback=all_checked)
 async def release(invocation: Invocation, name: str, refs: tuple[str, ...]) -> None:
     """Keep objects that are no longer in the files, without an owner."""
     await changes.apply(invocation, [await commands.release(invocation.call, name, refs)])

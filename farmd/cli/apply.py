@@ -11,7 +11,7 @@ import click
 
 from farmd.cli.apply_cluster import login
 from farmd.cli.asking import on_terminal
-from farmd.cli.cluster import Place, access_options
+from farmd.cli.cluster import Place, a_namespace, access_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import Duration, command
 
@@ -36,7 +36,11 @@ def bundle_options(function: F) -> F:
         click.option("-R", "--recursive", is_flag=True, help="Also read subfolders."),
         click.option("--app", default="", metavar="NAME", help="The app; default: the one in the files."),
         click.option(
-            "-n", "--namespace", metavar="NAME", help="The namespace of Kubernetes objects that name none."
+            "-n",
+            "--namespace",
+            metavar="NAME",
+            callback=a_namespace,
+            help="The namespace of Kubernetes objects that name none.",
         ),
         click.option(
             "--cluster",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -63,6 +64,18 @@ class ConnectedCluster:
         return namespace or self.namespace, last
 
 
+_NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def a_namespace(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Refuse a name that no namespace can have, or one of several such names."""
+    for name in (value,) if isinstance(value, str) else value or ():
+        if name and not _NAMESPACE.fullmatch(name):
+            expected = "a namespace: 1 to 63 of a-z, 0-9 and '-', not at the ends"
+            raise click.BadParameter(f"found {name!r}, expected {expected}", ctx, param)
+    return value
+
+
 def access_options(function: F) -> F:
     """The options that name a cluster."""
     for option in (
@@ -78,7 +91,11 @@ def access_options(function: F) -> F:
 def namespace_options(function: F) -> F:
     """The options that name a cluster and a namespace."""
     option = click.option(
-        "-n", "--namespace", default="", help="Kubernetes namespace; default: the context's."
+        "-n",
+        "--namespace",
+        default="",
+        callback=a_namespace,
+        help="Kubernetes namespace; default: the context's.",
     )
     found: F = option(access_options(function))
     return found

@@ -9,7 +9,7 @@ import click
 from farmd.cli.changes import apply
 from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import target, targets
+from farmd.cli.names import checked_prefix, target, targets
 from farmd.cli.noun_edit import text_of
 from farmd.cli.noun_editor import edits
 from farmd.cli.options import Whole, command
@@ -75,7 +75,7 @@ async def get(invocation: Invocation, name: str, version: int | None) -> None:
 
 
 @command("list", lists=True)
-@click.argument("prefix", default="")
+@click.argument("prefix", default="", callback=checked_prefix)
 async def list_(invocation: Invocation, prefix: str) -> None:
     """All config keys, or those that begin with PREFIX; values are not shown."""
 

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from farmd.runtime import errors as ours
-from farmd.tables.model import clean
+from farmd.tables.model import one_line
 from scheduler.errors import SchedulerError
 from store import errors
 
@@ -82,10 +82,9 @@ def report(error: Exception, verbose: bool) -> int:
     code = exit_code(error)
     if code is None:
         raise error
-    message = str(getattr(error, "message", error))
-    click.echo(f"farmctl: {clean(' '.join(message.split()))}", err=True)
+    click.echo(f"farmctl: {one_line(str(getattr(error, 'message', error)))}", err=True)
     if advice := hint(error):
-        click.echo(f"hint: {clean(advice)}", err=True)
+        click.echo(f"hint: {one_line(advice)}", err=True)
     if verbose:
         click.echo(f"code: {getattr(error, 'code', '')}", err=True)
         for name, value in getattr(error, "fields", {}).items():

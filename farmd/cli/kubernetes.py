@@ -12,7 +12,7 @@ import click
 from farmd import overview
 from farmd.cli.asking import ask
 from farmd.cli.changes import apply
-from farmd.cli.cluster import Place, access_options, connected
+from farmd.cli.cluster import Place, a_namespace, access_options, connected
 from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
@@ -78,6 +78,7 @@ def where(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[N
             "namespaces",
             multiple=True,
             metavar="NAME",
+            callback=a_namespace,
             help="Only in this namespace. Repeatable.",
         ),
         click.option("--progressive", is_flag=True, help="Include progressive rollouts of Knative Services."),

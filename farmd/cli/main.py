@@ -130,6 +130,7 @@ def run(arguments: list[str]) -> int:
     """Run one command line; the exit code. Errors are one line on stderr, and a hint where there is one."""
     verbose = "-v" in arguments or "--verbose" in arguments
     try:
+        _refuse_bytes(arguments)
         result = farmctl.main(arguments, prog_name="farmctl", standalone_mode=False)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
@@ -137,22 +138,47 @@ def run(arguments: list[str]) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     except click.UsageError as error:
+        from farmd.tables.model import one_line
+
         where = error.ctx.command_path if error.ctx is not None else "farmctl"
-        click.echo(f"farmctl: {' '.join(error.format_message().split())}", err=True)
+        click.echo(f"farmctl: {one_line(error.format_message())}", err=True)
         click.echo(f"hint: {where} --help", err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
         click.echo("farmctl: interrupted", err=True)
         return 130
     except OSError as error:
-        if error.errno not in _UNWRITABLE:
-            raise
-        return _unwritable(error)
+        return _unwritable(error) if error.errno in _UNWRITABLE else _unusable(error)
     except Exception as error:  # noqa: BLE001 - the boundary to the shell; what is not ours goes on
         from farmd.cli.failures import report
 
         return report(error, verbose)
     return result if isinstance(result, int) else 0
+
+
+def _refuse_bytes(arguments: list[str]) -> None:
+    """Refuse arguments that are not UTF-8, which no name, text or file of a fleet can hold.
+
+    Raises:
+        UsageError: names the argument.
+    """
+    for number, text in enumerate(arguments, 1):
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise click.UsageError(f"argument {number}: found {text!a}, expected UTF-8")
+
+
+def _unusable(error: OSError) -> int:
+    """Report a file that cannot be used as it is named, such as one whose name is too long.
+
+    Raises:
+        OSError: it is no matter of a file.
+    """
+    if error.filename is None:
+        raise error
+    from farmd.tables.model import one_line
+
+    click.echo(f"farmctl: {one_line(str(error.filename))}: {error.strerror or error}", err=True)
+    return 2
 
 
 def _unwritable(error: OSError) -> int:

@@ -11,6 +11,7 @@ from farmd import kinds
 from farmd.cli.changes import apply, reviewed, signer_of
 from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
+from farmd.cli.names import checked
 from farmd.cli.noun_edit import specs_of, texts_of
 from farmd.cli.options import Duration, Exampled, command
 from farmd.cli.output import document, emit
@@ -48,7 +49,7 @@ def keygen(path: Path) -> None:
 
 
 @command("sign", mutates=True)
-@click.argument("target", metavar="NOUN/NAME|NOUN")
+@click.argument("target", metavar="NOUN/NAME|NOUN", callback=checked)
 @click.option(
     "-f",
     "--file",
@@ -122,7 +123,7 @@ def _require_same(target: str, found: set[str], named: set[str]) -> None:
 
 
 @command("revoke", mutates=True)
-@click.argument("target", metavar="NOUN/NAME")
+@click.argument("target", metavar="NOUN/NAME", callback=checked)
 @click.option(
     "--digest",
     "digests",
@@ -166,7 +167,7 @@ async def restore(invocation: Invocation, path: str) -> None:
 
 
 @command("verify")
-@click.argument("target", metavar="NOUN/NAME")
+@click.argument("target", metavar="NOUN/NAME", callback=checked)
 @click.option("--trust", type=click.Path(), help="Check the key against this trust file of a node.")
 @click.option("--node", default="", help="Check whether this node would start it; needs --trust.")
 async def verify(invocation: Invocation, target: str, trust: str | None, node: str) -> None:

@@ -25,7 +25,11 @@ _Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """A name that no part of a path could be is refused: a server would answer for another path."""
+    """A name that no part of a path could be is refused: a server would answer for another path, or refuse it
+    in a way that says nothing of names.
+    """
+    if not value.isprintable():
+        raise click.BadParameter(f"found {value!r}, expected a name of printable characters", ctx, param)
     if {"", ".", ".."} & set(value.split("/")):
         text = f"found {value!r}, expected a name without empty parts, '.' or '..'"
         raise click.BadParameter(text, ctx, param)
@@ -35,6 +39,12 @@ def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:
 def checked_if_given(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """The same of an option that may be left out."""
     return checked(ctx, param, value) if value else value
+
+
+def checked_prefix(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """The same of the beginning of a name, which may end in a slash."""
+    checked(ctx, param, f"{value}x")
+    return value
 
 
 def target(noun: str, complete: _Completion) -> Callable[[T], T]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import click
 from farmd.cli.help_examples import example
 from farmd.cli.settings import META, Settings
 
+_WHOLE = re.compile("-?[0-9]{1,18}")
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 
 
@@ -42,8 +44,9 @@ class Whole(click.IntRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number of a text."""
-        if isinstance(value, str) and not value.strip().removeprefix("-").isdecimal():
-            self.fail(f"found {value!r}, expected a whole number", param, ctx)
+        if isinstance(value, str) and not _WHOLE.fullmatch(value):
+            limits = "" if self.min is None and self.max is None else f", {self._describe_range()}"
+            self.fail(f"found {value!r}, expected a whole number{limits}", param, ctx)
         return super().convert(value, param, ctx)
 
 

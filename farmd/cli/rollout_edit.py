@@ -44,7 +44,7 @@ from store.rollouts import KIND
 )
 @click.option("--manifest", type=click.Path(), help="A file with the new pod, instead of --to.")
 @click.option("-f", "--file", "path", type=click.Path(), help="A rollout as YAML or JSON, or one of p2.")
-@click.option("--replicas", type=int, help="Final number of pods.")
+@click.option("--replicas", type=Whole(0), help="Final number of pods.")
 @click.option(
     "--strategy", type=click.Choice(get_args(Strategy)), help="Which pods are added and removed first."
 )
@@ -135,7 +135,7 @@ async def approve(invocation: Invocation, name: str, everything: bool) -> None:
 
 @command("scale", mutates=True, waits=True, negative_numbers=True)
 @target("rollout", objects(KIND))
-@click.argument("replicas", type=int)
+@click.argument("replicas", type=Whole(1))
 async def scale(invocation: Invocation, name: str, replicas: int) -> None:
     """Set the final number of pods; both versions follow. Fewer than now asks first."""
     await carry_out(invocation, ROLLOUT, [await commands.scale(invocation.call, name, replicas)])

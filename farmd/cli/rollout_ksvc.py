@@ -9,6 +9,7 @@ import click
 
 from farmd.cli.cluster import Place, beside, complete_too, namespace_options
 from farmd.cli.invocation import Invocation
+from farmd.cli.names import checked, checked_if_given
 from farmd.cli.noun_edit import FILES
 from farmd.cli.noun_show import listing
 from farmd.cli.options import Command, command
@@ -58,7 +59,7 @@ async def plan(
 
 
 @command("promote", mutates=True, waits=True)
-@click.argument("name")
+@click.argument("name", callback=checked)
 @namespace_options
 async def promote(invocation: Invocation, name: str, kubeconfig: str, context: str, namespace: str) -> None:
     """Finish a rollout of a Knative Service, ksvc/NAMESPACE/NAME, in one stage."""
@@ -66,8 +67,8 @@ async def promote(invocation: Invocation, name: str, kubeconfig: str, context: s
 
 
 @command("retry", mutates=True, waits=True)
-@click.argument("name")
-@click.argument("revision", default="")
+@click.argument("name", callback=checked)
+@click.argument("revision", default="", callback=checked_if_given)
 @namespace_options
 async def retry(
     invocation: Invocation, name: str, revision: str, kubeconfig: str, context: str, namespace: str

@@ -122,7 +122,7 @@ async def edit(invocation: Invocation, name: str) -> None:
 
 @command("scale", mutates=True, waits=True, signs=True, negative_numbers=True)
 @target(NOUN, objects(KIND))
-@click.argument("replicas", type=int)
+@click.argument("replicas", type=Whole(0))
 async def scale(invocation: Invocation, name: str, replicas: int) -> None:
     """Change how many pods a service has."""
     await carry_out(
@@ -133,7 +133,7 @@ async def scale(invocation: Invocation, name: str, replicas: int) -> None:
 @command("rollback", mutates=True, waits=True, signs=True)
 @target(NOUN, objects(KIND))
 @click.option(
-    "--to", "revision", type=int, help="The revision; default: the last good one before the current one."
+    "--to", "revision", type=Whole(1), help="The revision; default: the last good one before the current one."
 )
 async def rollback(invocation: Invocation, name: str, revision: int | None) -> None:
     """Roll a service back to a revision; farmctl service history lists them."""

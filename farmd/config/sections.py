@@ -23,6 +23,7 @@ from farmd.kinds import KINDS
 from store.consul.environment import FORMS, Address
 from store.keys import valid_name
 from store.mistakes import nearest
+from store.nodes import is_host
 from store.selectors import parse as parse_selector
 
 FARM_PORT = 7520
@@ -58,7 +59,7 @@ def _session_node(value: str) -> None:
 
 
 def _advertised(value: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9._-]*|[0-9A-Fa-f:.]+(%\w+)?", value):
+    if value and not is_host(value):
         raise ValueError("expected a host name or an IP address, without a scheme or a port")
 
 

@@ -6,7 +6,6 @@ Both only concern new pods: none is removed. As in ``farmd.nodes.commands``, eac
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
@@ -18,11 +17,10 @@ from store import quantities
 from store.errors import InputInvalid, refuse
 from store.keys import valid_segment
 from store.mistakes import shown
-from store.nodes import Effect, Taint
+from store.nodes import Effect, Taint, is_host
 from store.selectors import valid_key, valid_value
 
 _EFFECTS = get_args(Effect)
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9A-Fa-f:.]+(%\w+)?")
 
 
 def parse_taint(text: str) -> Taint:
@@ -99,7 +97,7 @@ async def told(call: Call, name: str, address: str | None, signatures: str | Non
     Raises:
         InputInvalid: no host. NotFound: no such node. Locked: somebody holds its mutation lock.
     """
-    if address and not _HOST.fullmatch(address):
+    if address and not is_host(address):
         refuse("address", shown(address), "a host name or an IP address, without a scheme or a port")
     fields = {"address": address, "signatures": signatures}
     view = await view_of(call, name)

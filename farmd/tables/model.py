@@ -10,6 +10,7 @@ from farmd.commands.difference import lines
 
 STATES = frozenset({"STATE", "PHASE", "HEALTH"})
 """The columns that are left out last where there is too little room."""
+_LONGEST = 400
 _COLOURED = frozenset({"STATE", "HEALTH", "CODE"})
 _COLOURS = {
     "converged": "green",
@@ -61,6 +62,15 @@ class Table(NamedTuple):
 def clean(text: str) -> str:
     """One line without control characters."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def one_line(text: str) -> str:
+    """A message as one line without control characters; of a word of more than a screenful the ends."""
+    words = (
+        word if len(word) <= _LONGEST else f"{word[: _LONGEST // 2]}…{word[-_LONGEST // 8 :]}"
+        for word in text.split()
+    )
+    return clean(" ".join(words))
 
 
 def colour_of(title: str, text: str) -> str:

@@ -173,6 +173,7 @@ def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
     try:
         url = urlsplit(f"{scheme}://{rest}")
         host, port = url.hostname or "", url.port or _DEFAULT_PORTS[scheme]
+        host.encode("idna")  # or it fails where the host is looked up
     except ValueError:
         refuse(variable, repr(shown), FORMS)
     if not host or any(c.isspace() for c in rest) or url.username is not None or url.query or url.fragment:

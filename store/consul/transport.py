@@ -16,7 +16,8 @@ from store.consul.authorities import aiohttp
 from store.consul.client import ConsulClient
 from store.consul.environment import Address, token_source
 from store.credentials import CredentialFiles
-from store.errors import OutcomeUnknown, StoreUnavailable, TooLarge, UnexpectedAnswer
+from store.errors import InputInvalid, OutcomeUnknown, StoreUnavailable, TooLarge, UnexpectedAnswer
+from store.mistakes import shown
 from store.ports import Clock, Lane, Recorder, Request, Response
 from store.version import USER_AGENT
 
@@ -178,6 +179,8 @@ class AiohttpTransport:
         return connector(size)
 
     def _url(self, request: Request) -> str:
+        if not request.path.isprintable():  # Consul answers 400 without a word
+            raise InputInvalid(f"found {shown(request.path)}, expected a key of printable characters")
         url = self._address.url + quote(request.path, safe="/:~.-_")
         params = request.params
         if self._address.datacenter:

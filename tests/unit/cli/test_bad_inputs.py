@@ -23,6 +23,7 @@ def refused(arguments: list[str], word: str, code: int) -> None:
     assert [line for line in more if not line.startswith("hint: ")] == []
     assert len(more) <= 1
     assert word in found.err
+    assert max(map(len, found.err.splitlines())) < 1000
     assert found.out == ""
 
 
