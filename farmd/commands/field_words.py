@@ -19,7 +19,7 @@ WORDS: Mapping[str, str] = {
     "max_unavailable": "How many pods, as a number or a share, farmd may take down at once.",
     "strategy": "Whether a new pod comes before or after an old one goes.",
     "on_lost": "Whether pods on a lost node are replaced, or waited for.",
-    "unhealthy_after": "How long a pod may be unhealthy before it is moved to another node.",
+    "unhealthy_after": "How long a pod may be unhealthy before it is moved, or restarted where it is.",
     "transfer_timeout": "How long a moved pod may take to become healthy.",
     "min_healthy_time": "How long a pod must be healthy without a break to count as available.",
     "disabled": "Whether farms leave the pods as they are.",

@@ -63,12 +63,14 @@ class DaemonSetSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     rate: int = 0
     max_in_progress: int = 50
     min_healthy_time: Seconds = 10.0
+    unhealthy_after: Seconds = 300.0
     disabled: bool | None = None
     needs: list[str] = []
 
 
 def _check(spec: DaemonSetSpec, source: str) -> None:
     specs.check_count(spec.rate, f"{source}: rate")
+    specs.check_seconds(spec.unhealthy_after, f"{source}: unhealthy_after")
     specs.check_count(spec.max_in_progress, f"{source}: max_in_progress", lowest=1)
     if spread := spec.pod.placement.spread:
         raise InputInvalid(

@@ -90,9 +90,11 @@ class DaemonSetWorker(ReplicaWorker[Facts, Plan]):
         daemonset, pod = reading.stored.record, "/".join(place)
         text = await told(self.context.client, self.context.keys, place, reading.snapshot.pods)
         check = reading.request.manifest.health if reading.request is not None else None
-        tried = "nothing restarts it, because health.restart_after is 0"
+        tried = "nothing restarts it, because unhealthy_after and health.restart_after are 0"
         if check is not None and check.restart_after:
             tried = f"its agent restarts it after {check.restart_after:g} s (health.restart_after)"
+        elif daemonset.unhealthy_after:
+            tried = f"it is restarted after {daemonset.unhealthy_after:g} s (unhealthy_after)"
         do = f"farmctl pod logs {pod}; farmctl pod restart {pod}"
         return f"daemonset {daemonset.name!r}: {text}; {tried}; {do}"
 

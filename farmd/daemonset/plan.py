@@ -1,7 +1,8 @@
 """Decides the next changes of a daemon set: pure (p2 ``pkg/ds``).
 
 Pods leave nodes that may not keep them, missing pods are added, intents repaired, outdated pods replaced in
-place; new nodes come before new manifests, and both follow the record's pace. What must never break: where no
+place, and pods that stay unhealthy restarted; new nodes come before new manifests and these before restarts,
+and all follow the record's pace. What must never break: where no
 node is eligible nothing is removed, because that is far more often a mistake than a wish (a drain is a
 person's command on its node, and does remove). During a freeze nothing is removed or replaced that no person
 asked for since (R18). A disabled daemon set changes nothing, and neither does one that is taken (R14); one
@@ -15,7 +16,9 @@ import dataclasses
 from dataclasses import dataclass
 
 from farmd.daemonset.facts import Need, Plan, Snapshot
+from farmd.pods.ailing import restarts, why_restarted
 from farmd.pods.state import PodState, altered, cramped, foreign, settling
+from farmd.runtime.wake import earliest
 from farmd.work import owned
 from farmd.work.model import Ask, Blocked, frozen
 from farmd.work.model import blocked as told
@@ -125,6 +128,7 @@ def _converge(snapshot: Snapshot) -> Plan:
     additions = snapshot.offer[: limit.allowance] if not snapshot.contention else ()
     left = limit.allowance - len(additions)
     replacements = _replacements(snapshot, left)
+    restarted, restart_in = _restarts(snapshot, left - len(replacements))
     blocked = (
         _frozen(snapshot)
         or told("contended", snapshot.contention)
@@ -139,15 +143,16 @@ def _converge(snapshot: Snapshot) -> Plan:
         why, waiting, after = _why_not(snapshot, limit, len(additions), len(replacements))
         blocked = blocked or told("floor", why)
     repairs = altered(daemonset.id, snapshot.pods)
-    changes = additions or removals or repairs or replacements
+    changes = additions or removals or repairs or replacements or restarted
     return Plan(
         additions=additions,
         removals=removals,
         repairs=repairs,
         replacements=replacements,
+        restarts=restarted,
         blocked=blocked,
         waiting=waiting,
-        after=after,
+        after=earliest(after, restart_in),
         contended=IN_FLIGHT if snapshot.refused.get("contended") and not changes else "",
     )
 
@@ -206,6 +211,25 @@ def _replacements(snapshot: Snapshot, allowance: int) -> tuple[Place, ...]:
     down = [place for place in outdated if snapshot.pods[place].down]
     serving = [place for place in outdated if not snapshot.pods[place].down]
     return tuple((down + serving[: spare(snapshot)])[: max(0, allowance)])
+
+
+def _restarts(snapshot: Snapshot, allowance: int) -> tuple[tuple[Place, ...], float | None]:
+    """The pods to restart because they fail their check for too long, as a daemon set has no other place for
+    them; and the seconds until time alone changes that.
+    """
+    daemonset = snapshot.daemonset
+    if snapshot.held_back or snapshot.contention:
+        return (), None
+    wanted = daemonset.manifest, daemonset.restart
+    current = {
+        place: state
+        for place, state in snapshot.kept.items()
+        if not (state.draining or state.outdated(*wanted) or state.foreign(daemonset.id))
+        if not state.altered(daemonset.id)
+    }
+    due, later = restarts(current, daemonset.restart, daemonset.unhealthy_after, snapshot.now)
+    pause = pace(snapshot).after if len(due) > allowance else None
+    return tuple(due[: max(0, allowance)]), earliest(later, pause)
 
 
 def _frozen(snapshot: Snapshot) -> Blocked | None:
@@ -271,5 +295,6 @@ def _why(snapshot: Snapshot, plan: Plan) -> str:
         gone if left else "",
         "intents were lost or changed" if plan.repairs else "",
         owned.why_replaced(snapshot.daemonset, plan, snapshot.pods),
+        why_restarted(plan.restarts, snapshot.daemonset.unhealthy_after),
     ]
     return "; ".join(reason for reason in reasons if reason)

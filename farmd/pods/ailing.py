@@ -6,7 +6,7 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from farmd.pods.state import PodState, sick_since
 from store import codec
@@ -15,7 +15,7 @@ from store.errors import RecordInvalid
 from store.keys import Keys
 from store.pods import Place
 from store.reality import Glance, Reality, ending, fails
-from store.words import share
+from store.words import count_of, share
 
 AILING_SECONDS = 300.0
 """A pod that runs and fails its check for so long is an incident where its owner does not move it."""
@@ -39,6 +39,45 @@ def ailing_since(pods: Mapping[Place, PodState]) -> dict[Place, float]:
         place: state for place, state in pods.items() if state.reality and state.reality.phase == "running"
     }
     return {place: since for place, state in runs.items() if (since := sick_since(state)) is not None}
+
+
+LONGEST_PATIENCE = 3600.0
+
+
+def restart_due(state: PodState, counter: int, patience: float) -> float | None:
+    """When (seconds since the epoch) its owner restarts a pod in place, because it runs and fails its check
+    for ``patience`` seconds (0: never); None: it does not.
+
+    The pod's counter exceeds its owner's, ``counter``, by the restarts that were requested for it alone. Each
+    doubles the patience, up to an hour, so that restarts which do not help become rare, whichever farm looks.
+    A pod that was well in between begins anew.
+    """
+    since, seen, intent = sick_since(state), state.reality, state.intent
+    if not patience or since is None or seen is None or intent is None or seen.phase != "running":
+        return None
+    well = since - state.pod.record.at > patience
+    tried = 0 if well else max(0, intent.record.restart - counter)
+    return since + max(patience, min(LONGEST_PATIENCE, patience * 2.0 ** min(tried, 12)))
+
+
+def restarts(
+    pods: Mapping[Place, PodState], counter: int, patience: float, now: float
+) -> tuple[list[Place], float | None]:
+    """The pods to restart in place now, and the seconds until the next one is due."""
+    due = {
+        place: at
+        for place, state in pods.items()
+        if (at := restart_due(state, counter, patience)) is not None
+    }
+    later = min((at - now for at in due.values() if at > now), default=None)
+    now_due = [place for place, at in due.items() if at <= now]
+    return sorted(now_due, key=lambda place: (due[place], place)), later
+
+
+def why_restarted(places: Iterable[Place], patience: float) -> str:
+    """For the audit; empty if none is restarted."""
+    count = len(list(places))
+    return f"{count_of(count, 'pod')} unhealthy for {patience:g} s (unhealthy_after)" if count else ""
 
 
 def _rank(state: PodState) -> int:

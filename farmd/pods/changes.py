@@ -52,18 +52,21 @@ class PodPlan:
     """The changes of a plan to one owner's pods.
 
     ``repairs`` are pods whose intent was lost or altered, ``replacements`` outdated pods that take the
-    owner's manifest and its counter of restarts in place; a pod in both is replaced.
+    owner's manifest and its counter of restarts in place; a pod in both is replaced. ``restarts`` are pods
+    whose check fails, and which their owner can help in no other way.
     """
 
     additions: tuple[Assignment, ...] = ()
     removals: tuple[Place, ...] = ()
     repairs: tuple[Place, ...] = ()
     replacements: tuple[Place, ...] = ()
+    restarts: tuple[Place, ...] = ()
 
     @property
     def changes_pods(self) -> bool:
         """Whether the plan changes pods."""
-        return bool(self.additions or self.removals or self.repairs or self.replacements)
+        changes = self.additions or self.removals or self.repairs or self.replacements or self.restarts
+        return bool(changes)
 
     @property
     def arriving(self) -> tuple[Place, ...]:
@@ -77,6 +80,7 @@ class PodPlan:
             "removed": len(self.removals),
             "repaired": len(self.repairs),
             "replaced": len(self.replacements),
+            "restarted": len(self.restarts),
         }
 
 
@@ -113,7 +117,10 @@ def wanted(owner: Owner, standing: Stored[Intent] | None = None) -> Intent:
 def planned(
     owner: Owner, plan: PodPlan, pods: Mapping[Place, PodState], new: Pod, *, keep_age: bool = False
 ) -> Iterator[PodChange]:
-    """The changes of a plan. A replaced pod gets the age of ``new``, unless ``keep_age`` is set."""
+    """The changes of a plan. A replaced pod gets the age of ``new``, unless ``keep_age`` is set.
+
+    A pod that its owner restarts always gets it: how long it may stay unhealthy counts from then on.
+    """
     intent = wanted(owner)
     for place in plan.removals:
         yield removal(place, pods[place])
@@ -128,6 +135,11 @@ def planned(
         action: Literal["replace", "restart"] = "replace" if state.outdated(owner.manifest) else "restart"
         own = wanted(owner, state.intent)
         yield PodChange(action, *place, pod, intent if own == intent else own, state.pod, state.intent)
+    for place in plan.restarts:
+        state = pods[place]
+        again = wanted(owner, state.intent)
+        again = msgspec.structs.replace(again, restart=again.restart + 1)
+        yield PodChange("restart", *place, new, again, state.pod, state.intent)
 
 
 def repair(owner: Owner, place: Place, state: PodState) -> PodChange:

@@ -340,6 +340,13 @@ class Spending:
         self._guard.look()
         return self._guard.frozen() is None
 
+    def restarts(self, places: Sequence[Place]) -> bool:
+        """Whether pods may be restarted in place that no person asked to restart: they count like removals.
+
+        None of it is returned, as those pods stand, and a refusal freezes nothing: they only wait.
+        """
+        return self._budget.allows([node for node, _ in places], self._fleet.pods_here(self._kind))
+
     def settle(self, owner: str) -> None:
         """Return the budget of an owner's pods that still exist."""
         standing = self._fleet.pods(owner)

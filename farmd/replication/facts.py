@@ -167,7 +167,7 @@ class Plan(ReplicaPlan):
     def changes_pods(self) -> bool:
         """Whether pods, the note on a move, or what the record needs change."""
         changes = self.additions or self.removals or self.repairs or self.replacements or self.moves
-        changes = changes or self.completions
+        changes = changes or self.completions or self.restarts
         return bool(changes) or self.marks or self.step is not None
 
     def counts(self) -> dict[str, int | str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from farmd.pods.ailing import restarts
 from farmd.pods.state import PodState, replaceable_at
 from farmd.replication.facts import Cause, MoveStep, Need, Plan, Snapshot
 from store.pods import Place
@@ -207,6 +208,21 @@ def should_move(snapshot: Snapshot) -> list[Place]:
         if (place in late and state.pod.record.manifest == rc.manifest) or _must_leave(snapshot, state)
         if state.lost is None and not forced_out(state)
     ]
+
+
+def restarted(snapshot: Snapshot) -> tuple[tuple[Place, ...], float | None]:
+    """The unhealthy pod that should move and finds no place, if it is to be restarted in place now; and the
+    seconds until it is.
+    """
+    rc, offer, place = snapshot.rc, snapshot.offer, candidate(snapshot)
+    nowhere = offer.purpose == "transfer" and offer.missing and not offer.contended
+    if place is None or not nowhere or snapshot.crowded or snapshot.frozen is not None:
+        return (), None
+    state = snapshot.pods[place]
+    if cause_of(snapshot, state) != "unhealthy" or state.foreign(rc.id) or state.altered(rc.id):
+        return (), None
+    due, later = restarts({place: state}, rc.restart, rc.unhealthy_after, snapshot.now)
+    return tuple(due), later
 
 
 def cause_of(snapshot: Snapshot, state: PodState) -> Cause:

@@ -111,12 +111,14 @@ def _pods(snapshot: Snapshot) -> Plan:
         removals = ()
     leaving = frozenset(removals) | {place for place, _ in moves}
     wait = healing.waiting(snapshot)
-    due = (wait.after, healing.look_again(snapshot))
+    restarted, restart_in = healing.restarted(snapshot)
+    due = (wait.after, healing.look_again(snapshot), restart_in)
     return Plan(
         additions=additions,
         removals=removals,
         repairs=_repairs(snapshot, leaving),
         replacements=_replacements(snapshot, leaving, len(moves) + len(additions)),
+        restarts=restarted,
         blocked=blocked
         or told("cramped", cramped(snapshot.cramped))
         or told("left_alone", _left_alone(snapshot))

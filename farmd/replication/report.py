@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from farmd.pods.ailing import why_restarted
 from farmd.replication import healing
 from farmd.replication.facts import Plan, Snapshot
 from farmd.work import owned
@@ -26,6 +27,7 @@ def why(snapshot: Snapshot, plan: Plan) -> str:
         else "",
         "intents were lost or changed" if plan.repairs else "",
         owned.why_replaced(snapshot.rc, plan, snapshot.pods),
+        why_restarted(plan.restarts, snapshot.rc.unhealthy_after),
     ]
     return "; ".join(reason for reason in reasons if reason)
 

@@ -162,6 +162,10 @@ class OwnerWorker(NamedWorker[S, P]):
         return await super().end(why, besides)
 
 
+# A removal stays in the budget for so long (R19).
+MINUTE = 60.0
+
+
 class ReplicaKind(OwnerKind):
     """A kind whose items own replicas of one manifest."""
 
@@ -323,6 +327,10 @@ class ReplicaWorker(OwnerWorker[R, Q]):
             return Outcome("rejected", None, plan.contended)
         if (overdrawn := self.spend(plan.unasked)) is not None:
             return overdrawn
+        if plan.restarts and not self.kind.spending.restarts(plan.restarts):
+            plan = dataclasses.replace(plan, restarts=(), after=earliest(plan.after, MINUTE))
+            if plan.empty:
+                return Outcome("after", MINUTE, "the removal budget is used up")
         # Also while it asks what that rests on, and for a move that only begins, which places no pod yet.
         with self.context.fleet.expecting(self.claim.item, plan.arriving):
             return await self._execute(snapshot, plan)

@@ -20,6 +20,7 @@ from store.manifests import Manifest
 from store.nodes import Node, Reserved
 from store.ports import Request, Response
 from store.rcs import ReplicationController
+from store.reality import Intent
 from store.status import Status
 from store.work import Work
 from tests.fleet import CLOCK, Cluster, cluster_on, eventually, farm_on
@@ -167,6 +168,31 @@ async def test_w17_a_pod_that_stays_unhealthy_is_replaced(
         await leaves(cluster, rc, old)
     last = (await cluster.audits())[-1]
     assert (last.action, last.reason) == ("transfer.finish", "unhealthy")
+
+
+async def test_r28_a_pod_that_stays_unhealthy_and_can_move_nowhere_is_restarted(
+    cluster: Cluster, agents: Obedient
+) -> None:
+    """There is one pod on each node, so none has room for another; each restart in vain waits longer."""
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys):
+        nodes = NODES
+        rc = await cluster.create_rc("hello", len(nodes), manifest=ASKING, unhealthy_after=0.3)
+        await says(cluster, rc, "converged")
+        sick = nodes[0]
+        agents.sick.add(sick)
+
+        async def twice() -> bool:
+            entry = await cluster.client.read(cluster.keys.intent(sick, "hello"))
+            return entry is not None and codec.decode(Intent, entry.value, entry.key).restart == 2
+
+        await eventually(twice, what="the second restart")
+        agents.sick.clear()
+        await says(cluster, rc, "converged")
+        assert sorted(await on(cluster, rc)) == sorted(nodes)
+    restarts = [audit for audit in await cluster.audits() if audit.action == "pods.restart"]
+    assert [audit.relabelled for audit in restarts] == [[f"{sick}/hello"]] * 2
+    assert restarts[0].reason == "1 pod unhealthy for 0.3 s (unhealthy_after)"
+    assert restarts[1].at - restarts[0].at >= 0.6
 
 
 @pytest.mark.parametrize("value", [None, b"\xffgarbage"], ids=["deleted", "garbage"])

@@ -15,6 +15,7 @@ from store.reality import Health, Intent, Reality
 from store.work import Work
 from tests.fleet import CLOCK, Cluster, RunningFarm, eventually, start_farm
 from tests.integration.daemonset.sets import BAD, GOOD, KINDS, change, consistent, create, on, said, status
+from tests.obedient import obedient
 
 
 async def test_frozen_removes_nothing_unless_a_person_said_so_since(
@@ -235,9 +236,30 @@ async def test_a_pod_that_goes_on_failing_its_check_is_one_alert_until_it_is_wel
     assert (alert.name, alert.item) == ("FarmdDaemonsetAiling", "daemonset/logs")
     assert alert.summary == (
         "daemonset 'logs': 1 of 2 pods is not healthy; node2/hello: HTTP 500; nothing restarts it, because"
-        " health.restart_after is 0; farmctl pod logs node2/hello; farmctl pod restart node2/hello"
+        " unhealthy_after and health.restart_after are 0; farmctl pod logs node2/hello;"
+        " farmctl pod restart node2/hello"
     )
     # A restart makes it neither well nor a second alert.
     await tells(Health("unknown", CLOCK.now(), "not checked yet"), key)
     await tells(Health("passing", CLOCK.now()))
     assert [each.incident_key for each in farm.alerts.fired] == [key]
+
+
+async def test_r28_a_pod_that_goes_on_failing_its_check_is_restarted_where_it_is(
+    cluster: Cluster, farm: RunningFarm
+) -> None:
+    await cluster.add_nodes({"node1": GOOD, "node2": GOOD})
+    async with obedient(cluster) as nodes:
+        daemonset = await create(cluster, unhealthy_after=0.3)
+        await said(cluster, daemonset, "converged", desired=2)
+        nodes.sick.add("node2")
+
+        async def again() -> bool:
+            return (await cluster.intents())["node2", "hello"].restart == 2
+
+        await eventually(again, what="the second restart")
+        nodes.sick.clear()
+        await said(cluster, daemonset, "converged", desired=2)
+    restarts = [audit for audit in await cluster.audits() if audit.action == "pods.restart"]
+    assert [audit.relabelled for audit in restarts] == [["node2/hello"]] * 2
+    assert restarts[0].reason == "1 pod unhealthy for 0.3 s (unhealthy_after)"

@@ -381,3 +381,39 @@ def test_by_its_own_doing_never_below_the_floor_never_faster_than_allowed(
     if not plan.empty or plan.blocked or plan.waiting:
         return
     assert all(state.retained for state in pods.values())
+
+
+# -- pods that stay unhealthy --------------------------------------------------------------------
+def ill(**fields: Any) -> PodState:
+    """A pod that fails its check since it was placed, 301 seconds ago."""
+    return pod(**({"state": "critical", "at": NOW - 301} | fields))
+
+
+@pytest.mark.parametrize(
+    ("case", "fields", "pods", "restarted"),
+    [
+        ("too long", {}, {"a": ill(), "b": pod()}, ["a"]),
+        ("not for so long yet", {}, {"a": ill(at=NOW - 299), "b": pod()}, []),
+        ("never, as in records of before", {"unhealthy_after": 0.0}, {"a": ill()}, []),
+        ("as many as may be in progress", {"max_in_progress": 2}, {c: ill() for c in "abc"}, ["a", "b"]),
+        ("a new manifest comes to it anyway", {}, {"a": ill(manifest=NEWER)}, []),
+        ("its node must lose it", {}, {"a": ill(leaving="draining"), "b": pod()}, []),
+        ("R14: taken", {"taken": True, "managed_by": "deployments/d"}, {"a": ill()}, []),
+    ],
+)  # fmt: skip
+def test_r19_what_stays_unhealthy_is_restarted_in_place(
+    case: str, fields: dict[str, Any], pods: dict[str, PodState], restarted: list[str]
+) -> None:
+    plan = decide(snapshot(pods, daemonset=daemonset(**({"unhealthy_after": 300.0} | fields))))
+    assert isinstance(plan, Plan)
+    assert nodes_of(plan.restarts) == restarted, case
+
+
+def test_r18_a_freeze_holds_restarts_of_unhealthy_pods_back() -> None:
+    shot = snapshot({"a": ill()}, daemonset=daemonset(unhealthy_after=300.0), frozen="doubt")
+    assert decide(shot) == Plan()
+
+
+def test_an_unhealthy_pod_owns_a_timer_until_its_restart() -> None:
+    shot = snapshot({"a": ill(at=NOW - 100), "b": pod()}, daemonset=daemonset(unhealthy_after=300.0))
+    assert decide(shot).after == pytest.approx(200.0)  # type: ignore[union-attr]
