@@ -22,6 +22,7 @@ from store.entry import Stored
 from store.errors import Conflict, InputInvalid
 from store.keys import Keys
 from store.named import Owner
+from store.operations import Operation
 from store.words import count_of
 
 if TYPE_CHECKING:
@@ -48,20 +49,33 @@ class Noun(Edits[S, T]):
             NotRegistered: there is no cluster.
         """
         cluster = await registered(call)
-        records = self.records(call.client, call.keys)
-        existing, name_index = await records.named(spec.name)
-        ensured = await difference.ensured(call, spec, existing.record if existing is not None else None)
-        built = self._built(spec, call.ids.new(), ensured)
-        made = {"created": call.clock.now(), "part_of": call.part_of, "open": list(call.open)}
-        known = existing is None or getattr(existing.record, "recorded", False)  # earlier jobs have no run
-        wanted = changed(built, **made, recorded=known)
-        if existing is not None:
-            return await self._same(call, existing, wanted, spec)
+        existing, name_index = await self.records(call.client, call.keys).named(spec.name)
+        if existing is None:
+            return await self.creation(call, spec, cluster, name_index)
+        known = getattr(existing.record, "recorded", False)  # earlier jobs have no run
+        wanted, _ = await self._fresh(call, spec, existing.record, recorded=known)
+        return await self._same(call, existing, wanted, spec)
+
+    async def creation(self, call: Call, spec: S, cluster: Operation, name_index: int = 0) -> Mutation:
+        """The creation of a record without a look whether its name is free: if not, its commit is refused.
+
+        ``cluster`` is the check of ``registered``.
+        """
+        wanted, ensured = await self._fresh(call, spec, None, recorded=True)
         after = {**self.told(wanted), **({"disabled": True} if getattr(wanted, "disabled", False) else {})}
         change = self.change(wanted, "create", after=after, manifest=ensured.sha)
-        named = records.create(wanted, name_index=name_index)
+        named = self.records(call.client, call.keys).create(wanted, name_index=name_index)
         operations = (cluster, *ensured.writes, *named, *self.beside(call.keys, wanted))
         return Mutation(change, operations, self.outlook(call, wanted, getattr(spec, "pod", None)))
+
+    async def _fresh(
+        self, call: Call, spec: S, existing: T | None, *, recorded: bool
+    ) -> tuple[T, difference.Ensured]:
+        """The record of a spec as it would be created now, and the manifests that it needs."""
+        ensured = await difference.ensured(call, spec, existing)
+        made = {"created": call.clock.now(), "part_of": call.part_of, "open": list(call.open)}
+        built = self._built(spec, call.ids.new(), ensured)
+        return changed(built, **made, recorded=recorded), ensured
 
     async def built(self, call: Call, spec: S, record_id: str, existing: T | None) -> T:
         """The record of a spec, with the manifests of ``existing`` where those say the same."""

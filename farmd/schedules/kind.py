@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from farmd.commands.mutation import Mutation, audited
+from farmd.commands.mutation import Call, Mutation, audited, registered
 from farmd.farm.writer import Write
 from farmd.runtime.wake import Wake, wait
 from farmd.schedules import plan as planning
@@ -21,12 +21,14 @@ from farmd.work.model import Outcome
 from farmd.work.named import LOOK_AGAIN_SECONDS, NamedKind, NamedWorker
 from store import codec
 from store.entry import Stored
-from store.errors import Conflict, Locked, NotFound
+from store.errors import Conflict, Locked, NotFound, TransactionRejected
 from store.families import RUNS
 from store.jobs import Run
+from store.locks import Claim
 from store.operations import Operation
 from store.ports import Clock
 from store.schedules import KIND, Fired, Schedule, ScheduleStatus
+from store.sessions import Session
 
 LONGEST = 60.0
 """The wall clock may be set while the timer sleeps, and it looks again after so many seconds."""
@@ -36,9 +38,14 @@ ALERTS = ("failing", "overrun", "missed")
 class ScheduleWorker(NamedWorker[Snapshot, Plan]):
     """Makes the jobs of one schedule."""
 
-    __slots__ = ()
+    __slots__ = ("_refused", "_young")
 
     kind: Schedules
+
+    def __init__(self, kind: Schedules, claim: Claim, session: Session, wake: Wake) -> None:
+        super().__init__(kind, claim, session, wake)
+        self._refused = False
+        self._young = ""
 
     def detach(self) -> None:
         """Wait for no time any more."""
@@ -46,10 +53,14 @@ class ScheduleWorker(NamedWorker[Snapshot, Plan]):
         self.kind.phases.see(self.claim.item, "")
 
     async def look(self, stored: Stored[Schedule]) -> Snapshot:
-        """The schedule, and how its jobs ended, which costs a request for each that runs."""
+        """The schedule, and how its jobs ended, which costs a request for each that runs.
+
+        A job that the cycle before created is first asked about when time alone makes the next look due.
+        """
         schedule, ends = stored.record, dict[str, End]()
+        young, self._young = self._young, ""
         for each in schedule.active:
-            if (end := await self._end(each)) is not None:
+            if each.job != young and (end := await self._end(each)) is not None:
                 ends[each.job] = end
         now = self.context.clock.now()
         date = self.context.client.date()
@@ -101,7 +112,15 @@ class ScheduleWorker(NamedWorker[Snapshot, Plan]):
         stored = self.kind.tree.get(self.key)
         if stored is None or stored.index != self.index:
             return Outcome("after", 0.0, "the record changed")
-        await self.writer.commit(Write.over(self.key, wanted, stored, self.kind.tree), *besides)
+        try:
+            await self.writer.commit(Write.over(self.key, wanted, stored, self.kind.tree), *besides)
+        except TransactionRejected:
+            # The job's name may be taken, or the cluster's record newer: the next cycle reads both.
+            self._refused = True
+            self.kind.doubt_registration()
+            raise
+        self._refused = False
+        self._young = wanted.fired[-1].job if plan.fire is not None and wanted.fired else ""
         result = plan.action.partition(".")[2]
         if result in RESULTS:
             self.context.recorder.count("farmd_schedule_times_total", result=result)
@@ -113,7 +132,7 @@ class ScheduleWorker(NamedWorker[Snapshot, Plan]):
         call = self.call(f"schedule/{wanted.name}: {plan.why}")
         spec = lasting(job_spec(wanted.name, wanted.job, plan.fire, f"schedule {wanted.name!r}: job"))
         try:
-            made: Mutation = await jobs().create(call, spec)
+            made: Mutation = await self._creation(call, spec)
         except Conflict as error:
             skipped = msgspec.structs.replace(wanted, skipped=wanted.skipped + 1)
             return skipped, [self.audit("schedule.skip", error.message, name=wanted.name)]
@@ -123,6 +142,16 @@ class ScheduleWorker(NamedWorker[Snapshot, Plan]):
             audited(call, made.change) if made.needed else self.audit(plan.action, plan.why, name=wanted.name)
         )
         return grown, [*made.operations, told]
+
+    async def _creation(self, call: Call, spec: Any) -> Mutation:
+        """The creation of a job; after a refusal with a look whether its name is free.
+
+        Raises:
+            Conflict: another job has the name.
+        """
+        if self._refused:
+            return await jobs().create(call, spec)
+        return await jobs().creation(call, spec, await self.kind.registration(call))
 
     async def _deletion(self, job: str, why: str) -> Sequence[Operation]:
         """The writes that mark a job for deletion; none if it is gone, or on its way."""
@@ -205,6 +234,17 @@ class Schedules(NamedKind):
         super().__init__(context)
         self.phases = Phases(context.recorder, "farmd_schedules", "state", STATES)
         self.timer = Timer(context.clock)
+        self._registration: Operation | None = None
+
+    async def registration(self, call: Call) -> Operation:
+        """The check that the cluster stays registered; its record is read once for all schedules."""
+        if self._registration is None:
+            self._registration = await registered(call)
+        return self._registration
+
+    def doubt_registration(self) -> None:
+        """Read the cluster's record again, because a transaction was refused."""
+        self._registration = None
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         """The tasks of the kind, with its one timer."""

@@ -163,6 +163,45 @@ async def test_an_idle_schedule_costs_no_request_until_its_time():
         assert sent == 0
 
 
+async def test_a_due_time_costs_one_transaction_and_no_read_before_its_status_is_written():
+    async with times() as made:
+        made.lasts = lambda _: 0.5  # it has ended before the next time
+        await made.create(overlap="allow")
+
+        async def begun() -> bool:
+            return bool((await made.schedule()).fired)
+
+        await made.until(begun)
+        await made.clock.advance(5.0)
+        sent: list[str] = []
+
+        async def note(request: Any) -> None:
+            if any(part in request.path for part in ("/meta/cluster", "/names/", "/runs/")):
+                sent.append(request.path)
+
+        made.fleet.farms["f0"].faults.before = note
+        due = (await made.schedule()).last + PERIOD
+        await made.clock.advance(due - made.clock.now() + 0.5)
+        assert (await made.schedule()).last == due
+        assert sent == []
+
+
+async def test_a_name_that_another_job_has_is_told_as_a_skipped_time():
+    async with times() as made:
+        await made.create()
+        due = (await made.schedule()).created + PERIOD
+        name = commands.job_spec("tick", JOB, due, "tick").name
+        other = Job(id="0" * 16, name=name, created=made.clock.now())
+        await made.fleet.put(KEYS.record("jobs", other.id), other)
+        await made.fleet.put(KEYS.name("jobs", name), other.id)
+
+        async def skipped() -> bool:
+            found = await made.schedule()
+            return found.skipped == 1 and found.last == due and not found.fired
+
+        await made.until(skipped, within=60.0)
+
+
 async def test_jobs_that_fail_are_told_and_a_good_one_ends_that():
     async with times() as made:
         made.outcome = "failed"
