@@ -32,6 +32,9 @@ from store.sessions import Session
 
 LONGEST = 60.0
 """The wall clock may be set while the timer sleeps, and it looks again after so many seconds."""
+CROWDED_FOR = 10.0
+"""A schedule that is due holds back what others report for at most so long."""
+REPORT_LATER = 1.0
 ALERTS = ("failing", "overrun", "missed")
 
 
@@ -49,17 +52,20 @@ class ScheduleWorker(NamedWorker[Snapshot, Plan]):
 
     def detach(self) -> None:
         """Wait for no time any more."""
+        self.kind.timer.served(self.claim.item)
         self.kind.timer.set(self.claim.item, None, self.wake)
         self.kind.phases.see(self.claim.item, "")
 
     async def look(self, stored: Stored[Schedule]) -> Snapshot:
         """The schedule, and how its jobs ended, which costs a request for each that runs.
 
-        A job that the cycle before created is first asked about when time alone makes the next look due.
+        A job that the cycle before created is first asked about when time alone makes the next look due, and
+        none while the jobs of other schedules that are due come first.
         """
         schedule, ends = stored.record, dict[str, End]()
         young, self._young = self._young, ""
-        for each in schedule.active:
+        crowded = self.kind.timer.crowded(self.claim.item)
+        for each in () if crowded else schedule.active:
             if each.job != young and (end := await self._end(each)) is not None:
                 ends[each.job] = end
         now = self.context.clock.now()
@@ -89,8 +95,9 @@ class ScheduleWorker(NamedWorker[Snapshot, Plan]):
     def decided(self, snapshot: Snapshot, plan: Plan) -> None:
         """Be woken when time alone changes the plan."""
         at = None if plan.next is None else plan.next + snapshot.ahead
-        self.kind.timer.set(self.claim.item, at, self.wake)
+        self.kind.timer.set(self.claim.item, at, self.wake, due=plan.next == plan.upcoming)
         if plan.empty:
+            self.kind.timer.served(self.claim.item)
             self.kind.phases.see(self.claim.item, planning.state(snapshot.schedule, plan)[0])
 
     async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:
@@ -162,6 +169,12 @@ class ScheduleWorker(NamedWorker[Snapshot, Plan]):
             return ()
         return (*found.operations, audited(call, found.change)) if found.needed else ()
 
+    async def report(self, snapshot: Snapshot, plan: Plan) -> float | None:
+        """Write the status, after the jobs of all schedules that are due."""
+        if self.kind.timer.crowded(self.claim.item):
+            return REPORT_LATER
+        return await super().report(snapshot, plan)
+
     def describe(self, snapshot: Snapshot, plan: Plan) -> ScheduleStatus:
         """The status, with the next time."""
         state, reason = planning.state(snapshot.schedule, plan)
@@ -193,21 +206,33 @@ class Timer:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._heap: list[tuple[float, str]] = []
-        self._times: dict[str, tuple[float, Wake]] = {}
+        self._times: dict[str, tuple[float, Wake, bool]] = {}
+        self._due: dict[str, float] = {}
         self._changed = Wake()
 
-    def set(self, item: str, at: float | None, wake: Wake) -> None:
-        """Wake this worker at a time, in place of an earlier wish; None: at none."""
+    def set(self, item: str, at: float | None, wake: Wake, *, due: bool = False) -> None:
+        """Wake this worker at a time, in place of an earlier wish; None: at none. ``due``: to make a job."""
         if at is None:
             self._times.pop(item, None)
             return
         known = self._times.get(item)
-        self._times[item] = at, wake
+        self._times[item] = at, wake, due
         if known is None or known[0] != at:
             first = self._heap[0][0] if self._heap else None
             heapq.heappush(self._heap, (at, item))
             if first is None or at < first:
                 self._changed.set()
+
+    def served(self, item: str) -> None:
+        """The item has nothing more to do for its time."""
+        self._due.pop(item, None)
+
+    def crowded(self, item: str) -> bool:
+        """Whether this item's time is served while those of others are not yet."""
+        since = self._clock.mono() - CROWDED_FOR
+        while self._due and self._due[oldest := next(iter(self._due))] < since:
+            del self._due[oldest]
+        return bool(self._due) and item not in self._due
 
     async def run(self) -> None:
         """Wake workers until cancelled."""
@@ -218,6 +243,9 @@ class Timer:
                 at, item = heapq.heappop(self._heap)
                 if (known := self._times.get(item)) is not None and known[0] == at:
                     del self._times[item]
+                    if known[2]:
+                        self._due.pop(item, None)
+                        self._due[item] = self._clock.mono()
                     known[1].set()
             left = min(LONGEST, self._heap[0][0] - now) if self._heap else None
             await wait(self._changed, self._clock, left)

@@ -186,6 +186,29 @@ async def test_a_due_time_costs_one_transaction_and_no_read_before_its_status_is
         assert sent == []
 
 
+@pytest.mark.parametrize("slow", [3.0, 30.0])
+async def test_statuses_wait_for_the_jobs_of_all_schedules_that_are_due_but_not_for_long(slow: float):
+    async with times() as made:
+        for number in range(8):
+            await made.create(name=f"tick-{number}", start="1970-01-01T00:00:00Z")
+        sent: list[tuple[float, str]] = []
+
+        async def note(request: Any) -> None:
+            if request.path == "/v1/txn":
+                what = "job" if b"/names/jobs/" in request.body else "status"
+                if what == "job" and not sent:
+                    sent.append((0.0, "slow"))
+                    await made.clock.sleep(slow)
+                sent.append((made.clock.now() - due, what))
+
+        due = (made.clock.now() // PERIOD + 1) * PERIOD
+        await made.clock.advance(due - made.clock.now() - 1.0)
+        made.fleet.farms["f0"].faults.before = note
+        await made.clock.advance(15.0)
+        first = min(at for at, what in sent if what == "status")
+        assert slow <= first < slow + 3.0 if slow < 10.0 else 10.0 <= first < 12.0
+
+
 async def test_a_name_that_another_job_has_is_told_as_a_skipped_time():
     async with times() as made:
         await made.create()
