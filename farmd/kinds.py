@@ -6,7 +6,6 @@ Each kind declares itself in its package (``farmd.declaration``). What a kind's 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -57,12 +56,6 @@ def asked(family: str) -> Noun[Any, Any]:
     noun = KINDS[family].asked
     assert noun is not None, family
     return noun()
-
-
-def load(path: str) -> Any:
-    """Import what ``module:attribute`` names: a command's or an address's function."""
-    module, _, attribute = path.partition(":")
-    return getattr(importlib.import_module(module), attribute)
 
 
 def _service() -> Bundled:

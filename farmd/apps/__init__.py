@@ -35,7 +35,7 @@ class AppKind(KindOfWork):
         return Apps
 
     def group(self) -> click.Group:
-        from farmd.cli.app import app
+        from farmd.cli.groups import app
 
         return app
 

@@ -1,1 +1,21 @@
 """farmctl: parse, call, render; no logic."""
+
+# ruff: noqa: F401, I001
+
+from typing import TYPE_CHECKING
+
+from farmd import submodules
+
+# What is referred to as ``cli.apply`` is imported at its first use; mypy knows these modules by the list.
+if TYPE_CHECKING:
+    # fmt: off
+    from farmd.cli import (
+        access_token, alert, app_edit, app_show, apply, audit, config, deploy, doctor, events,
+        everything, export, farm, job_cluster, job_run, job_show, kubernetes, logs, manifest,
+        manual, node_edit, node_show, noun_edit, noun_editor, noun_show, pod_restart, pod_show,
+        rc_edit, rollout_edit, rollout_knative, rollout_ksvc, rollout_show, schedule_words, schema,
+        service_edit, service_show, token, volumes,
+    )
+    # fmt: on
+else:
+    __getattr__ = submodules(__name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,6 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import PATIENCE_SECONDS
 from farmd.cli.options import Command
 from farmd.commands.heads import own
-from farmd.kinds import load
 from farmd.runtime.clock import SystemClock, system_rng
 from farmd.runtime.errors import FarmdError
 from store.errors import InputInvalid, StoreError
@@ -111,20 +110,23 @@ def has_kind(data: Any) -> bool:
     return isinstance(data, Mapping) and bool({"apiVersion", "kind"} & data.keys()) and not own(data)
 
 
+Completes = Callable[[], Callable[[Place, str], Coroutine[Any, Any, list[str]]]]
+
+
 def beside(
     made: click.Command,
-    outside: str,
+    outside: Callable[[], Callable[..., Awaitable[None]]],
     *,
     lies: Callable[[str], bool] = has_namespace,
     argument: str = "name",
-    names: str = "",
+    names: Completes,
 ) -> click.Command:
     """A command for items in Consul, made one for those in Kubernetes, too.
 
-    ``outside`` names a function that is loaded when it is called, ``(invocation, place, **params)``: for the
+    ``outside`` refers to the function that is called with ``(invocation, place, **params)`` for the
     items whose name ``lies`` in Kubernetes, and for all where an option names a cluster or a namespace.
-    ``argument`` is the parameter with one name, or with several; ``names`` names a function that gives those
-    for its completion, ``(place, incomplete)``.
+    ``argument`` is the parameter with one name, or with several; ``names`` refers to the function that gives
+    those for its completion, ``(place, incomplete)``.
     """
     assert isinstance(made, Command)
     inside = made.function
@@ -134,30 +136,28 @@ def beside(
     ) -> None:
         place, value = Place(kubeconfig, context, namespace), params[argument]
         several = isinstance(value, tuple)
-        names = value if several else (value,)
-        there = tuple(name for name in names if place.named or lies(name))
-        here = tuple(name for name in names if name not in there)
+        given = value if several else (value,)
+        there = tuple(name for name in given if place.named or lies(name))
+        here = tuple(name for name in given if name not in there)
         if here:
             await inside(invocation, **params | {argument: here if several else value})
         if there:
-            await load(outside)(invocation, place, **params | {argument: there if several else value})
+            await outside()(invocation, place, **params | {argument: there if several else value})
 
     namespace_options(run)
     made.add_own(list(reversed(run.__click_params__)))  # type: ignore[attr-defined]
     made.function = run
-    if names:
-        complete_too(made, argument, names)
+    complete_too(made, argument, names)
     return made
 
 
-def complete_too(made: click.Command, argument: str, names: str) -> None:
+def complete_too(made: click.Command, argument: str, names: Completes) -> None:
     """Have an argument complete names of objects in Kubernetes, too: briefly, and silent where that fails."""
     param = next(each for each in made.params if each.name == argument)
     known = param.shell_complete
 
     async def asked(place: Place, incomplete: str) -> list[str]:
-        found: list[str] = await asyncio.wait_for(load(names)(place, incomplete), PATIENCE_SECONDS)
-        return found
+        return await asyncio.wait_for(names()(place, incomplete), PATIENCE_SECONDS)
 
     def complete(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         given = {name: str(ctx.params.get(name) or "") for name in ("kubeconfig", "context", "namespace")}

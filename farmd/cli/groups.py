@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from farmd import cli
 from farmd.cli.synonyms import IN_NOUNS, OTHER_VERBS
-from farmd.kinds import KINDS, asked, load
+from farmd.kinds import KINDS, asked
+
+if TYPE_CHECKING:
+    from farmd.commands.noun import Noun
 
 # Groups that import a command's module only when it runs, so that ``farmctl --help`` starts fast.
 
-Source = str | Callable[[], click.Command]
-"""The source of a command: ``module:attribute``, or a function that makes it."""
+Source = Callable[[], click.Command]
+"""The source of a command: ``lambda: cli.apply.diff``, or a function that makes it."""
+
+Commands = Mapping[str, tuple[Source, str]]
+"""Names of commands, each with its source and its line in the help."""
+
+Maker = Callable[[], Callable[["Noun[Any, Any]"], click.Command]]
+"""The source of the function that makes a command of a noun."""
 
 
 class LazyGroup(click.Group):
-    """A group over ``lazy``: name → (source of the command, its line in the help)."""
+    """A group over the commands that ``lazy`` returns."""
 
-    def __init__(
-        self,
-        *args: Any,
-        lazy: Mapping[str, tuple[Source, str]] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, lazy: Callable[[], Commands] = dict, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._lazy = lazy or {}
+        self._lazy = lazy
 
-    def lazy(self) -> Mapping[str, tuple[Source, str]]:
+    def lazy(self) -> Commands:
         """The commands that exist now."""
-        return self._lazy
+        return self._lazy()
 
     def aliases(self) -> Mapping[str, str]:
         """Other words for some of them that exist now; help does not list them."""
@@ -51,10 +57,7 @@ class LazyGroup(click.Group):
         name, lazy = self.aliases().get(cmd_name, cmd_name), self.lazy()
         if name not in lazy:
             return super().get_command(ctx, name)
-        source = lazy[name][0]
-        command = load(source) if isinstance(source, str) else source()
-        assert isinstance(command, click.Command)
-        return command
+        return lazy[name][0]()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -88,62 +91,247 @@ class LazyGroup(click.Group):
 # command from it.
 
 _CREATING = {
-    "create": ("farmd.cli.noun_edit:creating", "Create {many} from a file."),
+    "create": (lambda: cli.noun_edit.creating, "Create {many} from a file."),
 }
 _READING = {
-    "list": ("farmd.cli.noun_show:listing", "All {many}."),
-    "get": ("farmd.cli.noun_show:seeing", "One {one}."),
-    "describe": ("farmd.cli.noun_show:describing", "One {one} with its owner and history."),
+    "list": (lambda: cli.noun_show.listing, "All {many}."),
+    "get": (lambda: cli.noun_show.seeing, "One {one}."),
+    "describe": (lambda: cli.noun_show.describing, "One {one} with its owner and history."),
 }
 _OF_PODS = {
-    "describe": ("farmd.cli.noun_show:describing", "One {one} with its pods, owner and history."),
-    "pods": ("farmd.cli.noun_show:pods", "The pods of a {one}."),
-    "logs": ("farmd.cli.logs:showing", "The output of the pods of a {one}."),
-    "explain": ("farmd.cli.noun_show:explaining", "Why each node does or does not get its pods."),
+    "describe": (lambda: cli.noun_show.describing, "One {one} with its pods, owner and history."),
+    "pods": (lambda: cli.noun_show.pods, "The pods of a {one}."),
+    "logs": (lambda: cli.logs.showing, "The output of the pods of a {one}."),
+    "explain": (lambda: cli.noun_show.explaining, "Why each node does or does not get its pods."),
 }
 _CHANGING_PODS = {
-    "restart": ("farmd.cli.noun_edit:restarting", "Restart the pods of a {one}, a few at a time."),
+    "restart": (lambda: cli.noun_edit.restarting, "Restart the pods of a {one}, a few at a time."),
 }
 _CHANGING = {
-    "get": ("farmd.cli.noun_show:getting", "One {one}, also as a file."),
-    "update": ("farmd.cli.noun_edit:updating", "Change {many} from a file."),
-    "edit": ("farmd.cli.noun_editor:editing", "Change a {one} in your editor."),
-    "diff": ("farmd.cli.noun_editor:comparing", "What a file would change in {many}."),
-    "enable": ("farmd.cli.noun_edit:enabling", "Let the farms act on a {one} again."),
-    "disable": ("farmd.cli.noun_edit:disabling", "Keep the farms from acting on a {one}."),
-    "delete": ("farmd.cli.noun_edit:deleting", "Delete {many}."),
+    "get": (lambda: cli.noun_show.getting, "One {one}, also as a file."),
+    "update": (lambda: cli.noun_edit.updating, "Change {many} from a file."),
+    "edit": (lambda: cli.noun_editor.editing, "Change a {one} in your editor."),
+    "diff": (lambda: cli.noun_editor.comparing, "What a file would change in {many}."),
+    "enable": (lambda: cli.noun_edit.enabling, "Let the farms act on a {one} again."),
+    "disable": (lambda: cli.noun_edit.disabling, "Keep the farms from acting on a {one}."),
+    "delete": (lambda: cli.noun_edit.deleting, "Delete {many}."),
 }
 
 
-def group(
-    kind: str, more: Mapping[str, tuple[str, str]] | None = None, *, edited: bool = True
-) -> click.Group:
-    """The group of a kind's noun; ``more`` are commands that only it has.
+def group(kind: str, more: Callable[[], Commands] = dict, *, edited: bool = True) -> click.Group:
+    """The group of a kind's noun; ``more`` returns the commands that only it has.
 
     ``edited``: people create, change and delete its items by files and switches.
     """
     words = KINDS[kind]
 
-    def made(verbs: Mapping[str, tuple[str, str]]) -> dict[str, tuple[Source, str]]:
-        return {verb: (_maker(kind, path), line) for verb, (path, line) in verbs.items()}
+    def lazy() -> Commands:
+        found = made(_CREATING) if edited else {}
+        found |= made(_READING) | (made(_OF_PODS) if words.owns_pods else {}) | dict(more())
+        found |= made(_CHANGING) if edited else {}
+        found |= made(_CHANGING_PODS) if words.owns_pods and edited else {}
+        return {
+            verb: (source, line.format(one=words.one, many=words.many))
+            for verb, (source, line) in found.items()
+        }
 
-    own: dict[str, tuple[Source, str]] = dict(more or {})
-    lazy = made(_CREATING) if edited else {}
-    lazy |= made(_READING) | (made(_OF_PODS) if words.owns_pods else {}) | own
-    lazy |= made(_CHANGING) if edited else {}
-    lazy |= made(_CHANGING_PODS) if words.owns_pods and edited else {}
-    lines = {
-        verb: (source, line.format(one=words.one, many=words.many)) for verb, (source, line) in lazy.items()
+    def made(verbs: Mapping[str, tuple[Maker, str]]) -> dict[str, tuple[Source, str]]:
+        return {verb: (partial(_made, kind, maker), line) for verb, (maker, line) in verbs.items()}
+
+    return LazyGroup(words.noun, help=words.title, lazy=lazy)
+
+
+def _made(kind: str, maker: Maker) -> click.Command:
+    """A command of a kind's noun."""
+    return maker()(asked(kind))
+
+
+# The groups that have commands of their own.
+
+
+def _rc_commands() -> Commands:
+    return {
+        "scale": (lambda: cli.rc_edit.set_replicas, "Set the number of pods (set-replicas)."),
+        "set-replicas": (lambda: cli.rc_edit.set_replicas, "The same."),
+        "history": (lambda: cli.rollout_show.history, "Past rollouts of a controller."),
     }
-    return LazyGroup(words.noun, help=words.title, lazy=lines)
 
 
-def _maker(kind: str, path: str) -> Callable[[], click.Command]:
-    """A function that makes a command of a kind's noun."""
+rc = group("rcs", _rc_commands)
 
-    def make() -> click.Command:
-        made = load(path)(asked(kind))
-        assert isinstance(made, click.Command)
-        return made
 
-    return make
+def _rollout_commands() -> Commands:
+    return {
+        "create": (lambda: cli.rollout_edit.create, "Begin a rollout of a controller."),
+        "status": (lambda: cli.rollout_show.status, "The progress of a rollout, and what it is waiting for."),
+        "explain": (lambda: cli.rollout_show.explain, "The pods of both versions of a rollout."),
+        "pause": (lambda: cli.rollout_edit.pause, "Stop a rollout where it is."),
+        "resume": (lambda: cli.rollout_edit.resume, "Continue after a pause or a halt."),
+        "approve": (lambda: cli.rollout_edit.approve, "Let the next stage begin."),
+        "revert": (lambda: cli.rollout_edit.revert, "Go back to the old version."),
+        "abort": (lambda: cli.rollout_edit.abort, "End a rollout where it is; both controllers stay."),
+        "scale": (lambda: cli.rollout_edit.scale, "Change the final number of pods."),
+        "diff": (lambda: cli.rollout_show.diff, "What a rollout changes in the pod, and its policy."),
+        "list": (lambda: cli.rollout_ksvc.list_, "All rollouts, of controllers or of Knative Services."),
+        "plan": (
+            lambda: cli.rollout_ksvc.plan,
+            "The stages that a file of a Knative Service would go through.",
+        ),
+        "promote": (lambda: cli.rollout_ksvc.promote, "Finish a rollout of a Knative Service in one stage."),
+        "retry": (lambda: cli.rollout_ksvc.retry, "Retry a reverted revision of a Knative Service."),
+        "history": (lambda: cli.rollout_show.history, "Past rollouts of a controller."),
+    }
+
+
+rollout = group("rollouts", _rollout_commands, edited=False)
+
+
+def _deployment_commands() -> Commands:
+    return {
+        "status": (lambda: cli.deploy.status, "The progress of a deployment, service by service."),
+        "pause": (lambda: cli.deploy.pause, "Stop a deployment where it is."),
+        "resume": (lambda: cli.deploy.resume, "Continue after a pause or a failure."),
+        "rollback": (lambda: cli.deploy.rollback, "Roll the services back to what they were."),
+    }
+
+
+deployment = group("deployments", _deployment_commands, edited=False)
+
+
+def _job_commands() -> Commands:
+    return {
+        "run": (lambda: cli.job_run.run, "Run a job from a file."),
+        "list": (lambda: cli.job_show.list_, "All jobs."),
+        "get": (lambda: cli.job_show.get, "One job, also as a file."),
+        "describe": (lambda: cli.job_show.describe, "One job with its members, owner and history."),
+        "explain": (lambda: cli.job_show.explain, "Why each node does or does not get members of a job."),
+        "pods": (lambda: cli.job_show.pods, "The pods of a job."),
+        "logs": (lambda: cli.job_run.logs, "The output of a member of a job."),
+        "stop": (lambda: cli.job_run.stop, "Remove a job's members until it is resumed."),
+        "resume": (lambda: cli.job_run.resume, "Resume a job that was stopped."),
+        "delete": (lambda: cli.job_run.delete, "Delete jobs, their members first."),
+    }
+
+
+job = group("jobs", _job_commands, edited=False)
+
+
+def _schedule_commands() -> Commands:
+    return {
+        "run-now": (lambda: cli.schedule_words.run_now, "Create a job of a schedule now."),
+        "pause": (lambda: cli.schedule_words.pause, "Create no more jobs until it is resumed."),
+        "resume": (lambda: cli.schedule_words.resume, "Create jobs again."),
+        "history": (lambda: cli.schedule_words.history, "The jobs of a schedule, and how they ended."),
+        "explain": (lambda: cli.schedule_words.explain, "Why a schedule does or does not create a job."),
+    }
+
+
+schedule = group("schedules", _schedule_commands)
+
+
+def _app_commands() -> Commands:
+    return {
+        "list": (lambda: cli.app_show.list_, "All apps."),
+        "get": (lambda: cli.app_show.get, "The documents of an app's revision, as a file."),
+        "describe": (lambda: cli.app_show.describe, "One app with its objects."),
+        "history": (lambda: cli.app_show.history, "The revisions that are kept, newest first."),
+        "explain": (lambda: cli.app_show.explain, "Which app owns an object, and its state."),
+        "rollback": (lambda: cli.app_edit.rollback, "Go back to an earlier revision."),
+        "pause": (lambda: cli.app_edit.pause, "Keep the farms from touching an app's objects."),
+        "resume": (lambda: cli.app_edit.resume, "Let the farms continue."),
+        "release": (
+            lambda: cli.app_edit.release,
+            "Keep objects that are no longer in the files, without an owner.",
+        ),
+        "delete": (lambda: cli.app_edit.delete, "Delete an app with its objects."),
+    }
+
+
+@click.group("app", cls=LazyGroup, lazy=_app_commands)
+def app() -> None:
+    """Apps: bundles of objects that farms apply, keep and prune together."""
+
+
+def _node_commands() -> Commands:
+    return {
+        "list": (lambda: cli.node_show.list_, "All nodes."),
+        "describe": (lambda: cli.node_show.describe, "One node with its pods."),
+        "register": (lambda: cli.node_edit.register, "Register nodes before their agents start."),
+        "label": (lambda: cli.node_edit.label, "Set and remove labels."),
+        "taint": (lambda: cli.node_edit.taint, "Keep new pods off a node unless they tolerate it."),
+        "untaint": (lambda: cli.node_edit.untaint, "Remove taints of a node."),
+        "capacity": (lambda: cli.node_edit.capacity, "Set what the pods of a node may request in total."),
+        "set": (lambda: cli.node_edit.set_, "Set the address and the signature policy of a node."),
+        "cordon": (lambda: cli.node_edit.cordon, "Keep new pods away from a node."),
+        "uncordon": (lambda: cli.node_edit.uncordon, "Allow pods on a node again; ends its drain."),
+        "drain": (lambda: cli.node_edit.drain, "Move all pods off a node."),
+        "undrain": (lambda: cli.node_edit.undrain, "End a drain."),
+        "token": (
+            lambda: cli.access_token.node_token,
+            "Create the Consul policy and token of a node's agent.",
+        ),
+        "forget": (lambda: cli.node_edit.forget, "Forget nodes that are gone for good."),
+    }
+
+
+@click.group("node", cls=LazyGroup, lazy=_node_commands)
+def node() -> None:
+    """Nodes: list, register, label, taint, cordon, drain, forget, tokens."""
+
+
+def _service_commands() -> Commands:
+    return {
+        "run": (lambda: cli.service_edit.run, "Deploy one service from an image."),
+        "edit": (lambda: cli.service_edit.edit, "Change a deployed service in an editor."),
+        "scale": (lambda: cli.service_edit.scale, "Change how many pods a service has."),
+        "rollback": (lambda: cli.service_edit.rollback, "Roll a service back to a revision."),
+        "create": (lambda: cli.service_edit.create, "Create a name for the pods that serve."),
+        "catalog": (
+            lambda: cli.service_edit.catalog,
+            "Publish the pods in Consul's catalogue and DNS, or stop it.",
+        ),
+        "list": (lambda: cli.service_show.list_, "All services."),
+        "get": (lambda: cli.service_show.get, "One service; -o yaml prints the file that apply takes."),
+        "describe": (lambda: cli.service_show.describe, "One service with its endpoints and history."),
+        "endpoints": (lambda: cli.service_show.endpoints, "Address and port of each pod that serves."),
+        "pods": (lambda: cli.service_show.pods, "The pods of a service."),
+        "history": (lambda: cli.service_show.history, "The revisions of a service."),
+        "logs": (lambda: cli.service_show.logs, "The output of the pods of a service."),
+        "explain": (lambda: cli.service_show.explain, "Why each node does or does not get its pods."),
+        "delete": (
+            lambda: cli.service_edit.delete,
+            "Delete services; deployed ones together with their pods.",
+        ),
+    }
+
+
+@click.group("service", cls=LazyGroup, lazy=_service_commands)
+def service() -> None:
+    """Services: what was deployed, and names for the pods that serve, whichever controllers own them."""
+
+
+def _pod_commands() -> Commands:
+    return {
+        "list": (lambda: cli.pod_show.list_, "Pods by labels or node."),
+        "describe": (lambda: cli.pod_show.describe, "One pod, what it runs, and how its last starts ended."),
+        "logs": (lambda: cli.pod_show.logs, "The output of a pod."),
+        "restart": (lambda: cli.pod_restart.restart, "Restart pods where they are."),
+    }
+
+
+@click.group("pod", cls=LazyGroup, lazy=_pod_commands)
+def pod() -> None:
+    """Pods: list and describe them, read their logs, restart them."""
+
+
+def _volume_commands() -> Commands:
+    return {
+        "list": (lambda: cli.volumes.list_, "All volumes, and the nodes that have them."),
+        "create": (lambda: cli.volumes.create, "Record that a node has a volume."),
+        "delete": (lambda: cli.volumes.delete, "Forget volumes; their data is kept."),
+    }
+
+
+@click.group("volume", cls=LazyGroup, lazy=_volume_commands)
+def volume() -> None:
+    """Volumes: which node has the data of which volume."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from farmd import overview
+from farmd import cli, overview
 from farmd.cli import logs as cli_logs
 from farmd.cli.changes import apply
 from farmd.cli.cluster import Place, beside, has_kind, namespace_options
@@ -112,10 +112,10 @@ async def _nodes(invocation: Invocation, job: Job, slot: Slot) -> dict[int, str]
 
 logs = beside(
     logs,
-    "farmd.cli.job_cluster:logs",
+    lambda: cli.job_cluster.logs,
     lies=_in_kubernetes,
     argument="slot",
-    names="farmd.cli.job_cluster:names",
+    names=lambda: cli.job_cluster.names,
 )
 
 
@@ -159,9 +159,7 @@ async def run(
     async with AsyncExitStack() as stack:
         runs: Any = None
         if there:
-            from farmd.cli import job_cluster
-
-            prepared = job_cluster.prepared(invocation, place, there, values, name)
+            prepared = cli.job_cluster.prepared(invocation, place, there, values, name)
             runs = await stack.enter_async_context(prepared)
         created = [(await JOB.create(invocation.call, spec), spec) for spec in specs]
         by_id = {mutation.change.id: spec for mutation, spec in created}
@@ -198,7 +196,7 @@ def _parameters(given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-_NAMES = "farmd.cli.job_cluster:names"
-stop = beside(saying(JOB, "stop", commands.stop), "farmd.cli.job_cluster:stop", names=_NAMES)
-resume = beside(saying(JOB, "resume", commands.resume), "farmd.cli.job_cluster:resume", names=_NAMES)
-delete = beside(deleting(JOB), "farmd.cli.job_cluster:delete", argument="names", names=_NAMES)
+_NAMES = lambda: cli.job_cluster.names  # noqa: E731
+stop = beside(saying(JOB, "stop", commands.stop), lambda: cli.job_cluster.stop, names=_NAMES)
+resume = beside(saying(JOB, "resume", commands.resume), lambda: cli.job_cluster.resume, names=_NAMES)
+delete = beside(deleting(JOB), lambda: cli.job_cluster.delete, argument="names", names=_NAMES)

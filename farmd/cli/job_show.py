@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import click
 
-from farmd import overview
+from farmd import cli, overview
 from farmd.cli import noun_show
 from farmd.cli.cluster import Place, beside, namespace_options
 from farmd.cli.invocation import Invocation
@@ -61,22 +62,19 @@ async def list_(
     await show(invocation, read)
 
 
-async def _there(invocation: Invocation, place: Place, everywhere: bool) -> list[Any]:
+async def _there(invocation: Invocation, place: Place, everywhere: bool) -> Sequence[Row[Any]]:
     """The jobs in Kubernetes; none without a cluster, where nobody named the one that does not answer, or as
     part of one of several datacenters.
     """
     if invocation.shown is not None or not (everywhere or place.configured(os.environ)):
         return []
-    from farmd.cli import job_cluster
-
     try:
-        found: list[Any] = await job_cluster.listed(invocation, place, everywhere)
+        return await cli.job_cluster.listed(invocation, place, everywhere)
     except StoreError as error:
         if everywhere or place.named:
             raise
         invocation.say(f"farmctl: jobs in Kubernetes are not shown: {clean(error.message)}")
         return []
-    return found
 
 
 async def _row(invocation: Invocation, name: str) -> Row[Job]:
@@ -153,10 +151,7 @@ async def explain(invocation: Invocation, name: str) -> None:
         )
 
 
-def _both(made: click.Command) -> click.Command:
-    """A command also for jobs in Kubernetes."""
-    return beside(made, f"farmd.cli.job_cluster:{made.name}", names="farmd.cli.job_cluster:names")
-
-
-get, describe, explain = _both(get), _both(describe), _both(explain)
-pods = _both(noun_show.pods(JOB))
+get = beside(get, lambda: cli.job_cluster.get, names=lambda: cli.job_cluster.names)
+describe = beside(describe, lambda: cli.job_cluster.describe, names=lambda: cli.job_cluster.names)
+explain = beside(explain, lambda: cli.job_cluster.explain, names=lambda: cli.job_cluster.names)
+pods = beside(noun_show.pods(JOB), lambda: cli.job_cluster.pods, names=lambda: cli.job_cluster.names)

@@ -16,41 +16,46 @@ from typing import NoReturn
 
 import click
 
-from farmd.cli import synonyms
-from farmd.cli.groups import LazyGroup, Source, group
+from farmd import cli
+from farmd.cli import groups, synonyms
+from farmd.cli.groups import Commands, LazyGroup, group
 from farmd.cli.options import shared
 from farmd.kinds import KINDS
 from farmd.process.start import pause_collection
 
-_COMMANDS: dict[str, tuple[Source, str]] = {
-    "deploy": ("farmd.cli.deploy:deploy", "Compose files: deploy their services, after a plan."),
-    "apply": ("farmd.cli.apply:apply", "Bundles of objects: apply the files of an app."),
-    "diff": ("farmd.cli.apply:diff", "What apply would change."),
-    "schema": ("farmd.cli.schema:schema", "Fields of documents: types, defaults, limits."),
-    "example": ("farmd.cli.schema:example", "A commented example document of a kind."),
-    "export": ("farmd.cli.export:export", "Write the declared objects of the fleet to files."),
-    "import": ("farmd.cli.export:import_", "Create and change objects from exported files."),
-    "all": ("farmd.cli.everything:every", "All owners of pods, apps, services and nodes; get all."),
-    "events": ("farmd.cli.events:events", "Changes and incidents by time; -f follows."),
-    "farm": ("farmd.cli.farm:farm", "Farms: which ones work, and on how much."),
-    "pod": ("farmd.cli.pod:pod", "Pods: list them, read their logs, restart them."),
-    "service": ("farmd.cli.service:service", "Services: names for the pods that serve."),
-    "volume": ("farmd.cli.volume:volume", "Volumes: which node has the data of which volume."),
-    "config": ("farmd.cli.config:config", "Config keys: values that manifests refer to."),
-    "manifest": ("farmd.cli.manifest:manifest", "Signed manifests: make keys, sign, verify."),
-    "audit": ("farmd.cli.audit:audit", "Who changed what, when and why."),
-    "alert": ("farmd.cli.alert:alert", "Alerts: what is open, and whether sinks work."),
-    "failsafe": ("farmd.cli.alert:failsafe", "Freezes of removals: show or acknowledge them."),
-    "kubernetes": ("farmd.cli.kubernetes:kubernetes", "Kubernetes: what farms need in a cluster."),
-    "doctor": ("farmd.cli.doctor:doctor", "Problems in the store, their causes and fixes."),
-    "debug": (
-        "farmd.cli.doctor:debug",
-        "Write the cluster's state, without secrets, to an archive for support.",
-    ),
-    "top": ("farmd.cli.farm:top", "The fleet at a glance, live."),
-    "token": ("farmd.cli.token:token", "Tokens: for the page and its API, and for Consul."),
-    "completion": ("farmd.cli.manual:completion", "Completion for bash, zsh and fish."),
-}
+
+def _commands() -> Commands:
+    return {
+        "deploy": (lambda: cli.deploy.deploy, "Compose files: deploy their services, after a plan."),
+        "apply": (lambda: cli.apply.apply, "Bundles of objects: apply the files of an app."),
+        "diff": (lambda: cli.apply.diff, "What apply would change."),
+        "schema": (lambda: cli.schema.schema, "Fields of documents: types, defaults, limits."),
+        "example": (lambda: cli.schema.example, "A commented example document of a kind."),
+        "export": (lambda: cli.export.export, "Write the declared objects of the fleet to files."),
+        "import": (lambda: cli.export.import_, "Create and change objects from exported files."),
+        "all": (lambda: cli.everything.every, "All owners of pods, apps, services and nodes; get all."),
+        "events": (lambda: cli.events.events, "Changes and incidents by time; -f follows."),
+        "farm": (lambda: cli.farm.farm, "Farms: which ones work, and on how much."),
+        "pod": (lambda: groups.pod, "Pods: list them, read their logs, restart them."),
+        "service": (lambda: groups.service, "Services: names for the pods that serve."),
+        "volume": (lambda: groups.volume, "Volumes: which node has the data of which volume."),
+        "config": (lambda: cli.config.config, "Config keys: values that manifests refer to."),
+        "manifest": (lambda: cli.manifest.manifest, "Signed manifests: make keys, sign, verify."),
+        "audit": (lambda: cli.audit.audit, "Who changed what, when and why."),
+        "alert": (lambda: cli.alert.alert, "Alerts: what is open, and whether sinks work."),
+        "failsafe": (lambda: cli.alert.failsafe, "Freezes of removals: show or acknowledge them."),
+        "kubernetes": (lambda: cli.kubernetes.kubernetes, "Kubernetes: what farms need in a cluster."),
+        "doctor": (lambda: cli.doctor.doctor, "Problems in the store, their causes and fixes."),
+        "debug": (
+            lambda: cli.doctor.debug,
+            "Write the cluster's state, without secrets, to an archive for support.",
+        ),
+        "top": (lambda: cli.farm.top, "The fleet at a glance, live."),
+        "token": (lambda: cli.token.token, "Tokens: for the page and its API, and for Consul."),
+        "completion": (lambda: cli.manual.completion, "Completion for bash, zsh and fish."),
+    }
+
+
 # The errors of a write to a full disk or to a terminal that is gone.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
@@ -58,7 +63,7 @@ _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 class _Nouns(LazyGroup):
     """The nouns of all kinds of work, and the commands that concern no single kind."""
 
-    def lazy(self) -> Mapping[str, tuple[Source, str]]:
+    def lazy(self) -> Commands:
         """A kind without a group of its own has the commands that every noun has."""
         nouns = {
             kind.noun: (kind.group or partial(group, kind.family), kind.title)
@@ -93,7 +98,7 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 @click.group(
     cls=_Nouns,
-    lazy=_COMMANDS,
+    lazy=_commands,
     params=shared(root=True),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import click
 
+from farmd import cli
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import checked_if_given, objects, target
 from farmd.cli.noun_edit import carry_out, saying, text_of
@@ -141,4 +142,6 @@ async def scale(invocation: Invocation, name: str, replicas: int) -> None:
     await carry_out(invocation, ROLLOUT, [await commands.scale(invocation.call, name, replicas)])
 
 
-pause, resume, revert = map(beside_ksvc, (pause, resume, revert))
+pause = beside_ksvc(pause, lambda: cli.rollout_knative.pause)
+resume = beside_ksvc(resume, lambda: cli.rollout_knative.resume)
+revert = beside_ksvc(revert, lambda: cli.rollout_knative.revert)

@@ -5,23 +5,23 @@ Nothing of ``farmd.kubernetes`` is imported until a cluster is asked.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import click
 
+from farmd import cli
 from farmd.cli.cluster import Place, beside, complete_too, namespace_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import checked, checked_if_given
 from farmd.cli.noun_edit import FILES
 from farmd.cli.noun_show import listing
 from farmd.cli.options import Command, command
-from farmd.kinds import load
 from farmd.rollout.noun import ROLLOUT
 
-_THERE = "farmd.cli.rollout_knative"
 
-
-def beside_ksvc(made: click.Command) -> click.Command:
+def beside_ksvc(made: click.Command, outside: Callable[[], Callable[..., Awaitable[None]]]) -> click.Command:
     """A command for rollouts of controllers, made one for those of Knative Services, too."""
-    return beside(made, f"{_THERE}:{made.name}", lies=_is_ksvc, names=f"{_THERE}:names")
+    return beside(made, outside, lies=_is_ksvc, names=lambda: cli.rollout_knative.names)
 
 
 def _is_ksvc(name: str) -> bool:
@@ -41,7 +41,7 @@ async def list_(
     """All rollouts of controllers; with -A, -n or another option of a cluster Knative Services, too."""
     place = Place(kubeconfig, context, namespace)
     if everywhere or place.named:
-        await load(f"{_THERE}:listed")(invocation, place, everywhere=everywhere, selector=selector)
+        await cli.rollout_knative.listed(invocation, place, everywhere=everywhere, selector=selector)
         return
     made = listing(ROLLOUT)
     assert isinstance(made, Command)
@@ -55,7 +55,7 @@ async def plan(
     invocation: Invocation, paths: tuple[str, ...], kubeconfig: str, context: str, namespace: str
 ) -> None:
     """The stages that a changed file of a Knative Service would go through; nothing is written."""
-    await load(f"{_THERE}:plan")(invocation, Place(kubeconfig, context, namespace), paths)
+    await cli.rollout_knative.plan(invocation, Place(kubeconfig, context, namespace), paths)
 
 
 @command("promote", mutates=True, waits=True)
@@ -63,7 +63,7 @@ async def plan(
 @namespace_options
 async def promote(invocation: Invocation, name: str, kubeconfig: str, context: str, namespace: str) -> None:
     """Finish a rollout of a Knative Service, ksvc/NAMESPACE/NAME, in one stage."""
-    await load(f"{_THERE}:say")(invocation, Place(kubeconfig, context, namespace), name, "promote")
+    await cli.rollout_knative.say(invocation, Place(kubeconfig, context, namespace), name, "promote")
 
 
 @command("retry", mutates=True, waits=True)
@@ -75,8 +75,8 @@ async def retry(
 ) -> None:
     """Retry a reverted revision of a Knative Service; default: the last one."""
     place = Place(kubeconfig, context, namespace)
-    await load(f"{_THERE}:say")(invocation, place, name, "retry", revision)
+    await cli.rollout_knative.say(invocation, place, name, "retry", revision)
 
 
 for _made in (promote, retry):
-    complete_too(_made, "name", f"{_THERE}:names")
+    complete_too(_made, "name", lambda: cli.rollout_knative.names)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import click
 
+from farmd import cli
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
@@ -152,4 +153,5 @@ async def history(invocation: Invocation, name: str) -> None:
     await show(invocation, read)
 
 
-status, explain = map(beside_ksvc, (status, explain))
+status = beside_ksvc(status, lambda: cli.rollout_knative.status)
+explain = beside_ksvc(explain, lambda: cli.rollout_knative.explain)

@@ -12,19 +12,19 @@ from typing import Literal, get_args
 
 import click
 
-from farmd.cli.groups import LazyGroup
+from farmd import cli
+from farmd.cli.groups import Commands, LazyGroup
 from farmd.cli.options import Exampled
 from farmd.web import tokens
 from store.errors import Conflict, InputInvalid
 
 
-@click.group(
-    "token",
-    cls=LazyGroup,
-    lazy={
-        "consul": ("farmd.cli.access_token:role_token", "Create Consul's policies and a token for a role.")
-    },
-)
+def _commands() -> Commands:
+    line = "Create Consul's policies and a token for a role."
+    return {"consul": (lambda: cli.access_token.role_token, line)}
+
+
+@click.group("token", cls=LazyGroup, lazy=_commands)
 def token() -> None:
     """Tokens of people and programs: for the farm's page and API, and for Consul."""
 

@@ -42,7 +42,7 @@ class DeploymentKind(KindOfWork):
         return DEPLOYMENT
 
     def group(self) -> click.Group:
-        from farmd.cli.deployment import deployment
+        from farmd.cli.groups import deployment
 
         return deployment
 

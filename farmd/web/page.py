@@ -10,42 +10,43 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from farmd import web as page
 from farmd.config.sections import WebSection
-from farmd.kinds import load
 
 if TYPE_CHECKING:
     from farmd.farm.farm import Farm
     from farmd.services.board import Board
     from farmd.web.site import Site
+    from farmd.web.visit import Handler
 
 FREE = (
-    ("GET", "/static/{name}", "farmd.web.actions:static"),
-    ("GET", "/signin", "farmd.web.actions:form"),
-    ("POST", "/signin", "farmd.web.actions:sign_in"),
-    ("POST", "/signout", "farmd.web.actions:sign_out"),
+    ("GET", "/static/{name}", lambda: page.actions.static),
+    ("GET", "/signin", lambda: page.actions.form),
+    ("POST", "/signin", lambda: page.actions.sign_in),
+    ("POST", "/signout", lambda: page.actions.sign_out),
 )
 """Routes for everybody."""
 
 READING = (
-    ("GET", "/", "farmd.web.pages:fleet"),
-    ("GET", "/audit", "farmd.web.pages:audited"),
-    ("GET", "/map", "farmd.web.map:shown"),
-    ("GET", "/events", "farmd.web.events:stream"),
-    ("GET", "/{list}", "farmd.web.pages:listed"),
-    ("GET", "/nodes/{node}/pods/{instance}", "farmd.web.pods:one"),
-    ("GET", "/{list}/{name}", "farmd.web.pages:item"),
-    ("GET", "/{list}/{name}/explain", "farmd.web.pages:explained"),
-    ("GET", "/{list}/{name}/act/{word}", "farmd.web.planned:shown"),
-    ("POST", "/{list}/{name}/act/{word}", "farmd.web.planned:by_form"),
-    ("GET", "/v1/targets/{what}", "farmd.web.targets:answer"),
-    ("GET", "/v1/openapi.json", "farmd.web.api:described"),
-    ("GET", "/v1/audit", "farmd.web.api:audited"),
-    ("GET", "/v1/{list}", "farmd.web.api:listed"),
-    ("GET", "/v1/{list}/{name}", "farmd.web.api:item"),
-    ("GET", "/v1/{list}/{name}/explain", "farmd.web.api:explained"),
-    ("POST", "/rollouts/{name}/{word}", "farmd.web.actions:by_form"),
-    ("POST", "/v1/rollouts/{name}/{word}", "farmd.web.actions:by_program"),
-    ("POST", "/v1/{list}/{name}/{word}", "farmd.web.planned:by_program"),
+    ("GET", "/", lambda: page.pages.fleet),
+    ("GET", "/audit", lambda: page.pages.audited),
+    ("GET", "/map", lambda: page.map.shown),
+    ("GET", "/events", lambda: page.events.stream),
+    ("GET", "/{list}", lambda: page.pages.listed),
+    ("GET", "/nodes/{node}/pods/{instance}", lambda: page.pods.one),
+    ("GET", "/{list}/{name}", lambda: page.pages.item),
+    ("GET", "/{list}/{name}/explain", lambda: page.pages.explained),
+    ("GET", "/{list}/{name}/act/{word}", lambda: page.planned.shown),
+    ("POST", "/{list}/{name}/act/{word}", lambda: page.planned.by_form),
+    ("GET", "/v1/targets/{what}", lambda: page.targets.answer),
+    ("GET", "/v1/openapi.json", lambda: page.api.described),
+    ("GET", "/v1/audit", lambda: page.api.audited),
+    ("GET", "/v1/{list}", lambda: page.api.listed),
+    ("GET", "/v1/{list}/{name}", lambda: page.api.item),
+    ("GET", "/v1/{list}/{name}/explain", lambda: page.api.explained),
+    ("POST", "/rollouts/{name}/{word}", lambda: page.actions.by_form),
+    ("POST", "/v1/rollouts/{name}/{word}", lambda: page.actions.by_program),
+    ("POST", "/v1/{list}/{name}/{word}", lambda: page.planned.by_program),
 )
 """Routes for whom may read; those that change something ask for more by themselves."""
 
@@ -72,17 +73,15 @@ class Door:
         app.on_shutdown.append(self._close)
 
     def _entering(
-        self, handler: str, *, free: bool
+        self, handler: Callable[[], Handler], *, free: bool
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def enter(request: web.Request) -> web.StreamResponse:
             farm = self._farm()
             if farm is None:
                 raise web.HTTPServiceUnavailable(text="this farm has not reached Consul yet")
             if self._site is None:
-                self._site = load("farmd.web.site:Site")(farm, self._section, self._board)
-            answer: web.StreamResponse = await load("farmd.web.visit:answered")(
-                self._site, request, handler, free=free
-            )
+                self._site = page.site.Site(farm, self._section, self._board)
+            answer: web.StreamResponse = await page.visit.answered(self._site, request, handler, free=free)
             return answer
 
         return enter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -11,7 +12,6 @@ from urllib.parse import urlencode
 import structlog
 from aiohttp import web
 
-from farmd.kinds import load
 from farmd.web import html
 from farmd.web.access import SignInNeeded
 from farmd.web.lists import ItemList
@@ -74,6 +74,9 @@ class Visit:
         return self.site.access.form_key(self.request)
 
 
+Handler = Callable[[Visit], Awaitable[web.StreamResponse]]
+
+
 def list_of(visit: Visit) -> ItemList:
     """The list that an address names.
 
@@ -86,13 +89,15 @@ def list_of(visit: Visit) -> ItemList:
     return found
 
 
-async def answered(site: Site, request: web.Request, handler: str, *, free: bool) -> web.StreamResponse:
+async def answered(
+    site: Site, request: web.Request, handler: Callable[[], Handler], *, free: bool
+) -> web.StreamResponse:
     """Let a handler answer; ``free``: also to whom may read nothing."""
     person: Person | None = None
     try:
         if not free:
             person = reader(site, request)
-        made: web.StreamResponse = await load(handler)(Visit(site, request, person))
+        made: web.StreamResponse = await handler()(Visit(site, request, person))
     except SignInNeeded:
         return _sign_in(request)
     except web.HTTPException as error:
