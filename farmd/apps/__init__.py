@@ -35,7 +35,7 @@ class AppKind(KindOfWork):
         return Apps
 
     def group(self) -> click.Group:
-        from farmd.cli.groups import app
+        from farmd.cli.nouns import app
 
         return app
 

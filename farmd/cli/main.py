@@ -17,7 +17,7 @@ from typing import NoReturn
 import click
 
 from farmd import cli
-from farmd.cli import groups, synonyms
+from farmd.cli import synonyms
 from farmd.cli.groups import Commands, LazyGroup, group
 from farmd.cli.options import shared
 from farmd.kinds import KINDS
@@ -36,9 +36,9 @@ def _commands() -> Commands:
         "all": (lambda: cli.everything.every, "All owners of pods, apps, services and nodes; get all."),
         "events": (lambda: cli.events.events, "Changes and incidents by time; -f follows."),
         "farm": (lambda: cli.farm.farm, "Farms: which ones work, and on how much."),
-        "pod": (lambda: groups.pod, "Pods: list them, read their logs, restart them."),
-        "service": (lambda: groups.service, "Services: names for the pods that serve."),
-        "volume": (lambda: groups.volume, "Volumes: which node has the data of which volume."),
+        "pod": (lambda: cli.nouns.pod, "Pods: list them, read their logs, restart them."),
+        "service": (lambda: cli.nouns.service, "Services: names for the pods that serve."),
+        "volume": (lambda: cli.nouns.volume, "Volumes: which node has the data of which volume."),
         "config": (lambda: cli.config.config, "Config keys: values that manifests refer to."),
         "manifest": (lambda: cli.manifest.manifest, "Signed manifests: make keys, sign, verify."),
         "audit": (lambda: cli.audit.audit, "Who changed what, when and why."),

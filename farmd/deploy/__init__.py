@@ -42,7 +42,7 @@ class DeploymentKind(KindOfWork):
         return DEPLOYMENT
 
     def group(self) -> click.Group:
-        from farmd.cli.groups import deployment
+        from farmd.cli.nouns import deployment
 
         return deployment
 

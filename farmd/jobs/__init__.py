@@ -46,7 +46,7 @@ class JobKind(KindOfWork):
         return JOB
 
     def group(self) -> click.Group:
-        from farmd.cli.groups import job
+        from farmd.cli.nouns import job
 
         return job
 

@@ -39,7 +39,7 @@ class NodeKind(KindOfWork):
         return Nodes
 
     def group(self) -> click.Group:
-        from farmd.cli.groups import node
+        from farmd.cli.nouns import node
 
         return node
 

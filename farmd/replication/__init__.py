@@ -46,7 +46,7 @@ class ControllerKind(KindOfWork):
         return RC
 
     def group(self) -> click.Group:
-        from farmd.cli.groups import rc
+        from farmd.cli.nouns import rc
 
         return rc
 

@@ -43,7 +43,7 @@ class RolloutKind(KindOfWork):
         return ROLLOUT
 
     def group(self) -> click.Group:
-        from farmd.cli.groups import rollout
+        from farmd.cli.nouns import rollout
 
         return rollout
 

@@ -45,7 +45,7 @@ class ScheduleKind(KindOfWork):
         return SCHEDULE
 
     def group(self) -> click.Group:
-        from farmd.cli.groups import schedule
+        from farmd.cli.nouns import schedule
 
         return schedule
 

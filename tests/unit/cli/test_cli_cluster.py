@@ -41,7 +41,7 @@ def called(monkeypatch) -> list[tuple[Any, ...]]:
     return calls
 
 
-def removing(calls: list[tuple[Any, ...]], monkeypatch) -> Any:
+def removing(calls: list[tuple[Any, ...]]) -> Any:
     """Such a command."""
 
     async def inside(_, names) -> None:
@@ -50,9 +50,11 @@ def removing(calls: list[tuple[Any, ...]], monkeypatch) -> Any:
     async def outside(_, place: Place, names) -> None:
         calls.append((place.namespace or "kubernetes", *names))
 
+    async def known(_: Place, __: str) -> list[str]:
+        return []
+
     made = command("delete")(targets("job", lambda *_: [])(inside))
-    monkeypatch.setattr(clusters, "load", {"outside": outside}.get)
-    return beside(made, "outside", argument="names")
+    return beside(made, lambda: outside, argument="names", names=lambda: known)
 
 
 @pytest.mark.parametrize(
@@ -64,16 +66,14 @@ def removing(calls: list[tuple[Any, ...]], monkeypatch) -> Any:
         (["--context", "prod", "bert"], [("kubernetes", "bert")]),
     ],
 )
-def test_a_name_with_a_namespace_lies_in_kubernetes_and_with_an_option_each_does(
-    called, monkeypatch, words, expected
-):
-    done = CliRunner().invoke(removing(called, monkeypatch), words, catch_exceptions=False)
+def test_a_name_with_a_namespace_lies_in_kubernetes_and_with_an_option_each_does(called, words, expected):
+    done = CliRunner().invoke(removing(called), words, catch_exceptions=False)
     assert done.exit_code == 0
     assert called == expected
 
 
-def test_the_options_of_a_cluster_are_the_command_s_own(called, monkeypatch):
-    own, common = CliRunner().invoke(removing(called, monkeypatch), ["--help"]).output.split("Shared options")
+def test_the_options_of_a_cluster_are_the_command_s_own(called):
+    own, common = CliRunner().invoke(removing(called), ["--help"]).output.split("Shared options")
     assert "--namespace" in own
     assert "--namespace" not in common
 

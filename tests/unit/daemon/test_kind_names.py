@@ -18,7 +18,10 @@ from farmd.kinds import KINDS
 pytestmark = pytest.mark.xdist_group("source")  # it is read once
 
 ROOT = Path(__file__).parents[3]
-REGISTRIES = ("farmd/kinds.py", "farmd/declaration.py", "store/families.py")
+REGISTRIES = (
+    *("farmd/kinds.py", "farmd/declaration.py", "store/families.py"),
+    *("farmd/cli/__init__.py", "farmd/cli/nouns.py"),
+)
 
 WORDS = {
     "rcs": r"(?<![a-z])(?-i:rcs?|RCs?|RCS)(?![a-z])|replication_?controller",
@@ -69,7 +72,6 @@ EXCEPTIONS = {
     },
     "rollouts": {
         "farmd/cli/help_examples.py": EXAMPLE,
-        "farmd/cli/rc.py": "the history of a controller is that of its rollouts",
         "farmd/cli/synonyms.py": FOREIGN,
         "farmd/commands/examples.py": EXAMPLE,
         "farmd/commands/field_words.py": "it says what fields of documents mean",
@@ -115,7 +117,6 @@ EXCEPTIONS = {
         "farmd/doctor/": "runs are beside their jobs, and are left where these are gone",
         "farmd/housekeeping/": "runs are beside their jobs, and are left where these are gone",
         "farmd/schedules/": MANAGES,
-        "farmd/cli/schedule": MANAGES,
         "farmd/tables/schedules.py": MANAGES,
         "store/schedules.py": MANAGES,
         "farmd/agent/agent.py": "the feature of agents that keep R29",
