@@ -9,7 +9,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import items
 from farmd.cli.options import Duration, Whole, command
 from farmd.cli.output import show
-from farmd.kinds import KINDS, OTHER_NOUNS, family_of
+from farmd.kinds import KINDS, OTHER_NOUNS, family_of, title
 from farmd.tables import changes
 from farmd.tables.model import Table
 from store.audit import AuditReader, Filter
@@ -47,12 +47,19 @@ async def list_(
         if kind and not rows and wanted.kind not in KINDS:
             known = sorted(one.noun or one.family for one in KINDS.values())
             raise InputInvalid(f"--kind: found {kind!r}{nearest(kind, known)}", field="kind")
-        return changes.table(rows, [error.message for error in reader.broken])
+        return _for_lines(changes.table(rows, [error.message for error in reader.broken]))
 
     await show(invocation, read)
 
 
 audit.add_command(list_)
+
+
+def _for_lines(table: Table) -> Table:
+    """The table with the noun of each item, and with one column of prose, which is the one that folds."""
+    columns = [column for column in table.columns if column.title != "REASON"]
+    own = {"ITEM": lambda row: title(row.kind, row.name or row.id), "CHANGE": changes.told}
+    return table._replace(columns=[each._replace(text=own.get(each.title, each.text)) for each in columns])
 
 
 def _named(item: str) -> str:

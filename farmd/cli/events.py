@@ -66,7 +66,7 @@ async def _events(invocation: Invocation, start: float, limit: int) -> list[Even
         Event(
             each.at,
             each.action,
-            _titled(each.kind, each.name or each.id),
+            kinds.title(each.kind, each.name or each.id),
             each.actor,
             _told(summary(each), each.reason),
         )
@@ -76,7 +76,7 @@ async def _events(invocation: Invocation, start: float, limit: int) -> list[Even
         Event(
             each.since,
             f"incident {each.key}",
-            _titled(each.kind, each.name),
+            kinds.title(each.kind, each.name),
             f"farm/{each.farm}" if each.farm else "",
             each.reason,
         )
@@ -84,10 +84,6 @@ async def _events(invocation: Invocation, start: float, limit: int) -> list[Even
         if each.since >= start
     ]
     return sorted(found)[-limit:]
-
-
-def _titled(family: str, name: str) -> str:
-    return kinds.title(family, name) if family in kinds.KINDS else f"{family}/{name}"
 
 
 def _told(change: str, reason: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import select
 import shutil
 import sys
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 # Tables: aligned columns for people, with colours on a terminal.
 #
 # A name or an id is never split: where a table is wider than the terminal, its last column is folded; where
-# the others leave no room for it, it goes below its line, and a very narrow terminal wraps whole lines.
+# the others leave no room for it, it goes below its line. Columns between are left out, and named, where the
+# rest then fits; a terminal that is too narrow for names and states wraps whole lines.
 # Where lines are cropped instead, other columns are left out before a state is, and at last names are cut.
 # Control characters are removed from text of the store, because anybody may have written it.
 
@@ -55,16 +57,27 @@ def drawable(text: str, encoding: str | None) -> str:
 
 
 def lines(
-    table: Table, *, wide: bool = False, width: int = 0, cropped: int = 0, colour: bool = False
+    table: Table,
+    *,
+    wide: bool = False,
+    width: int = 0,
+    cropped: int = 0,
+    colour: bool = False,
+    note: Callable[[str], object] = lambda _: None,
 ) -> list[str]:
     """The lines of a table. ``width``: of the terminal, 0 for none; ``cropped``: where the caller crops
-    lines, 0 for nowhere; ``colour``: with escape sequences.
+    lines, 0 for nowhere; ``colour``: with escape sequences; ``note`` gets what is left out for the width.
     """
     columns = [column for column in table.columns if wide or not column.wide]
     cells = [[column.title for column in columns]]
     cells += [[clean(column.text(row)) for column in columns] for row in table.rows]
     if cropped:
         columns, cells = _with_states(columns, cells, cropped)
+    elif width:
+        kept, left = _fitting(cells, width, wide=wide)
+        if left:
+            note(f"the terminal has no room for {', '.join(left)}: see -o wide")
+        columns, cells = [columns[at] for at in kept], [[line[at] for at in kept] for line in cells]
     widths = _widths(cells)
     room = width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1) if width else 0
     shown = []
@@ -84,6 +97,33 @@ def lines(
 
 def _widths(cells: list[list[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(*cells, strict=True)]
+
+
+def _fitting(cells: list[list[str]], width: int, *, wide: bool) -> tuple[list[int], list[str]]:
+    """The columns that a terminal has room for, and the titles of those with text that are left out.
+
+    The last column needs no room, because it goes below its line, unless it is empty. Empty columns are left
+    out first, then, where that helps, those between names and states, from the right.
+    """
+    titles, *rows = cells
+    widths, last = _widths(cells), len(titles) - 1
+    empty = [at for at in range(last, 0, -1) if rows and not any(row[at].strip() for row in rows)]
+    between = [at for at in range(last - 1, 0, -1) if titles[at] not in STATES | _NAMES and at not in empty]
+
+    def fits(columns: list[int]) -> bool:
+        needed = [widths[at] + len(_GAP) for at in columns if at != last or last in empty]
+        return sum(needed) - len(_GAP) <= width
+
+    kept = list(range(last + 1))
+    for at in [*empty, *(() if wide else between)]:
+        if not fits(kept):
+            kept.remove(at)
+    if not fits(kept):
+        return [at for at in range(last + 1) if at not in empty], []
+    for at in reversed(between):  # a wide one may have left room for a narrow one
+        if at not in kept and fits([*kept, at]):
+            kept.append(at)
+    return sorted(kept), [titles[at] for at in reversed(between) if at not in kept]
 
 
 def _with_states(
@@ -120,11 +160,22 @@ def _folded(last: str, room: int, width: int) -> tuple[str, list[str]]:
     if len(last) <= room:
         return last, []
     if room >= _LEAST_FOLD:
-        beside, *rest = textwrap.wrap(last, room)
+        beside, *rest = folded(last, room)
         return beside, textwrap.indent("\n".join(rest), " " * (width - room)).splitlines()
     if width >= 2 * _LEAST_FOLD:
-        return "", textwrap.wrap(last, width, initial_indent=_BELOW, subsequent_indent=_BELOW)
+        return "", [f"{_BELOW}{line}" for line in folded(last, width - len(_BELOW))]
     return last, []
+
+
+class _Wrapper(textwrap.TextWrapper):
+    """Folds behind blanks and commas; the hyphens of names do not count."""
+
+    wordsep_simple_re = re.compile(r"(\s+)|(?<=,)")
+
+
+def folded(text: str, width: int) -> list[str]:
+    """The text in lines of that width."""
+    return _Wrapper(width, break_on_hyphens=False, break_long_words=False).wrap(text)
 
 
 def _styled(text: str, column: str, *, colour: bool, title: bool) -> str:
@@ -399,4 +450,5 @@ def cropped_table(invocation: Invocation, table: Table) -> list[str]:
 
 def _lines(invocation: Invocation, table: Table, *, width: int = 0, cropped: int = 0) -> list[str]:
     wide = invocation.settings.output == "wide"
-    return lines(table, wide=wide, width=width, cropped=cropped, colour=colors(invocation))
+    note = invocation.call.note
+    return lines(table, wide=wide, width=width, cropped=cropped, colour=colors(invocation), note=note)

@@ -42,5 +42,9 @@ def summary(record: Audit) -> str:
 
 def line(record: Audit, now: float) -> str:
     """A change of one item, with how long ago it was."""
-    reason = f" ({record.reason})" if record.reason else ""
-    return f"{ago(now, record.at):>4}  {record.action}  {record.actor}  {summary(record)}{reason}"
+    return f"{ago(now, record.at):>4}  {record.action}  {record.actor}  {told(record)}"
+
+
+def told(record: Audit) -> str:
+    """The change in one line, and its reason in brackets."""
+    return " ".join(part for part in (summary(record), record.reason and f"({record.reason})") if part)

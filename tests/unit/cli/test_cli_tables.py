@@ -69,3 +69,37 @@ def test_control_characters_of_the_store_never_reach_a_terminal() -> None:
     (shown,) = lines(table([("a\x1b[2Jb", "0", "x", "y\n")]))[1:]
     assert "\x1b" not in shown
     assert "\n" not in shown
+
+
+def wide_table(**texts: str) -> Table:
+    columns = [Column(title, lambda _, text=text: text) for title, text in texts.items()]  # type: ignore[misc]
+    return Table("Thing", [0], columns, name=str, plain=dict)
+
+
+def test_a_terminal_without_room_for_all_columns_leaves_out_the_last_that_are_no_state_and_says_which() -> (
+    None
+):
+    found = wide_table(NAME="x" * 30, STATE="ready", RESTARTS="7", AGE="5h", UP="22h", REASON="why " * 9)
+    said: list[str] = []
+    assert lines(found, width=51, note=said.append) == [
+        f"{'NAME':30}  STATE  RESTARTS",
+        "    REASON",
+        f"{'x' * 30}  ready  7",
+        "    why why why why why why why why why",
+    ]
+    assert said == ["the terminal has no room for AGE, UP: see -o wide"]
+    assert lines(found, width=60, wide=True)[0] == f"{'NAME':30}  STATE  RESTARTS  AGE  UP"
+
+
+def test_an_empty_column_takes_no_room_where_there_is_little() -> None:
+    found = wide_table(NAME="x" * 30, STATE="ready", TAINTS="", AGE="5h", REASON="")
+    assert lines(found, width=45, note=pytest.fail) == [f"{'NAME':30}  STATE  AGE", f"{'x' * 30}  ready  5h"]
+
+
+def test_a_list_without_blanks_folds_behind_its_commas_and_a_name_not_at_its_hyphen() -> None:
+    found = wide_table(NAME="farm-1", HOLDS="housekeeping=2,jobs=1,schedules=1 on node-1/squares-worker")
+    assert [line.strip() for line in lines(found, width=38)[1:]] == [
+        "farm-1  housekeeping=2,jobs=1,",
+        "schedules=1 on",
+        "node-1/squares-worker",
+    ]
