@@ -1,5 +1,10 @@
-# A farm: reads everything, writes the records that it works with. It does not write reality.
+# A farm: reads everything but secrets, writes the records that it works with. It does not write reality.
 key_prefix "farmd/" { policy = "list" }
+
+# Secrets are ciphertext, and manifests have what a pod needs of it: no farm reads the rest.
+key_prefix "farmd/secrets/" { policy = "deny" }
+key_prefix "farmd/secret-versions/" { policy = "deny" }
+key_prefix "farmd/secret-groups/" { policy = "deny" }
 
 # Its presence and its locks. Consul needs the right to write a key to check that the key is absent: a farm
 # never writes `agents`, but a node counts as lost only if its agent's presence is proven absent.

@@ -26,6 +26,12 @@ key_prefix "farmd/meta/kubernetes/" { policy = "write" }
 key_prefix "farmd/config/" { policy = "write" }
 key_prefix "farmd/config-history/" { policy = "write" }
 
+# Secrets, which farmctl encrypts before it writes them, and the recipients that can open them: a recipient that
+# this token adds to a group can open what is sealed from then on.
+key_prefix "farmd/secrets/" { policy = "write" }
+key_prefix "farmd/secret-versions/" { policy = "write" }
+key_prefix "farmd/secret-groups/" { policy = "write" }
+
 # Every edit checks that there is no mutation lock, for which Consul needs the right to write it, and --force
 # deletes it. The item's own lock has the same prefix, so a rule cannot distinguish the two.
 key_prefix "farmd/locks/" { policy = "write" }

@@ -1,7 +1,7 @@
 # farmctl without changes: list, describe, explain, audit, top, doctor.
 #
 # This policy allows to read manifests, and so the environment variables of pods, the documents of apps, and
-# config keys with their last versions.
+# config keys with their last versions. Of secrets it reads ciphertext.
 key_prefix "farmd/" { policy = "list" }
 
 # Reading the logs of pods: each request is made with a one-time key, of which Consul holds a hash. Without this

@@ -165,6 +165,7 @@ WORDS = {
     "runtime": "without the runtime",
     "registry": "without the registry of artifacts",
     "allow": "that do not allow what the pod needs",
+    "identity": "without the identity of a secret group",
     "feature": "with an agent that is too old",
     "taint": "tainted",
     "cordoned": "cordoned",

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 from scheduler.model import FleetView, NodeView, PlacementRequest, Reason
 from scheduler.requirement import Requirement, selects, tolerates
-from store.features import lacking
+from store.features import IDENTITY_OF, lacking
 from store.manifests import PORT_RESOURCE, asked
 from store.words import amount_text, asked_text
 
@@ -71,6 +71,9 @@ def _lacks(feature: str) -> Reason:
         "allow": "the node's agent does not allow",
         "registry": "the node's agent knows no registry of artifacts",
     }
+    if f"{code}." == IDENTITY_OF:
+        group = name.partition("/")[0]
+        return Reason("identity", f"the node's agent holds no identity of secret group {group!r}")
     if code not in words:
         return Reason("feature", f"the node's agent does not know {feature!r}")
     return Reason(code, f"{words[code]} {name!r}")

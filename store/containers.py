@@ -128,13 +128,18 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Secret(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A file of the node's ``agent.secrets_dir``; an empty ``path`` is ``/run/secrets/<name>``."""
+    """A file of the node's ``agent.secrets_dir``, or with ``secret`` one of the manifest's ``sealed``.
+
+    An empty ``path`` is ``/run/secrets/<name>``. A process has no ``path``: its sealed secrets lie in the
+    folder that ``FARMD_SECRETS`` names.
+    """
 
     name: str
     path: str = ""
     uid: int = 0
     gid: int = 0
     mode: int = 0o444
+    secret: str = ""
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

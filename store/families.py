@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from store import access, codec, config, revocations
+from store import access, codec, config, revocations, secrets
 from store.apps import App, AppStatus, ResourceTracker
 from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
 from store.deployments import DEPLOYMENT_LABEL, SERVICE_LABEL, Deployment, DeploymentStatus
@@ -264,6 +264,9 @@ FAMILIES: dict[str, Family[Any]] = {
         Family(name=access.FAMILY),
         Family(name=config.FAMILY),
         Family(name=config.HISTORY),
+        Family(name=secrets.FAMILY),
+        Family(name=secrets.VERSIONS),
+        Family(name=secrets.GROUPS),
         Family(name="audit"),
         Family(name="meta"),
     )

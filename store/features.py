@@ -49,6 +49,14 @@ ARTIFACTS = "artifacts.1"
 """The agent fetches artifacts before a start; an older one would start the pod without them. The farm places
 such pods only on agents that do."""
 
+SECRETS = "secrets.1"
+"""The agent opens the sealed secrets of a manifest at its start; an older one would start the pod without
+them. The farm places such pods only on agents that do, and that have an identity for each."""
+IDENTITY = "identity."
+"""Begins the feature of an agent that has the identity of this recipient of age."""
+IDENTITY_OF = "identity-of."
+"""Begins the need for the identity of one of some recipients: ``identity-of.<group>/<one>,<other>``."""
+
 CONFIG = "config.1"
 """The farm knows ``sources`` in the documents of apps; an older one would refuse such a document."""
 
@@ -99,6 +107,7 @@ def needed_of_farm(manifest: Manifest) -> list[str]:
         POD_AFFINITY: bool(manifest.placement.pod_affinity),
         ONE_SHOT: manifest.restart.policy != "always",
         ARTIFACTS: bool(manifest.artifacts),
+        SECRETS: bool(manifest.sealed),
     }
     return [feature for feature, wants in asked.items() if wants]
 
@@ -131,6 +140,7 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
         LEAVING: manifest.stop.leaves,
         RESTART_AFTER: manifest.health is not None and manifest.health.restart_after > 0,
         ARTIFACTS: bool(manifest.artifacts),
+        SECRETS: bool(manifest.sealed),
         HOST_IP: any(port.host_ip for port in manifest.ports.values()),
         INTERNAL_NETWORKS: container is not None and bool(container.internal),
         FILE_ENCODINGS: any(file.encoding for file in manifest.files),
@@ -141,6 +151,9 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
         *(name for name, wants in younger.items() if wants),
         *(f"{REGISTRY}{name}" for name in sorted(set(filter(None, map(artifacts.registry_of, sources))))),
         *(f"allow.{word}" for word in words),
+        *dict.fromkeys(
+            f"{IDENTITY_OF}{each.group}/{','.join(each.recipients)}" for each in manifest.sealed.values()
+        ),
     )
 
 
@@ -152,8 +165,18 @@ def lacking(needs: Collection[str], has: Collection[str]) -> list[str]:
     return [
         need
         for need in needs
-        if need not in has and not _below(need, has) and not (need == PROCESS and not has)
+        if need not in has
+        and not _below(need, has)
+        and not _opens(need, has)
+        and not (need == PROCESS and not has)
     ]
+
+
+def _opens(need: str, has: Collection[str]) -> bool:
+    """Whether the need is for the identity of a secret group, and one of them is there."""
+    if not need.startswith(IDENTITY_OF):
+        return False
+    return any(f"{IDENTITY}{each}" in has for each in need.rpartition("/")[2].split(","))
 
 
 def _below(need: str, has: Collection[str]) -> bool:

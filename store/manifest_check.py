@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from store import artifacts
+from store import artifacts, secrets
 from store.containers import Container, File, Mount, Secret
 from store.errors import InputInvalid, refuse
 from store.images import parse
@@ -68,12 +68,36 @@ def mistakes(manifest: Manifest) -> Iterator[Mistake]:
     if size > MAX_FILES_BYTES:
         yield "files", f"{size} bytes", f"at most {MAX_FILES_BYTES} bytes in all"
     yield from _of_limits(manifest)
+    yield from _of_secrets(manifest)
+
+
+def _of_secrets(manifest: Manifest) -> Iterator[Mistake]:
+    """What cannot work of the secrets that a manifest has as ciphertext."""
+    used = [(f"secret_env.{name}", each) for name, each in manifest.secret_env.items()]
+    used += [
+        (f"secrets[{at}].secret", each.secret) for at, each in enumerate(manifest.secrets) if each.secret
+    ]
+    yield from secrets.mistakes(manifest.sealed, used)
+    for name in manifest.secret_env:
+        if manifest.runtime == "container":
+            yield (
+                f"env.{name}",
+                "a secret",
+                "a file (secrets): an engine keeps a container's variables on disk",
+            )
+        if not name or "=" in name or name in manifest.env:
+            yield f"env.{name}", name, "a variable name without '=', once"
+    names = [each.name for each in manifest.secrets if each.secret]
+    for name in {each for each in names if names.count(each) > 1}:
+        yield "secrets", name, "a name of its own for each file"
 
 
 def _of_others(manifest: Manifest) -> Iterator[Mistake]:
     """What others than containers do not have: a workload would run without what its file says."""
-    shared = ("mounts", "volumes", "files", "secrets", "limits")
+    shared = ("mounts", "volumes", "files", "limits")
     lacking = ("container",) if manifest.runtime == "systemd" else ("container", *shared)
+    if manifest.runtime == "process":
+        yield from _of_process_secrets(manifest)
     for name in lacking:
         if getattr(manifest, name) != getattr(Manifest(id=manifest.id), name):
             others = "the runtimes 'container' and 'systemd' have" if name in shared else _CONTAINER_HAS
@@ -90,6 +114,19 @@ def _of_others(manifest: Manifest) -> Iterator[Mistake]:
             yield f"ports.{name}.container", port.container, f"nothing: only {_CONTAINER_HAS} it"
         if port.host_ip:
             yield f"ports.{name}.host_ip", port.host_ip, f"nothing: only {_CONTAINER_HAS} it"
+
+
+def _of_process_secrets(manifest: Manifest) -> Iterator[Mistake]:
+    """A process sees the node's files as they are, so nothing can be shown to it under a path."""
+    for at, each in enumerate(manifest.secrets):
+        if not each.secret:
+            yield (
+                f"secrets[{at}]",
+                each.name,
+                "a sealed secret: only containers and units have files of the node",
+            )
+        if each.path:
+            yield f"secrets[{at}].path", each.path, "nothing: a process finds the file in $FARMD_SECRETS"
 
 
 def _of_container(container: Container, manifest: Manifest) -> Iterator[Mistake]:

@@ -22,6 +22,7 @@ from store.keys import Keys
 from store.operations import Operation
 from store.ports import KeyReader
 from store.quantities import Amount, Seconds, Whole
+from store.secrets import Sealed
 
 MAX_MANIFEST_BYTES = 256 * 1024
 
@@ -201,7 +202,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     keys of ``ulimits`` are the names of ``setrlimit`` without ``RLIMIT_``. ``stop_after`` (s, 0 = never):
     how long the node may be out of contact until the pod has ended (R27). ``system`` pods are drained last.
     What ``store.containers`` declares needs the runtime ``container``; its ``user`` may be any of the image.
-    The runtime ``systemd`` has of that what is no part of ``container``.
+    The runtime ``systemd`` has of that what is no part of ``container``. ``sealed`` are secrets as
+    ciphertext, by ``<path>@<version>``, and ``secret_env`` are the variables that get one.
     """
 
     id: str
@@ -229,6 +231,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     limits: Limits = Limits()
     artifacts: list[Artifact] = []
     sources: list[Reference] = []
+    secret_env: dict[str, str] = {}
+    sealed: dict[str, Sealed] = {}
 
 
 PORT_RESOURCE = "port/"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PREFIX = "FARMD_"
 NODE, INSTANCE = "FARMD_NODE", "FARMD_INSTANCE"
 RESULT, PEERS_FILE, HOSTFILE = "FARMD_RESULT", "FARMD_PEERS_FILE", "FARMD_HOSTFILE"
-ARTIFACTS = "FARMD_ARTIFACTS"
+ARTIFACTS, SECRETS = "FARMD_ARTIFACTS", "FARMD_SECRETS"
 MASTER_ADDRESS, MASTER_PORT = "FARMD_MASTER_ADDRESS", "FARMD_MASTER_PORT"
 MEMBER = frozenset(f"FARMD_{name}" for name in ("JOB", "TYPE", "INDEX", "RANK", "WORLD_SIZE", "ATTEMPT"))
 """What the intent of a job's member sets."""
@@ -27,7 +27,9 @@ GANG = frozenset({MASTER_ADDRESS, MASTER_PORT})
 PEERS = frozenset({PEERS_FILE, HOSTFILE})
 """What the agent sets besides, if the members know one another."""
 
-_AGENTS = re.compile(f"{NODE}|{INSTANCE}|{RESULT}|{PEERS_FILE}|{HOSTFILE}|{ARTIFACTS}|FARMD_PORT_.*")
+_AGENTS = re.compile(
+    f"{NODE}|{INSTANCE}|{RESULT}|{PEERS_FILE}|{HOSTFILE}|{ARTIFACTS}|{SECRETS}|FARMD_PORT_.*"
+)
 _SPOKEN_OF = re.compile(r"\$\{(FARMD_[A-Z0-9_]+)\}")
 
 
@@ -78,7 +80,8 @@ def check(manifest: Manifest, where: str, also: Collection[str] = ()) -> None:
     known = {NODE, INSTANCE, *also, *map(port_variable, manifest.ports)}
     known |= {RESULT} if manifest.restart.policy != "always" else set()
     known |= {ARTIFACTS} if any(not each.to.startswith("/") for each in manifest.artifacts) else set()
-    for name, text in manifest.env.items():
+    known |= {SECRETS} if manifest.runtime == "process" and manifest.secrets else set()
+    for name, text in [*manifest.env.items(), *dict.fromkeys(manifest.secret_env, "").items()]:
         if name.startswith(PREFIX):
             raise InputInvalid(
                 f"{where}env: found {name!r}, expected a name that does not begin with {PREFIX!r}:"

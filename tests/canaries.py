@@ -50,6 +50,7 @@ CONFIGURATION: dict[str, str] = {
     "agent.artifact_ca": PLAIN,
     "agent.artifact_proxy": ADDRESS,
     "agent.secrets_dir": FILE,
+    **dict.fromkeys(("agent.secret_identities", "agent.secret_folder"), PLAIN),  # the names of files
     **dict.fromkeys(("agent.user", "agent.share_user", "agent.deny_users"), PLAIN),
     **dict.fromkeys(("services.catalog", "services.register_members"), PLAIN),
     **dict.fromkeys(("store.address", "store.prefix"), PLAIN),  # an address with credentials is refused
@@ -78,14 +79,14 @@ SECRET_FIELDS: dict[type, set[str]] = {Manifest: {"env"}, Hook: {"env"}, File: {
 
 SHOWN_FIELDS: dict[type, set[str]] = {
     Manifest: {
-        *("artifacts", "sources"),
+        *("artifacts", "sources", "secret_env", "sealed"),
         *("id", "runtime", "command", "args", "working_directory", "user", "ulimits", "ports", "health"),
         *("restart", "stop", "logs", "stop_after", "resources", "placement", "system", "container"),
         *("mounts", "volumes", "files", "secrets", "limits"),
     },
     Hook: {"command", "privileged", "user", "timeout"},
     File: {"path", "uid", "gid", "mode", "encoding"},
-    Secret: {"name", "path", "uid", "gid", "mode"},
+    Secret: {"name", "path", "uid", "gid", "mode", "secret"},
 }
 
 

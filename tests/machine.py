@@ -29,6 +29,7 @@ PROGRAMS = {
     "nsenter": "util-linux",
     "chromium": "chromium",
     "git": "git",
+    "age": "age",
     "openssl": "openssl",
     "/usr/lib/podman/netavark": "netavark",
     "/usr/lib/podman/aardvark-dns": "aardvark-dns",

@@ -28,6 +28,7 @@ from farmd.agent.ports import PortRange
 from farmd.agent.reality import RealityWriter
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.runtimes.runtime import Runtime, Runtimes
+from farmd.agent.secrets import Secrets
 from farmd.agent.state import StateDirectory
 from farmd.agent.supervisor import Supervisor
 from farmd.agent.watcher import Checker, HealthWatcher
@@ -105,6 +106,7 @@ class Agent:
             *([] if systemd is None else [_units(systemd, *given)]),
             *runtimes,
             artifacts=self._artifacts,
+            secrets=Secrets(config.secrets),
         )
         able = [
             *(features.JOBS, features.ADDRESS, features.LEAVING, features.RESTART_AFTER),

@@ -22,7 +22,7 @@ from farmd.agent.model import LOST, Identity
 from farmd.agent.pod import Leave, Pod, describe
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
-from farmd.agent.runtimes.runtime import Busy, Ended, Launch, Runtimes
+from farmd.agent.runtimes.runtime import Busy, Ended, Launch, Runtime, Runtimes
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
 from store.ports import Clock, Ids, Recorder
@@ -78,14 +78,17 @@ class Lifecycle:
             )
         runtime = self.runtimes.of(manifest.runtime)
         again = not (pod.record.superseded or pod.record.fresh)
+        start = self.ids.new()
+        opened = await asyncio.to_thread(self.runtimes.secrets.open, manifest, pod.instance, start)
         launch = Launch(
             instance=pod.instance,
             sha=pod.record.manifest,
             manifest=manifest,
             ports=self.ports.assign(pod.instance, manifest, same=pod.record.held),
-            start=self.ids.new(),
+            start=start,
             started=self.clock.now(),
-            vars=pod.record.vars,
+            vars={**pod.record.vars, **opened.own(manifest)},
+            secrets=opened,
             peers=self.pods.peers(pod.record),
             kept=pod.record.keeps(pod.record.manifest),
             # An intent tells the counter of what an older agent started; without the store it stays unknown.
@@ -107,7 +110,7 @@ class Lifecycle:
         )
         self.state.save_first(pod.record)
         try:
-            identity = await runtime.start(launch)
+            identity = await self._begun(runtime, launch)
         except Busy:
             # A workload that an earlier agent started holds the instance: adopt it instead.
             found = runtime.find(pod.instance)
@@ -119,6 +122,14 @@ class Lifecycle:
         self._count("restarted" if again else "started")
         log.info("pod.started", instance=pod.instance, pid=identity.pid, manifest=identity.manifest[:12])
         self.attach(pod, identity)
+
+    async def _begun(self, runtime: Runtime, launch: Launch) -> Identity:
+        """Start it; the secrets of a start that failed go at once."""
+        try:
+            return await runtime.start(launch)
+        except AgentError:
+            self.runtimes.secrets.close(launch.instance, launch.start)
+            raise
 
     def attach(self, pod: Pod, identity: Identity) -> None:
         """Attach a process to the pod: watch its end and its health."""
@@ -227,6 +238,7 @@ class Lifecycle:
         """Record how the pod's last start ended, and when the next start may be."""
         self.detach(pod)
         runtime, started = self.runtimes.of(pod.record.runtime), pod.record.start
+        self.runtimes.secrets.close(pod.instance, started)
         ended = runtime.end(pod.instance, started, pod.identity)
         if ended is None and (saved := self.state.load_health(pod.instance)) and saved.start == started:
             # It did run: somebody removed its container, or the records of its process.

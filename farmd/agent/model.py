@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from farmd.agent.secrets import SecretConfig
 from farmd.agent.users import Users
 from store.manifests import Manifest
 from store.reality import Exit, Health, Reality
@@ -65,6 +66,7 @@ class AgentConfig:
     stop_workloads_on_exit: bool = False
     users: Users = field(default_factory=Users)
     artifacts: ArtifactConfig = field(default_factory=ArtifactConfig)
+    secrets: SecretConfig = field(default_factory=SecretConfig)
     asks_for_keys: bool = False
     """Whether its HTTP wants a one-time key of who has no token."""
 

@@ -180,6 +180,7 @@ class Supervisor:
         """Remove what was thrown away, and let runtimes remove what no pod needs, unless that is unknown."""
         self._begin(asyncio.to_thread(self.state.empty_trash))
         pods = list(self.pods)
+        self.runtimes.secrets.keep_only({pod.instance: pod.record.start for pod in pods})
         if any(pod.target is None and pod.record.wanted for pod in pods):
             return
         needed = [each for pod in pods for each in (pod.target, pod.manifest) if each is not None]

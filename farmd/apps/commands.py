@@ -18,14 +18,14 @@ from farmd.apps.revision import existing, latest, recorded, refuse_deleting, sai
 from farmd.apps.scene import AppState, former, kept, snapshot, standing
 from farmd.commands import waiting
 from farmd.commands.mutation import Call, Mutation, commit
-from farmd.commands.resolving import alike, sourced
+from farmd.commands.resolving import alike, sealed, sourced
 from farmd.commands.waiting import Look, Report
 from farmd.overview.owners import farms
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.apps import ALL, KIND, MAX_ADOPTED, App, AppStore, Entry, ObjectStatus
 from store.errors import AccessDenied, Conflict, InputInvalid, NotFound, RecordInvalid, refuse
 from store.farms import CLUSTERS, of_clusters
-from store.features import CONFIG
+from store.features import CONFIG, SECRETS
 from store.keys import valid_name
 from store.mistakes import nearest
 from store.words import listed
@@ -205,6 +205,8 @@ async def apply(
     needs = await _needs(call, now, app, cluster, bundle.entries, known)
     if CONFIG not in needs and any(each.ref.own and sourced(each.document) for each in bundle.entries):
         needs = [*needs, CONFIG]
+    if SECRETS not in needs and any(each.ref.own and sealed(each.document) for each in bundle.entries):
+        needs = [*needs, SECRETS]
     app = replace(app, needs=needs)
     if not (bundle.entries or (mass and known)):
         gone = f"; --mass-removal --prune removes {listed(sorted(known))}" if known else ""

@@ -40,6 +40,7 @@ def _commands() -> Commands:
         "service": (lambda: cli.nouns.service, "Services: names for the pods that serve."),
         "volume": (lambda: cli.nouns.volume, "Volumes: which node has the data of which volume."),
         "config": (lambda: cli.config.config, "Config keys: values that manifests refer to."),
+        "secret": (lambda: cli.secret.secret, "Secrets: sealed values that only some nodes can open."),
         "manifest": (lambda: cli.manifest.manifest, "Signed manifests: make keys, sign, verify."),
         "audit": (lambda: cli.audit.audit, "Who changed what, when and why."),
         "alert": (lambda: cli.alert.alert, "Alerts: what is open, and whether sinks work."),

@@ -239,7 +239,7 @@ def text_of(path: str) -> str:
     from farmd.commands.documents import MAX_BYTES
 
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
@@ -254,7 +254,7 @@ def text_of(path: str) -> str:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
+def opened(path: str) -> Iterator[BinaryIO]:
     """A file, or stdin, at which a person may sit."""
     if path == "-":
         with interruptible():

@@ -124,6 +124,10 @@ def manifest_lines(before: Manifest | None, after: Manifest) -> list[str]:
             lines += _artifact_lines(before, after)
         elif name == "sources":
             lines += _source_lines(before, after)
+        elif name == "secret_env":
+            lines += _secret_lines(before, after)
+        elif name == "sealed":
+            lines += _sealed_lines(before, after)
         elif name in _SECRET:
             lines.append(f"pod.{name}: {_changed_keys(old.get(name, {}), new.get(name, {}))}")
         else:
@@ -139,6 +143,25 @@ def _artifact_lines(before: Manifest, after: Manifest) -> Iterator[str]:
             words = [found[to].told if to in found else "(none)" for found in (old, new)]
             other = " with another query" if words[0] == words[1] else ""
             yield f"pod.artifacts {to}: {words[0]} -> {words[1]}{other}"
+
+
+def _secret_lines(before: Manifest, after: Manifest) -> Iterator[str]:
+    """A line for each variable that gets another secret, or another version of one."""
+    old, new = before.secret_env, after.secret_env
+    for name in sorted({*old, *new}):
+        if old.get(name) != new.get(name):
+            yield f"pod.env.{name}: secret {old.get(name, '(none)')} -> {new.get(name, '(none)')}"
+
+
+def _sealed_lines(before: Manifest, after: Manifest) -> Iterator[str]:
+    """A line for each version that is sealed anew; where another version is used, its fields say so."""
+    for name in sorted(before.sealed.keys() & after.sealed.keys()):
+        old, new = before.sealed[name], after.sealed[name]
+        if old.body != new.body:
+            counts = f"{len(old.recipients)} -> {len(new.recipients)} recipients"
+            yield f"pod.sealed.{name}: sealed again, {counts} of group {new.group}"
+        elif old != new:
+            yield f"pod.sealed.{name}: {'pinned' if new.pinned else 'not pinned'}"
 
 
 def _source_lines(before: Manifest, after: Manifest) -> Iterator[str]:

@@ -3,7 +3,8 @@
 A file may say ``env: {DB_URL: {kv: KEY}}``, ``env_from: [{kv: FOLDER/}]`` and ``files: [{path, kv: KEY}]``.
 The command of a person resolves them with that person's token, before anything is checked or compared. The
 manifest holds the values as if the file had them, and in ``sources`` the key and version of each, so farms
-and agents read no config key, and what runs is known and can be reverted.
+and agents read no config key, and what runs is known and can be reverted. Secrets are referred to in the same
+way (``secret_references``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from farmd.commands import secret_references
 from farmd.commands.mutation import Call
 from store import config
 from store.entry import Entry, RawEntry
@@ -42,20 +44,27 @@ async def resolver(call: Call, files: Sequence[tuple[str, str]]) -> Resolve:
     """
     from farmd.commands import documents  # farms and lists need no YAML
 
-    found = [each for text, source in files if KV in text for each in documents.located(text, source)]
-    references = [
+    found = [
         each
-        for where, data in found
-        for pod, at in _pods(_document(data))
-        for each in _named(pod, f"{where}: {at}")
+        for text, source in files
+        if KV in text or secret_references.SECRET in text
+        for each in documents.located(text, source)
     ]
+    pods = [(pod, f"{where}: {at}") for where, data in found for pod, at in _pods(_document(data))]
+    references = [each for pod, at in pods for each in _named(pod, at)]
+    wanted = sorted({each for pod, at in pods for each in secret_references.named(pod, at)})
     keys = sorted({path for path in references if not path.endswith("/")})
     folders = sorted({path for path in references if path.endswith("/")})
-    if not references:
+    if not (references or wanted):
         return unresolved
     values = dict(zip(keys, await several(partial(_value, call), keys), strict=True))
     below = dict(zip(folders, await several(partial(_below, call), folders), strict=True))
-    return lambda data, where: _rewritten(data, partial(_resolved, values, below), f"{where}: ")
+    sealed = dict(zip(wanted, await several(partial(secret_references.read, call), wanted), strict=True))
+
+    def resolve(pod: dict[str, Any], at: str) -> dict[str, Any]:
+        return secret_references.resolved(sealed, _resolved(values, below, pod, at), at)
+
+    return lambda data, where: _rewritten(data, resolve, f"{where}: ")
 
 
 async def _value(call: Call, path: str) -> Entry | None:
@@ -132,7 +141,9 @@ def _variables(pod: Mapping[str, Any], at: str) -> list[tuple[str, str]]:
     env = pod.get(ENV)
     said = env if isinstance(env, dict) else {}
     return [
-        (name, _path(value, f"{at}.{ENV}.{name}")) for name, value in said.items() if isinstance(value, dict)
+        (name, _path(value, f"{at}.{ENV}.{name}"))
+        for name, value in said.items()
+        if isinstance(value, dict) and not secret_references.is_variable(value)
     ]
 
 
@@ -231,12 +242,18 @@ def sourced(document: Any) -> bool:
     return any(pod.get(SOURCES) for pod, _ in _pods(document))
 
 
+def sealed(document: Any) -> bool:
+    """Whether a manifest in a document has a sealed secret."""
+    return any(pod.get(secret_references.SEALED) for pod, _ in _pods(document))
+
+
 def referring(document: Any) -> Any:
     """A document of a record as a person would write it: with references where its manifests had them."""
     return _rewritten(document, _unresolved)
 
 
 def _unresolved(pod: dict[str, Any], _: str) -> dict[str, Any]:
+    pod = secret_references.unresolved(pod)
     sources = pod.get(SOURCES)
     if not sources:
         return pod

@@ -72,6 +72,11 @@ def _absolute(value: str) -> None:
         raise ValueError("expected an absolute path")
 
 
+def _all_absolute(value: list[str]) -> None:
+    for each in value:
+        _absolute(each or "-")
+
+
 def _state_dir(value: str) -> None:
     if not value.startswith("/"):
         raise ValueError("expected an absolute path, because processes in other folders use it")
@@ -198,6 +203,22 @@ class AgentSection(Section, frozen=True):
     secrets_dir: Annotated[
         str, key("Folder with the files that `secrets` in manifests name.", check=_absolute)
     ] = "/etc/farmd/secrets"
+    secret_identities: Annotated[
+        list[str],
+        key(
+            "Files with the node's age identities, which open sealed secrets; only the agent's user may read"
+            " them.",
+            form="a list of absolute paths",
+            check=_all_absolute,
+        ),
+    ] = field(default_factory=list)
+    secret_folder: Annotated[
+        str,
+        key(
+            "Folder on tmpfs for the secret files of pods; empty: `/run/farmd-agent`, or one in `/dev/shm`.",
+            check=_absolute,
+        ),
+    ] = ""
     allow: Annotated[
         list[str],
         key(

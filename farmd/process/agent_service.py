@@ -14,6 +14,7 @@ from farmd.agent import http as agent_http
 from farmd.agent.access import Door, OneTimeKeys, asks_for_keys
 from farmd.agent.agent import Agent
 from farmd.agent.model import AgentConfig, ArtifactConfig, ContainerConfig, SigningConfig, SystemdConfig
+from farmd.agent.secrets import SecretConfig, hide_memory
 from farmd.agent.users import Users
 from farmd.process.services import Built, Dependencies
 from farmd.web import hosts
@@ -25,6 +26,8 @@ from farmd.web.refusals import Refusals
 def build_agent(dependencies: Dependencies) -> Built:
     """A node's agent."""
     section = dependencies.config.agent
+    if section.secret_identities:
+        hide_memory()
     config = AgentConfig(
         node=section.node,
         state_dir=Path(section.state_dir),
@@ -50,6 +53,11 @@ def build_agent(dependencies: Dependencies) -> Built:
             proxy=section.artifact_proxy,
             hosts=tuple(section.artifact_hosts),
             registries=section.artifact_registries,
+        ),
+        secrets=SecretConfig(
+            identities=tuple(section.secret_identities),
+            folder=section.secret_folder,
+            state_dir=Path(section.state_dir),
         ),
         asks_for_keys=asks_for_keys(dependencies.config.web),
     )

@@ -15,7 +15,7 @@ import structlog
 
 from farmd.process.lifecycle import ProcessService
 from farmd.runtime import tasks
-from store import access, config, operations
+from store import access, config, operations, secrets
 from store.consul.client import ConsulClient
 from store.errors import AccessDenied, StoreError, TransactionRejected
 from store.families import FAMILIES
@@ -28,7 +28,8 @@ METRIC = "farmd_token_denied"
 DENIED_SECONDS, GOOD_SECONDS = 5.0, 600.0
 NOTHING = "nothing"
 """The last part of keys that nobody writes."""
-_OTHERS_WRITE = {"reality", access.FAMILY, config.FAMILY, config.HISTORY}
+_PEOPLES = {secrets.FAMILY, secrets.VERSIONS, secrets.GROUPS}
+_OTHERS_WRITE = {"reality", access.FAMILY, config.FAMILY, config.HISTORY, *_PEOPLES}
 
 
 class Needed(NamedTuple):

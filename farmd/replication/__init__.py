@@ -31,7 +31,7 @@ class ControllerKind(KindOfWork):
     first = "farmctl rc create -f FILE"
     runbooks = (("FarmdRcCrashes", "FarmdCrashLoop"),)
     gradual = "rollouts"
-    features = ("numbered.1", "pod-affinity.1", "one-shot.1", "artifacts.1")
+    features = ("numbered.1", "pod-affinity.1", "one-shot.1", "artifacts.1", "secrets.1")
     wiped = "no_rcs_found"
     owns_pods = main = selectable = guarded = True
 

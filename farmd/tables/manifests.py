@@ -85,12 +85,23 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
     if restart.policy != "always":
         told.append(("Restart policy", restart.policy))
     told += [("Artifact", f"{each.to} from {each.told}") for each in manifest.artifacts]
+    told += [("Secret", line) for line in _secrets(manifest)]
     told += [("From config", f"{each.field} from {each.told}") for each in manifest.sources]
     if manifest.ports:
         told.append(("Ports", pairs({name: port.port or "any" for name, port in manifest.ports.items()})))
     if manifest.env:
         told.append(("Environment", ", ".join(sorted(manifest.env))))
     return told
+
+
+def _secrets(manifest: Manifest) -> list[str]:
+    """A line for each sealed secret: its version, its group, and the variables and files that get it."""
+    used = [(reference, name) for name, reference in sorted(manifest.secret_env.items())]
+    used += [(each.secret, each.path or each.name) for each in manifest.secrets if each.secret]
+    return [
+        f"{name} of group {each.group}: {', '.join(told for reference, told in used if reference == name)}"
+        for name, each in sorted(manifest.sealed.items())
+    ]
 
 
 def _stop(stop: Stop) -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 import pytest
 
 from farmd.runtime.clock import SystemIds
-from store import config, families, operations
+from store import config, families, operations, secrets
 from store.consul.client import ConsulClient
 from store.errors import AccessDenied
 from store.keys import Keys
@@ -34,6 +34,9 @@ EXAMPLES = {
     "another purpose": KEYS.access("exec", MINE, "0" * 64),
     "config": config.key_of(KEYS, "shop/db_url"),
     "config-history": f"{config.history_of(KEYS, 'shop/db_url')}00000001",
+    "secrets": secrets.key_of(KEYS, "shop/db"),
+    "secret-versions": f"{secrets.versions_of(KEYS, 'shop/db')}00000001",
+    "secret-groups": secrets.group_key(KEYS, "prod"),
     "names": KEYS.name("rcs", "hello"),
     "rcs": KEYS.record("rcs", "0a"),
     "daemonsets": KEYS.record("daemonsets", "0b"),
@@ -73,6 +76,7 @@ OWNERS = {"rcs", "daemonsets", "services", "rollouts", "deployments", "jobs", "r
 OWNERS |= {"apps", "trackers", "schedules"}
 SIGNED_FOR = {"signatures", "revocations", "names"}
 CONFIG = {"config", "config-history"}
+SECRETS = {"secrets", "secret-versions", "secret-groups"}
 LOGS = {"access", "access of another"}
 MAY_WRITE = {
     "farm": {
@@ -87,6 +91,7 @@ MAY_WRITE = {
     "operator": {
         *LOGS,
         *CONFIG,
+        *SECRETS,
         *TOLD,
         *PEOPLES,
         *OWNERS,
@@ -95,7 +100,7 @@ MAY_WRITE = {
     "reader": LOGS,
 }
 MAY_READ = {
-    "farm": set(EXAMPLES),
+    "farm": set(EXAMPLES) - SECRETS,
     f"agent-{MINE}": {"cluster", "manifests", "intent", "node sentinel", "reality", "agents", "nodes"}
     | {"access"}
     | SIGNED_FOR,

@@ -359,6 +359,7 @@ class Containers:
         await self._listing.looked()
         await self.remove(launch.instance)
         real, binds = await asyncio.to_thread(self._lay_out, launch.instance, launch.manifest, launch.kept)
+        binds += await asyncio.to_thread(launch.secrets.lay_out, launch.manifest, None)
         before = await asyncio.to_thread(_places, real)
         files = await asyncio.to_thread(self._make_files, launch, binds)
         body = container_config.create_body(self._node, replace(launch, manifest=real), binds, files)

@@ -34,6 +34,8 @@ def lay_out(folder: Path, manifest: Manifest, secrets_dir: Path) -> list[Bind]:
             runtime.make_folders(mount.source)
     wanted: list[_Wanted] = [(file.path, file.body, file.uid, file.gid, file.mode) for file in manifest.files]
     for secret in manifest.secrets:
+        if secret.secret:
+            continue  # it is on no disk
         content = _secret(secrets_dir, secret.name)
         wanted.append((seen_at(secret), content, secret.uid, secret.gid, secret.mode))
     if not wanted:

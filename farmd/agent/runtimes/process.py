@@ -209,6 +209,7 @@ class Processes(Shims):
             Busy: the instance already has a shim.
             StartFailed: with the reason.
         """
+        launch.secrets.lay_out(launch.manifest, self._users.of(launch.manifest, kept=launch.kept))
         spec = self.ready(launch)
         directory = self._state.directory(launch.instance)
         with self._memory(launch) as lease:

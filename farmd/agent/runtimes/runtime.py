@@ -20,6 +20,7 @@ import msgspec
 from farmd.agent.disk import Disk, DiskSilent
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import Identity
+from farmd.agent.secrets import NOTHING, Opened, SecretConfig, Secrets
 from store import features
 from store.manifests import Manifest
 from store.reality import Exit
@@ -135,7 +136,8 @@ class Launch:
 
     ``restart`` is the counter that it acts on (R28), ``vars`` are its intent's variables, ``peers`` is the
     document that names its peers, empty without one (R29). ``kept``: it starts again as it started under an
-    earlier version of the agent, which knew no rules of users.
+    earlier version of the agent, which knew no rules of users. ``secrets`` are what this start was given of
+    its manifest's sealed ones.
     """
 
     instance: str
@@ -148,6 +150,7 @@ class Launch:
     vars: Mapping[str, str] = field(default_factory=dict)
     peers: bytes = b""
     kept: bool = False
+    secrets: Opened = field(default=NOTHING, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +280,11 @@ class Runtime(Protocol):
 class Runtimes:
     """The runtimes of one agent, by name."""
 
-    def __init__(self, *runtimes: Runtime, artifacts: Artifacts | None = None) -> None:
+    def __init__(
+        self, *runtimes: Runtime, artifacts: Artifacts | None = None, secrets: Secrets | None = None
+    ) -> None:
         self._by_name = {runtime.name: runtime for runtime in runtimes}
+        self.secrets = secrets or Secrets(SecretConfig())
         self._artifacts = artifacts
         self._elsewhere = Disk()
 
@@ -309,6 +315,7 @@ class Runtimes:
         judge = partial(self.of(manifest.runtime).preflight, manifest, kept=kept)
         if self._artifacts is not None:
             self._artifacts.rules.preflight(manifest)
+        self.secrets.preflight(manifest)
         shown = manifest.runtime == "systemd" and manifest.artifacts
         if not (manifest.mounts or manifest.files or manifest.secrets or shown):
             judge()
@@ -345,4 +352,5 @@ class Runtimes:
         """What the node's presence says of them (R11)."""
         found = [feature for runtime in self for feature in runtime.features]
         found += self._artifacts.rules.features() if self._artifacts is not None else []
+        found += self.secrets.features()
         return list(dict.fromkeys(found))

@@ -253,7 +253,10 @@ class Shims:
             "as": "" if launch.kept else user.name,
             "no_new_privs": not (launch.kept or self._users.new_privileges),
             "ports": dict(launch.ports),
+            # Secrets are added later: a command can be read by everybody on the node.
             "argv": store_variables.words([*manifest.command, *manifest.args], common["env"]),
+            "env": common["env"] | launch.secrets.variables,
+            "secret": bool(launch.secrets.variables),
             "limits": limits(manifest),
             "default_signals": [int(number) for number in default],
             "memory": manifest.limits.memory,

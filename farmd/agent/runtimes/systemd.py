@@ -382,6 +382,7 @@ class Units(Shims):
         real, binds = await asyncio.to_thread(
             self._lay_out, launch.instance, launch.manifest, user, launch.kept
         )
+        binds += await asyncio.to_thread(launch.secrets.lay_out, launch.manifest, user)
         spec = await asyncio.to_thread(self._checked_spec, launch, real)
         await asyncio.to_thread(
             container_files.keep_only, self._files(launch.instance), binds, self._state.trash

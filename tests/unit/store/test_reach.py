@@ -19,7 +19,9 @@ DOCS = Path(__file__).resolve().parents[3] / "docs" / "workloads.md"
 OWN = "what is the workload's own: its program, its variables, its files, its network within the engine's"
 BOUND = "how much of the node it may use, or how it is counted and placed"
 FARM = "what farms and the agent do with it"
-NODES = "of the node only what is meant for workloads: volumes of farmd's, files of agent.secrets_dir"
+NODES = (
+    "of the node only what is meant for workloads: volumes of farmd's, files of agent.secrets_dir, secrets"
+)
 JUDGED = "judged by the fields of the mount, device or volume itself"
 THEIRS = "needs a word where no agent made what the engine has, which the agent tells (test_escapes.py)"
 ENGINE = "the engine refuses it where the container has the node's"
@@ -50,6 +52,8 @@ REACH: dict[type, dict[str, str]] = {
         "volumes": JUDGED,
         "secrets": NODES,
         "sources": FARM,
+        "sealed": NODES,
+        "secret_env": OWN,
         "artifacts": "local-sources, or a folder, as the source says (test_artifacts.py)",
     },
     Container: {
@@ -82,7 +86,7 @@ REACH: dict[type, dict[str, str]] = {
         ("driver", "count", "device_ids", "capabilities", "options"), "device-reservations"
     ),
     File: dict.fromkeys(("path", "content", "uid", "gid", "mode", "encoding"), OWN),
-    Secret: {"name": NODES, **dict.fromkeys(("path", "uid", "gid", "mode"), OWN)},
+    Secret: {"name": NODES, "secret": OWN, **dict.fromkeys(("path", "uid", "gid", "mode"), OWN)},
     Ulimit: dict.fromkeys(("soft", "hard"), BOUND),
 }
 

@@ -1,0 +1,215 @@
+"""Secrets: values that no reader of the store can read, and the groups of recipients that they are sealed to.
+
+``secrets/<path>`` holds the newest version of a secret: age ciphertext, made on a person's machine, and the
+recipients that can open it. ``secret-versions/`` holds the same record per version, under a hash of the path.
+``secret-groups/<name>`` holds the recipients of a group. A manifest that refers to a secret has the
+ciphertext in ``sealed``, so neither farms nor agents read these keys. Nothing here encrypts or decrypts.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from store import config
+from store.entry import Entry, Stored
+from store.errors import NotFound, refuse
+from store.keys import Keys, valid_segment
+from store.mistakes import shown
+from store.named import Listing, records
+from store.ports import KeyReader
+from store.times import Time
+
+FAMILY, VERSIONS, GROUPS = "secrets", "secret-versions", "secret-groups"
+PREFIX = "secrets/"
+MOST_VERSIONS = 10
+MAX_BYTES = 64 * 1024
+MAX_SEALED_BYTES = MAX_BYTES + 32 * 1024
+MOST_RECIPIENTS = 128
+MAGIC = b"age-encryption.org/v1\n"
+_RECIPIENT = re.compile(r"age1[02-9ac-hj-np-z]{58}")
+_REFERENCE = re.compile(r"(?P<path>[^@]+)(@(?P<version>[1-9][0-9]{0,7}))?")
+
+
+class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A secret in a manifest: its ciphertext in base64, and the recipients of ``group`` that can open it.
+
+    ``pinned``: the person's file named the version.
+    """
+
+    version: int
+    group: str
+    recipients: list[str]
+    body: str
+    pinned: bool = False
+
+
+class SecretVersion(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One version of a secret, sealed to the recipients of a group; ``body`` is age ciphertext in base64.
+
+    ``resealed``: when its value was last encrypted again. ``deleted``: the secret was deleted.
+    """
+
+    path: str
+    version: int
+    at: Time
+    by: str
+    group: str = ""
+    recipients: list[str] = []
+    body: str = ""
+    reason: str = ""
+    resealed: Time = 0.0
+    deleted: bool = False
+
+
+class SecretGroup(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The age recipients that the secrets of a group are sealed to."""
+
+    name: str
+    recipients: list[str] = []
+
+
+def valid_path(path: str, field: str = "secret") -> str:
+    """A secret's path, which people may write with ``secrets/`` in front of it.
+
+    Raises:
+        InputInvalid: it cannot be a path.
+    """
+    return config.valid_path(path.removeprefix(PREFIX), field)
+
+
+def parsed(reference: str, field: str) -> tuple[str, int]:
+    """The path and version of ``shop/db@3``; version 0: the newest.
+
+    Raises:
+        InputInvalid: it is no reference.
+    """
+    found = _REFERENCE.fullmatch(reference)
+    if found is None:
+        refuse(field, shown(reference), "NAME or NAME@VERSION, such as shop/db or shop/db@3")
+    return valid_path(found["path"], field), int(found["version"] or 0)
+
+
+def reference(path: str, version: int) -> str:
+    """``shop/db@3``."""
+    return f"{path}@{version}"
+
+
+def valid_recipients(recipients: Sequence[str], field: str = "recipient") -> list[str]:
+    """Recipients of the age format, X25519, each once and in order.
+
+    Raises:
+        InputInvalid: one is none, there is none, or there are too many.
+    """
+    for each in recipients:
+        if not _RECIPIENT.fullmatch(each):
+            what = (
+                "an identity, which is secret" if each.upper().startswith("AGE-SECRET-KEY") else shown(each)
+            )
+            refuse(field, what, "an X25519 recipient of age, age1…: farmctl secret keygen prints one")
+    found = sorted(set(recipients))
+    if not 1 <= len(found) <= MOST_RECIPIENTS:
+        refuse(field, f"{len(found)} recipients", f"1 to {MOST_RECIPIENTS}")
+    return found
+
+
+def key_of(keys: Keys, path: str) -> str:
+    """The key of a secret."""
+    return f"{keys.tree(FAMILY)}{path}"
+
+
+def versions_of(keys: Keys, path: str) -> str:
+    """The prefix of a secret's versions."""
+    return f"{keys.tree(VERSIONS)}{hashlib.sha256(path.encode()).hexdigest()[:40]}/"
+
+
+def group_key(keys: Keys, name: str) -> str:
+    """The key of a group."""
+    return f"{keys.tree(GROUPS)}{valid_segment(name, 'group')}"
+
+
+def missing(path: str) -> NotFound:
+    """The error for a path without a secret."""
+    return NotFound(
+        f"{PREFIX}{path} does not exist",
+        kind=FAMILY,
+        id=path,
+        hint=f"set it: farmctl secret set {path} --from-file FILE --group GROUP",
+    )
+
+
+async def newest(client: KeyReader, keys: Keys, path: str) -> Stored[SecretVersion] | None:
+    """The newest version of a secret; None: there is no such secret.
+
+    Raises:
+        RecordInvalid: its record does not decode.
+    """
+    entry = await client.read(key_of(keys, path), mode="consistent")
+    return None if entry is None else _stored(entry)
+
+
+def _stored(entry: Entry) -> Stored[SecretVersion]:
+    from store import codec
+
+    return codec.stored(SecretVersion, entry)
+
+
+async def versions(client: KeyReader, keys: Keys, path: str) -> Listing[SecretVersion]:
+    """The versions of a secret that are kept, oldest first."""
+    return await records(client, versions_of(keys, path), SecretVersion, mode="consistent")
+
+
+async def version_of(client: KeyReader, keys: Keys, path: str, version: int) -> SecretVersion | None:
+    """A version of a secret; 0: the newest. None: it does not exist, or is not kept any more."""
+    if not version:
+        found = await newest(client, keys, path)
+        return None if found is None else found.record
+    entry = await client.read(f"{versions_of(keys, path)}{version:08}", mode="consistent")
+    record = None if entry is None else _stored(entry).record
+    return None if record is None or record.deleted else record
+
+
+def sealed(version: SecretVersion, *, pinned: bool) -> Sealed:
+    """A version as a manifest has it."""
+    return Sealed(
+        version=version.version,
+        group=version.group,
+        recipients=version.recipients,
+        body=version.body,
+        pinned=pinned,
+    )
+
+
+Mistake = tuple[str, object, str]
+
+
+def mistakes(found: Mapping[str, Sealed], used: Sequence[tuple[str, str]]) -> Iterator[Mistake]:
+    """What cannot work of a manifest's secrets; ``used`` are the fields that refer to one, and to which."""
+    for field, name in used:
+        if name not in found:
+            yield field, name, f"one of the manifest's sealed secrets ({', '.join(found) or 'none'})"
+    for name, each in found.items():
+        where = f"sealed.{name}"
+        if not each.recipients or not all(map(_RECIPIENT.fullmatch, each.recipients)):
+            yield f"{where}.recipients", each.recipients, "recipients of age, age1…"
+        if name not in {other for _, other in used}:
+            yield where, "no variable and no file that refers to it", "at least one"
+        if each.version < 1 or not name.endswith(f"@{each.version}"):
+            yield f"{where}.version", each.version, "the version in its name"
+        if why := _flaw(each.body):
+            yield f"{where}.body", why, f"age ciphertext in base64, at most {MAX_SEALED_BYTES} bytes"
+
+
+def _flaw(body: str) -> str:
+    try:
+        found = base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError):
+        return "no base64"
+    if not found.startswith(MAGIC):
+        return "no age ciphertext"
+    return f"{len(found)} bytes" if len(found) > MAX_SEALED_BYTES else ""

@@ -1,0 +1,43 @@
+"""Identities, recipients and sealed values for tests, made as people make them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from farmd.commands import sealing
+from store import secrets
+from store.containers import Secret
+from store.manifests import Manifest
+from store.secrets import Sealed, SecretVersion
+from tests.agents import shell
+
+
+def identity(path: Path) -> str:
+    """Write a new identity; its recipient."""
+    body, recipient = sealing.keygen()
+    sealing.written(str(path), body)
+    return recipient
+
+
+def decrypted(ciphertext: str, key: Path) -> bytes:
+    """What Debian's ``age`` makes of a ciphertext."""
+    command = ["age", "--decrypt", "--identity", str(key)]
+    return subprocess.run(command, input=ciphertext.encode(), check=True, capture_output=True).stdout
+
+
+def sealed(value: bytes, recipients: Sequence[str], *, version: int = 1, group: str = "prod") -> Sealed:
+    body = sealing.sealed(value, recipients)
+    record = SecretVersion(
+        path="any", version=version, at=0, by="", group=group, recipients=list(recipients), body=body
+    )
+    return secrets.sealed(record, pinned=False)
+
+
+def secretive(script: str, secret: Sealed, **fields: object) -> Manifest:
+    """A pod that gets a secret in the variable PASSWORD and in a file."""
+    name = f"shop/db@{secret.version}"
+    file = Secret(name="db", secret=name, mode=0o400)
+    given = {"secret_env": {"PASSWORD": name}, "secrets": [file], "sealed": {name: secret}}
+    return shell(script, **(given | fields))
