@@ -55,6 +55,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``timing`` is what ``last`` counts for. ``missed`` and ``skipped`` count times without a job, ``missing``
     those that were missed since the last job in time, ``failures`` the jobs in a row that failed.
+    ``succeeded`` is when the last job that succeeded ended, and ``export_success`` makes that a metric.
     """
 
     id: str
@@ -68,6 +69,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     catch_up: float = 600.0
     jitter: float = 0.0
     keep: Keep = Keep()
+    export_success: bool = False
     labels: dict[str, str] = {}
     needs: list[str] = []
     disabled: bool = False
@@ -82,6 +84,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     missing: int = 0
     skipped: int = 0
     failures: int = 0
+    succeeded: Time = 0.0
 
     @property
     def times(self) -> str:

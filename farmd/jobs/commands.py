@@ -16,6 +16,7 @@ from store import codec, manifests, operations
 from store.canonical import builtins
 from store.errors import Conflict, RecordInvalid, refuse
 from store.families import RUNS
+from store.features import ONE_SHOT, POD_AFFINITY, needed_of_farm
 from store.jobs import KIND, Action, Job, JobStatus, Rule, Run, Success, Type, check, check_meant, known_run
 from store.manifests import Manifest, Restart
 from store.mistakes import shown
@@ -114,6 +115,8 @@ class JobFile(specs.SpecFile[JobSpec, Job]):
     def build(self, spec: JobSpec, record_id: str, sha: str = "", existing: Job | None = None) -> Job:  # noqa: ARG002
         """The record of a spec, under an id."""
         fields = {name: getattr(spec, name) for name in _ALIKE}
+        asked = (need for pod in spec.pods for need in needed_of_farm(pod) if need not in OLDER)
+        fields["needs"] = list(dict.fromkeys([*spec.needs, *asked]))
         suspend = spec.suspend if spec.suspend is not None else existing is not None and existing.suspend
         job = Job(
             id=record_id,
@@ -157,6 +160,8 @@ class JobFile(specs.SpecFile[JobSpec, Job]):
         return found
 
 
+OLDER = (POD_AFFINITY, ONE_SHOT)
+"""Every farm that knows jobs knows these features of pods, so jobs do not name them."""
 _OWN = {"types", "success", "rules", "suspend"}
 _ALIKE = tuple(each for each in JobSpec.__struct_fields__ if each not in _OWN)
 _ALIKE_TYPES = tuple(each for each in TypeSpec.__struct_fields__ if each != "pod")

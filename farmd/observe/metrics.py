@@ -2,8 +2,8 @@
 
 Names follow Prometheus' conventions: one prefix, base units, ``_total`` for counters. A label takes
 its values from a closed set and never from an id, a node or a name, because a fleet of ten thousand items
-must not make ten thousand series. The one exception is ``owner``, of which a farm exports few at a time
-(``farmd/work/shortfalls.py``). A process exports the metrics of its role alone.
+must not make ten thousand series. The exceptions are ``owner`` and ``item``, of which a farm exports few
+at a time (``farmd/work/shortfalls.py``). A process exports the metrics of its role alone.
 ``docs/metrics.md`` is rendered from this table and a test keeps both equal; alert rules are checked against
 the table. What one kind of work alone measures stands in its own ``metrics.py``, which the registry names.
 """
@@ -25,7 +25,11 @@ Values = tuple[str, ...]
 Role = Literal["farm", "agent", "both"]
 
 # The labels without a closed set, and what their values are.
-OPEN_LABELS = {"version": "the version", "owner": "the name of an owner that is short of pods"}
+OPEN_LABELS = {
+    "version": "the version",
+    "owner": "the name of an owner that is short of pods",
+    "item": "the name of an item whose file asks for it",
+}
 
 # Requests to Consul: from 1 ms on loopback to 30 s for a store that hardly answers.
 REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from farmd.commands.mutation import Call, Change, Mutation
 from farmd.commands.noun import Noun
-from farmd.commands.specs import SpecFile, check_count, check_seconds
+from farmd.commands.specs import SpecFile, changed, check_count, check_seconds
 from farmd.kinds import asked
 from farmd.schedules import times
 from store.errors import Conflict, InputInvalid, refuse
@@ -36,6 +37,7 @@ class ScheduleSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     catch_up: Seconds = 600.0
     jitter: Seconds = 0.0
     keep: Keep = Keep()
+    export_success: bool = False
     labels: dict[str, str] = {}
     needs: list[str] = []
     disabled: bool | None = None
@@ -75,11 +77,24 @@ def _check(spec: ScheduleSpec, source: str) -> None:
     for field in ("done", "failed"):
         if check_count(getattr(spec.keep, field), f"{source}: keep.{field}") > MAX_KEPT:
             refuse(f"{source}: keep.{field}", str(getattr(spec.keep, field)), f"at most {MAX_KEPT}")
-    times.check(FILE.build(spec, "0"), source)
     job_spec(spec.name, spec.job, 0.0, f"{source}: job")
+    times.check(FILE.build(spec, "0"), source)
 
 
-FILE: SpecFile[ScheduleSpec, Schedule] = SpecFile(spec=ScheduleSpec, record=Schedule, check=_check)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleFile(SpecFile[ScheduleSpec, Schedule]):
+    """Files of schedules. A farm that makes a schedule's jobs knows the features that its jobs need (R11)."""
+
+    def build(
+        self, spec: ScheduleSpec, record_id: str, sha: str = "", existing: Schedule | None = None
+    ) -> Schedule:
+        """The record of a spec, under an id."""
+        made = SpecFile.build(self, spec, record_id, sha, existing)
+        job = jobs().file.build(job_spec(spec.name, spec.job, 0.0, f"{spec.name}: job"), "0")
+        return changed(made, needs=list(dict.fromkeys([*made.needs, *job.needs])))
+
+
+FILE = ScheduleFile(spec=ScheduleSpec, record=Schedule, check=_check)
 
 
 def _facts(schedule: Schedule, _: ScheduleStatus | None) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from farmd.farm.writer import Write
 from farmd.runtime.wake import Wake, wait
 from farmd.schedules import plan as planning
 from farmd.schedules.commands import SCHEDULE, job_spec, jobs, lasting
-from farmd.schedules.metrics import RESULTS, STATES
+from farmd.schedules.metrics import MOST_EXPORTED, RESULTS, STATES, SUCCEEDED
 from farmd.schedules.plan import End, Plan, Snapshot
 from farmd.work.context import Context
 from farmd.work.managing import Phases
@@ -55,6 +55,7 @@ class ScheduleWorker(NamedWorker[Snapshot, Plan]):
         self.kind.timer.served(self.claim.item)
         self.kind.timer.set(self.claim.item, None, self.wake)
         self.kind.phases.see(self.claim.item, "")
+        self.kind.export(self.claim.item, None)
 
     async def look(self, stored: Stored[Schedule]) -> Snapshot:
         """The schedule, and how its jobs ended, which costs a request for each that runs.
@@ -98,6 +99,7 @@ class ScheduleWorker(NamedWorker[Snapshot, Plan]):
         self.kind.timer.set(self.claim.item, at, self.wake, due=plan.next == plan.upcoming)
         if plan.empty:
             self.kind.timer.served(self.claim.item)
+            self.kind.export(self.claim.item, snapshot.schedule)
             self.kind.phases.see(self.claim.item, planning.state(snapshot.schedule, plan)[0])
 
     async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:
@@ -263,6 +265,16 @@ class Schedules(NamedKind):
         self.phases = Phases(context.recorder, "farmd_schedules", "state", STATES)
         self.timer = Timer(context.clock)
         self._registration: Operation | None = None
+        self._exported: dict[str, str] = {}
+
+    def export(self, item: str, schedule: Schedule | None) -> None:
+        """Export when a schedule succeeded last, if it asks for it; None: this farm works on it no more."""
+        shown = schedule is not None and schedule.export_success and schedule.succeeded
+        if (name := self._exported.pop(item, "")) and not (shown and schedule and schedule.name == name):
+            self.context.recorder.forget(SUCCEEDED, item=name)
+        if shown and schedule and len(self._exported) < MOST_EXPORTED:
+            self._exported[item] = schedule.name
+            self.context.recorder.set(SUCCEEDED, schedule.succeeded, item=schedule.name)
 
     async def registration(self, call: Call) -> Operation:
         """The check that the cluster stays registered; its record is read once for all schedules."""

@@ -8,6 +8,8 @@ STATES: Values = (
     *("converged", "running", "failing", "overrun", "missed"),
     *("disabled", "blocked", "frozen"),
 )
+SUCCEEDED = "farmd_schedule_last_success_timestamp_seconds"
+MOST_EXPORTED = 100
 RESULTS: Values = ("start", "skip", "miss")
 
 METRICS = (
@@ -22,5 +24,11 @@ METRICS = (
         "counter",
         "Due times of schedules, by their result; one miss may stand for several times.",
         {"result": RESULTS},
+    ),
+    Metric(
+        SUCCEEDED,
+        "gauge",
+        "When the last job that succeeded ended, of schedules with export_success; at most 100 per farm.",
+        {"item": ()},
     ),
 )

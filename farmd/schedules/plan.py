@@ -136,7 +136,7 @@ def ended(schedule: Schedule, ends: Mapping[str, End], now: float) -> Schedule:
     """The schedule that knows of these ends."""
     if not ends:
         return schedule
-    fired, failures = [], schedule.failures
+    fired, failures, succeeded = [], schedule.failures, schedule.succeeded
     for each in schedule.fired:
         end = ends.get(each.job)
         if end is None or each.outcome:
@@ -145,7 +145,9 @@ def ended(schedule: Schedule, ends: Mapping[str, End], now: float) -> Schedule:
         outcome: Outcome = "replaced" if each.stopping and end.outcome == "deleted" else end.outcome
         failures = {"failed": failures + 1, "succeeded": 0}.get(outcome, failures)
         fired.append(replace(each, outcome=outcome, reason=end.reason[:200], ended=end.at or now))
-    return replace(schedule, fired=fired, failures=failures)
+        if outcome == "succeeded":
+            succeeded = max(succeeded, end.at or now)
+    return replace(schedule, fired=fired, failures=failures, succeeded=succeeded)
 
 
 def beyond(fired: list[Fired], keep: Keep) -> Fired | None:

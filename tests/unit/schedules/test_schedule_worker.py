@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from farmd.commands.mutation import Call, commit
+from farmd.jobs.commands import JOB as JOBS
 from farmd.schedules import commands
 from farmd.schedules.commands import FILE, SCHEDULE
 from store import codec
 from store.entry import Entry
+from store.features import ARTIFACTS
 from store.jobs import Job, Run
 from store.keys import is_sentinel
 from store.schedules import Schedule, ScheduleStatus
@@ -223,6 +225,39 @@ async def test_a_name_that_another_job_has_is_told_as_a_skipped_time():
             return found.skipped == 1 and found.last == due and not found.fired
 
         await made.until(skipped, within=60.0)
+
+
+async def test_the_end_of_the_last_job_that_succeeded_is_a_metric_of_schedules_that_ask_for_it():
+    metric = "farmd_schedule_last_success_timestamp_seconds"
+    async with times() as made:
+        registry = made.fleet.farms["f0"].registry
+        await made.create(export_success=True, keep={"done": 0})
+        await made.create(name="quiet")
+
+        async def succeeded() -> float:
+            return (await made.schedule()).succeeded
+
+        await made.until(succeeded)
+        made.outcome, at = "failed", await succeeded()
+        await made.clock.advance(3 * PERIOD)
+        assert await succeeded() == at
+        assert registry.get_sample_value(metric, {"item": "tick"}) == at
+        assert registry.get_sample_value(metric, {"item": "quiet"}) is None
+        await commit(made.call, await SCHEDULE.delete(made.call, "tick", cascade=True))
+        await made.clock.advance(5.0)
+        assert registry.get_sample_value(metric, {"item": "tick"}) is None
+
+
+def test_a_schedule_needs_farms_that_know_what_its_jobs_need():
+    artifact = {"source": "https://example.com/x", "sha256": "0" * 64, "to": "x"}
+    pod = {"id": "tick", "command": ["date"], "artifacts": [artifact]}
+    job = {"types": [{"name": "w", "restart": "never", "pod": pod}], "needs": ["own.1"]}
+    spec = FILE.parse({"name": "tick", "every": PERIOD, "job": job}, "tick.yaml")
+    made = FILE.build(spec, "0")
+    assert made.needs == ["own.1", ARTIFACTS]
+    assert JOBS.file.build(JOBS.file.parse({**job, "name": "a"}, "a"), "0").needs == ["own.1", ARTIFACTS]
+    plain = FILE.build(FILE.parse({"name": "tick", "every": PERIOD, "job": JOB}, "tick.yaml"), "0")
+    assert plain.needs == []
 
 
 async def test_jobs_that_fail_are_told_and_a_good_one_ends_that():
