@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from farmd.cli import noun_show
 from farmd.cli.asking import interruptible, on_terminal
 from farmd.cli.changes import apply
 from farmd.cli.groups import LazyGroup
@@ -12,15 +13,17 @@ from farmd.cli.names import checked_prefix, target, targets
 from farmd.cli.noun_edit import opened
 from farmd.cli.options import Exampled, Whole, command
 from farmd.cli.output import document, emit, show
-from farmd.commands import sealing
+from farmd.commands import sealing, secret_views
 from farmd.commands.mutation import Mutation
 from farmd.tables.model import Column, Table
 from store import secrets
+from store.audit import AuditReader, Filter
 from store.errors import InputInvalid
 from store.times import plain, rfc3339
 
 _VERSION = Whole(1, 10**8 - 1)
 _NOUN = "secret"
+_HISTORY = 8
 
 
 @click.group("secret", cls=LazyGroup)
@@ -113,7 +116,7 @@ async def list_(invocation: Invocation, prefix: str) -> None:
     """
 
     async def read() -> Table:
-        rows, broken = await sealing.rows(invocation.call, prefix)
+        rows, broken = await secret_views.rows(invocation.call, prefix)
         return Table(
             kind="Secret",
             rows=rows,
@@ -140,7 +143,7 @@ async def history(invocation: Invocation, name: str) -> None:
     path = secrets.valid_path(name)
 
     async def read() -> Table:
-        rows, broken = await sealing.history(invocation.call, path)
+        rows, broken = await secret_views.history(invocation.call, path)
         return Table(
             kind="SecretVersion",
             rows=rows,
@@ -159,6 +162,41 @@ async def history(invocation: Invocation, name: str) -> None:
         )
 
     await show(invocation, read)
+
+
+@command("describe")
+@target(_NOUN, _paths)
+async def describe(invocation: Invocation, name: str) -> None:
+    """Who can open a secret: nodes and recipients; what uses it; and its latest changes.
+
+    STALE counts recipients that can open a version, or what a manifest has of it, and were removed since.
+    """
+    found = await secret_views.view(invocation.call, name)
+    if invocation.settings.output in {"json", "yaml"}:
+        emit(invocation, document("Secret", plain(found)))
+        return
+    told = [
+        ("Secret", found.name),
+        ("Version", str(found.version)),
+        ("Group", found.group),
+        ("Nodes", ", ".join(found.nodes) or "none that is present has an identity"),
+        *(("Recipient", f"{each}{' (removed)' if each in found.stale else ''}") for each in found.recipients),
+    ]
+    users = Table(
+        kind="SecretUser",
+        rows=found.users,
+        columns=(
+            Column("OBJECT", lambda row: row.object),
+            Column("VERSION", lambda row: str(row.version)),
+            Column("STALE", lambda row: str(row.stale)),
+        ),
+        name=lambda row: row.object,
+        plain=plain,
+        empty="nothing",
+    )
+    log = AuditReader(invocation.client, invocation.keys)
+    changes = await log.read(Filter(kind=secrets.FAMILY, item=found.name), _HISTORY)
+    noun_show.describe(invocation, told, None, changes, {"Used by": users})
 
 
 @command("get")
@@ -278,5 +316,5 @@ async def delete_group(invocation: Invocation, name: str) -> None:
 
 for each in (create_group, change_group, list_groups, delete_group):
     group.add_command(each)
-for each in (keygen, set_, list_, history, get, rotate, reseal, delete, group):
+for each in (keygen, set_, list_, history, describe, get, rotate, reseal, delete, group):
     secret.add_command(each)

@@ -23,6 +23,7 @@ from farmd.doctor import (
     presence,
     records,
     reservations,
+    sealed,
     servers,
     signed,
     users,
@@ -57,12 +58,14 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock, step: Step = l
     store = room.beside(await consul.check(client, own))
     if store.has(consul.NO_LEADER):
         return store
-    found, registered = await asyncio.gather(servers.told(client), catalog.told(client, keys))
+    found, registered, secrets = await asyncio.gather(
+        servers.told(client), catalog.told(client, keys), sealed.told(client, keys)
+    )
     store = servers.check(found).beside(store)
     seen = await survey(client, keys, clock, step)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
     findings += [*clusters.check(seen), *health.check(seen), *catalog.check(seen, registered)]
-    findings += [*signed.check(seen), *users.check(seen)]
+    findings += [*signed.check(seen), *users.check(seen), *sealed.check(seen, secrets)]
     findings += elections.check(seen, own.debug_config.raft_heartbeat)
     lost = _lost(seen)
     passing = [*servers.late(found), *health.passing(seen), *catalog.passing(seen, registered)]

@@ -174,7 +174,26 @@ def test_a_controllers_file_refers_to_a_secret_and_nothing_shows_its_value(
     assert farmctl.ok("rc", "diff", "-f", "-", stdin=pinned).out.strip().endswith("shop/db@1: pinned")
     absent = farmctl("rc", "update", "-f", "-", "--now", "-y", stdin=WEB.replace("shop/db", "shop/db@9"))
     assert "pod.env.PASSWORD: secrets/shop/db has no version 9" in absent.err
+    new = keygen(farmctl, tmp_path / "new")
+    prod = rows(farmctl, "group", "list")[0]["recipients"][0]  # type: ignore[index]
+    farmctl.ok("secret", "group", "change", "prod", "--add", new, "--remove", prod)
+    view = farmctl.ok("secret", "describe", "shop/db", "-o", "json").json
+    assert (view["version"], view["stale"]) == (2, [prod])
+    assert view["users"] == [{"object": "rc/hello", "version": 1, "stale": 1}]
+    told = farmctl.ok("secret", "describe", "shop/db").out
+    assert f"Recipient:     {prod} (removed)" in told
+    assert "secret.set" in told
+    findings = farmctl("doctor", "-o", "json").json["items"]
+    stale = {each["object"]: each for each in findings if each["code"] == "secret-stale"}
+    assert "version 1, 2 can be opened by" in stale["secrets/shop/db"]["explanation"]
+    assert "removed from group prod" in stale[f"rcs/{record.json['id']}"]["explanation"]
     described = farmctl.ok("rc", "describe", "hello").out
     assert "shop/db@1 of group prod: PASSWORD, db" in described
+    exported = tmp_path / "export"
+    farmctl.ok("export", str(exported))
+    assert CANARY not in "".join(each.read_text() for each in exported.iterdir())
+    other = in_cluster(farmctl.address)
+    other.ok("import", str(exported), "-y")
+    assert "shop/db@1 of group prod: PASSWORD, db" in other.ok("rc", "describe", "hello").out
     for words in (("rc", "get", "hello", "-o", "json"), ("audit", "list", "-o", "json"), ("rc", "list")):
         assert CANARY not in farmctl.ok(*words).out
