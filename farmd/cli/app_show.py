@@ -16,7 +16,7 @@ from farmd.cli.apply_cluster import looking
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import checked, objects, target
 from farmd.cli.options import Whole, command
-from farmd.cli.output import as_yaml, document, emit, show, text_table
+from farmd.cli.output import as_yaml, document, emit, say_facts, show, text_table
 from farmd.commands.resolving import referring
 from farmd.tables.apps import facts, plain_row
 from farmd.tables.apps import table as apps_table
@@ -156,8 +156,7 @@ async def describe(invocation: Invocation, name: str) -> None:
     if invocation.settings.output == "name":
         click.echo(f"app/{name}")
         return
-    for title, text in facts(now, known, invocation.call.clock.now()):
-        click.echo(f"{title + ':':<12}{clean(text)}".rstrip())
+    say_facts(facts(now, known, invocation.call.clock.now()), 12)
     click.echo(f"\nObjects ({len(rows)})")
     for line in text_table(invocation, _objects_table(rows), indent=2):
         click.echo(f"  {line}")

@@ -17,7 +17,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
 from farmd.cli.output import cropped_table, document, emit, on_terminal, scrolled, show, text_table
 from farmd.commands.mutation import registered
-from farmd.kinds import KINDS, asked
+from farmd.kinds import KINDS, asked, title
 from farmd.overview import FarmRow, NodeRow, Row
 from farmd.tables import apps, nodes, nouns
 from farmd.tables.changes import summary
@@ -135,8 +135,8 @@ def lines(fleet: FleetView, draw: Callable[[Table], list[str]], order: str = "")
     counts = "  ".join(f"{_label(family)}s {len(rows)}" for family, rows in owners.items())
     counts += f"  apps {len(fleet.apps)}" if fleet.apps else ""
     shown = [
-        f"farms {len(fleet.farms)}  nodes {ready}/{len(fleet.nodes)}  {counts}"
-        f"  {_pods(fleet)}  {rfc3339(fleet.now)}"
+        f"farms {len(fleet.farms)}  nodes {ready}/{len(fleet.nodes)}  {counts}",
+        f"{_pods(fleet)}  {rfc3339(fleet.now)}",
     ]
     shown += [f"FROZEN {kind}: {freeze.evidence}" for kind, freeze in sorted(fleet.frozen.items())]
     shown += [f"broken: {text}" for text in fleet.broken[:3]]
@@ -148,11 +148,18 @@ def lines(fleet: FleetView, draw: Callable[[Table], list[str]], order: str = "")
         shown += ["", "UNDER WAY", *managers[:_MANY], *_more(len(managers), "under way")]
     drawn = (_first(title, table, draw, most) for title, table in _tables(fleet, owners, well))
     tables = [line for each in drawn for line in ["", *each]]
-    changes = [
-        f"{ago(fleet.now, r.at):>4}  {r.actor}  {r.action}  {r.name or r.id}  {summary(r)}"
-        for r in fleet.recent
-    ]
-    return [*map(clean, shown), *tables, "", "LATEST CHANGES", *map(clean, changes)]
+    return [*map(clean, shown), *tables, "", "LATEST CHANGES", *draw(_changes(fleet))]
+
+
+def _changes(fleet: FleetView) -> Table:
+    columns = (
+        Column("AGO", lambda row: ago(fleet.now, row.at)),
+        Column("ACTOR", lambda row: row.actor),
+        Column("ACTION", lambda row: row.action),
+        Column("ITEM", lambda row: title(row.kind, row.name or row.id)),
+        Column("CHANGE", summary),
+    )
+    return Table("Change", fleet.recent, columns, name=str, plain=plain)
 
 
 def _label(family: str) -> str:

@@ -231,7 +231,8 @@ def _show(invocation: Invocation, rows: list[tuple[Start, str, int, str, str]]) 
         return
     for start, key, ends, by, word in rows:
         until = f" by key {key} ({by}) until {rfc3339(ends)}" if key else ""
-        click.echo(f"{start.digest[:12]} {start.owner}: {word}{until}")
+        family, _, name = start.owner.partition("/")
+        click.echo(f"{start.digest[:12]} {kinds.title(family, name)}: {word}{until}")
 
 
 async def _of(invocation: Invocation, target: str) -> list[Start]:

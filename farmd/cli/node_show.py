@@ -8,9 +8,9 @@ from farmd import overview
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes, target
 from farmd.cli.options import command
-from farmd.cli.output import document, emit, show, text_table
+from farmd.cli.output import document, emit, say_facts, show, text_table
 from farmd.tables import nodes as node_tables
-from farmd.tables.model import Table, clean
+from farmd.tables.model import Table
 from farmd.tables.pods import pod_table
 from store import selectors
 from store.keys import valid_segment
@@ -62,8 +62,7 @@ async def describe(invocation: Invocation, name: str) -> None:
         click.echo(f"node/{name}")
         return
     now = invocation.call.clock.now()
-    for title, text in node_tables.facts(view, node, now):
-        click.echo(f"{title + ':':<12}{clean(text)}".rstrip())
+    say_facts(node_tables.facts(view, node, now), 12)
     click.echo(f"\nPods ({node.pods})")
     for line in text_table(invocation, pod_table(rows, [], now, same="NODE"), indent=2) if rows else ["none"]:
         click.echo(f"  {line}")

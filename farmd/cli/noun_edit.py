@@ -281,5 +281,6 @@ async def _finish_deletions(
         for done, change in enumerate(mutation.change for mutation in marked):
             with going_on(invocation, marked[done:]):
                 await waiting.deletion(invocation.call, noun, change.id, settings.timeout, report)
+            report(waiting.Look(noun=word, name=change.name, state="gone", desired=0, counts=False))
             if not settings.quiet and settings.output in {"table", "wide"}:
                 click.echo(f"{word}/{change.name} deleted ({change.id})")

@@ -13,7 +13,7 @@ from farmd import overview
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.output import as_json, as_yaml, document, emit, show, text_table
+from farmd.cli.output import as_json, as_yaml, document, emit, say_facts, say_folded, show, text_table
 from farmd.commands import versions
 from farmd.commands.heads import headed
 from farmd.commands.noun import Noun, explain
@@ -23,7 +23,7 @@ from farmd.overview import Pods, Row
 from farmd.tables import changes
 from farmd.tables import manifests as manifest_facts
 from farmd.tables import nouns as noun_tables
-from farmd.tables.model import Table, clean
+from farmd.tables.model import Table, ago, clean
 from farmd.tables.pods import pod_table, same_owner
 from scheduler import explain as words
 from store import selectors
@@ -42,8 +42,7 @@ def describe(
 ) -> None:
     """Show the facts, the pods of an owner, ``more`` by title, and the latest changes."""
     now = invocation.call.clock.now()
-    for title, text in told:
-        click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
+    say_facts(told, 15)
     if found is not None:
         click.echo(f"\nPods ({len(found.rows)})")
         shown = pod_table(found.rows, found.broken, now, same=same_owner(found.rows))
@@ -56,7 +55,7 @@ def describe(
     if history or not more:
         click.echo("\nHistory (newest first)")
     for record in history:
-        click.echo(f"  {clean(changes.line(record, now))}")
+        say_folded(f"{ago(now, record.at):>6}  ", clean(changes.line(record)))
     for broken in found.broken if found is not None else ():
         click.echo(f"farmctl: broken record left out: {clean(broken)}", err=True)
 

@@ -218,6 +218,22 @@ def emit(
     click.echo((text if compact else msgspec.json.format(text)).decode())
 
 
+def say_facts(told: Sequence[tuple[str, str]], room: int) -> None:
+    """Print what ``describe`` tells, beside titles in ``room`` columns; a fact without a title goes on."""
+    for title, text in told:
+        say_folded(f"{title + ':' if title else '':<{room}}", clean(text))
+
+
+def say_folded(head: str, text: str) -> None:
+    """Print text behind a head; on a terminal long text is folded beside it."""
+    width = width_of(sys.stdout)
+    room = width - len(head)
+    first, *rest = (folded(text, room) if room >= _LEAST_FOLD else [text]) or [""]
+    click.echo(f"{head}{first}".rstrip())
+    for line in rest:
+        click.echo(f"{'':{len(head)}}{line}")
+
+
 def as_json(data: Mapping[str, Any]) -> str:
     """JSON for people, in the order given."""
     return msgspec.json.format(msgspec.json.encode(data)).decode()

@@ -11,7 +11,7 @@ from farmd.cli import logs as cli_logs
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes, pods
 from farmd.cli.options import command
-from farmd.cli.output import document, emit, show
+from farmd.cli.output import document, emit, say_facts, show
 from farmd.overview import PodRow
 from farmd.tables import manifests as manifest_facts
 from farmd.tables.model import Table, clean
@@ -112,9 +112,7 @@ async def _show(invocation: Invocation, row: PodRow) -> None:
     elif output == "name":
         click.echo(f"pod/{row.node}/{row.instance}")
     else:
-        told = facts(row, runs, invocation.call.clock.now())
-        for title, text in told + inside(row, manifest):
-            click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
+        say_facts(facts(row, runs, invocation.call.clock.now()) + inside(row, manifest), 15)
 
 
 def inside(row: PodRow, manifest: Manifest | None) -> list[tuple[str, str]]:

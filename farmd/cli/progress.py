@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
 import click
 
 from farmd.cli.invocation import Invocation
-from farmd.cli.output import drawable
+from farmd.cli.output import drawable, folded
 from farmd.commands.waiting import Look, Report, describe
 from farmd.tables.model import clean
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 T = TypeVar("T")
+BAR = 20
+_BELOW = "    "
 
 
 class ProgressLine(NamedTuple):
@@ -76,55 +75,31 @@ def _changes(step: Callable[[T], ProgressLine]) -> Callable[[T], None]:
 
 @contextmanager
 def _live(invocation: Invocation) -> Iterator[Callable[[ProgressLine], None]]:
-    """Bars, or lines for looks that draw some; a terminal shows one of them at a time."""
+    """Draws the last look at each object: its own lines, or a bar with its text, folded to the terminal."""
     from rich.console import Console
-
-    console = Console(stderr=True, no_color=invocation.settings.no_color, highlight=False)
-    with ExitStack() as stack:
-        now: tuple[bool, Callable[[ProgressLine], None]] | None = None
-
-        def report(step: ProgressLine) -> None:
-            nonlocal now
-            if now is None or now[0] != (step.draw is not None):
-                stack.close()
-                now = step.draw is not None, stack.enter_context((_lines if step.draw else _bars)(console))
-            now[1](step)
-
-        yield report
-
-
-@contextmanager
-def _lines(console: Console) -> Iterator[Callable[[ProgressLine], None]]:
     from rich.live import Live
     from rich.text import Text
 
+    console = Console(stderr=True, no_color=invocation.settings.no_color, highlight=False)
+    drawn, totals = dict[str, list[str]](), dict[str, int]()
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as screen:
 
         def report(step: ProgressLine) -> None:
-            assert step.draw is not None
-            drawn = [drawable(clean(line), console.encoding) for line in step.draw(console.width)]
-            text = Text("\n".join(drawn), no_wrap=True, overflow="ellipsis")
-            screen.update(text, refresh=True)
+            whole = step._replace(total=totals.setdefault(step.title, step.total))
+            own = step.draw(console.width) if step.draw is not None else barred(whole, console.width)
+            drawn[step.title] = [drawable(clean(line), console.encoding) for line in own]
+            lines = [line for each in drawn.values() for line in each]
+            screen.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
 
         yield report
 
 
-@contextmanager
-def _bars(console: Console) -> Iterator[Callable[[ProgressLine], None]]:
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[state]}", markup=False),
-    )
-    with Progress(*columns, console=console) as bar:
-        tasks: dict[str, tuple[TaskID, int]] = {}
-
-        def report(step: ProgressLine) -> None:
-            if step.title not in tasks:
-                tasks[step.title] = (bar.add_task(step.title, total=step.total, state=""), step.total)
-            task, total = tasks[step.title]
-            bar.update(task, completed=max(0, total - step.left), state=clean(step.text))
-
-        yield report
+def barred(step: ProgressLine, width: int) -> list[str]:
+    """A look as a bar with its text; where one line has no room for both there is no bar."""
+    left = min(max(0, step.left), step.total)
+    full = BAR * (step.total - left) // step.total if step.total else BAR
+    line = f"{step.title} {'█' * full}{'░' * (BAR - full)} {step.text}"
+    if len(line) <= width:
+        return [line]
+    first, *rest = folded(f"{step.title} {step.text}", width - len(_BELOW))
+    return [first, *(f"{_BELOW}{line}" for line in rest)]

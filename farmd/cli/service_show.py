@@ -131,7 +131,7 @@ async def describe(invocation: Invocation, name: str) -> None:
     call = invocation.call
     row = await commands.row(call, name)
     record = row.record
-    _, sightings = await commands.PodsWatch(call, record.id).look()
+    _, sightings = await commands.PodsWatch(call, name).look()
     found = serving(sightings, ())
     published = await StatusStore(call.client, call.keys, "catalog", Status).get(record.id)
     changes = await AuditReader(call.client, call.keys).read(Filter(kind=KIND, item=record.id), HISTORY)

@@ -237,7 +237,8 @@ async def titled_or_not(client: ConsulClient, keys: Keys, item: str) -> str:
     try:
         return await titled(client, keys, item)
     except (NotFound, RecordInvalid):
-        return f"{item}, which does not exist or does not decode"
+        family, _, ident = item.partition("/")
+        return f"{title(family, ident)}, which does not exist or does not decode"
 
 
 async def _managers(client: ConsulClient, keys: Keys, records: Sequence[Named]) -> dict[str, dict[str, str]]:

@@ -130,7 +130,7 @@ def _facts(rc: ReplicationController, status: Status | None) -> list[tuple[str, 
         counts += f", {counted(status)}"
     return [
         ("Replicas", counts),
-        ("A node", f"at most {rc.replicas_per_node}"),
+        ("Per node", f"at most {rc.replicas_per_node}"),
         ("Unavailable", f"at most {rc.unavailable_limit}"),
         availability(rc.min_healthy_time),
         ("Strategy", f"{rc.strategy}, on a lost node: {rc.on_lost}"),

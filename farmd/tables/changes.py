@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.tables.model import Column, Table, ago, differences
+from farmd.tables.model import Column, Table, differences
 from store.audit import Audit
 from store.times import plain, rfc3339
 from store.words import listed
@@ -40,9 +40,9 @@ def summary(record: Audit) -> str:
     return "; ".join(words)
 
 
-def line(record: Audit, now: float) -> str:
-    """A change of one item, with how long ago it was."""
-    return f"{ago(now, record.at):>4}  {record.action}  {record.actor}  {told(record)}"
+def line(record: Audit) -> str:
+    """A change of one item."""
+    return f"{record.action}  {record.actor}  {told(record)}"
 
 
 def told(record: Audit) -> str:

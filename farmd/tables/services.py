@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from farmd.kinds import title
 from farmd.services.commands import ServiceRow
 from farmd.services.endpoints import Endpoint
 from farmd.tables.model import Column, Table, ago, pairs
@@ -113,7 +114,12 @@ def image(version: Version | None) -> str:
 
 def active(row: ServiceRow) -> str:
     """The owners whose pods serve, as people write them."""
-    return ", ".join([*row.serving, *(f"{ref} (gone)" for ref in row.gone)]) or "-"
+    return ", ".join([*row.serving, *(f"{_titled(ref)} (gone)" for ref in row.gone)]) or "-"
+
+
+def _titled(ref: str) -> str:
+    family, _, ident = ref.partition("/")
+    return title(family, ident)
 
 
 def plain_row(row: ServiceRow) -> dict[str, Any]:

@@ -88,7 +88,7 @@ async def test_the_whole_way_with_a_farm_at_work() -> None:
         ]
         assert "hello" in (await person.ok("node", "describe", "web1")).out
         assert (
-            "farms 1  nodes 4/4  rcs 1  pods 3 desired, 3 placed, 3 healthy" in (await person.ok("top")).out
+            "farms 1  nodes 4/4  rcs 1\npods 3 desired, 3 placed, 3 healthy" in (await person.ok("top")).out
         )
 
         fewer = await person.ok("rc", "set-replicas", "hello", "1", "-y", "--wait", "--timeout", "150s")

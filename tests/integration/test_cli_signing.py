@@ -208,7 +208,7 @@ def test_an_app_is_signed_object_by_object(farmctl: Farmctl, key: str, tmp_path:
 
 def test_verify_says_what_each_signature_is_worth(farmctl: Farmctl, key: str, tmp_path: Path) -> None:
     farmctl.ok("rc", "create", "-f", "-", "--sign", key, stdin=HELLO)
-    assert " rcs/hello: good by key " in farmctl.ok("manifest", "verify", "rc/hello").out
+    assert " rc/hello: good by key " in farmctl.ok("manifest", "verify", "rc/hello").out
     trust = str(tmp_path / "trust")
     assert "trusted as alice" in farmctl.ok("manifest", "verify", "rc/hello", "--trust", trust).out
     (tmp_path / "trust").write_text("")
@@ -217,7 +217,7 @@ def test_verify_says_what_each_signature_is_worth(farmctl: Farmctl, key: str, tm
     place = Keys(farmctl.prefix).signature(one.statement.digest, one.key_id, one.statement.owner)
     write(farmctl, place, replace(one, signature="00" * 64))
     found = farmctl("manifest", "verify", "rc/hello")
-    assert (found.code, " rcs/hello: false by key " in found.out) == (1, True)
+    assert (found.code, " rc/hello: false by key " in found.out) == (1, True)
     refused = farmctl("manifest", "verify", "rc/hello", "-o", "json")
     assert [item["result"] for item in refused.json["items"]] == ["false", "no valid signature"]
 
@@ -231,7 +231,7 @@ def test_a_signature_that_begins_later_counts_for_farmctl_as_little_as_for_nodes
     place = Keys(farmctl.prefix).signature(said.digest, one.key_id, said.owner)
     write(farmctl, place, signing.sign(signing.load(Path(key)), said))
     found = farmctl("manifest", "verify", "rc/hello")
-    assert (found.code, " rcs/hello: begins later by key " in found.out) == (1, True)
+    assert (found.code, " rc/hello: begins later by key " in found.out) == (1, True)
 
 
 def current(farmctl: Farmctl) -> None:
@@ -323,7 +323,7 @@ def test_a_revoked_signature_holds_nowhere_until_somebody_signs_again(farmctl: F
     assert farmctl("manifest", "revoke", "rc/hello").code == 2  # it asks
     farmctl.ok("manifest", "revoke", "rc/hello", "-y", "--reason", "CVE-1")
     found = farmctl("manifest", "verify", "rc/hello")
-    assert (found.code, " rcs/hello: revoked by key " in found.out) == (1, True)
+    assert (found.code, " rc/hello: revoked by key " in found.out) == (1, True)
     refused = farmctl("rc", "update", "-f", "-", "--now", "-y", stdin=NEWER)
     assert refused.code == 5
     assert "unsigned" in {each["code"] for each in farmctl("doctor", "-o", "json").json["items"]}

@@ -88,7 +88,7 @@ def test_a_controller_is_described_with_its_age_and_what_it_runs() -> None:
         ("Node selector", "(every node)"),
         ("Labels", ""),
         ("Pod labels", ""),
-        ("A node", "at most 1"),
+        ("Per node", "at most 1"),
         ("Unavailable", "at most 1"),
         ("Available", "a pod that is healthy for 10 s without a break"),
         ("Strategy", "static, on a lost node: replace"),

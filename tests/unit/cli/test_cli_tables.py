@@ -6,6 +6,7 @@ import click
 import pytest
 
 from farmd.cli.output import lines
+from farmd.cli.progress import ProgressLine, barred
 from farmd.tables.model import Column, Table
 
 ROWS = [("hello", "0123456789abcdef", "blocked", "of 5 nodes 3 are cordoned and 2 have no room for it")]
@@ -103,3 +104,16 @@ def test_a_list_without_blanks_folds_behind_its_commas_and_a_name_not_at_its_hyp
         "schedules=1 on",
         "node-1/squares-worker",
     ]
+
+
+def test_a_wait_shows_a_bar_and_on_a_narrow_terminal_the_whole_reason_in_its_place() -> None:
+    step = ProgressLine(
+        "rc/hello", "3 of 5 placed; blocked: every node has one: raise replicas_per_node", 2, 5
+    )
+    assert barred(step, 120) == [f"rc/hello {'█' * 12}{'░' * 8} {step.text}"]
+    assert barred(step, 60) == [
+        "rc/hello 3 of 5 placed; blocked: every node has one:",
+        "    raise replicas_per_node",
+    ]
+    assert barred(ProgressLine("node/n1", "drained", 0, 1), 60) == [f"node/n1 {'█' * 20} drained"]
+    assert barred(ProgressLine("node/n1", "9 pods left", 9, 1), 60) == [f"node/n1 {'░' * 20} 9 pods left"]

@@ -38,7 +38,7 @@ def test_the_slots_of_a_job_that_are_over_or_wait_are_no_pods_that_are_missing()
         for counts in ({"desired": 12, "done": 12}, {"desired": 900, "placed": 4, "healthy": 3})
     ]
     fleet = FleetView(0.0, [], [], {"rcs": [row("web", 2)], "jobs": jobs}, {}, (), [])
-    assert "pods 6 desired, 6 placed, 5 healthy" in lines(fleet, output.lines)[0]
+    assert "pods 6 desired, 6 placed, 5 healthy" in lines(fleet, output.lines)[1]
 
 
 def test_what_is_in_trouble_comes_before_what_is_well_or_has_succeeded() -> None:
