@@ -60,6 +60,9 @@ IDENTITY_OF = "identity-of."
 CONFIG = "config.1"
 """The farm knows ``sources`` in the documents of apps; an older one would refuse such a document."""
 
+SERVICE_PODS = "service-pods.1"
+"""The farm knows documents of services that only name pods; an older one would refuse such a document."""
+
 REGISTRY = "registry."
 """Begins the feature of an agent that knows the registry of artifacts of that name."""
 

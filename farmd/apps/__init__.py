@@ -25,7 +25,7 @@ class AppKind(KindOfWork):
     way = "farmctl apply --app {name} with other files, or farmctl app release"
     runbooks = (("FarmdApp", "FarmdAppFailed"),)
     names = ("apps",)
-    features = ("config.1",)
+    features = ("config.1", "service-pods.1")
     selectable = guarded = True
     health_matters = False  # each wave looks at the health of its own objects
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from farmd import kinds
 from farmd.apps.facts import Act, Live, Ref, Snapshot, owner_of
 from farmd.apps.plan import Preview
 from farmd.apps.protocols import Outside
@@ -13,7 +14,7 @@ from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
 from farmd.kinds import bundled
 from store.apps import Entry
-from store.errors import Conflict, InputInvalid
+from store.errors import Conflict, InputInvalid, NotFound
 from store.operations import MAX_OPERATIONS, Operation
 from store.several import several
 from store.transaction import ROUTINE_BYTES
@@ -143,9 +144,13 @@ async def prepared(call: Call, app: str, preview: Preview, places: Mapping[Ref, 
         if act.ref.own:
             own.setdefault(str(act.ref), act)
 
-    async def one(act: Act) -> Mutation | Conflict | InputInvalid:
+    async def one(act: Act) -> Mutation | Conflict | InputInvalid | NotFound | None:
         try:
             return await _foreseen(call, app, act)
+        except NotFound as error:
+            lacks = f"{kinds.noun(str(error.fields.get('kind', '')))}/{error.fields.get('id', '')}"
+            # What this very plan creates is not there yet; the farm prepares the change again once it is.
+            return None if lacks in own and own[lacks].verb == "create" else error
         except (Conflict, InputInvalid) as error:
             return error
 
@@ -153,9 +158,9 @@ async def prepared(call: Call, app: str, preview: Preview, places: Mapping[Ref, 
     for ref, made in zip(own, await several(one, own.values()), strict=True):
         if isinstance(made, InputInvalid):
             raise InputInvalid(f"{places.get(ref, ref)}: {made.message}", **made.fields) from made
-        if isinstance(made, Conflict):
+        if isinstance(made, Conflict | NotFound):
             preview.refused[ref] = made.message
-        else:
+        elif made is not None:
             found[ref] = made
     return found
 

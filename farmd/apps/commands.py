@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import asdict, replace
@@ -25,9 +25,10 @@ from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.apps import ALL, KIND, MAX_ADOPTED, App, AppStore, Entry, ObjectStatus
 from store.errors import AccessDenied, Conflict, InputInvalid, NotFound, RecordInvalid, refuse
 from store.farms import CLUSTERS, of_clusters
-from store.features import CONFIG, SECRETS
+from store.features import CONFIG, SECRETS, SERVICE_PODS
 from store.keys import valid_name
 from store.mistakes import nearest
+from store.services import NOUN as SERVICE
 from store.words import listed
 
 # The words of people to an app that stands: pause, resume, release, delete.
@@ -203,11 +204,7 @@ async def apply(
     app = replace(_settings(bundle.app, now), adopt=_adopted(adopt, bundle), mass=mass, force=force)
     known = await former(call, now)
     needs = await _needs(call, now, app, cluster, bundle.entries, known)
-    if CONFIG not in needs and any(each.ref.own and sourced(each.document) for each in bundle.entries):
-        needs = [*needs, CONFIG]
-    if SECRETS not in needs and any(each.ref.own and sealed(each.document) for each in bundle.entries):
-        needs = [*needs, SECRETS]
-    app = replace(app, needs=needs)
+    app = replace(app, needs=sorted({*needs, *_needed_by(bundle.entries)}))
     if not (bundle.entries or (mass and known)):
         gone = f"; --mass-removal --prune removes {listed(sorted(known))}" if known else ""
         raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")
@@ -307,6 +304,17 @@ def _settings(spec: AppSpec, now: AppState) -> App:
         return App(revision=1, **told)
     was = now.stored.record
     return App(revision=was.revision + 1, paused=was.paused, resumed=was.resumed, needs=was.needs, **told)
+
+
+def _needed_by(entries: Sequence[Entry]) -> Iterator[str]:
+    """What a farm must know to read these documents (R11)."""
+    own = [each.document for each in entries if each.ref.own and each.document is not None]
+    if any(map(sourced, own)):
+        yield CONFIG
+    if any(map(sealed, own)):
+        yield SECRETS
+    if any(each.ref.kind == SERVICE and "pods" in (each.document or {}) for each in entries if each.ref.own):
+        yield SERVICE_PODS
 
 
 async def _needs(

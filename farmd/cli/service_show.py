@@ -25,7 +25,7 @@ from farmd.tables.model import Column, Table, ago
 from farmd.tables.pods import pod_table
 from store.audit import AuditReader, Filter
 from store.canonical import builtins
-from store.errors import Conflict, NotFound
+from store.errors import NotFound
 from store.named import Owner
 from store.services import KIND, NOUN, Revision, Service, ServiceStore
 from store.status import Status, StatusStore
@@ -109,8 +109,10 @@ async def get(invocation: Invocation, name: str, as_file: bool) -> None:
 
         record = (await ServiceStore(call.client, call.keys).find(name)).record
         if not record.mode:
-            text = f"{NOUN} {record.name!r} is a name for pods, which a command makes and no file"
-            raise Conflict(text, id=record.id, hint="farmctl export prints that command")
+            from farmd.services.document import document as named
+
+            noun_show.emit_file(invocation, headed(NOUN, await named(call, record)))
+            return
         stored = await deployed(call, record.id, "written as a file", "")
         noun_show.emit_file(invocation, headed(NOUN, builtins(await spec_now(call, stored.record))))
         return

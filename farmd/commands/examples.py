@@ -117,6 +117,14 @@ ports: [{container: 80}]
 catalog: {tags: [edge]}       # Consul's catalogue and DNS find its pods as "web"
 update:
   order: start-first          # the new container first, then the old one goes
+---
+# The other form of a service: a name for pods that have a file of their own.
+apiVersion: farmd/v1
+kind: service
+name: shop
+pods: [rc/shop-web]           # in place of container; a rollout of it keeps this up to date
+port: http                    # the name of a port in their manifest
+catalog: {}                   # Consul's catalogue and DNS find its pods as "shop"
 """,
     "node": """\
 # Settings of a node: labels, taints and capacity are added to those that its agent reports.

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 WORDS: Mapping[str, str] = {
     # owners of pods
     "name": "The object's name, unique among those of its kind.",
+    "NamedService.pods": "In place of container: owners whose pods serve, as KIND/NAME.",
+    "ServiceSpec.mode": "replicated: as many pods as replicas says; global: one on each machine.",
+    "NamedService.port": "With pods: the name of a port in their manifest.",
     "pod": "What runs: the manifest of one pod.",
     "replicas": "Number of pods.",
     "node_selector": "Nodes that may run the pods, such as role=web,disk!=hdd; empty: all.",

@@ -48,6 +48,12 @@ def spec_of(noun: str) -> type[Any]:
     return known[noun]().spec
 
 
+def instead_of(noun: str) -> type[Any] | None:
+    """The type of the other form of a noun's documents; None: they have one form."""
+    found: type[Any] | None = getattr(kinds.exported()[noun](), "instead", None)
+    return found
+
+
 def nouns() -> list[str]:
     """The kinds of documents."""
     return list(kinds.exported())
@@ -74,8 +80,11 @@ def page(path: str) -> FieldPage:
         words = WORDS.get(names[-1], "") if names else ""
         return FieldPage(path, f"{_type(info)}{_limits(info)}. {words}".rstrip(), [])
     about = (python.getdoc(struct.cls) or "").partition("\n\n")[0]
-    lines = [_line(struct.cls.__name__, each) for each in struct.fields]
-    return FieldPage(path, " ".join(about.split()).replace("``", ""), lines)
+    lines = {each.encode_name: _line(struct.cls.__name__, each) for each in struct.fields}
+    other = _struct(inspect.type_info(instead)) if not names and (instead := instead_of(noun)) else None
+    for each in other.fields if other is not None else ():
+        lines.setdefault(each.encode_name, _line(other.cls.__name__, each))  # type: ignore[union-attr]
+    return FieldPage(path, " ".join(about.split()).replace("``", ""), list(lines.values()))
 
 
 def json_schema(path: str) -> dict[str, Any]:
@@ -89,11 +98,14 @@ def json_schema(path: str) -> dict[str, Any]:
         raise InputInvalid(f"-o json: found {path!r}, expected a kind alone: {noun}", field="kind")
     made = msgspec.json.schema(spec_of(noun))
     own = made["$defs"][made.pop("$ref").rpartition("/")[2]]
-    own["properties"] = {
-        "apiVersion": {"const": API_VERSION},
-        "kind": {"const": noun},
-        **own["properties"],
-    }
+    properties = {"apiVersion": {"const": API_VERSION}, "kind": {"const": noun}, **own["properties"]}
+    if (instead := instead_of(noun)) is not None:
+        other = msgspec.json.schema(instead)
+        made["$defs"] = {**other["$defs"], **made["$defs"]}
+        form = made["$defs"][other["$ref"].rpartition("/")[2]]
+        properties = {**form["properties"], **properties}
+        own["anyOf"] = [{"required": own.pop("required", [])}, {"required": form["required"]}]
+    own["properties"] = properties
     for each in made["$defs"].values():
         if each.get("type") == "object" and "properties" in each:
             each["additionalProperties"] = False

@@ -1,4 +1,8 @@
-"""Services in bundles: each change is a deployment of one goal, which the verdict follows."""
+"""Services in bundles: each change is a deployment of one goal, which the verdict follows.
+
+A service that only names pods has a form of document of its own (``farmd.services.document``), and changes at
+once.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,10 @@ from farmd.deploy.project import ResolvedServices
 from farmd.deploy.scene import holding
 from farmd.deploy.spec import ServiceSpec
 from farmd.kinds import title
+from farmd.services import commands
+from farmd.services import document as named
 from farmd.services.commands import published
+from farmd.services.document import NamedService, names_pods
 from store import manifests
 from store.canonical import builtins
 from store.deployments import halted
@@ -30,20 +37,25 @@ from store.services import KIND, NOUN, Service, ServiceStore, Version
 
 
 class BundledService:
-    """Services that deployments make; see ``farmd.commands.bundled.Bundled``."""
+    """Services that deployments make, or that only name pods; see ``farmd.commands.bundled.Bundled``."""
 
     spec = ServiceSpec
+    instead = NamedService
     noun = NOUN
     order = 1
     replaces = False
 
-    def parse(self, document: Any, where: str) -> ServiceSpec:
+    def parse(self, document: Any, where: str) -> ServiceSpec | NamedService:
+        if isinstance(document, Mapping) and names_pods(document):
+            return named.parse(document, where)
         spec = resolver.service(document, where)
         resolver.check(spec)
         return spec
 
     def wish(self, document: Mapping[str, Any], ignore: Collection[str] = ()) -> Wish:
-        spec = resolver.resolved(self.parse(document, "document"))
+        spec = self.parse(document, "document")
+        if isinstance(spec, ServiceSpec):
+            spec = resolver.resolved(spec)
         return Wish(spec.name, spec, frozenset(document.keys() - {"name", *ignore}))
 
     async def find(self, call: Call, name: str) -> FoundRecord | None:
@@ -60,17 +72,22 @@ class BundledService:
 
     def seen(self, call: Call, stored: Stored[Any]) -> FoundRecord:  # noqa: ARG002
         service: Service = stored.record
-        return FoundRecord(
-            stored, service.part_of if service.mode else "services of owners that people named"
-        )
+        return FoundRecord(stored, service.part_of)
 
     def held(self, call: Call, found: FoundRecord, wish: Wish) -> FoundRecord:  # noqa: ARG002
-        return found
+        """A document says nothing of a service of the other form, whatever that is part of."""
+        if isinstance(wish.spec, NamedService) != bool(found.stored.record.mode):
+            return found
+        return found._replace(part_of="services of the other form: one has a container, one names pods")
 
     async def differs(
         self, call: Call, found: FoundRecord, wish: Wish
     ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
         service: Service = found.stored.record
+        if isinstance(wish.spec, NamedService):
+            if service.mode:
+                return {"container": "deployed"}, {"pods": ", ".join(wish.spec.pods)}
+            return await named.differs(call, found.stored, wish)
         before = service.version
         if before is None:
             return {"exists": False}, {"exists": True}
@@ -80,18 +97,24 @@ class BundledService:
         return difference.fields(_flat(before), _flat(after), {"container": "manifest"})
 
     async def create(self, call: Call, wish: Wish) -> Mutation:
+        if isinstance(wish.spec, NamedService):
+            return await named.create(call, wish.spec)
         return await _deployed(call, ResolvedServices(services={wish.name: wish.spec}))
 
     async def update(self, call: Call, wish: Wish) -> Mutation:
         found = await self.find(call, wish.name)
         if found is None:
             raise NotFound(f"{NOUN} {wish.name!r} does not exist", kind=KIND, id=wish.name)
+        if isinstance(wish.spec, NamedService):
+            return await named.update(call, found.stored, wish)
         version = found.stored.record.version
         released = None if version is None else await _released(call, version)
         spec = wish.spec if released is None else _stated(wish, released)
         return await _deployed(call, ResolvedServices(services={wish.name: spec}))
 
     async def delete(self, call: Call, name: str) -> Mutation:
+        if not (await ServiceStore(call.client, call.keys).find(name)).record.mode:
+            return await commands.delete(call, name)
         return await _deployed(call, ResolvedServices(services={}, removed=[name]))
 
     async def mark(self, call: Call, name: str, to: str, wish: Wish | None = None) -> Mutation:  # noqa: ARG002
@@ -141,6 +164,8 @@ class BundledService:
         self, call: Call, found: FoundRecord, spells: Spells, wish: Wish | None = None
     ) -> Readiness:
         service: Service = found.stored.record
+        if not service.mode:
+            return await named.verdict(call, service)
         for held in (await holding(call, {service.deployment})).values():
             if why := halted(held.stored.record, held.state):
                 return Readiness("failed", why)

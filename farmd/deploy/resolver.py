@@ -24,6 +24,7 @@ from farmd.deploy.spec import (
     VolumeSpec,
 )
 from farmd.deploy.spec_diff import volume_defaults
+from farmd.services.document import names_pods
 from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
 from store import catalog, codec, images, manifest_check, variables
@@ -328,6 +329,9 @@ def services_of(files: Sequence[tuple[str, str]]) -> dict[str, ServiceSpec] | No
             if not isinstance(data, dict) or data.get("kind") != KIND:
                 kind = data.get("kind") if isinstance(data, dict) else data
                 raise InputInvalid(f"{where}: kind: found {shown(kind)}, expected {KIND!r}", field="kind")
+            if names_pods(data):
+                wrong = f"{where}: pods: found, expected container: this document deploys nothing"
+                raise InputInvalid(f"{wrong}; farmctl apply -f FILE takes it", field="pods")
             spec = service({key: value for key, value in data.items() if key != "kind"}, where)
             if spec.name in found:
                 raise InputInvalid(f"{where}: name: found {spec.name!r} again, expected each name once")

@@ -64,7 +64,14 @@ async def create(
     found = {ref: await _owner(call, ref, port) for ref in dict.fromkeys(owners)}
     active = list(dict.fromkeys(reference(family, stored.record.id) for family, stored in found.values()))
     wanted = Service(
-        id=call.ids.new(), name=name, port=port, active=active, created=call.clock.now(), catalog=catalog
+        id=call.ids.new(),
+        name=name,
+        port=port,
+        active=active,
+        created=call.clock.now(),
+        catalog=catalog,
+        part_of=call.part_of,
+        open=list(call.open),
     )
     _refuse_catalog(wanted)
     store = ServiceStore(call.client, call.keys)
@@ -77,6 +84,44 @@ async def create(
     return Mutation(change, (await registered(call), *there, *store.create(wanted, name_index=index)))
 
 
+async def change(
+    call: Call,
+    stored: Stored[Service],
+    pods: Sequence[str] | None,
+    wanted: Mapping[str, Any],
+    told: tuple[dict[str, Any], dict[str, Any]],
+) -> Mutation:
+    """Change fields of a service that only names pods, and whose pods these are; None: that stays.
+
+    ``told`` is the difference for the audit. The service is part of the caller's app afterwards.
+
+    Raises:
+        InputInvalid: an owner without that port, or what Consul or its DNS cannot take.
+        NotFound: an owner does not exist. Conflict: one is being deleted, or managed by a rollout; or the
+            service was deployed. Locked: somebody holds its mutation lock, or a deployment changes it.
+    """
+    record = stored.record
+    if record.mode:
+        hint = f"farmctl {NOUN} delete {record.name} deletes it with its pods"
+        raise Conflict(f"{NOUN} {record.name!r} was deployed from a container", id=record.id, hint=hint)
+    after = msgspec.structs.replace(record, **wanted, part_of=call.part_of, open=list(call.open))
+    there: list[Operation] = []
+    if pods is not None:
+        found = [await _owner(call, ref, after.port) for ref in dict.fromkeys(pods)]
+        there = [each for family, owner in found for each in _touched(call, family, owner)]
+        active = list(dict.fromkeys(reference(family, owner.record.id) for family, owner in found))
+        after = msgspec.structs.replace(after, active=active)
+    _refuse_catalog(after)
+    if after == record:
+        return Mutation(_change(record, "update"))
+    free = await _free(call, record)
+    held = await guard(call, KIND, record.id, f"{NOUN} {record.name!r}")
+    before, new = told
+    audit = _change(record, "update", before={**before, **held.before}, after={**new, **held.after})
+    store = ServiceStore(call.client, call.keys)
+    return Mutation(audit, (*held.operations, *free, *there, store.replace(stored, after)))
+
+
 async def publish(call: Call, target: str, catalog: Catalog | None) -> Mutation:
     """Say how a service is found in Consul's catalogue; None: it is not there any more.
 
@@ -86,6 +131,7 @@ async def publish(call: Call, target: str, catalog: Catalog | None) -> Mutation:
     """
     store = ServiceStore(call.client, call.keys)
     stored = await store.find(target)
+    await refuse_part(call, KIND, stored.record, {"catalog"})
     wanted = msgspec.structs.replace(stored.record, catalog=catalog)
     if (version := wanted.version) is not None and version.catalog is not None:
         # Its file speaks of it: the next deployment of that file shows the difference.
@@ -126,6 +172,7 @@ async def delete(call: Call, target: str) -> Mutation:
     if stands(stored.record):
         text = f"{NOUN} {stored.record.name!r} was deployed, and goes with its pods by a deployment"
         raise Conflict(text, id=stored.record.id)
+    await refuse_part(call, KIND, stored.record)
     free = await _free(call, stored.record)
     # What begins after it was looked for writes the record of an owner.
     there = [await _as_it_is(call, ref) for ref in stored.record.active if owns_pods(ref.partition("/")[0])]
@@ -278,12 +325,11 @@ async def owners_of(call: Call, service: Service) -> dict[str, Owner]:
     return found
 
 
-async def _owner(call: Call, ref: str, port: str) -> tuple[str, Stored[Any]]:
-    """An owner of pods that has the port, and its family.
+async def find_owner(call: Call, ref: str) -> tuple[str, Stored[Any]]:
+    """An owner of pods by what people call it, ``rc/web`` or ``web``: its reference, and its record.
 
     Raises:
-        InputInvalid: no such thing owns pods, or its pods have no such port.
-        NotFound: it does not exist. Conflict: it is being deleted, a rollout manages it, or it is a part.
+        InputInvalid: no such thing owns pods. NotFound: it does not exist.
     """
     word, slash, name = ref.rpartition("/")
     main = next(kind.family for kind in KINDS.values() if kind.main)
@@ -293,6 +339,18 @@ async def _owner(call: Call, ref: str, port: str) -> tuple[str, Stored[Any]]:
         nouns = " or ".join(f"{KINDS[name].noun}/NAME" for name in serving)
         raise InputInvalid(f"{NOUN}: found {ref!r}, expected {nouns}", field="active")
     stored = await overview.records_of(call.client, call.keys, FAMILIES[family]).find(name)
+    return reference(family, stored.record.id), stored
+
+
+async def _owner(call: Call, ref: str, port: str) -> tuple[str, Stored[Any]]:
+    """An owner of pods that has the port, and its family.
+
+    Raises:
+        InputInvalid: no such thing owns pods, or its pods have no such port.
+        NotFound: it does not exist. Conflict: it is being deleted, a rollout manages it, or it is a part.
+    """
+    found, stored = await find_owner(call, ref)
+    family = found.partition("/")[0]
     if stored.record.deleting:
         raise Conflict(f"{title(family, stored.record.name)} is being deleted", id=stored.record.id)
     # That of a service has its service, which ends with it.

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.agents import Agents, agents_on
 from tests.farmctl import ROOT, Farmctl, Result
@@ -124,3 +125,44 @@ async def test_a_revision_that_fails_goes_back_and_exits_with_9(office: Office) 
     assert again.code == 5
     assert "rc/hello-web: hello-web: version" in again.err
     assert "was reverted" in again.err
+
+
+async def test_a_service_that_names_pods_is_a_document_and_a_rollout_of_them_is_no_difference(
+    office: Office,
+) -> None:
+    web = office.folder / "web.yaml"
+    web.write_text(web.read_text().replace("  command:", "  ports: {http: {}}\n  command:", 1))
+    file = office.folder / "name.yaml"
+    file.write_text(
+        "apiVersion: farmd/v1\nkind: service\nname: front\nwave: 1\n"
+        "pods: [rc/hello-web]\nport: http\ncatalog: {tags: [edge]}\n"
+    )
+    first = await office.apply()
+    assert first.code == 0, first
+    front = (await office.run("service", "get", "front", "-o", "json")).json
+    assert (front["serving"], front["port"], front["part_of"]) == (["rc/hello-web"], "http", "apps/hello")
+    written = await office.run("get", "service", "front", "-o", "yaml")
+    assert yaml.safe_load(written.out) == {
+        "apiVersion": "farmd/v1",
+        "kind": "service",
+        "name": "front",
+        "pods": ["rc/hello-web"],
+        "port": "http",
+        "catalog": {"tags": ["edge"]},
+    }
+    assert (await office.apply()).out == "app/hello unchanged\n"
+
+    office.edit("web.yaml", "args: [v1]", "args: [v2]")
+    assert (await office.apply()).code == 0
+    assert (await office.apply()).out == "app/hello unchanged\n"
+
+    refused = await office.run("service", "catalog", "front", "--off")
+    assert (refused.code, "is managed by app hello" in refused.err) == (5, True)
+    file.write_text(file.read_text().replace("[edge]", "[inside]"))
+    assert (await office.apply()).code == 0
+    assert (await office.run("service", "get", "front", "-o", "json")).json["catalog"]["tags"] == ["inside"]
+
+    file.unlink()
+    assert (await office.apply("--prune")).code == 0
+    assert (await office.run("service", "get", "front")).code == 4
+    assert (await office.run("rc", "get", "hello-web")).code == 0

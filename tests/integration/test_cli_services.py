@@ -115,6 +115,34 @@ def test_a_service_is_published_in_consuls_catalogue_and_taken_out(farmctl: Farm
     assert "Catalog" not in farmctl.ok("service", "describe", "till").out
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ("port: http", "port: unknown key"),
+        ("pods: [rc/kiosk]", "port: missing"),
+        ("pods: [rc/kiosk], port: grpc", "port: found 'grpc', expected a port of rc/kiosk: http"),
+        ("pods: [rc/kiosk], port: http, replicas: 2", "replicas: unknown"),
+        ("pods: [job/kiosk], port: http", "found 'job/kiosk', expected rc/NAME or daemonset/NAME"),
+        ("pods: [rc/nobody], port: http", "rc 'nobody' does not exist"),
+        ("pods: [rc/kiosk], port: http, catalog: {name: a.b}", "catalog"),
+        ("pods: rc/kiosk, port: http", "pods: found"),
+    ],
+)
+def test_a_document_that_names_pods_is_refused_by_its_field(farmctl: Farmctl, fields: str, said: str) -> None:
+    ports = {"http": {"port": 0}}
+    farmctl("rc", "create", "-f", "-", stdin=yaml.safe_dump(hello(name="kiosk", pod_ports=ports)))
+    text = f"{{apiVersion: farmd/v1, kind: service, name: kiosk, {fields}}}"
+    refused = farmctl("apply", "-f", "-", "--app", "kiosk", "-y", "--no-wait", stdin=text)
+    assert refused.code != 0
+    assert said in refused.err, refused
+    assert farmctl.ok("app", "list", "-o", "json").json["items"] == []
+
+
+def test_a_document_that_names_pods_deploys_nothing_and_says_what_takes_it(farmctl: Farmctl) -> None:
+    refused = farmctl("deploy", "-f", "-", stdin="kind: service\nname: w\npods: [rc/x]\nport: http\n")
+    assert (refused.code, "farmctl apply -f FILE takes it" in refused.err) == (2, True)
+
+
 async def test_a_watch_prints_one_document_a_change(farmctl: Farmctl) -> None:
     client = patient_client(farmctl.address)
     call = Call(client, Keys(farmctl.prefix), CLOCK, SystemIds(), "user/ada@desk")
