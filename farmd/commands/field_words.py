@@ -219,6 +219,7 @@ WORDS: Mapping[str, str] = {
     "zone": "The IANA time zone of cron, such as Europe/Berlin.",
     "overlap": "What happens at a time while a job runs: skip it, allow both, or replace the job.",
     "catch_up": "How late a missed time may still create its job.",
+    "export_success": "Whether a metric tells when its last successful job ended.",
     "jitter": "The longest delay of a job; one schedule always has the same delay.",
     "ScheduleSpec.keep": "How many jobs that ended are kept.",
     "done": "Those that succeeded.",
