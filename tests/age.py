@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from farmd.commands import sealing
 from store import secrets
@@ -41,3 +43,19 @@ def secretive(script: str, secret: Sealed, **fields: object) -> Manifest:
     file = Secret(name="db", secret=name, mode=0o400)
     given = {"secret_env": {"PASSWORD": name}, "secrets": [file], "sealed": {name: secret}}
     return shell(script, **(given | fields))
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """A folder on tmpfs, which is removed with all that is in it."""
+    folder = Path("/dev/shm") / f"farmd-test-{uuid4().hex[:12]}"
+    yield folder
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    if folder.exists():
+        folder.rmdir()
+
+
+def files(memory: Path) -> list[Path]:
+    """All files below a folder."""
+    return sorted(path for path in memory.rglob("*") if path.is_file())

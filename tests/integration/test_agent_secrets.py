@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 from farmd.agent.secrets import SecretConfig
 from store.manifests import Manifest
 from store.secrets import Sealed
-from tests.age import identity, sealed, secretive
+from tests.age import files, identity, memory_folder, sealed, secretive
 from tests.agents import AgentProcess, Agents, alive, kill, logged
 from tests.fleet import eventually
 
@@ -29,13 +28,9 @@ TELL = (
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """A folder on tmpfs of the test's own; nothing may be left there at its end."""
-    folder = Path("/dev/shm") / f"farmd-test-{uuid4().hex[:12]}"
-    yield folder
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    if folder.exists():
-        folder.rmdir()
+    """A folder on tmpfs of the test's own."""
+    with memory_folder() as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -50,10 +45,6 @@ def recipient(key: Path) -> str:
 
 def config(memory: Path, root: Path, *keys: Path) -> SecretConfig:
     return SecretConfig(identities=tuple(map(str, keys)), folder=str(memory), state_dir=root / "n1")
-
-
-def files(memory: Path) -> list[Path]:
-    return sorted(path for path in memory.rglob("*") if path.is_file())
 
 
 def told_on_disk(root: Path, value: str) -> list[Path]:
@@ -83,6 +74,7 @@ async def test_a_process_gets_a_secret_in_a_variable_and_a_file_and_nothing_else
     environ = Path(f"/proc/{told.pid}/environ").read_bytes()
     assert f"PASSWORD={CANARY}".encode() in environ.split(b"\0")
     assert CANARY.encode() not in Path(f"/proc/{told.pid}/cmdline").read_bytes()
+    assert [_core_limit(pid) for pid in (told.pid, _parent(told.pid))] == [_core_limit(os.getpid()), 1]
 
     records = await rig.client.list(rig.keys.prefix, mode="consistent")
     assert not [raw.key for raw in records.items if CANARY.encode() in raw.decoded()]
@@ -202,6 +194,16 @@ async def _has(memory: Path) -> bool:
 
 async def _is_gone(path: Path) -> bool:
     return not path.exists()
+
+
+def _core_limit(pid: int) -> int | str:
+    lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    (soft,) = (line.split()[4] for line in lines if line.startswith("Max core file size"))
+    return int(soft) if soft.isdecimal() else soft
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _dumps(pid: int) -> bool:

@@ -18,10 +18,12 @@ import pytest
 from aiohttp import web
 
 from farmd.agent.model import ArtifactConfig
+from farmd.agent.secrets import SecretConfig
 from store.artifacts import Artifact
 from store.containers import Container, File, Mount, Secret
 from store.manifests import HealthCheck, Logs, Manifest, Port, Restart, Stop
 from store.peers import Peer
+from tests.age import files, identity, memory_folder, sealed
 from tests.agents import FAST, Agents, alive, kill, logged, sha_of
 from tests.engine import IMAGE
 from tests.fleet import eventually
@@ -317,6 +319,37 @@ async def test_it_sees_its_files_secrets_and_mounts(rig: Agents, tmp_path: Path)
     # What a volume holds outlives its container or unit.
     await rig.want(maker(RICH)(f"ls /srv/data; echo end; {WAITS}", mounts=[data]))
     assert await logged(running, "end") == "x\nend\n"
+
+
+async def test_it_sees_its_sealed_secrets_which_are_in_memory_alone(rig: Agents, tmp_path: Path) -> None:
+    recipient, name = identity(tmp_path / "key"), "shop/db@1"
+    owner = {"user": "1234:1235"} if RICH == "container" else {"secret_env": {"PASSWORD": name}}
+    manifest = maker(RICH)(
+        'cat /run/secrets/db; stat -c " %a %u:%g" /run/secrets/db; stat -f -c %T /run/secrets/db;'
+        f' cat /srv/other.key; echo " ${{PASSWORD:-none}} end"; {WAITS}',
+        secrets=[
+            Secret(name="db", secret=name, mode=0o400),
+            Secret(name="other", secret=name, path="/srv/other.key", mode=0o444),
+        ],
+        sealed={name: sealed(b"canarycontract4x7q9z", [recipient])},
+        **owner,
+    )
+    with memory_folder() as memory:
+        config = SecretConfig(
+            identities=(str(tmp_path / "key"),), folder=str(memory), state_dir=rig.root / "n1"
+        )
+        running = await rig.agent(secrets=config)
+        await rig.want(manifest)
+        value, who = "canarycontract4x7q9z", "1234:1235" if RICH == "container" else "0:0"
+        variable = "none" if RICH == "container" else value
+        told = await logged(running, "end")
+        assert told == f"{value} 400 {who}\ntmpfs\n{value} {variable} end\n"
+        assert len(files(memory)) == 2
+        kept = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "current.log"]
+        assert not [path for path in kept if value.encode() in path.read_bytes()]
+        await rig.unwant()
+        await rig.until_gone()
+        assert files(memory) == []
 
 
 async def test_it_finds_its_artifacts_and_cannot_change_them(rig: Agents) -> None:
