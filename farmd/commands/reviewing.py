@@ -8,6 +8,7 @@ is stored, with fields that this version does not know, and with the values of i
 from __future__ import annotations
 
 import difflib
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ async def review(
     if any(not revoked.covers(each.statement) for each in same):
         return Review(start, f"{what}: this key signed it before", known=True)
     body = bodies.get(start.digest) or await manifests.read_body(call.client, call.keys, start.digest)
-    new = shown(msgspec.json.decode(body)).splitlines()
+    new = shown(_readable(body)).splitlines()
     why = ": its signatures were revoked" if same else ""
     for each in sorted(before, key=lambda one: one.statement.begins, reverse=True):
         said = each.statement
@@ -66,9 +67,19 @@ async def review(
             continue
         if said.digest != start.digest:
             head = f"{what}{why}, and what differs from {said.digest[:12]}, which this key signed at"
-            lines = difflib.unified_diff(shown(msgspec.json.decode(old)).splitlines(), new, lineterm="", n=3)
+            lines = difflib.unified_diff(shown(_readable(old)).splitlines(), new, lineterm="", n=3)
             return Review(start, f"{head} {rfc3339(said.begins)}:", tuple(lines)[2:])
     return Review(start, f"{what}{why}; this key signed no other one that is there still:", tuple(new))
+
+
+def _readable(body: bytes) -> Any:
+    """A manifest with the digests of its sealed secrets in place of their ciphertext."""
+    manifest = msgspec.json.decode(body)
+    sealed = manifest.get("sealed") if isinstance(manifest, dict) else None
+    for each in sealed.values() if isinstance(sealed, dict) else ():
+        if isinstance(each, dict) and isinstance(text := each.get("body"), str):
+            each["body"] = f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+    return manifest
 
 
 async def _signed(call: Call, public: str, start: Start) -> list[Signature]:

@@ -46,7 +46,16 @@ def _each(items: Any, field: str) -> Any:
     ]
 
 
-_OF = {"env": _variables, "files": _files}
+def _sealed(sealed: Any) -> Any:
+    """Secrets without their ciphertext, which says nothing to people."""
+    if not isinstance(sealed, dict):
+        return without_values(sealed)
+    return {
+        name: each | {"body": HIDDEN} if isinstance(each, dict) else each for name, each in sealed.items()
+    }
+
+
+_OF = {"env": _variables, "files": _files, "sealed": _sealed}
 
 
 async def read(call: Call, sha: str) -> tuple[Manifest | None, list[tuple[str, str]]]:

@@ -35,10 +35,12 @@ from tests.processes import Program, eventually, stopped_at_the_end
 pytestmark = pytest.mark.xdist_group("access")
 
 WORKLOAD, HOOK, CONTENT, PARAMETER = (canary(word) for word in ("workload", "hook", "content", "parameter"))
+SEALED = canary("sealed")
 SIGNED, PAGER, SLACK, NAMED = (canary(word) for word in ("signed", "pager", "slack", "named"))
 HELLO = (
     "{name: hello, replicas: 1, min_healthy_time: 0, pod: {id: hello, stop: {grace: 1},"
-    f" env: {{PASSWORD: {WORKLOAD}}}, command: [sh, -c, 'echo started; sleep 1000']}}}}"
+    f" env: {{PASSWORD: {WORKLOAD}, KEY: {{secret: shop/db}}}}, secrets: [{{secret: shop/db}}],"
+    " command: [sh, -c, 'echo started; sleep 1000']}}"
 )
 BERT = (
     "{name: bert, parameters: {key: none}, types: [{name: worker, replicas: 1, pod: {id: bert,"
@@ -49,7 +51,8 @@ LOOKS = (
     "job describe bert", "job explain bert", "service list", "service describe shop", "deployment list",
     "node list", "node describe node-1", "pod list", "pod describe node-1/hello", "farm list", "audit list",
     "alert list", "app list", "rollout list", "daemonset list", "volume list", "failsafe status", "doctor",
-    "top",
+    "top", "secret list", "secret describe shop/db", "secret history shop/db", "secret get shop/db",
+    "secret group list",
 )  # fmt: skip
 
 
@@ -166,6 +169,27 @@ def configuration(planted: Planted, guarded: Guarded, left: set[str]) -> str:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     with guarded_consul(tmp_path_factory.mktemp("acl"), key_list_policy=True) as made:
         yield made
+
+
+def seal(operator: AsRole, path: Path) -> dict[str, str]:
+    """Make a secret that the node can open whose identity comes into this file."""
+    recipient = operator.ok("secret", "keygen", "-o", str(path)).out.strip()
+    operator.ok("secret", "group", "create", "prod", "--recipient", recipient)
+    operator.ok("secret", "set", "shop/db", "-", "--group", "prod", stdin=SEALED)
+    return {"an identity": path.read_text().splitlines()[-1], "a sealed secret": SEALED}
+
+
+def opened() -> bool:
+    """Whether the pod has the secret in its environment and in a file."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environ = (process / "environ").read_bytes()
+        except OSError:
+            continue
+        folder = re.search(rb"FARMD_SECRETS=([^\0]+)", environ)
+        if folder is not None and f"KEY={SEALED}".encode() in environ.split(b"\0"):
+            return Path(folder[1].decode(), "db").read_text() == SEALED
+    return False
 
 
 def page(url: str, token: str, planted: Planted, heard: Heard) -> None:
@@ -288,6 +312,7 @@ def test_no_secret_of_any_input_is_told_anywhere(guarded: Guarded, tmp_path: Pat
                 "FARMD_AGENT__NODE": NODES[0],
                 "FARMD_AGENT__SHARE_USER": "true",
                 "FARMD_FARM__NAME": "farm-1",
+                "FARMD_AGENT__SECRET_IDENTITIES": f'["{tmp_path}/node.key"]',
                 "HOOK_SECRET": NAMED,
             }
             running.append(Program(role, "--port", "0", folder=tmp_path, **known))
@@ -295,8 +320,10 @@ def test_no_secret_of_any_input_is_told_anywhere(guarded: Guarded, tmp_path: Pat
         ports = [each.wait_for("web.listening")["port"] for each in running]
         for each in running:
             each.wait_for("process.ready")
+        inputs |= seal(operator, tmp_path / "node.key")
         operator.ok("rc", "create", "-f", "-", "--wait", "--timeout", "150s", stdin=HELLO)
         operator.ok("job", "run", "-f", "-", "--param", f"key={PARAMETER}", stdin=BERT)
+        assert opened()
         asked(guarded, shop, "operator")
         eventually("the job's pod", lambda: "bert" in operator.ok("pod", "list").out)
 

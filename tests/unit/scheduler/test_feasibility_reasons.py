@@ -10,10 +10,14 @@ from scheduler.model import NodeView, PlacementRequest, PodView
 from store.artifacts import Artifact
 from store.manifests import AntiAffinity, Constraint, Port, Spread, Toleration
 from store.nodes import Drain, Taint
+from store.secrets import Sealed
 from tests.fleets import OWNER, fleet, node, request
 
 GPU = Taint("gpu", "a100")
 SOFT = Taint("old", effect="prefer-no-schedule")
+
+MINE, OTHERS = f"age1{'q' * 58}", f"age1{'p' * 58}"
+SEALED = Sealed(version=1, group="prod", recipients=[f"age1{'z' * 58}", MINE], body="")
 
 
 def other(labels: dict[str, str] | None = None) -> PodView:
@@ -87,6 +91,24 @@ CASES: list[tuple[str, NodeView, PlacementRequest, list[str]]] = [
         node("n", features=["process", "artifacts.1", "registry.other"]),
         request(artifacts=[Artifact(source="registry://main/x", sha256="0" * 64, to="x")]),
         ["registry"],
+    ),
+    (
+        "R40 an older agent opens no secrets",
+        node("n", features=["process", f"identity.{MINE}"]),
+        request(sealed={"db@1": SEALED}),
+        ["feature"],
+    ),
+    (
+        "R40 no identity of the group",
+        node("n", features=["process", "secrets.1", f"identity.{OTHERS}"]),
+        request(sealed={"db@1": SEALED}),
+        ["identity"],
+    ),
+    (
+        "R40 one identity of the group",
+        node("n", features=["process", "secrets.1", f"identity.{MINE}"]),
+        request(sealed={"db@1": SEALED}),
+        [],
     ),
     ("R11 every agent runs processes", node("n"), request(), []),
     (
