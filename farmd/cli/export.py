@@ -144,6 +144,8 @@ async def import_(invocation: Invocation, paths: tuple[str, ...], overwrite: boo
     found = await exporting.prepared(invocation.call, documents, overwrite=overwrite)
     if found.same:
         invocation.say(f"{count_of(len(found.same), 'object')} as the files say: {listed(found.same, 5)}")
+    for folder in (path for path in paths if (Path(path) / COMMANDS).is_file()):
+        invocation.say(f"apps and other commands come after this: cd {shlex.quote(folder)} && sh {COMMANDS}")
     for ref, why in found.refused.items():
         click.echo(f"farmctl: {ref}: {clean(why)}", err=True)
     await apply(invocation, found.mutations)

@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -42,12 +42,20 @@ class Whole(click.IntRange):
 
     name = "whole number"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number of a text."""
         if isinstance(value, str) and not _WHOLE.fullmatch(value):
-            limits = "" if self.min is None and self.max is None else f", {self._describe_range()}"
-            self.fail(f"found {value!r}, expected a whole number{limits}", param, ctx)
-        return super().convert(value, param, ctx)
+            self._refuse(repr(value), param, ctx)
+        number = int(value)
+        if (self.min is not None and number < self.min) or (self.max is not None and number > self.max):
+            self._refuse(str(number), param, ctx)
+        return number
+
+    def _refuse(self, found: str, param: click.Parameter | None, ctx: click.Context | None) -> NoReturn:
+        limits = "" if self.min is None else f" of at least {self.min}"
+        if self.min is not None and self.max is not None:
+            limits = f" from {self.min} to {self.max}"
+        self.fail(f"found {found}, expected a whole number{limits}", param, ctx)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:

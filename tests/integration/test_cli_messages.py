@@ -78,7 +78,7 @@ def test_one_file_twice_and_one_name_in_two_files_are_refused(farmctl: Farmctl, 
         (
             ["audit", "list", "-n", "some"],
             2,
-            "Invalid value for '-n' / '--limit': found 'some', expected a whole number",
+            "Invalid value for '-n' / '--limit': found 'some', expected a whole number from 1 to 100000",
         ),
         (["pod", "list", "--node", "nosuch"], 4, "node 'nosuch' does not exist"),
         (
@@ -102,7 +102,7 @@ def test_one_file_twice_and_one_name_in_two_files_are_refused(farmctl: Farmctl, 
         (
             ["pod", "logs", "hello", "--lines", "10001"],
             2,
-            "Invalid value for '--lines' / '--tail': 10001 is not in the range 0<=x<=10000.",
+            "Invalid value for '--lines' / '--tail': found 10001, expected a whole number from 0 to 10000",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
