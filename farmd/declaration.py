@@ -24,14 +24,17 @@ if TYPE_CHECKING:
     from farmd.farm.farm import Farm
     from farmd.observe.metrics import Metric
     from farmd.overview.incidents import Examined
-    from farmd.tables.model import Table
+    from farmd.tables.model import Details, Table
     from farmd.web.lists import ItemList
     from farmd.work.kind import Kind
+    from scheduler.model import PlacementRequest
     from store.keys import Keys
 
     Act = Callable[..., Awaitable[Mutation]]
     Author = Callable[[Call, str], Awaitable[str]]
-    Besides = Callable[[Call, Any], Awaitable[tuple[list[tuple[str, str]], dict[str, Table]]]]
+    Besides = Callable[[Call, Any], Awaitable[Details]]
+    Explains = Callable[[Call, Any], Awaitable[list[tuple[str, Table]]]]
+    Requests = Callable[[Call, Any], Awaitable[list[tuple[str, PlacementRequest]]]]
     Ended = Callable[[Call, Change, float, Report], Awaitable[None]]
     Examine = Callable[[Call, Any], Awaitable[Examined]]
     Listed = Callable[[Farm, "KindOfWork"], ItemList]
@@ -73,7 +76,9 @@ class KindOfWork:
             bundle holds them.
         acts: what operators do to an item on the page, by words, beside what its ``Noun`` can.
         listed: its list on the page, if it has no ``asked``.
-        besides: what makes further facts and tables of an item.
+        besides: what adds to the description of an item.
+        requests: what the scheduler is asked for one more pod, by the types of its pods.
+        explains: what explains the pods of an item, by tables with titles, where no node is explained.
         ended: what waits for the end of an item, if items end by themselves.
         begins: what begins an item of a kind that others name as ``gradual``, and ``supersedes`` what puts
             another version in place of the one that such an item brings.
@@ -119,6 +124,8 @@ class KindOfWork:
     acts: Callable[[], Mapping[str, Act]] | None = None
     listed: Callable[[], Listed] | None = None
     besides: Callable[[], Besides] | None = None
+    requests: Callable[[], Requests] | None = None
+    explains: Callable[[], Explains] | None = None
     ended: Callable[[], Ended] | None = None
     begins: Callable[[], Act] | None = None
     supersedes: Callable[[], Act] | None = None

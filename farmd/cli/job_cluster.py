@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -16,7 +17,7 @@ from farmd.cli.cluster import ConnectedCluster, Place, connected
 from farmd.cli.invocation import Invocation
 from farmd.cli.logs import read_each
 from farmd.cli.noun_edit import going_on
-from farmd.cli.output import document, emit, show
+from farmd.cli.output import show
 from farmd.cli.progress import progress
 from farmd.commands.mutation import Mutation
 from farmd.commands.specs import unlike
@@ -31,16 +32,13 @@ from farmd.kubernetes.objects import KubePod
 from farmd.kubernetes.resources import PODS
 from farmd.kubernetes.transport import ApiRequest
 from farmd.tables import nouns as noun_tables
-from farmd.tables.model import Column, Table, ago, clean
-from store.audit import AuditReader, Filter
+from farmd.tables.model import Column, Described, Explained, Table, ago, clean
 from store.errors import InputInvalid, NotFound, StoreUnavailable
 from store.mistakes import shown
 from store.times import plain
 from store.words import share
 
 # ``farmctl job`` for jobs in Kubernetes; imported only where one is asked for.
-
-_HISTORY = 8
 
 
 class Runs(NamedTuple):
@@ -96,73 +94,92 @@ async def names(place: Place, incomplete: str) -> list[str]:
         return [each.job.metadata.name if place.namespace else f"{prefix}{each.name}" for each in found.jobs]
 
 
+class ClusterJobs:
+    """The jobs of a cluster as the commands see them; a command that shows one again and again may be refused
+    once, and answered the next time.
+    """
+
+    noun = JOB
+
+    def __init__(self, invocation: Invocation, cluster: ConnectedCluster) -> None:
+        self._call = invocation.call
+        self._cluster = cluster
+        self._jobs = Jobs(cluster.transport)
+
+    async def _find(self, name: str) -> tuple[FoundJob, JobRow]:
+        found = await self._jobs.find(*self._cluster.split(name))
+        return found, view.row(found, await told(self._call))
+
+    async def row(self, name: str) -> JobRow:
+        with refusals():
+            return (await self._find(name))[1]
+
+    async def as_file(self, name: str) -> dict[str, Any]:
+        return view.as_file((await self._find(name))[0])
+
+    async def described(self, name: str) -> Described:
+        found, row = await self._find(name)
+        now, conditions = self._call.clock.now(), found.status.conditions
+        slots = view.slots(found, await self._jobs.pods_of(found))
+        facts = [
+            ("Name", row.record.name),
+            ("Id", row.record.id),
+            ("State", row.state + (f": {row.reason}" if row.reason else "")),
+            ("Owner", f"farm {row.owner}" if row.owner else "none"),
+            ("Age", ago(now, row.record.created)),
+            *view.facts(found, row),
+        ]
+        more = {"pods": plain(slots), "conditions": plain(conditions)}
+        return Described(
+            id=row.record.name,
+            name=row.record.name,
+            state=row.state,
+            reason=row.reason,
+            facts=facts,
+            tables={"Conditions": _conditions(conditions)},
+            row=row,
+            audited=KIND,
+            pods=_slots(slots, now),
+            document=noun_tables.plain_row(row) | more,
+        )
+
+    async def explained(self, name: str) -> Explained:
+        found, row = await self._find(name)
+        lines = list(view.explained(found, row, await self._jobs.pods_of(found)))
+        of = {"name": row.record.name, "id": row.record.id, "state": row.state, "lines": lines}
+        return Explained(lines, of, [f"job/{row.record.name}"])
+
+    async def pods(self, name: str) -> Table:
+        with refusals():
+            found, _ = await self._find(name)
+            slots = view.slots(found, await self._jobs.pods_of(found))
+        return _slots(slots, self._call.clock.now())
+
+
 async def get(invocation: Invocation, place: Place, name: str, as_file: bool) -> None:
     """``job get``."""
     async with connected(place) as cluster:
-
-        async def row() -> JobRow:
-            with refusals():  # of one look: the next one may be answered
-                return (await _row(invocation, cluster, name))[1]
-
-        if as_file:
-            found, _ = await _row(invocation, cluster, name)
-            noun_show.emit_file(invocation, view.as_file(found))
-        else:
-            await noun_show.show_one(invocation, JOB, row)
+        await noun_show.get(invocation, ClusterJobs(invocation, cluster), name, as_file=as_file)
 
 
 async def describe(invocation: Invocation, place: Place, name: str) -> None:
     """``job describe``."""
-    client, keys, now = invocation.client, invocation.keys, invocation.call.clock.now()
     async with connected(place) as cluster:
-        found, row = await _row(invocation, cluster, name)
-        slots = view.slots(found, await Jobs(cluster.transport).pods_of(found))
-        history = await AuditReader(client, keys).read(Filter(kind=KIND, item=row.record.name), _HISTORY)
-        conditions = found.status.conditions
-        if invocation.settings.output in {"json", "yaml"}:
-            content = {"pods": plain(slots), "conditions": plain(conditions), "history": plain(history)}
-            emit(invocation, document("Job", noun_tables.plain_row(row) | content))
-        elif invocation.settings.output == "name":
-            click.echo(f"job/{row.record.name}")
-        else:
-            lines = [
-                ("Name", row.record.name),
-                ("Id", row.record.id),
-                ("State", row.state + (f": {row.reason}" if row.reason else "")),
-                ("Owner", f"farm {row.owner}" if row.owner else "none"),
-                ("Age", ago(now, row.record.created)),
-                *view.facts(found, row),
-            ]
-            tables = {f"Pods ({len(slots)})": _slots(slots, now), "Conditions": _conditions(conditions)}
-            noun_show.describe(invocation, lines, None, history, tables)
+        found = await ClusterJobs(invocation, cluster).described(name)
+        await noun_show.describe(invocation, JOB.document, "job", found)
 
 
 async def explain(invocation: Invocation, place: Place, name: str) -> None:
     """``job explain``."""
     async with connected(place) as cluster:
-        found, row = await _row(invocation, cluster, name)
-        lines = list(view.explained(found, row, await Jobs(cluster.transport).pods_of(found)))
-    if invocation.settings.output in {"json", "yaml"}:
-        content = {"name": row.record.name, "id": row.record.id, "state": row.state, "lines": lines}
-        emit(invocation, document("Explanation", content))
-    elif invocation.settings.output == "name":
-        click.echo(f"job/{row.record.name}")
-    else:
-        for line in lines:
-            click.echo(clean(line))
+        found = await ClusterJobs(invocation, cluster).explained(name)
+    noun_show.explain(invocation, found)
 
 
 async def pods(invocation: Invocation, place: Place, name: str) -> None:
     """``job pods``."""
     async with connected(place) as cluster:
-
-        async def read() -> Table:
-            with refusals():  # of one look: the next one may be answered
-                found, _ = await _row(invocation, cluster, name)
-                slots = view.slots(found, await Jobs(cluster.transport).pods_of(found))
-            return _slots(slots, invocation.call.clock.now())
-
-        await show(invocation, read)
+        await show(invocation, partial(ClusterJobs(invocation, cluster).pods, name))
 
 
 async def stop(invocation: Invocation, place: Place, name: str) -> None:
@@ -203,11 +220,6 @@ async def delete(invocation: Invocation, place: Place, names: Sequence[str]) -> 
                 await commands.deletion(invocation.call, jobs, mutation.change, settings.timeout, report)
                 if not settings.quiet and settings.output in {"table", "wide"}:
                     click.echo(f"job/{mutation.change.name} deleted ({mutation.change.id})")
-
-
-async def _row(invocation: Invocation, cluster: ConnectedCluster, name: str) -> tuple[FoundJob, JobRow]:
-    found = await Jobs(cluster.transport).find(*cluster.split(name))
-    return found, view.row(found, await told(invocation.call))
 
 
 async def _wait(invocation: Invocation, jobs: Jobs, mutations: Sequence[Mutation]) -> None:

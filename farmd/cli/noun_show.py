@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import click
@@ -14,51 +13,15 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, say_facts, say_folded, show, text_table
-from farmd.commands import versions
-from farmd.commands.heads import headed
-from farmd.commands.noun import Noun, explain
-from farmd.commands.resolving import referring
+from farmd.commands.noun import Noun
 from farmd.kinds import KINDS
-from farmd.overview import Pods, Row
 from farmd.tables import changes
-from farmd.tables import manifests as manifest_facts
 from farmd.tables import nouns as noun_tables
-from farmd.tables.model import Table, ago, clean
-from farmd.tables.pods import pod_table, same_owner
-from scheduler import explain as words
+from farmd.tables.items import Items, NounItems
+from farmd.tables.model import Described, Explained, Table, ago, clean
 from store import selectors
-from store.audit import Audit, AuditReader, Filter
+from store.audit import AuditReader, Filter
 from store.times import plain
-
-# Shows what ``describe`` tells of one item: facts, pods and its latest changes.
-
-
-def describe(
-    invocation: Invocation,
-    told: Sequence[tuple[str, str]],
-    found: Pods | None,
-    history: Sequence[Audit],
-    more: Mapping[str, Table] = MappingProxyType({}),
-) -> None:
-    """Show the facts, the pods of an owner, ``more`` by title, and the latest changes."""
-    now = invocation.call.clock.now()
-    say_facts(told, 15)
-    if found is not None:
-        click.echo(f"\nPods ({len(found.rows)})")
-        shown = pod_table(found.rows, found.broken, now, same=same_owner(found.rows))
-        for line in text_table(invocation, shown, indent=2) if found.rows else ["none"]:
-            click.echo(f"  {line}")
-    for title, table in more.items():
-        click.echo(f"\n{title}")
-        for line in text_table(invocation, table, indent=2) if table.rows else [table.empty]:
-            click.echo(f"  {line}")
-    if history or not more:
-        click.echo("\nHistory (newest first)")
-    for record in history:
-        say_folded(f"{ago(now, record.at):>6}  ", clean(changes.line(record)))
-    for broken in found.broken if found is not None else ():
-        click.echo(f"farmctl: broken record left out: {clean(broken)}", err=True)
-
 
 _HISTORY = 8
 
@@ -81,48 +44,45 @@ def listing(noun: Noun[Any, Any]) -> click.Command:
     return command("list", lists=True)(click.option("-l", "--selector", default="", help=help_)(run))
 
 
-def getting(noun: Noun[Any, Any]) -> click.Command:
-    """``get`` of what people create from files."""
+def getting(noun: Noun[Any, Any], accepts: str = "") -> click.Command:
+    """``get`` of what people create from files; ``accepts`` are the commands that do it."""
     word = noun.words.noun
-    help_ = f"Print a file that {word} create and {word} update accept."
-    return _get(noun, click.option("--file", "as_file", is_flag=True, help=help_))
+    help_ = f"Print a file that {accepts or f'{word} create and {word} update accept'}."
+    option = click.option("--file", "as_file", is_flag=True, help=help_)
+
+    async def run(invocation: Invocation, name: str, as_file: bool) -> None:
+        file = as_file or (invocation.settings.output == "yaml" and not invocation.settings.watch)
+        await get(invocation, NounItems(invocation.call, noun), name, as_file=file)
+
+    return _get(noun, option(run))
 
 
 def seeing(noun: Noun[Any, Any]) -> click.Command:
     """``get`` of what no file makes as it is."""
-    return _get(noun, _unchanged)
+
+    async def run(invocation: Invocation, name: str) -> None:
+        await get(invocation, NounItems(invocation.call, noun), name)
+
+    return _get(noun, run)
 
 
-def _unchanged(run: Any) -> Any:
-    """No option."""
-    return run
-
-
-def _get(noun: Noun[Any, Any], option: Callable[[Any], Any]) -> click.Command:
-    async def run(invocation: Invocation, name: str, as_file: bool = False) -> None:
-        row = partial(noun.row, invocation.call, name)
-        settings = invocation.settings
-        if as_file or (option is not _unchanged and settings.output == "yaml" and not settings.watch):
-            spec = referring(await noun.as_file(invocation.call, (await row()).record))
-            emit_file(invocation, headed(noun.words.noun, spec))
-        else:
-            await show_one(invocation, noun, row)
-
+def _get(noun: Noun[Any, Any], run: Callable[..., Awaitable[None]]) -> click.Command:
     run.__doc__ = f"One {noun.words.one} by name, id or a prefix of its id."
-    return command("get", lists=True)(target(noun.words.noun, objects(noun.kind))(option(run)))
+    return command("get", lists=True)(target(noun.words.noun, objects(noun.kind))(run))
 
 
-async def show_one(
-    invocation: Invocation, noun: Noun[Any, Any], row: Callable[[], Awaitable[Row[Any]]]
-) -> None:
-    """Show the one item that ``row`` reads."""
-
-    async def read() -> Table:
-        return noun_tables.table(noun, [await row()], invocation.call.clock.now())
-
-    if invocation.settings.output in {"json", "yaml"} and not invocation.settings.watch:
-        emit(invocation, document(noun.document, noun_tables.plain_row(await row())))
+async def get(invocation: Invocation, items: Items, name: str, *, as_file: bool = False) -> None:
+    """Show one item, or the file that makes it."""
+    settings = invocation.settings
+    if as_file:
+        emit_file(invocation, await items.as_file(name))
+    elif settings.output in {"json", "yaml"} and not settings.watch:
+        emit(invocation, document(items.noun.document, noun_tables.plain_row(await items.row(name))))
     else:
+
+        async def read() -> Table:
+            return noun_tables.table(items.noun, [await items.row(name)], invocation.call.clock.now())
+
         await show(invocation, read)
 
 
@@ -136,14 +96,7 @@ def pods(noun: Noun[Any, Any]) -> click.Command:
     """``pods``."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        async def read() -> Table:
-            row = await noun.row(invocation.call, name)
-            found = await versions.pods(invocation.call, noun, row.record)
-            return pod_table(
-                found.rows, found.broken, invocation.call.clock.now(), same=same_owner(found.rows)
-            )
-
-        await show(invocation, read)
+        await show(invocation, partial(NounItems(invocation.call, noun).pods, name))
 
     run.__doc__ = f"The pods of a {noun.words.one}, with what their nodes report."
     if way := KINDS.get(noun.words.gradual):
@@ -151,61 +104,66 @@ def pods(noun: Noun[Any, Any]) -> click.Command:
     return command("pods", lists=True)(target(noun.words.noun, objects(noun.kind))(run))
 
 
-def describing(noun: Noun[Any, Any]) -> click.Command:
-    """``describe``."""
+def describing(noun: Noun[Any, Any], text: str = "") -> click.Command:
+    """``describe``; ``text`` is its help, where that tells more."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        client, keys, output = invocation.client, invocation.keys, invocation.settings.output
-        row = await noun.row(invocation.call, name)
-        found = None if noun.pods is None else await versions.pods(invocation.call, noun, row.record)
-        wanted = Filter(kind=noun.kind, item=row.record.id)
-        history = await AuditReader(client, keys).read(wanted, _HISTORY)
-        sha = "" if noun.pods is None else row.record.manifest
-        manifest, runs = await manifest_facts.read(invocation.call, sha)
-        if output in {"json", "yaml"}:
-            of_pods = {} if found is None else {"runs": plain(manifest), "pods": plain(found.rows)}
-            broken = [] if found is None else found.broken
-            content = {**of_pods, "history": plain(history), "broken": broken}
-            emit(invocation, document(noun.document, noun_tables.plain_row(row) | content))
-        elif output == "name":
-            click.echo(f"{noun.words.noun}/{row.record.name}")
-        else:
-            told, tables = noun_tables.facts(noun, row, invocation.call.clock.now(), runs), dict[str, Table]()
-            if besides := noun.words.besides:
-                more, tables = await besides()(invocation.call, row.record)
-                told += more
-            describe(invocation, told, found, history, tables)
+        found = await NounItems(invocation.call, noun).described(name)
+        await describe(invocation, noun.document, noun.words.noun, found)
 
     status = "status, pods" if noun.pods is not None else "status"
-    run.__doc__ = f"One {noun.words.one}: its record, owner, {status} and what happened to it last."
+    own = f"One {noun.words.one}: its record, owner, {status} and what happened to it last."
+    run.__doc__ = text or own
     return command("describe")(target(noun.words.noun, objects(noun.kind))(run))
 
 
-def explaining(noun: Noun[Any, Any]) -> click.Command:
-    """``explain``."""
+async def describe(invocation: Invocation, kind: str, noun: str, found: Described) -> None:
+    """Show the facts of an item, its pods and other tables, and its latest changes; ``kind`` is for JSON."""
+    output, now = invocation.settings.output, invocation.call.clock.now()
+    reader = AuditReader(invocation.client, invocation.keys)
+    history = await reader.read(Filter(kind=found.audited, item=found.id), _HISTORY)
+    if output in {"json", "yaml"}:
+        content = {**found.document, "history": plain(history), "broken": list(found.broken)}
+        emit(invocation, document(kind, content))
+        return
+    if output == "name":
+        click.echo(f"{noun}/{found.name}")
+        return
+    tell(invocation, found)
+    if history or not found.tables:
+        click.echo("\nHistory (newest first)")
+    for record in history:
+        say_folded(f"{ago(now, record.at):>6}  ", clean(changes.line(record)))
+    for broken in () if found.pods is None else found.pods.broken:
+        click.echo(f"farmctl: broken record left out: {clean(broken)}", err=True)
+
+
+def tell(invocation: Invocation, found: Described) -> None:
+    """Show the facts of an item, and its tables by title."""
+    say_facts(found.facts, 15)
+    for title, table in found.shown.items():
+        click.echo(f"\n{title}")
+        empty = "none" if table is found.pods else table.empty
+        for line in text_table(invocation, table, indent=2) if table.rows else [empty]:
+            click.echo(f"  {line}")
+
+
+def explaining(noun: Noun[Any, Any], text: str = "") -> click.Command:
+    """``explain``; ``text`` begins its help, where that tells more."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        row = await noun.row(invocation.call, name)
-        if row.state == "blocked" and invocation.settings.output in {"table", "wide"}:
-            click.echo(clean(f"{row.record.name} is blocked: {row.reason}"))
-        await explained(invocation, noun, row.record)
+        explain(invocation, await NounItems(invocation.call, noun).explained(name))
 
-    run.__doc__ = (
-        f"Why each node does or does not get one more pod of a {noun.words.one}.\n\n"
-        "-o name prints the nodes that can take one, the best one first."
-    )
+    own = f"Why each node does or does not get one more pod of a {noun.words.one}."
+    run.__doc__ = f"{text or own}\n\n-o name prints the nodes that can take one, the best one first."
     return command("explain")(target(noun.words.noun, objects(noun.kind))(run))
 
 
-async def explained(invocation: Invocation, noun: Noun[Any, Any], record: Any) -> None:
-    """Show why each node does or does not get one more pod of an owner."""
-    verdicts = await explain(invocation.client, invocation.keys, noun, record)
-    if invocation.settings.output in {"json", "yaml"}:
-        content = {"name": record.name, "id": record.id, **words.document(verdicts)}
-        emit(invocation, document("Explanation", content))
-    elif invocation.settings.output == "name":
-        for node in verdicts.ranking:
-            click.echo(f"node/{node}")
+def explain(invocation: Invocation, found: Explained) -> None:
+    """Show why an item's pods are where they are."""
+    output = invocation.settings.output
+    if output in {"json", "yaml"}:
+        emit(invocation, document("Explanation", dict(found.document)))
     else:
-        for line in words.text(verdicts):
+        for line in found.names if output == "name" else found.lines:
             click.echo(clean(line))

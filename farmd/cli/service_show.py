@@ -12,18 +12,18 @@ from farmd.cli import noun_show
 from farmd.cli.invocation import Invocation
 from farmd.cli.logs import stream_all
 from farmd.cli.names import objects, target
-from farmd.cli.noun_show import explained
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, show
 from farmd.commands.finding import look
 from farmd.commands.heads import headed
+from farmd.commands.noun import explain as explain_pods
 from farmd.kinds import asked
 from farmd.services import commands
 from farmd.services.endpoints import Endpoint, serving
 from farmd.tables import services as service_tables
-from farmd.tables.model import Column, Table, ago
+from farmd.tables.items import explained
+from farmd.tables.model import Column, Described, Table, ago
 from farmd.tables.pods import pod_table
-from store.audit import AuditReader, Filter
 from store.canonical import builtins
 from store.errors import NotFound
 from store.named import Owner
@@ -72,7 +72,8 @@ async def explain(invocation: Invocation, name: str) -> None:
     if not owners:
         raise NotFound(f"{NOUN} {service.name!r} has no owner of pods (yet)", kind=KIND, id=service.id)
     for ref, owner in owners.items():
-        await explained(invocation, asked(ref.partition("/")[0]), owner)
+        found = await explain_pods(invocation.call, asked(ref.partition("/")[0]), owner)
+        noun_show.explain(invocation, explained(owner, found))
 
 
 async def _owners(invocation: Invocation, name: str) -> tuple[Service, dict[str, Owner]]:
@@ -82,8 +83,6 @@ async def _owners(invocation: Invocation, name: str) -> tuple[Service, dict[str,
 
 
 # ``farmctl service list | describe | endpoints | history``.
-
-HISTORY = 8
 
 
 @command("list", lists=True)
@@ -136,21 +135,19 @@ async def describe(invocation: Invocation, name: str) -> None:
     _, sightings = await commands.PodsWatch(call, name).look()
     found = serving(sightings, ())
     published = await StatusStore(call.client, call.keys, "catalog", Status).get(record.id)
-    changes = await AuditReader(call.client, call.keys).read(Filter(kind=KIND, item=record.id), HISTORY)
-    if invocation.settings.output in {"json", "yaml"}:
-        told: dict[str, Any] = {"published": None if published is None else plain(published)}
-        told |= {"endpoints": plain(found), "revisions": plain(record.history), "history": plain(changes)}
-        emit(invocation, document("Service", service_tables.plain_row(row) | told))
-    elif invocation.settings.output == "name":
-        click.echo(f"{NOUN}/{record.name}")
-    else:
-        facts = [
-            *service_tables.facts(row, call.clock.now(), published),
-            ("Endpoints", f"{len(found)} of {len(sightings)} pods"),
-            *(("Endpoint", f"{service_tables.where(each)}  {each.node}/{each.instance}") for each in found),
-        ]
-        revisions = {"Revisions (newest first)": _revisions(record, call.clock.now())} if record.mode else {}
-        noun_show.describe(invocation, facts, None, changes, revisions)
+    facts = [
+        *service_tables.facts(row, call.clock.now(), published),
+        ("Endpoints", f"{len(found)} of {len(sightings)} pods"),
+        *(("Endpoint", f"{service_tables.where(each)}  {each.node}/{each.instance}") for each in found),
+    ]
+    revisions = {"Revisions (newest first)": _revisions(record, call.clock.now())} if record.mode else {}
+    told = {"published": None if published is None else plain(published)}
+    told |= {"endpoints": plain(found), "revisions": plain(record.history)}
+    described = Described(
+        *(record.id, record.name, "", "", facts, revisions, row, KIND),
+        document=service_tables.plain_row(row) | told,
+    )
+    await noun_show.describe(invocation, "Service", NOUN, described)
 
 
 @command("endpoints", lists=True)

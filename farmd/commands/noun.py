@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farmd import overview
 from farmd.commands import difference, fleet
@@ -16,17 +16,13 @@ from farmd.commands.parts import pods_left, processes_left, refuse_managed, refu
 from farmd.commands.specs import changed
 from farmd.kinds import KINDS
 from scheduler.decide import explanation
-from scheduler.model import Explanation
+from scheduler.model import Explanation, FleetView, PlacementRequest
 from store import manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid
-from store.keys import Keys
 from store.named import Owner
 from store.operations import Operation
 from store.words import count_of
-
-if TYPE_CHECKING:
-    from store.consul.client import ConsulClient
 
 # The commands that all named records share: create, update, restart, enable, disable, delete.
 #
@@ -91,8 +87,10 @@ class Noun(Edits[S, T]):
         Raises:
             NotFound: the manifest is gone. RecordInvalid: it does not decode.
         """
-        sha = difference.manifest_of(record) if self.pods is not None else ""
-        return self.file.as_file(record, await manifests.read(call.client, call.keys, sha) if sha else None)
+        wanted = record.manifests if self.words.owns_pods else ()  # type: ignore[attr-defined]
+        return self.file.document(
+            record, {sha: await manifests.read(call.client, call.keys, sha) for sha in wanted}
+        )
 
     async def commit_create(self, call: Call, mutation: Mutation, spec: S) -> Mutation:
         """Commit a creation; an equal record that somebody else created meanwhile is as good.
@@ -346,15 +344,26 @@ async def edited(call: Call, noun: Noun[S, T], stored: Stored[T], spec: S) -> Mu
 # cannot differ from what happens.
 
 
-async def explain(client: ConsulClient, keys: Keys, noun: Noun[S, T], record: T) -> Explanation:
-    """The verdict on every node for one more pod of an owner.
+async def explain(
+    call: Call, noun: Noun[S, T], record: T, view: FleetView | None = None
+) -> list[tuple[str, Explanation]]:
+    """The verdict on every node for one more pod of an owner: one for each type of its pods, by the type's
+    name, which is empty where there is one type. ``view`` is the fleet; None: read it.
 
     Raises:
-        NotFound: the owner's manifest is gone. RecordInvalid: it does not decode.
+        NotFound: a manifest is gone. RecordInvalid: it does not decode.
         PlacementInvalid: its placement block cannot work.
     """
+    requests = noun.words.requests
+    wanted = await (requests()(call, record) if requests else _request(call, noun, record))
+    found = await fleet.read(call.client, call.keys) if view is None else None
+    return [
+        (name, explanation(request, found.view({request.owner, *request.replaces}) if found else view or {}))
+        for name, request in wanted
+    ]
+
+
+async def _request(call: Call, noun: Noun[S, T], record: T) -> list[tuple[str, PlacementRequest]]:
     assert noun.pods is not None
-    manifest = await manifests.read(client, keys, manifest_of(record))
-    request = noun.pods.request(record, manifest)
-    found = await fleet.read(client, keys)
-    return explanation(request, found.view({request.owner, *request.replaces}))
+    manifest = await manifests.read(call.client, call.keys, manifest_of(record))
+    return [("", noun.pods.request(record, manifest))]

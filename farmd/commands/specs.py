@@ -156,6 +156,10 @@ class SpecFile(Generic[S, T]):
                 kept |= {name: getattr(existing, name) for name in names if name}
         return changed(wanted, **kept)
 
+    def document(self, record: T, bodies: Mapping[str, Manifest]) -> dict[str, Any]:
+        """As ``as_file``; ``bodies`` are the manifests of its pods by digest."""
+        return self.as_file(record, bodies.get(getattr(record, "manifest", "")))
+
     def as_file(self, record: T, manifest: Manifest | None = None) -> dict[str, Any]:
         """A record as the document that a person would write; parsing it gives the same record."""
         defaults = _defaults(self.record)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from farmd.commands.bundled import Bundled
     from farmd.commands.noun import Noun
-    from farmd.declaration import Act, Besides, Ended
+    from farmd.declaration import Act, Besides, Ended, Requests
     from farmd.observe.metrics import Metric
     from farmd.work.kind import Kind
 
@@ -64,6 +64,11 @@ class JobKind(KindOfWork):
         from farmd.tables.jobs import besides
 
         return besides
+
+    def requests(self) -> Requests:
+        from farmd.jobs.placing import requests
+
+        return requests
 
     def ended(self) -> Ended:
         from farmd.jobs.waiting import end

@@ -7,7 +7,7 @@ from typing import Any
 from farmd.commands.bundled import BundledNoun, FoundRecord, Readiness
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import Spells
-from farmd.jobs.commands import JOB, JobSpec, as_file, run_of
+from farmd.jobs.commands import JOB, JobSpec, run_of
 from store.jobs import Job
 
 
@@ -22,7 +22,7 @@ async def _document(call: Call, job: Job) -> dict[str, Any] | str:
     """A job as its file; one that is over would run again where the file is read."""
     if outcome := (await run_of(call, job)).outcome:
         return f"is over: {outcome}"
-    return await as_file(call, job)
+    return await JOB.as_file(call, job)
 
 
 BUNDLED: BundledNoun[JobSpec, Job] = BundledNoun(

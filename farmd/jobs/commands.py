@@ -137,24 +137,24 @@ class JobFile(specs.SpecFile[JobSpec, Job]):
         ]
         return msgspec.structs.replace(record, types=types)
 
-    def document(self, job: Job, pods: Mapping[str, Manifest]) -> dict[str, Any]:
-        """A record as the document that a person would write; ``pods`` are its manifests by digest."""
+    def document(self, record: Job, bodies: Mapping[str, Manifest]) -> dict[str, Any]:
+        """A record as the document that a person would write."""
         types = [
             TypeSpec(
                 pod=msgspec.structs.replace(
-                    pods[each.manifest],
-                    restart=msgspec.structs.replace(pods[each.manifest].restart, policy=Restart().policy),
+                    bodies[each.manifest],
+                    restart=msgspec.structs.replace(bodies[each.manifest].restart, policy=Restart().policy),
                 ),
                 **{name: getattr(each, name) for name in _ALIKE_TYPES},
             )
-            for each in job.types
+            for each in record.types
         ]
         spec = JobSpec(
             types=types,
-            success=msgspec.convert(msgspec.structs.asdict(job.success), SuccessSpec),
-            rules=[msgspec.convert(msgspec.structs.asdict(each), RuleSpec) for each in job.rules],
-            suspend=job.suspend or None,
-            **{name: getattr(job, name) for name in _ALIKE},
+            success=msgspec.convert(msgspec.structs.asdict(record.success), SuccessSpec),
+            rules=[msgspec.convert(msgspec.structs.asdict(each), RuleSpec) for each in record.rules],
+            suspend=record.suspend or None,
+            **{name: getattr(record, name) for name in _ALIKE},
         )
         found: dict[str, Any] = builtins(spec)
         return found
@@ -256,16 +256,6 @@ JOB: Noun[JobSpec, Job] = Noun(
         operations.create(keys.record(RUNS.name, job.id), codec.encode(Run(job=job.id)))
     ],
 )
-
-
-async def as_file(call: Call, job: Job) -> dict[str, Any]:
-    """A job as the document that a person would write, with the manifests of its members.
-
-    Raises:
-        NotFound: one is gone. RecordInvalid: one does not decode.
-    """
-    pods = {sha: await manifests.read(call.client, call.keys, sha) for sha in job.manifests}
-    return FILE.document(job, pods)
 
 
 async def stop(call: Call, target: str) -> Mutation:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from farmd.commands.fleet import Fleet
-from farmd.commands.mutation import Mutation
+from farmd.commands.mutation import Call, Mutation
 from farmd.commands.outlook import Outlook
 from farmd.jobs.commands import JOB, JobSpec
 from farmd.jobs.facts import Room, Slot, attempt_of
@@ -20,7 +20,7 @@ from scheduler.fleet import populated, used_amounts
 from scheduler.model import Assignment, FleetView, NodeView, PlacementRequest, PodView
 from scheduler.protocol import Scheduler
 from scheduler.reservations import Reservation, change_reservations
-from store import selectors
+from store import manifests, selectors
 from store.features import JOBS
 from store.jobs import JOB_ID_LABEL, MAX_REPLICAS, Job, Run, Type
 from store.labels import POD_ID_LABEL
@@ -86,6 +86,12 @@ def request_of(job: Job, kind: Type, manifest: Manifest) -> PlacementRequest:
         replicas_per_node=MAX_REPLICAS,
         features=(JOBS,),
     )
+
+
+async def requests(call: Call, job: Job) -> list[tuple[str, PlacementRequest]]:
+    """What the scheduler is asked for one more member of each type."""
+    bodies = {sha: await manifests.read(call.client, call.keys, sha) for sha in job.manifests}
+    return [(kind.name, request_of(job, kind, bodies[kind.manifest])) for kind in job.types]
 
 
 @dataclass(slots=True)

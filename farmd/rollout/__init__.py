@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import click
 
     from farmd.commands.noun import Noun
-    from farmd.declaration import Act, Ended, Opened
+    from farmd.declaration import Act, Ended, Explains, Opened
     from farmd.observe.metrics import Metric
     from farmd.work.kind import Kind
 
@@ -56,6 +56,11 @@ class RolloutKind(KindOfWork):
         from farmd.rollout.superseding import supersede
 
         return supersede
+
+    def explains(self) -> Explains:
+        from farmd.tables.rollouts import explained
+
+        return explained
 
     def ended(self) -> Ended:
         from farmd.rollout.commands import end

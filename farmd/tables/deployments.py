@@ -7,7 +7,7 @@ import asyncio
 from farmd.commands.mutation import Call
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.view import pods_of
-from farmd.tables.model import Table
+from farmd.tables.model import Details
 from farmd.tables.pods import pod_table
 from store.deployments import Deployment
 
@@ -16,7 +16,7 @@ MOST_SERVICES = 20
 _AT_REST = frozenset({"waiting", "released"})
 
 
-async def besides(call: Call, deployment: Deployment) -> tuple[list[tuple[str, str]], dict[str, Table]]:
+async def besides(call: Call, deployment: Deployment) -> Details:
     """The pods of the services that change now, each with what it waits for."""
     status = (await DEPLOYMENT.row(call, deployment.id)).status
     told = status.services if status is not None else ()
@@ -25,4 +25,5 @@ async def besides(call: Call, deployment: Deployment) -> tuple[list[tuple[str, s
     found = await asyncio.gather(*(pods_of(call, goal) for goal in goals[:MOST_SERVICES]))
     rows = [row for rows in found for row in rows]
     some = f", of {MOST_SERVICES} of {len(goals)} services" if len(goals) > MOST_SERVICES else ""
-    return [], {f"Pods ({len(rows)}{some})": pod_table(rows, (), call.clock.now())} if goals else {}
+    title = f"Pods ({len(rows)}{some})"
+    return Details(tables={title: pod_table(rows, (), call.clock.now())} if goals else {})

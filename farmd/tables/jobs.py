@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from farmd.commands.mutation import Call
 from farmd.jobs.commands import MEND, run_of
-from farmd.tables.model import Column, Table, ago
+from farmd.tables import manifests
+from farmd.tables.model import Column, Details, Table, ago
 from store.errors import RecordInvalid
 from store.jobs import Job, Run
 from store.times import plain
@@ -25,21 +26,28 @@ class Retry(NamedTuple):
     logs: str
 
 
-async def besides(call: Call, job: Job) -> tuple[list[tuple[str, str]], dict[str, Table]]:
-    """The facts of a job's run, and the slots that were tried again; or why it does not decode."""
-    return facts(job, await read(call, job), call.clock.now())
-
-
-async def read(call: Call, job: Job) -> Run | str:
-    """A job's run; or why it does not decode, with its key and the command that knows a way out."""
+async def besides(call: Call, job: Job) -> Details:
+    """What members run, how far the job is, and the slots that were tried again; or why its run, which says
+    that, does not decode, with its key and the command that knows a way out.
+    """
+    run: Run | str
     try:
-        return await run_of(call, job)
+        run = await run_of(call, job)
     except RecordInvalid as error:
-        return f"{error.message}; {MEND}"
+        run = f"{error.message}; {MEND}"
+    runs = [
+        (f"Runs {each.name}", text)
+        for each in job.types
+        for _, text in (await manifests.read(call, each.manifest))[1][:1]
+    ]
+    told, tables = facts(job, run, call.clock.now())
+    if isinstance(run, str):
+        return Details([*runs, *told], tables, {"run": None}, [run])
+    return Details([*runs, *told], tables, {"run": plain(run)})
 
 
 def facts(job: Job, run: Run | str, now: float) -> tuple[list[tuple[str, str]], dict[str, Table]]:
-    """The facts of what ``read`` found, and the slots that were tried again, those that failed last."""
+    """The facts of a run, or why there is none, and the slots that were tried again last."""
     if isinstance(run, str):
         return [("Attempt", f"unknown: {run}")], {}
     counts = f"{run.attempt}; retries count {run.restarts} of {job.backoff_limit}"

@@ -59,6 +59,52 @@ class Table(NamedTuple):
     more: Mapping[str, Any] = MappingProxyType({})
 
 
+class Details(NamedTuple):
+    """What a kind adds to the description of its items.
+
+    ``document``: for programs; ``broken``: a line for each record that does not decode.
+    """
+
+    facts: Sequence[tuple[str, str]] = ()
+    tables: Mapping[str, Table] = MappingProxyType({})
+    document: Mapping[str, Any] = MappingProxyType({})
+    broken: Sequence[str] = ()
+
+
+class Described(NamedTuple):
+    """One item as people see it on a page of its own, and as ``describe`` prints it.
+
+    ``tables`` are by title. ``audited`` is the kind in the audit. ``document`` is for programs. ``broken``: a
+    line for each record that does not decode.
+    """
+
+    id: str
+    name: str
+    state: str
+    reason: str
+    facts: Sequence[tuple[str, str]]
+    tables: Mapping[str, Table]
+    row: Any
+    audited: str = ""
+    pods: Table | None = None
+    document: Mapping[str, Any] = MappingProxyType({})
+    broken: Sequence[str] = ()
+
+    @property
+    def shown(self) -> dict[str, Table]:
+        """The tables by title, that of the pods first."""
+        pods = {} if self.pods is None else {f"Pods ({len(self.pods.rows)})": self.pods}
+        return {**pods, **self.tables}
+
+
+class Explained(NamedTuple):
+    """Why an item's pods are where they are, or why it gets none: lines, a document, and ``-o name``."""
+
+    lines: Sequence[str]
+    document: Mapping[str, Any]
+    names: Sequence[str]
+
+
 def clean(text: str) -> str:
     """One line without control characters."""
     return "".join(c if c.isprintable() else " " for c in text)

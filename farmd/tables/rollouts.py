@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from farmd.commands.mutation import Call
+from farmd.rollout import commands
 from farmd.rollout.commands import RolloutPodRow
 from farmd.tables.model import Column, Table
+from store.rollouts import Rollout
 from store.times import plain
+
+
+async def explained(call: Call, rollout: Rollout) -> list[tuple[str, Table]]:
+    """Why each pod of a rollout stays or goes."""
+    return [("Pods", explanation(await commands.explain(call, rollout.id)))]
 
 
 def explanation(rows: list[RolloutPodRow]) -> Table:

@@ -6,7 +6,7 @@ from itertools import islice
 
 from farmd.commands.mutation import Call
 from farmd.schedules import times
-from farmd.tables.model import Column, Table, ago
+from farmd.tables.model import Column, Details, Table, ago
 from store.errors import InputInvalid
 from store.schedules import Fired, Schedule
 from store.times import plain, rfc3339
@@ -14,10 +14,10 @@ from store.times import plain, rfc3339
 NEXT = 5
 
 
-async def besides(call: Call, schedule: Schedule) -> tuple[list[tuple[str, str]], dict[str, Table]]:
+async def besides(call: Call, schedule: Schedule) -> Details:
     """The next times in the schedule's zone and in UTC, and its jobs."""
     table = history(schedule, call.clock.now())
-    return upcoming(schedule, call.clock.now()), {"Jobs (newest first)": table}
+    return Details(upcoming(schedule, call.clock.now()), {"Jobs (newest first)": table})
 
 
 def upcoming(schedule: Schedule, now: float) -> list[tuple[str, str]]:

@@ -306,18 +306,14 @@ async def item(visit: Visit) -> web.StreamResponse:
         await found.ready()
         described = await found.described(visit.site.call(), visit.request.match_info["name"])
     table = found.table([described.row])
-    beside = {each.kind: [each.plain(row) for row in each.rows] for each in described.tables.values()}
+    beside = {each.kind: [each.plain(row) for row in each.rows] for each in described.shown.values()}
     body = {"item": table.plain(described.row), "reason": described.reason, "beside": beside}
     return _answer(table.kind, body)
 
 
 async def explained(visit: Visit) -> web.StreamResponse:
     """``GET /v1/controllers/NAME/explain``."""
-    found = list_of(visit)
-    if not pages.explains(found):
-        raise web.HTTPNotFound(text=f"there is nothing to explain about {found.many}")
-    described = await found.described(visit.site.call(), visit.request.match_info["name"])
-    tables = await pages.explained_tables(visit.site, found, described.row)
+    described, tables = await pages.explanation(visit)
     items = [{"title": title, "rows": [table.plain(row) for row in table.rows]} for title, table in tables]
     return _answer("Explanation", {"name": described.name, "id": described.id, "items": items})
 

@@ -11,8 +11,8 @@ from farmd.commands.mutation import Call
 from farmd.declaration import KindOfWork
 from farmd.farm.farm import Farm
 from farmd.tables import apps
-from farmd.tables.model import Column, Table
-from farmd.web.lists import Described, ItemList, ListLine, Shape, text_of
+from farmd.tables.model import Column, Described, Table
+from farmd.web.lists import ItemList, ListLine, Shape, text_of
 from store.apps import App, AppStatus, DispatchState
 from store.families import APPS
 from store.times import plain

@@ -12,18 +12,19 @@ import msgspec
 
 from farmd import overview
 from farmd.commands.mutation import Call
+from farmd.commands.noun import explain
 from farmd.declaration import KindOfWork
 from farmd.farm.farm import Farm
-from farmd.kinds import KINDS, OTHER_NOUNS, asked, listed, title
+from farmd.kinds import OTHER_NOUNS, asked, listed, title
 from farmd.overview import FarmRow, NodeRow, Row
 from farmd.overview.owners import unmanaged, why_unowned
 from farmd.services import commands
 from farmd.services.commands import ServiceRow
 from farmd.services.endpoints import serving
-from farmd.tables import manifests, nodes, nouns, services
-from farmd.tables.model import Table, ago, pairs
+from farmd.tables import items, nodes, nouns, services
+from farmd.tables.model import Described, Table, ago, pairs
 from farmd.tables.pods import pod_table
-from farmd.web.lists import MOST_NOTED, Described, ItemList, ListLine, Shape, text_of
+from farmd.web.lists import MOST_NOTED, ItemList, ListLine, Shape, text_of
 from store import codec, families
 from store.entry import Entry, RawEntry, Stored
 from store.errors import NotFound, RecordInvalid
@@ -212,18 +213,17 @@ class NamedList(ItemList):
         return Shape(family.record, {**known, "status": family.status | None})
 
     async def described(self, call: Call, name: str) -> Described:
-        row = await self.noun.row(call, name)
-        now, record, tables = call.clock.now(), row.record, dict[str, Table]()
-        sha = "" if self.noun.pods is None else record.manifest
-        _, runs = await manifests.read(call, sha)
-        if self.noun.pods is not None or KINDS[self.family].owns_pods:
-            found = await overview.pods(call.client, call.keys, record)
-            tables[f"Pods ({len(found.rows)})"] = pod_table(found.rows, found.broken, now, same="OWNER")
-        facts = nouns.facts(self.noun, row, now, runs)
-        if besides := KINDS[self.family].besides:
-            more, others = await besides()(call, record)
-            facts, tables = [*facts, *more], tables | others
-        return Described(record.id, record.name, row.state, row.reason, facts, tables, row, self.family)
+        return await items.described(call, self.noun, await self.noun.row(call, name))
+
+    @property
+    def explains(self) -> bool:
+        return self.noun.words.owns_pods or self.noun.words.explains is not None
+
+    async def explained(self, call: Call, row: Row[Any]) -> list[tuple[str, Table]]:
+        if own := self.noun.words.explains:
+            return await own()(call, row.record)
+        found = await explain(call, self.noun, row.record, self.farm.fleet.view())
+        return [(f"One more {name or 'pod'}", items.judged(each)) for name, each in found]
 
 
 # The list of nodes: people's settings, agents, and what farms say of them.

@@ -18,7 +18,7 @@ from farmd.commands.mutation import Call
 from farmd.farm.farm import Farm
 from farmd.runtime import tasks
 from farmd.runtime.wake import Wake
-from farmd.tables.model import Table
+from farmd.tables.model import Described, Table
 from store import codec
 from store.cache import PAUSE_AN_ENTRY
 from store.consul.client import ConsulClient
@@ -160,19 +160,6 @@ class ListLine(NamedTuple):
     row: Any
 
 
-class Described(NamedTuple):
-    """One item as a page of its own shows it; ``tables`` are by title, ``audited`` the kind in the audit."""
-
-    id: str
-    name: str
-    state: str
-    reason: str
-    facts: Sequence[tuple[str, str]]
-    tables: Mapping[str, Table]
-    row: Any
-    audited: str = ""
-
-
 class Shape(NamedTuple):
     """What JSON has of an item: the fields of the type ``base``, and ``more`` with their types."""
 
@@ -280,6 +267,15 @@ class ItemList(Source):
         Raises:
             NotFound: there is none.
         """
+
+    @property
+    def explains(self) -> bool:
+        """Whether there is anything to explain of the items."""
+        return False
+
+    async def explained(self, call: Call, row: Any) -> list[tuple[str, Table]]:
+        """Why an item's pods are where they are, or why nodes get one more, by tables with titles."""
+        raise NotImplementedError
 
     # -- for requests ---------------------------------------------------------------------------
     def lines(self) -> tuple[ListLine, ...]:

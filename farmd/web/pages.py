@@ -13,76 +13,18 @@ from aiohttp import web
 
 from farmd import overview
 from farmd.commands.mutation import Call
-from farmd.jobs.placing import request_of
 from farmd.overview import Row
 from farmd.rollout import commands
 from farmd.rollout.view import lines
 from farmd.tables import changes
-from farmd.tables import rollouts as rollout_tables
-from farmd.tables.model import Column, Table, clean, colour_of
+from farmd.tables.model import Described, Table, clean, colour_of
 from farmd.web import addresses, audit, paging, planned
-from farmd.web.item_lists import NamedList
 from farmd.web.lists import ItemList, ListLine
-from farmd.web.site import Site
 from farmd.web.visit import Visit, list_of
-from scheduler import explain as scheduler_explain
-from scheduler.decide import explanation
-from scheduler.model import PlacementRequest
-from store import jobs, manifests, rollouts
 from store.audit import AuditReader, Filter
 from store.errors import NotFound, RecordInvalid, StoreUnavailable
 from store.rollouts import KIND as ROLLOUTS
 from store.rollouts import Rollout, RolloutStatus, SideStatus
-from store.times import plain
-
-# Why nodes get a pod of an item or not, by the scheduler's own judgement over the farm's own copies.
-
-
-def explains(found: ItemList) -> bool:
-    """Whether there is anything to explain of the items of a list."""
-    if found.family in {jobs.KIND, rollouts.KIND}:
-        return True
-    return isinstance(found, NamedList) and found.noun.pods is not None
-
-
-async def explained_tables(site: Site, found: ItemList, row: Any) -> list[tuple[str, Table]]:
-    """Tables by title."""
-    assert isinstance(found, NamedList)
-    farm, record = site.farm, row.record
-    if found.family == rollouts.KIND:
-        return [("Pods", rollout_tables.explanation(await commands.explain(site.call(), record.id)))]
-    wanted: list[tuple[str, PlacementRequest]] = []
-    if found.family == jobs.KIND:
-        for kind in record.types:
-            manifest = await manifests.read(farm.client, farm.keys, kind.manifest)
-            wanted.append((f"One more {kind.name}", request_of(record, kind, manifest)))
-    elif found.noun.pods is not None:
-        manifest = await manifests.read(farm.client, farm.keys, record.manifest)
-        wanted.append(("One more pod", found.noun.pods.request(record, manifest)))
-    view = farm.fleet.view()
-    return [(title, _nodes(scheduler_explain.rows(explanation(request, view)))) for title, request in wanted]
-
-
-def _nodes(rows: list[scheduler_explain.Row]) -> Table:
-    return Table(
-        kind="Explanation",
-        rows=rows,
-        columns=(
-            Column("NODE", lambda row: row.node),
-            Column("STATE", lambda row: row.state),
-            Column("RANK", lambda row: str(row.rank or "-")),
-            Column("SCORE", lambda row: f"{row.score:.2f}" if row.rank else "-"),
-            Column("REASON", lambda row: "; ".join(row.reasons) or _parts(row)),
-        ),
-        name=lambda row: f"node/{row.node}",
-        plain=plain,
-        empty="no nodes",
-    )
-
-
-def _parts(row: scheduler_explain.Row) -> str:
-    return ", ".join(f"{name} {points:+.2f}" for name, points in row.parts.items())
-
 
 # A rollout in progress as the page shows it: both versions, the floor, gates, and what people may say.
 
@@ -234,7 +176,7 @@ async def item(visit: Visit) -> web.StreamResponse:
     history = await AuditReader(call.client, call.keys).read(wanted, HISTORY) if described.audited else ()
     shown = [
         (title, table, [column for column in table.columns if not column.wide], await rows_of(table))
-        for title, table in described.tables.items()
+        for title, table in described.shown.items()
     ]
     panel = await rollout_panel(visit, described.row) if found.family == ROLLOUTS else None
     return await visit.drawn(
@@ -250,18 +192,30 @@ async def item(visit: Visit) -> web.StreamResponse:
         ],
         history=_changes(history),
         panel=panel,
-        explained=explains(found),
+        explained=found.explains,
         acts=planned.acts(found),
         live=f"/{found.path}/{described.id}",
         at=version,
     )
 
 
+async def explanation(visit: Visit) -> tuple[Described, list[tuple[str, Table]]]:
+    """The item of a request, and what explains its pods.
+
+    Raises:
+        HTTPNotFound: nothing does. NotFound: there is no such item.
+    """
+    found, call = list_of(visit), visit.site.call()
+    if not found.explains:
+        raise web.HTTPNotFound(text=f"there is nothing to explain about {found.many}")
+    described = await found.described(call, visit.request.match_info["name"])
+    return described, await found.explained(call, described.row)
+
+
 async def explained(visit: Visit) -> web.StreamResponse:
     """Why each node does or does not get one more pod of an item, or each pod of a rollout stays or goes."""
-    found, name = list_of(visit), visit.request.match_info["name"]
-    described = await found.described(visit.site.call(), name)
-    tables = await explained_tables(visit.site, found, described.row)
+    found = list_of(visit)
+    described, tables = await explanation(visit)
     return await visit.drawn(
         "explain.html",
         title=f"Why: {described.name}",

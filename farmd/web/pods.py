@@ -20,7 +20,7 @@ async def one(visit: Visit) -> web.StreamResponse:
     with nodes.looking():
         await nodes.ready()
         found = await nodes.described(call, node)
-    rows = [row for table in found.tables.values() for row in table.rows if row.instance == instance]
+    rows = [row for table in found.shown.values() for row in table.rows if row.instance == instance]
     if not rows:
         raise NotFound(f"pod {node}/{instance} does not exist", kind="pods", id=f"{node}/{instance}")
     row = min(rows, key=lambda each: bool(each.gone))

@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
+from farmd.commands.mutation import Call
 from farmd.commands.noun import Noun, explain
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.replication.commands import RC
+from farmd.runtime.clock import SystemIds
 from store import codec, manifests, operations
 from store.daemonsets import DaemonSet
 from store.manifests import Manifest, Port
 from store.pods import Place
 from store.rcs import ReplicationController
 from store.status import Status
-from tests.fleet import Cluster, RunningFarm, cluster_on, eventually, start_farm
+from tests.fleet import CLOCK, Cluster, RunningFarm, cluster_on, eventually, start_farm
 
 NODES = ("n1", "n2", "n3")
 KINDS = ("rcs", "daemonsets")
@@ -73,7 +75,8 @@ async def places(cluster: Cluster) -> Mapping[Place, str]:
 async def told(cluster: Cluster, noun: Noun[Any, Any], name: str) -> dict[str, list[str]]:
     """What ``explain`` says of each node."""
     record = (await noun.records(cluster.client, cluster.keys).find(name)).record
-    found = await explain(cluster.client, cluster.keys, noun, record)
+    call = Call(cluster.client, cluster.keys, CLOCK, SystemIds(), "user/ada@test")
+    ((_, found),) = await explain(call, noun, record)
     return {each.node: [reason.text for reason in each.reasons] for each in found.verdicts}
 
 

@@ -109,7 +109,7 @@ async def test_an_explanation_names_the_owner_that_holds_the_instance() -> None:
         holder, asking = await created(call, name="zoo"), await created(call)
         await place(call, holder, "n1")
         record = (await row_of(call, asking)).record
-        (verdict,) = (await explain(call.client, KEYS, RC, record)).verdicts
+        (verdict,) = (await explain(call, RC, record))[0][1].verdicts
         told = {reason.code: reason.text for reason in verdict.reasons}
         assert told["held"] == "instance 'hello' belongs to another owner, zoo"
 
@@ -120,7 +120,7 @@ async def test_r21_an_explanation_knows_the_nodes_that_farms_gave_up() -> None:
         record = (await row_of(call, await created(call))).record
         for since, code in ((0.0, "agent_unknown"), (5.0, "agent_lost")):
             await call.client.put(KEYS.work("nodes", "n1"), codec.encode(Work(lost_since=since)))
-            (verdict,) = (await explain(call.client, KEYS, RC, record)).verdicts
+            (verdict,) = (await explain(call, RC, record))[0][1].verdicts
             assert code in {reason.code for reason in verdict.reasons}
 
 

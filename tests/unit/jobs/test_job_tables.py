@@ -11,10 +11,10 @@ async def test_a_run_that_does_not_decode_is_told_in_its_place_and_hides_nothing
     job = Job(id="00aa00aa00aa00aa", name="sum", types=[])
     async with person() as call:
         await call.client.put(KEYS.record("runs", job.id), b"{")
-        facts, tables = await besides(call, job)
-    assert [name for name, _ in facts] == ["Attempt"]
-    assert facts[0][1].startswith(f"unknown: {KEYS.record('runs', job.id)}: ")
-    assert facts[0][1].endswith("; farmctl doctor shows how to repair it")
+        told, tables, *_ = await besides(call, job)
+    assert [name for name, _ in told] == ["Attempt"]
+    assert told[0][1].startswith(f"unknown: {KEYS.record('runs', job.id)}: ")
+    assert told[0][1].endswith("; farmctl doctor shows how to repair it")
     assert tables == {}
 
 
