@@ -108,7 +108,6 @@ EXCEPTIONS = {
         "farmd/cli/synonyms.py": FOREIGN,
         "farmd/commands/examples.py": EXAMPLE,
         "farmd/commands/field_words.py": "it says what fields of documents mean",
-        "farmd/web/pages.py": "a job has members of several types, each of which is explained",
         "farmd/kubernetes/": OUTSIDE,
         "farmd/cli/kubernetes.py": OUTSIDE,
         "farmd/config/": SECTION,
