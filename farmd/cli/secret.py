@@ -15,15 +15,13 @@ from farmd.cli.options import Exampled, Whole, command
 from farmd.cli.output import document, emit, show
 from farmd.commands import sealing, secret_views
 from farmd.commands.mutation import Mutation
-from farmd.tables.model import Column, Table
+from farmd.tables.model import Column, Described, Table
 from store import secrets
-from store.audit import AuditReader, Filter
 from store.errors import InputInvalid
 from store.times import plain, rfc3339
 
 _VERSION = Whole(1, 10**8 - 1)
 _NOUN = "secret"
-_HISTORY = 8
 
 
 @click.group("secret", cls=LazyGroup)
@@ -172,9 +170,6 @@ async def describe(invocation: Invocation, name: str) -> None:
     STALE counts recipients that can open a version, or what a manifest has of it, and were removed since.
     """
     found = await secret_views.view(invocation.call, name)
-    if invocation.settings.output in {"json", "yaml"}:
-        emit(invocation, document("Secret", plain(found)))
-        return
     told = [
         ("Secret", found.name),
         ("Version", str(found.version)),
@@ -194,9 +189,11 @@ async def describe(invocation: Invocation, name: str) -> None:
         plain=plain,
         empty="nothing",
     )
-    log = AuditReader(invocation.client, invocation.keys)
-    changes = await log.read(Filter(kind=secrets.FAMILY, item=found.name), _HISTORY)
-    noun_show.describe(invocation, told, None, changes, {"Used by": users})
+    described = Described(
+        *(found.name, found.name, "", "", told, {"Used by": users}, found, secrets.FAMILY),
+        document=plain(found),
+    )
+    await noun_show.describe(invocation, "Secret", _NOUN, described)
 
 
 @command("get")
