@@ -9,7 +9,6 @@ identities.
 from __future__ import annotations
 
 import base64
-import ctypes
 import hashlib
 import os
 import stat
@@ -319,5 +318,7 @@ def _remove(folder: Path) -> None:
 
 def hide_memory() -> None:
     """Keep this process out of core dumps, and from debuggers of its own user."""
+    import ctypes
+
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         log.warning("secrets.dumpable", error=os.strerror(ctypes.get_errno()))

@@ -162,7 +162,13 @@ def _json_renderer(journal: bool) -> Any:
 
 def _pretty_renderer(out: TextIO) -> Any:
     colours = out.isatty() and not os.environ.get("NO_COLOR")
-    return structlog.dev.ConsoleRenderer(colors=colours, timestamp_key="ts", sort_keys=False)
+    return structlog.dev.ConsoleRenderer(
+        colors=colours,
+        timestamp_key="ts",
+        sort_keys=False,
+        # The default one shows the variables of each frame, which may hold secrets.
+        exception_formatter=structlog.dev.plain_traceback,
+    )
 
 
 def _in_journal(out: TextIO) -> bool:

@@ -189,6 +189,9 @@ def test_a_controllers_file_refers_to_a_secret_and_nothing_shows_its_value(
     assert "removed from group prod" in stale[f"rcs/{record.json['id']}"]["explanation"]
     described = farmctl.ok("rc", "describe", "hello").out
     assert "shop/db@1 of group prod: PASSWORD, db" in described
+    farmctl.ok("secret", "reseal", "shop/db", "--identity", str(tmp_path / "prod"))
+    again = farmctl.ok("rc", "diff", "-f", "-", stdin=pinned)
+    assert "pod.sealed.shop/db@1: sealed again, 1 -> 1 recipients of group prod" in again.out
     exported = tmp_path / "export"
     farmctl.ok("export", str(exported))
     assert CANARY not in "".join(each.read_text() for each in exported.iterdir())

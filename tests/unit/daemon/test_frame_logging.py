@@ -110,3 +110,15 @@ def test_in_the_journal_a_line_starts_with_its_priority(tmp_path, monkeypatch):
             logs_of_tests.configure()
             logging.getLogger().handlers.clear()
         assert (tmp_path / "journal").read_text().startswith('<3>{"ts":')
+
+
+@pytest.mark.parametrize("form", ["json", "pretty"])
+def test_a_traceback_shows_no_values_of_variables(out, form):
+    logs.configure("info", form, stream := io.StringIO())
+    value = "".join(("hunt", "er2"))
+    try:
+        raise RuntimeError(f"{len(value)} characters")
+    except RuntimeError:
+        structlog.get_logger().exception("probe")
+    assert "7 characters" in stream.getvalue()
+    assert "hunter2" not in stream.getvalue()

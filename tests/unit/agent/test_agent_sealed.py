@@ -1,0 +1,88 @@
+"""R40: whose the files of sealed secrets are, and what of them is kept when."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farmd.agent.errors import StartFailed
+from farmd.agent.secrets import SecretConfig, Secrets
+from farmd.agent.users import Account
+from store.containers import Container
+from store.manifests import Manifest
+from tests.age import files, identity, memory_folder, sealed, secretive
+
+NOBODY = Account("nobody", 65534, 65534, ())
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    with memory_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    return tmp_path / "key"
+
+
+def node(memory: Path, key: Path, state: str = "/state") -> Secrets:
+    return Secrets(SecretConfig(identities=(str(key),), folder=str(memory), state_dir=Path(state)))
+
+
+def pod(key: Path) -> Manifest:
+    return secretive("true", sealed(b"hush", [identity(key)]))
+
+
+def readable(path: Path, uid: int) -> bool:
+    words = ["setpriv", "--reuid", str(uid), "--clear-groups", "cat", str(path)]
+    return subprocess.run(words, check=False, capture_output=True).stdout == b"hush"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts pods as another user")
+def test_only_the_user_of_the_pod_reads_its_files(memory: Path, key: Path) -> None:
+    manifest = pod(key)
+    secrets = node(memory, key)
+    secrets.open(manifest, "web", "s1").lay_out(manifest, NOBODY)
+    (path,) = files(memory)
+    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (65534, 0o400)
+    assert readable(path, 65534)
+    assert not readable(path, 65533)
+
+
+def test_the_files_of_other_starts_go_and_those_of_another_agent_stay(memory: Path, key: Path) -> None:
+    manifest = pod(key)
+    mine, other = node(memory, key), node(memory, key, "/other")
+    own = Account("me", os.geteuid(), os.getegid(), ())
+    for secrets, place in ((mine, "web s1"), (mine, "web s2"), (mine, "db s3"), (other, "web s1")):
+        secrets.open(manifest, *place.split()).lay_out(manifest, own)
+    mine.keep_only({"web": "s2", "db": ""})
+    assert [path.parent.name for path in files(memory)] in (["s1", "s2"], ["s2", "s1"])
+    mine.close("web", "s2")
+    mine.close("web", "s2")
+    other.keep_only({})
+    assert files(memory) == []
+
+
+def test_a_folder_that_somebody_else_may_change_is_refused(memory: Path, key: Path) -> None:
+    memory.mkdir()
+    memory.chmod(0o777)
+    with pytest.raises(StartFailed, match="found a folder that others may change"):
+        node(memory, key).preflight(pod(key))
+
+
+def test_a_container_gets_the_file_of_its_numeric_user(memory: Path, key: Path) -> None:
+    from msgspec.structs import replace
+
+    manifest = replace(
+        pod(key), runtime="container", container=Container(image="x"), user="0:0", secret_env={}
+    )
+    ((here, there),) = node(memory, key).open(manifest, "web", "s1").lay_out(manifest, None)
+    assert there == "/run/secrets/db"
+    assert stat.S_IMODE(Path(here).parent.stat().st_mode) == 0o700
+    assert "hush" not in repr(node(memory, key).open(manifest, "web", "s2"))
