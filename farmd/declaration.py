@@ -74,7 +74,8 @@ class KindOfWork:
         group: its group of commands, if it has others than those of every noun.
         bundled: how bundles hold its items, and ``exported`` how its items are written to files, if no
             bundle holds them.
-        acts: what operators do to an item on the page, by words, beside what its ``Noun`` can.
+        acts: what operators do to an item on the page, by words, beside what its ``Noun`` can. Programs may
+            leave out the plan and its token where they are ``acts_unseen``, as those of earlier versions do.
         listed: its list on the page, if it has no ``asked``.
         besides: what adds to the description of an item.
         requests: what the scheduler is asked for one more pod, by the types of its pods.
@@ -116,6 +117,7 @@ class KindOfWork:
     unclaimed: str = ""
     outside: str = ""
     among: str = ""
+    acts_unseen: bool = False
 
     asked: Callable[[], Noun[Any, Any]] | None = None
     group: Callable[[], click.Group] | None = None

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from farmd.declaration import KindOfWork
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import click
 
     from farmd.commands.noun import Noun
@@ -31,6 +33,7 @@ class RolloutKind(KindOfWork):
     unbundled = "no rollout: write rollout: with its policy into the rc"
     features = ("rollouts.1", "rollouts.2", "rollouts.3")
     selectable = guarded = True
+    acts_unseen = True
 
     def runs(self) -> type[Kind]:
         from farmd.rollout.kind import Rollouts
@@ -46,6 +49,11 @@ class RolloutKind(KindOfWork):
         from farmd.cli.nouns import rollout
 
         return rollout
+
+    def acts(self) -> Mapping[str, Act]:
+        from farmd.rollout.commands import approve, pause, resume, revert
+
+        return {"pause": pause, "resume": resume, "approve": approve, "revert": revert}
 
     def begins(self) -> Act:
         from farmd.rollout.creation import begin

@@ -75,7 +75,7 @@ async def revert(call: Call, target: str, *, to: int = 0) -> Mutation:
     return _said(call, stored, "revert", wish="revert", paused=False)
 
 
-async def approve(call: Call, target: str, *, everything: bool = False, stage: int | None = None) -> Mutation:
+async def approve(call: Call, target: str, stage: int | None = None, *, everything: bool = False) -> Mutation:
     """Let the next stage begin, or all that are left; ``stage`` is the one that the caller saw.
 
     Raises:

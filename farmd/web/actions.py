@@ -1,16 +1,13 @@
-"""What a person may do on the page or by its API: sign in and out, and speak to a rollout."""
+"""Who may act on the page or by its API, and what they sent; signing in and out."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
 
-from farmd.commands.mutation import Mutation, commit
-from farmd.rollout import commands
+from farmd.commands.mutation import Mutation
 from farmd.web import html
 from farmd.web.access import same_origin
 from farmd.web.tokens import Person
@@ -18,32 +15,7 @@ from farmd.web.visit import Visit
 from store.errors import InputInvalid
 from store.times import plain
 
-# What a person may say to a rollout on the page or by its API, audited as that person.
-
-WORDS: dict[str, Callable[..., Awaitable[Mutation]]] = {
-    "pause": commands.pause,
-    "resume": commands.resume,
-    "approve": commands.approve,
-    "revert": commands.revert,
-}
 LONGEST_REASON = 500
-
-
-async def by_form(visit: Visit) -> web.StreamResponse:
-    """``POST /rollouts/NAME/WORD`` from the page: back to the rollout."""
-    said = await visit.form()
-    visit.site.access.of_form(visit.request, said.get("key", ""))
-    person = operator(visit)
-    mutation = await _say(visit, person, said.get("reason", ""), _stage(said.get("stage")))
-    headers = {**html.HEADERS, "Location": f"/rollouts/{quote(mutation.change.name)}"}
-    return web.Response(status=303, headers=headers)
-
-
-async def by_program(visit: Visit) -> web.StreamResponse:
-    """``POST /v1/rollouts/NAME/WORD`` with a bearer token."""
-    person, said = await sent(visit)
-    mutation = await _say(visit, person, text_of(said, "reason"), _stage(said.get("stage")))
-    return html.as_json(change_of(mutation))
 
 
 async def sent(visit: Visit) -> tuple[Person, dict[str, Any]]:
@@ -101,14 +73,6 @@ def operator(visit: Visit) -> Person:
     return visit.person
 
 
-def _stage(said: Any) -> int | None:
-    """The stage that was seen by the one who says the word, and is approved; None: whatever it is now."""
-    try:
-        return None if said is None else msgspec.convert(said, int, strict=False)
-    except msgspec.ValidationError as error:
-        raise InputInvalid("stage: expected a number", field="stage") from error
-
-
 def reason_of(text: str) -> str:
     """A reason for the audit, in one line.
 
@@ -120,18 +84,6 @@ def reason_of(text: str) -> str:
         expected = f"at most {LONGEST_REASON}"
         raise InputInvalid(f"reason: found {len(reason)} characters, expected {expected}", field="reason")
     return reason
-
-
-async def _say(visit: Visit, person: Person, reason: str, stage: int | None) -> Mutation:
-    reason = reason_of(reason)
-    word = WORDS.get(visit.request.match_info["word"])
-    if word is None:
-        raise web.HTTPNotFound(text=f"{visit.request.path} does not exist")
-    call = visit.site.call(person.name, reason)
-    seen = {"stage": stage} if word is commands.approve else {}
-    mutation = await word(call, visit.request.match_info["name"], **seen)
-    await commit(call, mutation)
-    return mutation
 
 
 # Signing in with a token and out again, and the files of the page, which everybody may have.

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from farmd.kinds import KINDS
 from farmd.runtime.wake import Wake, wait
 from farmd.tables.manifests import without_values
 from farmd.web import audit, html, pages, paging, planned
@@ -25,7 +26,6 @@ from store.version import VERSION
 # The OpenAPI 3.1 description of the JSON API, made from the lists and the types of their records.
 
 _REFERENCE = "#/components/schemas/{name}"
-_WORDS = ("pause", "resume", "approve", "revert")
 _TEXT, _NUMBER = {"type": "string"}, {"type": "integer"}
 _TIME = {"type": ["string", "null"], "format": "date-time"}
 _ERROR = {
@@ -75,7 +75,6 @@ def document(lists: Iterable[ItemList]) -> dict[str, Any]:
     known = list(lists)
     paths: dict[str, Any] = {
         "/v1/audit": _get("What happened, newest first.", "AuditRecords", _audit_parameters()),
-        "/v1/rollouts/{name}/{word}": _act(),
     }
     for each in known:
         for act in planned.acts(each):
@@ -170,26 +169,14 @@ def _get(summary: str, schema: str, parameters: list[dict[str, Any]]) -> dict[st
     return {"get": {"summary": summary, "parameters": parameters, "responses": _responses(schema)}}
 
 
-def _act() -> dict[str, Any]:
-    words = {"name": "word", "in": "path", "required": True, "schema": {"enum": list(_WORDS)}}
-    body = {"type": "object", "properties": {"reason": _TEXT, "stage": _NUMBER}}
-    said = {
-        "summary": "Act on a rollout; needs an operator's token.",
-        "security": [{"token": []}],
-        "parameters": [*_named(), words],
-        "requestBody": {"content": {"application/json": {"schema": body}}},
-        "responses": _responses("Change"),
-    }
-    return {"post": said}
-
-
 def _planned(found: ItemList, act: planned.Act) -> dict[str, Any]:
     """An action whose plan is asked for first, and confirmed by its token."""
     fields = {"reason": _TEXT, "token": _TEXT, **({act.argument.name: {}} if act.argument else {})}
+    token = "" if KINDS[found.family].acts_unseen else ", and the plan's token"
     plan = ("1: answer the plan and its token, and change nothing.", {"enum": ["1"]})
     body = {"type": "object", "properties": fields, "additionalProperties": False}
     said = {
-        "summary": f"{act.word.capitalize()} one {found.one}; needs an operator, and the plan's token.",
+        "summary": f"{act.word.capitalize()} one {found.one}; needs an operator{token}.",
         "security": [{"token": []}],
         "parameters": [*_named(), *_query(plan=plan)],
         "requestBody": {"content": {"application/json": {"schema": body}}},

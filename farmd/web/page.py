@@ -44,8 +44,6 @@ READING = (
     ("GET", "/v1/{list}", lambda: page.api.listed),
     ("GET", "/v1/{list}/{name}", lambda: page.api.item),
     ("GET", "/v1/{list}/{name}/explain", lambda: page.api.explained),
-    ("POST", "/rollouts/{name}/{word}", lambda: page.actions.by_form),
-    ("POST", "/v1/rollouts/{name}/{word}", lambda: page.actions.by_program),
     ("POST", "/v1/{list}/{name}/{word}", lambda: page.planned.by_program),
 )
 """Routes for whom may read; those that change something ask for more by themselves."""

@@ -193,7 +193,8 @@ async def item(visit: Visit) -> web.StreamResponse:
         history=_changes(history),
         panel=panel,
         explained=found.explains,
-        acts=planned.acts(found),
+        acts=[act for act in planned.acts(found) if panel is None or act.word in panel.words],
+        begins={"approve": str(panel.status.asks)} if panel is not None else {},
         live=f"/{found.path}/{described.id}",
         at=version,
     )

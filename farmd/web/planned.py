@@ -1,4 +1,4 @@
-"""What an operator changes on the page beside rollouts: the plan is shown first, then carried out.
+"""What an operator changes on the page: the plan is shown first, then carried out.
 
 The functions are those of ``farmctl``, and so is the audit. What must never break: nothing is written whose
 plan the operator has not seen, and no other site can send the form.
@@ -42,9 +42,17 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _stage(text: str) -> int | None:
+    """The stage that was seen by the one who approves it; None: whatever it is now."""
+    if text and (not text.isdecimal() or len(text) > 9):
+        refuse("stage", repr(text), "a number")
+    return int(text) if text else None
+
+
 ARGUMENTS = {
     "scale": Argument("replicas", "Pods", "", _count),
     "drain": Argument("deadline", "Deadline", "1h", quantities.seconds),
+    "approve": Argument("stage", "Stage", "", _stage),
 }
 
 
@@ -99,9 +107,9 @@ async def by_program(visit: Visit) -> web.StreamResponse:
         plan = {"apiVersion": "farmd/v1", "kind": "Plan", **_told(mutation)}
         return html.as_json(plan | {"lines": await _lines(visit, person.name, mutation)})
     token = actions.text_of(said, "token")
-    if not token:
+    if not token and not KINDS[list_of(visit).family].acts_unseen:
         refuse("token", "none", f"that of POST {visit.request.path}?plan=1")
-    if token != seen(mutation):
+    if token and token != seen(mutation):
         hint = f"POST {visit.request.path}?plan=1 tells what it would do now"
         raise Conflict("the plan has changed since it was shown", hint=hint)
     await commit(visit.site.call(person.name, reason), mutation)

@@ -13,7 +13,7 @@ import pytest
 
 from farmd.commands.mutation import commit
 from farmd.jobs.commands import JOB
-from tests.integration.test_page_api import Rig, rig
+from tests.integration.test_page_api import SECOND, STAGED, Rig, rig
 
 __all__ = ["rig"]
 
@@ -108,6 +108,26 @@ async def test_a_program_confirms_the_plan_by_its_token(rig: Rig, path: str, tol
     assert (audit.actor, audit.reason) == ("user/operator@farm-1", "why")
 
 
+async def test_a_rollout_is_acted_on_after_its_plan_and_by_programs_also_without(rig: Rig) -> None:
+    ident = await rig.rolling.update(SECOND, STAGED)
+    await rig.rolling.status(ident, "waits for farmctl")
+    stage = (await rig.get("/v1/rollouts/web"))["item"]["status"]["asks"]
+    async with signed_in(rig, rig.operator) as session:
+        _, shown, _ = await form_of(rig, session, "/rollouts/web")
+        assert 'action="/rollouts/web/act/approve"' in shown
+        assert 'action="/rollouts/web/act/resume"' not in shown
+        status, shown, fields = await form_of(rig, session, f"/rollouts/web/act/approve?stage={stage}")
+        assert (status, f"approved 0 -> {stage}" in shown, fields["stage"]) == (200, True, str(stage))
+        # Another operator is faster: the plan that was shown is not carried out.
+        plan = (await rig.say("/v1/rollouts/web/pause?plan=1", rig.operator))[1]
+        assert plan["lines"] == ["paused false -> true"]
+        assert (await rig.say("/v1/rollouts/web/pause", rig.operator, {"token": "x"}))[0] == 409
+        assert (await rig.say("/v1/rollouts/web/approve", rig.operator, {"stage": stage}))[0] == 200
+        where, origin = f"{rig.address}/rollouts/web/act/approve", {"Origin": rig.address}
+        async with session.post(where, data=fields, headers=origin, allow_redirects=False) as answer:
+            assert answer.status == 409
+
+
 async def test_a_session_of_the_page_is_no_credential_of_a_program(rig: Rig) -> None:
     async with signed_in(rig, rig.operator) as session:
         path = f"{rig.address}/v1/nodes/n0/cordon?plan=1"
@@ -119,6 +139,7 @@ async def test_a_viewer_and_a_stranger_get_no_plan_and_no_form(rig: Rig) -> None
     async with signed_in(rig, rig.viewer) as session:
         _, shown, _ = await form_of(rig, session, "/controllers/web")
         assert "/act/" not in shown
+        assert "viewer; an operator may act (restart, scale)" in shown
         assert (await form_of(rig, session, "/controllers/web/act/restart"))[0] == 403
     assert (await form_of(rig, rig.http, "/controllers/web/act/restart"))[0] == 401
 
