@@ -188,9 +188,7 @@ async def test_only_the_stage_that_was_seen_is_approved(rig: Rig) -> None:
     shown = (await rig.get("/v1/rollouts/web"))["item"]["status"]["asks"]
     headers = {"Authorization": f"Bearer {rig.operator}"}
     async with rig.http.get(f"{rig.address}/rollouts/web", headers=headers) as page_of_it:
-        assert (
-            f'name="stage" value="{shown}"' in await page_of_it.text()
-        )
+        assert f'name="stage" value="{shown}"' in await page_of_it.text()
     path = "/v1/rollouts/web/approve"
     status, answer = await rig.say(path, rig.operator, {"stage": shown + 1})
     assert (status, f"waiting for approval of stage {shown}" in answer["error"]["message"]) == (409, True)
