@@ -162,7 +162,8 @@ def judged(node: Node, checks: Mapping[tuple[str, str], Check]) -> Node:
 
 def wish(service: AskedService, default: bool) -> Catalog | None:
     """How a service is to be found; ``default``: also one that says nothing, if it has a port."""
-    return Catalog() if service.catalog is None and default and service.port else service.catalog
+    silent = service.catalog is None and not service.catalog_off
+    return Catalog() if silent and default and service.port else service.catalog
 
 
 async def nodes(client: ConsulClient, cluster: str) -> dict[str, Node]:

@@ -112,7 +112,8 @@ class Service(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ``version`` is the last one that was released, as ``revision``, and ``history`` has the newest first.
     ``deployment`` is the id of the one that changes it now: nobody else may while that one exists.
     ``part_of`` is the app that it belongs to, and ``open`` are the fields of its file that others may change.
-    ``catalog``: how it is found in Consul's catalogue; None: it is not there.
+    ``catalog``: how it is found in Consul's catalogue; None: it is there only where farms register every
+    service, and not even then with ``catalog_off``.
     """
 
     id: str
@@ -130,6 +131,7 @@ class Service(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     part_of: str = ""
     open: list[str] = []
     catalog: Catalog | None = None
+    catalog_off: bool = False
 
 
 def same(one: Version | None, other: Version | None) -> bool:

@@ -146,7 +146,7 @@ class BundledService:
         if not service.mode:
             owners = [await _title(call, reference) for reference in service.active]
             to.commands.append(["farmctl", NOUN, "create", service.name, "--port", service.port, *owners])
-            if service.catalog is not None:
+            if service.catalog is not None or service.catalog_off:
                 to.commands.append(published(service.name, service.catalog))
         elif service.project:
             told = f"comes with project {service.project}: farmctl deploy with its compose file"
@@ -157,7 +157,7 @@ class BundledService:
             body = await manifests.read(call.client, call.keys, service.version.manifest)
             spec = replace(spec_of(body, service.version), name=service.name)
             to.files[NOUN].append(builtins(spec))
-            if service.catalog not in (None, service.version.catalog):
+            if service.catalog_off or service.catalog not in (None, service.version.catalog):
                 to.commands.append(published(service.name, service.catalog))
 
     async def verdict(

@@ -266,7 +266,7 @@ def revised(
     before = service.version.catalog if service.version is not None else None
     said = after.version.catalog if after.version is not None else None
     # What people say by a command stays as long as no file says anything, or takes back what it said.
-    return after if said == before else replace(after, catalog=said)
+    return after if said == before else replace(after, catalog=said, catalog_off=False)
 
 
 def _revised(

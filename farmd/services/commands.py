@@ -123,7 +123,7 @@ async def change(
 
 
 async def publish(call: Call, target: str, catalog: Catalog | None) -> Mutation:
-    """Say how a service is found in Consul's catalogue; None: it is not there any more.
+    """Say how a service is found in Consul's catalogue; None: it is not there, whatever farms register.
 
     Raises:
         InputInvalid: Consul or its DNS cannot take that. NotFound: there is no such service.
@@ -132,7 +132,7 @@ async def publish(call: Call, target: str, catalog: Catalog | None) -> Mutation:
     store = ServiceStore(call.client, call.keys)
     stored = await store.find(target)
     await refuse_part(call, KIND, stored.record, {"catalog"})
-    wanted = msgspec.structs.replace(stored.record, catalog=catalog)
+    wanted = msgspec.structs.replace(stored.record, catalog=catalog, catalog_off=catalog is None)
     if (version := wanted.version) is not None and version.catalog is not None:
         # Its file speaks of it: the next deployment of that file shows the difference.
         wanted = msgspec.structs.replace(wanted, version=msgspec.structs.replace(version, catalog=catalog))
@@ -146,8 +146,10 @@ async def publish(call: Call, target: str, catalog: Catalog | None) -> Mutation:
     return Mutation(told, (*held.operations, *free, store.replace(stored, wanted)))
 
 
-def published(name: str, catalog: Catalog) -> list[str]:
-    """The command that says how a service is found in Consul's catalogue."""
+def published(name: str, catalog: Catalog | None) -> list[str]:
+    """The command that says how a service is found in Consul's catalogue; None: not at all."""
+    if catalog is None:
+        return ["farmctl", NOUN, "catalog", name, "--off"]
     given = {"--as": [catalog.name] if catalog.name else [], "--tag": catalog.tags}
     given |= {"--meta": [f"{key}={value}" for key, value in catalog.meta.items()]}
     given |= {"--canary-tag": catalog.canary_tags}

@@ -74,16 +74,16 @@ def facts(row: ServiceRow, now: float, published: Status | None = None) -> list[
         *(_deployed(row) if record.mode else ()),
         ("Port", record.port),
         ("Active", active(row)),
-        *([("Catalog", _published(record, published))] if record.catalog is not None else ()),
+        *_catalog(record, published),
         ("Labels", pairs(record.labels)),
         ("Age", f"{ago(now, record.created)}, created {rfc3339(record.created)}"),
     ]
 
 
-def _published(service: Service, status: Status | None) -> str:
-    """How it is found in Consul's catalogue, and how far its entries are."""
-    asked = service.catalog
-    assert asked is not None
+def _catalog(service: Service, status: Status | None) -> list[tuple[str, str]]:
+    """How it is found in Consul's catalogue, and how far its entries are; nothing where it says nothing."""
+    if (asked := service.catalog) is None:
+        return [("Catalog", "off, also where farms register every service")] * service.catalog_off
     tags = f", tags {', '.join(asked.tags)}" if asked.tags else ""
     if status is None:
         told = "no farm has looked at it yet"
@@ -91,7 +91,7 @@ def _published(service: Service, status: Status | None) -> str:
         told = f"blocked: {status.reason}"
     else:
         told = f"{status.healthy} of {status.desired} pass"
-    return f"{asked.name or service.name} in Consul{tags}; {told}"
+    return [("Catalog", f"{asked.name or service.name} in Consul{tags}; {told}")]
 
 
 def _deployed(row: ServiceRow) -> list[tuple[str, str]]:

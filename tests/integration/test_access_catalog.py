@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from functools import partial
 
@@ -14,7 +15,7 @@ from store import codec
 from store.keys import Keys
 from store.registration import register_cluster
 from store.services import Catalog
-from store.status import ItemStatus
+from store.status import ItemStatus, Status
 from tests.catalogs import Reader
 from tests.fleet import CLOCK, eventually, start_farm
 from tests.guarded import OWNER, Guarded, guarded_consul
@@ -57,6 +58,11 @@ async def test_without_the_policy_the_service_is_blocked_with_the_rule_and_with_
     async def free() -> bool:
         return not await blocked()
 
+    async def converged() -> bool:
+        entry = await owner.read(keys.status("catalog", item))
+        assert entry is not None
+        return codec.decode(Status, entry.value, entry.key).placed == 1
+
     async def found() -> bool:
         return await reader.passing("web") == [("10.0.0.1", 20001)]
 
@@ -80,6 +86,15 @@ async def test_without_the_policy_the_service_is_blocked_with_the_rule_and_with_
         guarded.shell(f"{update} -policy-name farmd-catalog")
         await eventually(found, what="the pod is in the catalogue")
         await eventually(free, what="the service is blocked no more")
+        await eventually(converged, what="the farm counts its entries")
+        for role in ("operator", "reader"):
+            report = await asyncio.to_thread(guarded.farmctl(role), "doctor", "-o", "json")
+            assert report.json["facts"]["entries in consul's catalogue"].startswith("1, "), report
+        squatter = {"Node": "theirs", "Address": "10.7.7.7", "Service": {"Service": "web", "Port": 1}}
+        await reader.ask("catalog/register", method="PUT", body=squatter)
+        report = await asyncio.to_thread(guarded.farmctl("operator"), "doctor", "-o", "json")
+        (told,) = [each for each in report.json["items"] if each["code"].startswith("catalog-")]
+        assert (told["code"], "'web' on node theirs" in str(told)) == ("catalog-name", True)
     finally:
         await farm.close()
         await farm.client.close()

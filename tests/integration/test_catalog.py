@@ -18,7 +18,7 @@ from store.embedded.server import EmbeddedServer
 from store.errors import TransactionRejected
 from store.nodes import Node
 from store.rollouts import Rollout
-from store.services import Catalog, Service
+from store.services import Catalog, Service, ServiceStore
 from tests import servers
 from tests.catalogs import SRV, A, resolve
 from tests.fleet import CLOCK, eventually
@@ -128,7 +128,12 @@ async def test_a_farm_with_services_catalog_all_registers_what_nobody_asked_for_
 
     await eventually(tagged, what="what the service says wins")
     await shop.publish(None)
-    await shop.told("converged")
+    await shop.passes()
+    store = ServiceStore(shop.cluster.client, shop.cluster.keys)
+    stored = await store.find(shop.name)
+    assert stored.record.catalog_off
+    silent = structs.replace(stored.record, catalog_off=False)
+    await shop.cluster.client.transaction([store.replace(stored, silent)])
     await shop.passes(N1, N2)
     await other.close()
     await shop.passes()

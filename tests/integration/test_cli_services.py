@@ -112,7 +112,11 @@ def test_a_service_is_published_in_consuls_catalogue_and_taken_out(farmctl: Farm
     assert f"farmctl service catalog till {options} || failed=1" in saved
     assert farmctl("service", "catalog", "till", "--off", "--tag", "edge").code == 2
     farmctl.ok("service", "catalog", "till", "--off")
-    assert "Catalog" not in farmctl.ok("service", "describe", "till").out
+    assert "Catalog: off, also where farms register" in " ".join(
+        farmctl.ok("service", "describe", "till").out.replace(":", ": ").split()
+    )
+    farmctl.ok("export", str(tmp_path / "again"))
+    assert "farmctl service catalog till --off ||" in (tmp_path / "again/commands.sh").read_text()
 
 
 @pytest.mark.parametrize(
