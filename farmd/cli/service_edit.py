@@ -190,7 +190,9 @@ def _catalog(name: str, tags: Sequence[str], meta: Sequence[str], canary_tags: S
 
 @command("catalog", mutates=True)
 @target(NOUN, objects(KIND))
-@click.option("--off", is_flag=True, help="Remove it, and keep it out also where farms register every service.")
+@click.option(
+    "--off", is_flag=True, help="Remove it, and keep it out also where farms register every service."
+)
 @_published
 async def catalog(invocation: Invocation, name: str, off: bool, **given: Any) -> None:
     """Publish the pods of a service in Consul's own catalogue and DNS, or stop it.
