@@ -72,8 +72,10 @@ class KindOfWork:
         among: the family among whose records are its items, if it has none of its own.
         asked: its ``Noun``, which holds the commands on its records.
         group: its group of commands, if it has others than those of every noun.
-        bundled: how bundles hold its items, and ``exported`` how its items are written to files, if no
-            bundle holds them.
+        bundle_order: its place among the nouns of one wave of a bundle, if bundles hold its items by its
+            ``Noun``.
+        bundled: how bundles hold its items, if in a way of their own; ``exported`` is how its items are
+            written to files, if no bundle holds them.
         acts: what operators do to an item on the page, by words, beside what its ``Noun`` can. Programs may
             leave out the plan and its token where they are ``acts_unseen``, as those of earlier versions do.
         listed: its list on the page, if it has no ``asked``.
@@ -118,6 +120,7 @@ class KindOfWork:
     outside: str = ""
     among: str = ""
     acts_unseen: bool = False
+    bundle_order: int = 0
 
     asked: Callable[[], Noun[Any, Any]] | None = None
     group: Callable[[], click.Group] | None = None

@@ -7,6 +7,7 @@ Each kind declares itself in its package (``farmd.declaration``). What a kind's 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from farmd.apps import AppKind
@@ -64,9 +65,20 @@ def _service() -> Bundled:
     return BUNDLED
 
 
+def _noun_in_bundles(family: str) -> Bundled:
+    from farmd.commands.bundled import BundledNoun
+
+    return BundledNoun(asked(family))
+
+
 def bundled() -> dict[str, Callable[[], Bundled]]:
     """What bundles may hold, by noun, and how they do."""
-    return {kind.noun: kind.bundled for kind in KINDS.values() if kind.bundled} | {"service": _service}
+    own = {
+        kind.noun: kind.bundled or partial(_noun_in_bundles, kind.family)
+        for kind in KINDS.values()
+        if kind.bundled or kind.bundle_order
+    }
+    return own | {"service": _service}
 
 
 def exported() -> dict[str, Callable[[], Exported]]:

@@ -9,7 +9,8 @@ from farmd import kinds
 from farmd.apps.facts import Act, Live, Ref, Snapshot, owner_of
 from farmd.apps.plan import Preview
 from farmd.apps.protocols import Outside
-from farmd.commands.bundled import Bundled, BundledNoun, FoundRecord, Readiness, Wish
+from farmd.commands.bundled import Bundled, BundledNoun, FoundRecord, Wish
+from farmd.commands.edits import Readiness
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
 from farmd.kinds import bundled

@@ -10,7 +10,7 @@ from farmd.work.model import Blocked
 from store.apps import ALL, KIND, App, DispatchState, Entry, ResourceTracker, TypedReference
 
 if TYPE_CHECKING:
-    from farmd.commands.bundled import State
+    from farmd.commands.edits import State
 
 # The names of trackers as KubeVela builds and reads them, for eyes and for tools that know them.
 #

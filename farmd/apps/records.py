@@ -17,7 +17,8 @@ from farmd.apps import changes
 from farmd.apps.facts import Act, Live, Ref, owner_of
 from farmd.apps.reader import Index
 from farmd.commands import difference
-from farmd.commands.bundled import Bundled, BundledNoun, FoundRecord, Readiness, Wish, by_name
+from farmd.commands.bundled import Bundled, BundledNoun, FoundRecord, Wish, by_name
+from farmd.commands.edits import Readiness
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
 from farmd.pods.state import observed, settling
@@ -89,7 +90,7 @@ def _owns_pods(part: Bundled) -> bool:
 
 def _judged_by_pods(part: Bundled) -> TypeGuard[BundledNoun[Any, Any]]:
     """Whether the state of its pods tells the verdict on a record."""
-    return isinstance(part, BundledNoun) and part.judge is None and part.of.pods is not None
+    return isinstance(part, BundledNoun) and part.of.judge is None and part.of.pods is not None
 
 
 class Kept(NamedTuple):

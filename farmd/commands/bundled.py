@@ -6,14 +6,14 @@ speaks of nothing but the fields that its document states, so all others stay as
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, Literal, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol
 
 from farmd import overview
 from farmd.commands import difference, waiting
-from farmd.commands.edits import S
+from farmd.commands.edits import Readiness, S
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, lock_told
 from farmd.commands.noun import Noun
 from farmd.commands.outlook import T
@@ -22,15 +22,6 @@ from farmd.commands.waiting import Spells
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
 from store.several import several
-
-State = Literal["ready", "progressing", "failed", "unknown"]
-
-
-class Readiness(NamedTuple):
-    """How far an object is on its way to what was asked of it, and why, in one line."""
-
-    state: State
-    why: str = ""
 
 
 class Wish(NamedTuple):
@@ -150,16 +141,19 @@ async def by_name(call: Call, found: FoundRecord, known: dict[str, str] | None =
     return found._replace(busy=found.busy.replace(manager, known[manager]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BundledNoun(Generic[S, T]):
     """The records of a noun that has the commands of all nouns; see ``Bundled``."""
 
     of: Noun[S, T]
-    order: int
-    judge: Callable[[Call, FoundRecord, Spells], Awaitable[Readiness]] | None = None
-    replaces: bool = False
-    document: Callable[[Call, T], Awaitable[dict[str, Any] | str]] | None = None
-    """A record as its file says it, where ``as_file`` cannot; or why it is not written."""
+
+    @property
+    def order(self) -> int:
+        return self.of.words.bundle_order
+
+    @property
+    def replaces(self) -> bool:
+        return self.of.replaces
 
     @property
     def spec(self) -> type[S]:
@@ -246,15 +240,15 @@ class BundledNoun(Generic[S, T]):
         if record.deleting:
             return "is being deleted"
         try:
-            return await (self.document or self.of.as_file)(call, record)
+            return await self.of.left_out(call, record) or await self.of.as_file(call, record)
         except (NotFound, RecordInvalid) as error:
             return error.message
 
     async def verdict(
         self, call: Call, found: FoundRecord, spells: Spells, wish: Wish | None = None
     ) -> Readiness:
-        if self.judge is not None:
-            return await self.judge(call, found, spells)
+        if self.of.judge is not None:
+            return await self.of.judge(call, found.stored.record)
         if failed := await self.failed(call, found.stored.record, wish):
             return Readiness("failed", failed)
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from farmd import overview
 from farmd.commands import difference
@@ -67,6 +67,19 @@ async def audited(call: Call, kind: str, target: str) -> Ending | None:
 
 S = TypeVar("S", bound=Document)
 
+State = Literal["ready", "progressing", "failed", "unknown"]
+
+
+class Readiness(NamedTuple):
+    """How far an object is on its way to what was asked of it, and why, in one line."""
+
+    state: State
+    why: str = ""
+
+
+async def _written(*_: Any) -> str:
+    return ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits(Generic[S, T]):
@@ -87,6 +100,9 @@ class Edits(Generic[S, T]):
         columns: what a table tells of a record and its status in columns of its own, after the state.
         aged: whether a table tells how old a record is.
         beside: the operations that make what a new record needs beside its name.
+        replaces: whether a bundle deletes a record that differs and makes it anew.
+        judge: how far a record in a bundle is; None: its pods and its status tell.
+        left_out: why no file is written of a record; empty: one is.
     """
 
     kind: str
@@ -102,6 +118,9 @@ class Edits(Generic[S, T]):
     columns: Sequence[tuple[str, Callable[[T, Any], str]]] = ()
     aged: bool = False
     beside: Callable[[Keys, T], Sequence[Operation]] = lambda *_: ()
+    replaces: bool = False
+    judge: Callable[[Call, T], Awaitable[Readiness]] | None = None
+    left_out: Callable[[Call, T], Awaitable[str]] = _written
 
     @property
     def words(self) -> KindOfWork:

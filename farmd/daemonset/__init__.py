@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from farmd.declaration import KindOfWork
 
 if TYPE_CHECKING:
-    from farmd.commands.bundled import Bundled
     from farmd.commands.noun import Noun
     from farmd.observe.metrics import Metric
     from farmd.work.kind import Kind
@@ -25,6 +24,7 @@ class DaemonSetKind(KindOfWork):
     aliases = ("ds",)
     title = "Daemon sets: one pod on every eligible node."
     first = "farmctl daemonset create -f FILE"
+    bundle_order = 2
     runbooks = (("FarmdDaemonsetCrashes", "FarmdCrashLoop"), ("FarmdDaemonsetAiling", "FarmdDaemonsetAiling"))
     owns_pods = per_node = selectable = guarded = True
 
@@ -42,9 +42,3 @@ class DaemonSetKind(KindOfWork):
         from farmd.daemonset.commands import DAEMON_SET
 
         return DAEMON_SET
-
-    def bundled(self) -> Bundled:
-        from farmd.commands.bundled import BundledNoun
-        from farmd.daemonset.commands import DAEMON_SET
-
-        return BundledNoun(of=DAEMON_SET, order=2)

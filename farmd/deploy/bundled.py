@@ -12,7 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from farmd.commands import difference, waiting
-from farmd.commands.bundled import FoundRecord, Readiness, Wish, Written, marked
+from farmd.commands.bundled import FoundRecord, Wish, Written, marked
+from farmd.commands.edits import Readiness
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, lock_told
 from farmd.commands.waiting import Spells
 from farmd.deploy import resolver

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     import click
 
-    from farmd.commands.bundled import Bundled
     from farmd.commands.noun import Noun
     from farmd.declaration import Act, Besides, Ended, Requests
     from farmd.observe.metrics import Metric
@@ -31,6 +30,7 @@ class JobKind(KindOfWork):
     one, many, noun = "job", "jobs", "job"
     title = "Jobs: run members to completion, in arrays or gangs, with retries."
     first = "farmctl job run -f FILE"
+    bundle_order = 3
     runbooks = (("FarmdJob", "FarmdJobWaits"),)
     features = ("jobs.1",)
     owns_pods = selectable = guarded = True
@@ -49,11 +49,6 @@ class JobKind(KindOfWork):
         from farmd.cli.nouns import job
 
         return job
-
-    def bundled(self) -> Bundled:
-        from farmd.jobs.bundled import BUNDLED
-
-        return BUNDLED
 
     def acts(self) -> Mapping[str, Act]:
         from farmd.jobs.commands import resume, stop

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from farmd.commands import specs
+from farmd.commands.edits import Readiness
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.noun import Noun
 from farmd.commands.specs import changed
@@ -239,6 +240,20 @@ def _done(_: Job, status: JobStatus | None) -> str:
     return "-" if status is None or unknown else f"{status.done}/{status.desired}"
 
 
+async def _judge(call: Call, job: Job) -> Readiness:
+    """A job is ready once all of its slots ended well."""
+    run = await run_of(call, job)
+    if run.outcome == "succeeded":
+        return Readiness("ready")
+    return Readiness("failed" if run.outcome else "progressing", run.reason)
+
+
+async def _left_out(call: Call, job: Job) -> str:
+    """A job that is over would run again where its file is read."""
+    outcome = (await run_of(call, job)).outcome
+    return f"is over: {outcome}" if outcome else ""
+
+
 JOB: Noun[JobSpec, Job] = Noun(
     kind=KIND,
     document="Job",
@@ -252,6 +267,9 @@ JOB: Noun[JobSpec, Job] = Noun(
         ("RESTARTS", lambda _, status: _number("restarts", status)),
     ),
     aged=True,
+    replaces=True,
+    judge=_judge,
+    left_out=_left_out,
     beside=lambda keys, job: [
         operations.create(keys.record(RUNS.name, job.id), codec.encode(Run(job=job.id)))
     ],

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from farmd.commands.bundled import FoundRecord, Readiness, Wish, Written
+from farmd.commands.bundled import FoundRecord, Wish, Written
+from farmd.commands.edits import Readiness
 from farmd.commands.mutation import Call, Mutation, Scalar
 from farmd.commands.waiting import Spells
 from farmd.nodes.commands import KIND, difference, edit

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     import click
 
-    from farmd.commands.bundled import Bundled
     from farmd.commands.noun import Noun
     from farmd.declaration import Act
     from farmd.work.kind import Kind
@@ -29,6 +28,7 @@ class ControllerKind(KindOfWork):
     one, many, label, noun = "controller", "controllers", "rc", "rc"
     title = "Replication controllers: keep N copies of a pod."
     first = "farmctl rc create -f FILE"
+    bundle_order = 2
     runbooks = (("FarmdRcCrashes", "FarmdCrashLoop"),)
     gradual = "rollouts"
     features = ("numbered.1", "pod-affinity.1", "one-shot.1", "artifacts.1", "secrets.1")
@@ -49,12 +49,6 @@ class ControllerKind(KindOfWork):
         from farmd.cli.nouns import rc
 
         return rc
-
-    def bundled(self) -> Bundled:
-        from farmd.commands.bundled import BundledNoun
-        from farmd.replication.commands import RC
-
-        return BundledNoun(of=RC, order=2)
 
     def acts(self) -> Mapping[str, Act]:
         from farmd.replication.commands import set_replicas

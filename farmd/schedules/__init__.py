@@ -14,7 +14,6 @@ from farmd.declaration import KindOfWork
 if TYPE_CHECKING:
     import click
 
-    from farmd.commands.bundled import Bundled
     from farmd.commands.noun import Noun
     from farmd.declaration import Besides
     from farmd.observe.metrics import Metric
@@ -28,6 +27,7 @@ class ScheduleKind(KindOfWork):
     one, many, noun = "schedule", "schedules", "schedule"
     title = "Schedules: run a job once at each of their times."
     first = "farmctl schedule create -f FILE"
+    bundle_order = 4
     runbooks = tuple(
         (each, each) for each in ("FarmdScheduleFailing", "FarmdScheduleMissed", "FarmdScheduleOverrun")
     )
@@ -48,11 +48,6 @@ class ScheduleKind(KindOfWork):
         from farmd.cli.nouns import schedule
 
         return schedule
-
-    def bundled(self) -> Bundled:
-        from farmd.schedules.bundled import BUNDLED
-
-        return BUNDLED
 
     def besides(self) -> Besides:
         from farmd.tables.schedules import besides

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from farmd.commands.edits import Readiness
 from farmd.commands.mutation import Call, Change, Mutation
 from farmd.commands.noun import Noun
 from farmd.commands.specs import SpecFile, changed, check_count, check_seconds
@@ -119,6 +120,11 @@ def _next(_: Schedule, status: ScheduleStatus | None) -> str:
     return rfc3339(status.next) if status is not None and status.next else "-"
 
 
+async def _ready(_: Call, __: Schedule) -> Readiness:
+    """A schedule is ready as soon as it is written."""
+    return Readiness("ready")
+
+
 SCHEDULE: Noun[ScheduleSpec, Schedule] = Noun(
     kind=KIND,
     document="Schedule",
@@ -126,6 +132,7 @@ SCHEDULE: Noun[ScheduleSpec, Schedule] = Noun(
     told=lambda schedule: {"times": _times(schedule), "zone": schedule.zone},
     facts=_facts,
     columns=(("TIMES", lambda schedule, _: _times(schedule)), ("LAST", _last), ("NEXT", _next)),
+    judge=_ready,
 )
 
 

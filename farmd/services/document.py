@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from farmd.commands.bundled import Readiness, Wish
+from farmd.commands.bundled import Wish
 from farmd.commands.difference import fields
+from farmd.commands.edits import Readiness
 from farmd.commands.mutation import Call, Mutation, Scalar
 from farmd.kinds import title
 from farmd.services import commands

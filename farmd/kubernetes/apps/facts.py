@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from farmd.apps.facts import Live, Ref, owner_of
 from farmd.apps.objects import scopes_of
-from farmd.commands.bundled import Readiness
+from farmd.commands.edits import Readiness
 from farmd.kubernetes.apps import marks
 from farmd.kubernetes.apps.api import Api, Object
 from farmd.kubernetes.apps.marks import mark_in, mark_of, marked
