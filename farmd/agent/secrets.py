@@ -15,6 +15,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import structlog
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _PR_SET_DUMPABLE = 4
+MOST_REMEMBERED = 1000
 _IN_MEMORY = {"tmpfs", "ramfs"}
 _MISSING = "secrets need pyrage, farmd's extra [secrets] (docs/operations.md#install)"
 
@@ -121,6 +123,8 @@ class Secrets:
             CredentialFiles([path], lambda path=path: _identities(path), keeps=False)  # type: ignore[misc]
             for path in config.identities
         ]
+        self._reading = Lock()
+        self._good: tuple[list[str], set[object]] = [], set()
 
     def features(self) -> list[str]:
         """What the node's presence says of them (R11): recipients, never identities."""
@@ -130,11 +134,12 @@ class Secrets:
         """The identities by their recipients, and why a file has none."""
         found: dict[str, x25519.Identity] = {}
         trouble = ""
-        for read in self._files:
-            try:
-                found |= read()
-            except CredentialInvalid as error:
-                trouble = error.message
+        with self._reading:  # starts ask in threads
+            for read in self._files:
+                try:
+                    found |= read()
+                except CredentialInvalid as error:
+                    trouble = error.message
         return found, trouble
 
     def preflight(self, manifest: Manifest) -> None:
@@ -143,7 +148,17 @@ class Secrets:
         Raises:
             StartFailed: naming the secret and its group, never a value; or there is no tmpfs for its files.
         """
-        self.open(manifest, "any", "any")
+        if not manifest.sealed:
+            return
+        # It is asked at each answer of the store: what was opened once is not opened again for it.
+        bodies = [each.body for each in manifest.sealed.values()]
+        what = (manifest.id, *bodies, *manifest.secret_env.items(), *(each.name for each in manifest.secrets))
+        held = sorted(self._held()[0])
+        if held != self._good[0] or len(self._good[1]) > MOST_REMEMBERED:
+            self._good = held, set()
+        if what not in self._good[1]:
+            self.open(manifest, "any", "any")
+            self._good[1].add(what)
 
     def open(self, manifest: Manifest, instance: str, start: str) -> Opened:
         """The secrets of one start.
@@ -153,7 +168,8 @@ class Secrets:
         """
         if not manifest.sealed:
             return NOTHING
-        values = self._opened(manifest)
+        held, trouble = self._held()
+        values = {name: _open(name, each, held, trouble) for name, each in manifest.sealed.items()}
         files = {each.name: values[each.secret] for each in manifest.secrets if each.secret}
         texts = {
             name: _text(values[named], named, name) for name, named in sorted(manifest.secret_env.items())
@@ -161,12 +177,6 @@ class Secrets:
         if files:
             self._prepare_root()
         return Opened(texts, files, self._root / instance / start)
-
-    def _opened(self, manifest: Manifest) -> dict[str, bytes]:
-        if not manifest.sealed:
-            return {}
-        held, trouble = self._held()
-        return {name: _open(name, each, held, trouble) for name, each in manifest.sealed.items()}
 
     def _prepare_root(self) -> None:
         """Make the agent's folder on tmpfs; nobody else may have made or be able to change it.
