@@ -188,6 +188,54 @@ async def test_an_agent_that_is_killed_leaves_no_value_behind_and_the_next_one_g
     assert told_on_disk(tmp_path, CANARY) == []
 
 
+async def test_without_the_store_a_pod_starts_again_with_its_secret(
+    rig: Agents, memory: Path, key: Path, recipient: str
+) -> None:
+    running = await rig.agent(secrets=config(memory, rig.root, key))
+    pod = secretive("exec sleep 1000", sealed(CANARY.encode(), [recipient]))
+    await rig.want(pod)
+    told = await rig.until_running(pod)
+    await running.crash()
+    kill(told)
+    again = await rig.agent(wait=False, consul="127.0.0.1:1", secrets=config(memory, rig.root, key))
+
+    async def runs() -> int:
+        identity = again.state.identity("web")
+        return identity.pid if identity is not None and identity.pid != told.pid else 0
+
+    pid = await eventually(runs, what="a start without the store")
+    assert f"PASSWORD={CANARY}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    assert [file.read_text() for file in files(memory)] == [CANARY]
+
+
+async def test_agents_that_are_killed_again_and_again_leave_one_start_and_no_value(
+    rig: Agents, memory: Path, key: Path, recipient: str, tmp_path: Path
+) -> None:
+    """The pod ends all the time, so that some of the agents die in the middle of a start."""
+    settings = {"FARMD_AGENT__SECRET_IDENTITIES": f'["{key}"]', "FARMD_AGENT__SECRET_FOLDER": str(memory)}
+    await rig.want(
+        secretive('test "$(cat "$FARMD_SECRETS/db")" = "$PASSWORD"', sealed(CANARY.encode(), [recipient]))
+    )
+    for restarts in (1, 2, 3, 4):
+        async with AgentProcess(rig, **settings) as agent:
+            await rig.until(lambda reality, n=restarts: reality.restarts >= n)
+            await agent.end(signal.SIGKILL)
+        assert told_on_disk(tmp_path, CANARY) == []
+    async with AgentProcess(rig, **settings):
+        pod = secretive("exec sleep 1000", sealed(CANARY.encode(), [recipient], version=2))
+        await rig.want(pod)
+        told = await rig.until_running(pod)
+        assert all(end.code == 0 for end in told.exits), told.exits
+        await eventually(lambda: _one(memory), what="the files of one start alone")
+        await rig.unwant()
+        await rig.until_gone()
+    assert files(memory) == []
+
+
+async def _one(memory: Path) -> bool:
+    return len(files(memory)) == 1
+
+
 async def _has(memory: Path) -> bool:
     return bool(files(memory))
 

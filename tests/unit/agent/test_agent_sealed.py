@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from farmd.agent.secrets import SecretConfig, Secrets
 from farmd.agent.users import Account
 from store.containers import Container
 from store.manifests import Manifest
+from store.secrets import Sealed
 from tests.age import files, identity, memory_folder, sealed, secretive
 
 NOBODY = Account("nobody", 65534, 65534, ())
@@ -53,6 +56,19 @@ def test_only_the_user_of_the_pod_reads_its_files(memory: Path, key: Path) -> No
     assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (65534, 0o400)
     assert readable(path, 65534)
     assert not readable(path, 65533)
+
+
+def test_the_agent_opens_with_an_identity_of_age_keygen_what_age_itself_sealed(
+    memory: Path, key: Path
+) -> None:
+    run = partial(subprocess.run, check=True, capture_output=True)
+    run(["age-keygen", "-o", str(key)])
+    recipient = run(["age-keygen", "-y", str(key)]).stdout.decode().strip()
+    body = base64.b64encode(run(["age", "--recipient", recipient], input=b"hush").stdout).decode()
+    secret = Sealed(version=1, group="prod", recipients=[recipient], body=body)
+    secrets = node(memory, key)
+    assert secrets.features() == ["secrets.1", f"identity.{recipient}"]
+    assert secrets.open(secretive("true", secret), "web", "s1").variables == {"PASSWORD": "hush"}
 
 
 def test_the_files_of_other_starts_go_and_those_of_another_agent_stay(memory: Path, key: Path) -> None:
