@@ -14,6 +14,7 @@ from farmd.apps import objects
 from farmd.apps.objects import Treatment, check_order, checked
 from farmd.commands import documents
 from farmd.commands.bundled import Written
+from farmd.commands.heads import refuse_compose
 from farmd.commands.mutation import Call
 from farmd.kinds import bundled, unbundled
 from store import codec, selectors
@@ -268,7 +269,12 @@ def _items(data: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
     if not isinstance(api, str) or ".." in api or not _API_VERSION.fullmatch(api):
         expected = f"{API_VERSION}, or that of a Kubernetes object"
         if api is None:
-            raise InputInvalid(f"{where}: apiVersion: missing, expected {expected}", field="apiVersion")
+            refuse_compose(data, "documents with apiVersion", where)
+            hint = (
+                f"begin a document of farmd's with apiVersion: {API_VERSION} and its kind, such as kind: rc"
+            )
+            text = f"{where}: apiVersion: missing, expected {expected}"
+            raise InputInvalid(text, field="apiVersion", hint=hint)
         refuse(f"{where}: apiVersion", shown(api), expected, field="apiVersion")
     if not isinstance(kind, str) or not kind:
         refuse(f"{where}: kind", shown(kind), "the kind of the object", field="kind")

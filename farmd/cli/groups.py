@@ -46,7 +46,7 @@ class LazyGroup(click.Group):
 
     def instead(self, word: str) -> str:
         """What to do in place of a word that is no command here; empty: unknown."""
-        return IN_NOUNS.get(word, "")
+        return IN_NOUNS.get(f"{self.name} {word}", "") or IN_NOUNS.get(word, "")
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order in which they were declared."""
@@ -64,6 +64,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve like click, but refuse an unknown name with the nearest known one."""
         known = [*self.list_commands(ctx), *self.aliases()]
+        if args[0] == "help" and "help" not in known:
+            args = [*args[1:], "--help"]
         word = args[0]
         if word not in known and not word.startswith("-") and not ctx.resilient_parsing:
             if instead := self.instead(word):

@@ -129,7 +129,7 @@ async def edits(
         Declined: an error was left as it stands.
     """
     _editor()  # or what is wrong with it would leave a file
-    with _file(f"{title.replace('/', '-')}-") as path:
+    with _file(f"{title.replace('/', '-')}-", text) as path:
         taken = await _rounds(title, path, text, take)
         if taken is None:
             invocation.say(f"{title}: nothing was changed")
@@ -154,14 +154,16 @@ async def _rounds(title: str, path: Path, text: str, take: Callable[[str], Await
 
 
 @contextmanager
-def _file(prefix: str) -> Iterator[Path]:
-    """A file for the editor, which stays where something fails."""
+def _file(prefix: str, text: str) -> Iterator[Path]:
+    """A file for the editor, which stays where something fails and a person had changed the text."""
     handle, name = tempfile.mkstemp(prefix=prefix, suffix=".yaml")
     os.close(handle)
     try:
         yield Path(name)
     except BaseException:
-        if Path(name).exists():
+        if _uncommented(Path(name)) in {"", text}:
+            Path(name).unlink(missing_ok=True)
+        else:
             click.echo(f"farmctl: what you wrote is in {name}", err=True)
         raise
     Path(name).unlink()
@@ -175,11 +177,17 @@ def _written(path: Path, text: str) -> str:
     """
     path.write_text(text, encoding="utf-8")
     _open(path)
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    except FileNotFoundError as error:
+    if not path.exists():
         text = f"editor {_editor()!r}: found no file after it, expected {path}; nothing was written"
-        raise InputInvalid(text) from error
+        raise InputInvalid(text)
+    return _uncommented(path)
+
+
+def _uncommented(path: Path) -> str:
+    """The text of a file without farmctl's own comments; empty where there is no file."""
+    if not path.exists():
+        return ""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith(_COMMENT))
 
 
@@ -207,6 +215,7 @@ def _open(path: Path) -> None:
         with left_to_the_editor():
             code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
     except (OSError, ValueError) as error:
-        raise InputInvalid(f"editor {editor!r} cannot be run: {error}", hint="set EDITOR") from error
+        why = getattr(error, "strerror", "") or error
+        raise InputInvalid(f"editor {editor!r} cannot be run: {why}", hint="set EDITOR") from error
     if code:
         raise InputInvalid(f"editor {editor!r}: found exit code {code}, expected 0; nothing was written")

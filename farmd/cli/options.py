@@ -180,7 +180,13 @@ class Command(Exampled):
 
         Of a shared option the last place wins.
         """
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        # A number such as -1 is a value, and reported as a bad one; any other unknown option is refused.
+        ctx.ignore_unknown_options &= any(text[:1] == "-" and text[1:2].isdigit() for text in args)
+        try:
+            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # whose help is the hint
+            raise
         for param in self.params:
             single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
             if single and param not in self._common and given.count(param) > 1:

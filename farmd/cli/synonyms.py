@@ -42,6 +42,7 @@ NOUNS: Mapping[str, str] = {
     "containers": "pod",
     "container": "pod",
     "volumes": "volume",
+    "secrets": "secret",
     "farms": "farm",
     "alerts": "alert",
 }
@@ -104,12 +105,17 @@ POINTERS: Mapping[str, str] = {
     "monitor": "farmctl events -f",
     "ui": "each farm serves the page: farmctl farm list shows the addresses",
     "auth": "the token is in CONSUL_HTTP_TOKEN_FILE or --token-file",
-    "secret": "farmd reads files of agent.secrets_dir of each node (docs/workloads.md)",
     "namespace": "fleets are kept apart by FARMD_STORE__PREFIX",
 }
 """What to do in place of words that farmctl has not."""
 
 IN_NOUNS: Mapping[str, str] = {
+    "node rm": "farmctl node forget NAME, for a node that is gone",
+    "node delete": "farmctl node forget NAME, for a node that is gone",
+    "node remove": "farmctl node forget NAME, for a node that is gone",
+    "node stop": "farmctl node drain NAME",
+    "node restart": "farmctl node drain NAME moves its pods away first",
+    "node update": "farmctl node label, farmctl node taint, farmctl node capacity, farmctl node set",
     "stop": "farmctl rc scale NAME 0",
     "start": "farmctl rc enable NAME, or farmctl rc scale NAME N",
     "kill": "farmctl pod restart NODE/INSTANCE, farmctl job stop NAME, or farmctl rc scale NAME 0",
@@ -138,6 +144,8 @@ def rewritten(args: Sequence[str], known: Collection[str]) -> list[str]:
     ``known`` are the commands and their aliases.
     """
     word, rest = args[0], list(args[1:])
+    if word == "help":
+        return [*(rewritten(rest, known) if rest else []), "--help"]
     if word in NOUNS:
         return [NOUNS[word], *rest]
     if word in known:
@@ -161,8 +169,8 @@ def rewritten(args: Sequence[str], known: Collection[str]) -> list[str]:
 
 def _get(rest: Sequence[str], known: Collection[str]) -> list[str]:
     """``get all``, ``get rc``, ``get rc web``, ``get rc/web``."""
-    if rest and rest[0] == "all":
-        return ["all", *rest[1:]]
+    if rest and rest[0] in {"all", "events"}:
+        return list(rest)
     if (found := _object(rest, known)) is None:
         return ["get", *rest]
     noun, names = found

@@ -29,9 +29,7 @@ def without(record: type[Any], data: Any, source: str) -> Any:
     """
     if not isinstance(data, Mapping):
         return data
-    if "services" in data and "pod" not in data:
-        text = f"{source}: found services, expected {noun_of(record) or 'another document'}: a compose file"
-        raise InputInvalid(text, field="services", hint=DEPLOY)
+    refuse_compose(data, noun_of(record) or "another document", source)
     noun = noun_of(record)
     if "apiVersion" not in data and not (noun and "kind" in data):
         return data
@@ -47,6 +45,17 @@ def without(record: type[Any], data: Any, source: str) -> Any:
         text = f"{source}: kind: found {found}, expected {noun}"
         raise InputInvalid(text, field="kind", hint=_WAYS.get(word) or kinds.first(kinds.family_of(word)))
     return {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
+
+
+def refuse_compose(data: Mapping[str, Any], expected: str, source: str) -> None:
+    """Refuse a compose file where another document is expected.
+
+    Raises:
+        InputInvalid: the hint names the command that takes it.
+    """
+    if "services" in data and "pod" not in data:
+        text = f"{source}: found services, expected {expected}: a compose file"
+        raise InputInvalid(text, field="services", hint=DEPLOY)
 
 
 def headed(noun: str, document: Mapping[str, Any]) -> dict[str, Any]:

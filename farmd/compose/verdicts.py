@@ -229,7 +229,9 @@ def judge(document: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """
     services = document.get("services")
     if not isinstance(services, dict) or not services:
-        raise InputInvalid(f"services: found {shown(services)}, expected at least one service")
+        others = {"pod", "types", "apiVersion"} & document.keys()
+        hint = "this is not a compose file: farmctl rc create -f FILE, or farmctl apply" if others else ""
+        raise InputInvalid(f"services: found {shown(services)}, expected at least one service", hint=hint)
     warnings: list[str] = []
     judged = _judged(document, TABLE, "", warnings)
     for name, service in judged["services"].items():

@@ -139,6 +139,19 @@ TEXTS: list[tuple[bytes, str]] = [
     (b"[" * 3000 + b"]" * 3000, "line"),
 ]
 
+OTHER_COMMANDS: list[tuple[str, str, str]] = [
+    ("apply -f FILE --app a", "services: {web: {image: nginx}}", "farmctl deploy"),
+    ("apply -f FILE --app a", "name: web\npod: {}", "kind: rc"),
+    ("deploy -f FILE", "name: web\npod: {id: web, command: [x]}", "not a compose file"),
+    ("deploy -f FILE", "apiVersion: farmd/v1\nkind: rc\nname: web", "farmctl apply"),
+    ("rc create -f FILE", "kind: job\nname: a", "farmctl job run"),
+    ("job run -f FILE", "apiVersion: farmd/v1\nkind: rc\nname: a", "farmctl rc create"),
+    ("daemonset create -f FILE", "kind: rc\nname: a", "farmctl rc create"),
+    ("schedule create -f FILE", "kind: app\nname: a", "farmctl apply"),
+    ("rollout create -f FILE", "services: {web: {image: nginx}}", "farmctl deploy"),
+]
+"""Files that another command takes: the command line, the file, and what the answer names."""
+
 # (command line, what the answer names, exit code)
 LINES: list[tuple[str, str, int]] = [
     ("rcc list", "rcc", USAGE),
@@ -241,6 +254,12 @@ LINES: list[tuple[str, str, int]] = [
     ("rc list --all-dcs", "127.0.0.1:1", UNAVAILABLE),
     ("frobnicate", "frobnicate", USAGE),
     ("get", "", USAGE),
+    ("rc scale --replicas 3 web", "--replicas", USAGE),
+    ("rc scale web --wiat 3", "--wiat", USAGE),
+    ("config set a --flie x", "--flie", USAGE),
+    ("doctor --fix", "farmctl doctor --help", USAGE),
+    ("rc list --watch=true", "farmctl rc list --help", USAGE),
+    ("node rm n1", "node forget", USAGE),
     ("rc get 'a\nb'", "printable", USAGE),
     ("rc describe 'web\x1b[31m'", "printable", USAGE),
     ("rc delete web 'web\u202e' -y", "printable", USAGE),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.farmctl import Farmctl
-from tests.unit.cli.bad_inputs import DOCUMENTS, FIELDS, LINES, TEXTS, USAGE, VERBS, changed
+from tests.unit.cli.bad_inputs import DOCUMENTS, FIELDS, LINES, OTHER_COMMANDS, TEXTS, USAGE, VERBS, changed
 
 NOWHERE = Farmctl("127.0.0.1:1", inside=True, variables={"KUBECONFIG": "/nonexistent"})
 """Where nothing is configured, and no Consul answers."""
@@ -41,6 +41,15 @@ def test_a_file_that_is_no_document_is_named(tmp_path: Path, text: bytes, word: 
     file = tmp_path / "f.yaml"
     file.write_bytes(text)
     refused(["rc", "create", "-f", str(file)], word, USAGE)
+
+
+@pytest.mark.parametrize(("line", "text", "word"), OTHER_COMMANDS)
+def test_a_file_for_another_command_is_refused_with_that_command(
+    tmp_path: Path, line: str, text: str, word: str
+) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(text, "utf-8")
+    refused(shlex.split(line.replace("FILE", str(file))), word, USAGE)
 
 
 @pytest.mark.parametrize(("line", "word", "code"), LINES, ids=[line for line, _, _ in LINES])

@@ -47,6 +47,11 @@ WORK = {
     "stats": "top",
     "up": "deploy",
     "members": "farm list",
+    "get events": "events",
+    "get secrets": "secret list",
+    "help rc scale": "rc set-replicas --help",
+    "rc help scale": "rc set-replicas --help",
+    "help ls": "all --help",
     "pods list": "pod list",
     "nodes ls": "node list",
     "rc ls": "rc list",
@@ -73,6 +78,9 @@ POINTED = (
     "pod delete n1/web",
     "node eligibility n1",
     "rc events web",
+    "node rm n1",
+    "node delete n1",
+    "node stop n1",
 )
 
 
