@@ -270,9 +270,7 @@ def _items(data: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
         expected = f"{API_VERSION}, or that of a Kubernetes object"
         if api is None:
             refuse_compose(data, "documents with apiVersion", where)
-            hint = (
-                f"begin a document of farmd's with apiVersion: {API_VERSION} and its kind, such as kind: rc"
-            )
+            hint = "begin it with apiVersion and kind; farmctl example KIND prints such a document"
             text = f"{where}: apiVersion: missing, expected {expected}"
             raise InputInvalid(text, field="apiVersion", hint=hint)
         refuse(f"{where}: apiVersion", shown(api), expected, field="apiVersion")

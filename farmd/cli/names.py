@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -80,14 +81,23 @@ def objects(*families: str) -> _Completion:
         return _complete(ctx, names, incomplete)
 
     async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
-        from store.keys import is_sentinel
-
         every = [kind.family for kind in KINDS.values() if kind.noun]
-        trees = [tree for family in families or every for tree in _trees(family)]
-        found = [key for tree in trees for key in (await client.keys(keys.tree(tree))).items]
-        return {keys.last_part(key) for key in found if not is_sentinel(key)}
+        return await names_of(client, keys, families or every)
 
     return complete
+
+
+async def names_of(client: ConsulClient, keys: Keys, families: Iterable[str]) -> set[str]:
+    """The names of the records of some families; of pods alone ``node/instance``."""
+    from store.families import intent_places
+    from store.keys import is_sentinel
+
+    if [*families] == ["pods"]:
+        page = await client.keys(keys.tree("intent"))
+        return {"/".join(place) for place in intent_places(keys, page.items)}
+    trees = [tree for family in families for tree in _trees(family)]
+    found = [key for tree in trees for key in (await client.keys(keys.tree(tree))).items]
+    return {keys.last_part(key) for key in found if not is_sentinel(key)}
 
 
 def _trees(family: str) -> tuple[str, ...]:
@@ -114,13 +124,7 @@ items = objects()
 def pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Pods as ``node/instance``."""
 
-    async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
-        from store import families
-
-        page = await client.keys(keys.tree("intent"))
-        return ["/".join(place) for place in families.intent_places(keys, page.items)]
-
-    return _complete(ctx, names, incomplete)
+    return _complete(ctx, partial(names_of, families=["pods"]), incomplete)
 
 
 def taints_of_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -11,6 +11,7 @@ import difflib
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from farmd.commands.heads import APPLY
 from store.errors import InputInvalid
 from store.mistakes import nearest, shown
 
@@ -230,7 +231,7 @@ def judge(document: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
     services = document.get("services")
     if not isinstance(services, dict) or not services:
         others = {"pod", "types", "apiVersion"} & document.keys()
-        hint = "this is not a compose file: farmctl rc create -f FILE, or farmctl apply" if others else ""
+        hint = f"this is not a compose file: {APPLY}" if others else ""
         raise InputInvalid(f"services: found {shown(services)}, expected at least one service", hint=hint)
     warnings: list[str] = []
     judged = _judged(document, TABLE, "", warnings)

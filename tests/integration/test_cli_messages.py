@@ -255,3 +255,17 @@ def test_a_name_in_an_option_that_is_no_part_of_a_path_is_refused_before_consul_
 def test_of_several_names_the_one_that_is_none_is_refused(farmctl: Farmctl) -> None:
     refused = farmctl("node", "cordon", "web1", "..")
     assert (refused.code, "'NAMES...': found '..', expected a name" in refused.err) == (2, True)
+
+
+def test_a_name_that_does_not_exist_is_answered_with_similar_ones(farmctl: Farmctl) -> None:
+    farmctl.ok("rc", "create", "-f", "-", stdin=named("web-front", replicas=0))
+    farmctl.ok("rc", "create", "-f", "-", stdin=named("db", replicas=0))
+    for words in (
+        ["rc", "get", "web-fornt"],
+        ["rc", "scale", "web-fornt", "1"],
+        ["rc", "delete", "web-fornt"],
+    ):
+        found = farmctl(*words)
+        assert (found.code, found.err.splitlines()[-1]) == (4, "hint: did you mean rc/web-front?")
+    assert "did you mean" not in farmctl("rc", "get", "cache").err
+    assert farmctl("node", "describe", "web11").err.endswith("hint: did you mean node/web1?\n")

@@ -141,7 +141,7 @@ TEXTS: list[tuple[bytes, str]] = [
 
 OTHER_COMMANDS: list[tuple[str, str, str]] = [
     ("apply -f FILE --app a", "services: {web: {image: nginx}}", "farmctl deploy"),
-    ("apply -f FILE --app a", "name: web\npod: {}", "kind: rc"),
+    ("apply -f FILE --app a", "name: web\npod: {}", "farmctl example"),
     ("deploy -f FILE", "name: web\npod: {id: web, command: [x]}", "not a compose file"),
     ("deploy -f FILE", "apiVersion: farmd/v1\nkind: rc\nname: web", "farmctl apply"),
     ("rc create -f FILE", "kind: job\nname: a", "farmctl job run"),
