@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import getpass
 import os
 import re
@@ -11,23 +10,21 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
-from farmd.cli.names import names_of
 from farmd.cli.settings import Settings
 from farmd.commands.mutation import Call
-from farmd.kinds import KINDS, OTHER_NOUNS, title
 from farmd.process.start import collect_rarely, import_structlog
 from farmd.runtime.clock import SystemClock, SystemIds
 from farmd.tables.model import clean
 from store.consul.client import ConsulClient
 from store.consul.environment import DATACENTER, Tls, datacenter
 from store.consul.transport import connect
-from store.errors import InputInvalid, NotFound, StoreError
+from store.errors import InputInvalid, NotFound
 from store.keys import Keys
 from store.mistakes import nearest
 
@@ -116,20 +113,10 @@ async def _run(settings: Settings, function: Callable[..., Any], params: Mapping
         try:
             await function(invocation, **params)
         except NotFound as error:
-            await suggest(invocation, error)
+            from farmd.commands.finding import suggest
+
+            await suggest(invocation.call, error)
             raise
-
-
-async def suggest(invocation: Invocation, error: NotFound) -> None:
-    """Give an error about a name that does not exist the most similar names of its kind as its hint."""
-    family, name = error.fields.get("kind"), error.fields.get("id")
-    if not (isinstance(name, str) and family in {*KINDS, *OTHER_NOUNS}):
-        return
-    with suppress(StoreError):  # the first error says enough
-        known = await names_of(invocation.client, invocation.keys, [family])
-        if near := difflib.get_close_matches(name, known, n=2, cutoff=0.7):
-            likely = f"did you mean {' or '.join(title(family, each) for each in near)}?"
-            error.fields["hint"] = f"{likely} {error.fields.get('hint', '')}".strip()
 
 
 @asynccontextmanager

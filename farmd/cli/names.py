@@ -81,29 +81,12 @@ def objects(*families: str) -> _Completion:
         return _complete(ctx, names, incomplete)
 
     async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
+        from farmd.commands.finding import names_of
+
         every = [kind.family for kind in KINDS.values() if kind.noun]
         return await names_of(client, keys, families or every)
 
     return complete
-
-
-async def names_of(client: ConsulClient, keys: Keys, families: Iterable[str]) -> set[str]:
-    """The names of the records of some families; of pods alone ``node/instance``."""
-    from store.families import intent_places
-    from store.keys import is_sentinel
-
-    if [*families] == ["pods"]:
-        page = await client.keys(keys.tree("intent"))
-        return {"/".join(place) for place in intent_places(keys, page.items)}
-    trees = [tree for family in families for tree in _trees(family)]
-    found = [key for tree in trees for key in (await client.keys(keys.tree(tree))).items]
-    return {keys.last_part(key) for key in found if not is_sentinel(key)}
-
-
-def _trees(family: str) -> tuple[str, ...]:
-    """The trees whose keys end in the names of a family's records."""
-    kind = KINDS.get(family)
-    return (kind.names if kind is not None else ()) or (f"names/{family}",)
 
 
 def below(ctx: click.Context, family: str, incomplete: str) -> list[str]:
@@ -123,6 +106,8 @@ items = objects()
 
 def pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Pods as ``node/instance``."""
+
+    from farmd.commands.finding import names_of
 
     return _complete(ctx, partial(names_of, families=["pods"]), incomplete)
 

@@ -268,4 +268,5 @@ def test_a_name_that_does_not_exist_is_answered_with_similar_ones(farmctl: Farmc
         found = farmctl(*words)
         assert (found.code, found.err.splitlines()[-1]) == (4, "hint: did you mean rc/web-front?")
     assert "did you mean" not in farmctl("rc", "get", "cache").err
+    farmctl.ok("node", "label", "web1", "rack=a")
     assert farmctl("node", "describe", "web11").err.endswith("hint: did you mean node/web1?\n")
