@@ -1,13 +1,15 @@
-"""What a kind of work declares of itself: one class per kind, in the ``__init__`` of its package.
+"""What a kind of work declares of itself: one ``DECLARATION`` per kind, in the ``__init__`` of its package.
 
-A method of a declaration imports in its body and returns the part. So nothing of a kind is imported before
-it is used: ``farmctl`` starts fast, and every layer may ask the registry (``farmd.kinds``). What the records
-of a kind are is in ``store.families``, under the same name.
+A part of a declaration is a function that returns it, mostly a ``lambda`` over its full name, which mypy
+checks and editors follow. A module in such a name is imported at the call (``farmd.submodules``). So nothing
+of a kind is imported before it is used: ``farmctl`` starts fast, and every layer may ask the registry
+(``farmd.kinds``). What the records of a kind are is in ``store.families``, under the same name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,12 +44,14 @@ if TYPE_CHECKING:
     Starts = Callable[[Keys, Mutation], Iterable[Start]]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class KindOfWork:
     """One kind of work; a part that is None is one that the kind does not have.
 
     Attributes:
         family: the family of its records, and the name under which farms claim its items.
         one, many: the words for one item and for several.
+        runs: the class that runs the kind in a farm.
         label: the word for one item in tables; empty: ``one``.
         noun: the word that people type before a name, as in ``rc/hello``; empty: no command names its items.
         aliases: other words for the noun.
@@ -97,6 +101,7 @@ class KindOfWork:
     family: str
     one: str
     many: str
+    runs: Callable[[], type[Kind]]
     label: str = ""
     noun: str = ""
     aliases: tuple[str, ...] = ()
@@ -140,7 +145,3 @@ class KindOfWork:
     examined: Callable[[], Examine] | None = None
     opens: Callable[[], Opened] | None = None
     metrics: Callable[[], tuple[Metric, ...]] | None = None
-
-    def runs(self) -> type[Kind]:
-        """The class that runs the kind in a farm."""
-        raise NotImplementedError

@@ -10,29 +10,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from farmd.apps import AppKind
-from farmd.catalog import CatalogKind
-from farmd.daemonset import DaemonSetKind
+from farmd import apps, catalog, daemonset, deploy, housekeeping, jobs, nodes, replication, rollout, schedules
 from farmd.declaration import KindOfWork
-from farmd.deploy import DeploymentKind
-from farmd.housekeeping import HousekeepingKind
-from farmd.jobs import JobKind
-from farmd.kubernetes.jobs import KubeJobKind
-from farmd.kubernetes.knative import KnativeKind
-from farmd.nodes import NodeKind
-from farmd.replication import ControllerKind
-from farmd.rollout import RolloutKind
-from farmd.schedules import ScheduleKind
+from farmd.kubernetes import jobs as kubejobs
+from farmd.kubernetes import knative
 
 if TYPE_CHECKING:
     from farmd.commands.bundled import Bundled, Exported
     from farmd.commands.noun import Noun
 
 KINDS: dict[str, KindOfWork] = {
-    kind.family: kind
-    for kind in (
-        *(ControllerKind(), RolloutKind(), DeploymentKind(), NodeKind(), DaemonSetKind(), JobKind()),
-        *(ScheduleKind(), AppKind(), KubeJobKind(), KnativeKind(), CatalogKind(), HousekeepingKind()),
+    package.DECLARATION.family: package.DECLARATION
+    for package in (
+        *(replication, rollout, deploy, nodes, daemonset, jobs, schedules, apps),
+        *(kubejobs, knative, catalog, housekeeping),
     )
 }
 

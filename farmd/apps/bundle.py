@@ -357,4 +357,4 @@ class ExportedApps:
         return found
 
 
-EXPORTED = ExportedApps()
+EXPORTED: ExportedApps = ExportedApps()

@@ -6,7 +6,7 @@ from farmd.observe.metrics import STEP_SECONDS, Metric, Values
 
 STATES: Values = ("applying", "sweeping", "reached", "paused", "blocked", "failed", "deleting")
 
-METRICS = (
+METRICS: tuple[Metric, ...] = (
     Metric(
         "farmd_apps",
         "gauge",

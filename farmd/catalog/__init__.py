@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import farmd
+from farmd import submodules
 from farmd.declaration import KindOfWork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import farmd.catalog.asked
+    import farmd.catalog.kind
+    import farmd.catalog.metrics
+else:
+    __getattr__ = submodules(__name__)
 
-    from farmd.observe.metrics import Metric
-    from farmd.work.kind import Kind
-
-
-class CatalogKind(KindOfWork):
-    """Services in Consul's catalogue."""
-
-    family = "catalog"
-    one, many = "service in Consul's catalogue", "services in Consul's catalogue"
-    among = "services"
-    shown = "farmctl service describe"
-
-    def runs(self) -> type[Kind]:
-        from farmd.catalog.kind import Catalog
-
-        return Catalog
-
-    def waits(self) -> Callable[[Any], bool]:
-        from farmd.catalog.asked import asks
-
-        return asks
-
-    def metrics(self) -> tuple[Metric, ...]:
-        from farmd.catalog.metrics import METRICS
-
-        return METRICS
+DECLARATION = KindOfWork(
+    family="catalog",
+    one="service in Consul's catalogue",
+    many="services in Consul's catalogue",
+    among="services",
+    shown="farmctl service describe",
+    runs=lambda: farmd.catalog.kind.Catalog,
+    waits=lambda: farmd.catalog.asked.asks,
+    metrics=lambda: farmd.catalog.metrics.METRICS,
+)

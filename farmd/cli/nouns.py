@@ -16,7 +16,7 @@ def _rc_commands() -> Commands:
     }
 
 
-rc = group("rcs", _rc_commands)
+rc: click.Group = group("rcs", _rc_commands)
 
 
 def _rollout_commands() -> Commands:
@@ -42,7 +42,7 @@ def _rollout_commands() -> Commands:
     }
 
 
-rollout = group("rollouts", _rollout_commands, edited=False)
+rollout: click.Group = group("rollouts", _rollout_commands, edited=False)
 
 
 def _deployment_commands() -> Commands:
@@ -54,7 +54,7 @@ def _deployment_commands() -> Commands:
     }
 
 
-deployment = group("deployments", _deployment_commands, edited=False)
+deployment: click.Group = group("deployments", _deployment_commands, edited=False)
 
 
 def _job_commands() -> Commands:
@@ -72,7 +72,7 @@ def _job_commands() -> Commands:
     }
 
 
-job = group("jobs", _job_commands, edited=False)
+job: click.Group = group("jobs", _job_commands, edited=False)
 
 
 def _schedule_commands() -> Commands:
@@ -85,7 +85,7 @@ def _schedule_commands() -> Commands:
     }
 
 
-schedule = group("schedules", _schedule_commands)
+schedule: click.Group = group("schedules", _schedule_commands)
 
 
 def _app_commands() -> Commands:
@@ -106,9 +106,9 @@ def _app_commands() -> Commands:
     }
 
 
-@click.group("app", cls=LazyGroup, lazy=_app_commands)
-def app() -> None:
-    """Apps: bundles of objects that farms apply, keep and prune together."""
+app: click.Group = LazyGroup(
+    "app", help="Apps: bundles of objects that farms apply, keep and prune together.", lazy=_app_commands
+)
 
 
 def _node_commands() -> Commands:
@@ -133,9 +133,9 @@ def _node_commands() -> Commands:
     }
 
 
-@click.group("node", cls=LazyGroup, lazy=_node_commands)
-def node() -> None:
-    """Nodes: list, register, label, taint, cordon, drain, forget, tokens."""
+node: click.Group = LazyGroup(
+    "node", help="Nodes: list, register, label, taint, cordon, drain, forget, tokens.", lazy=_node_commands
+)
 
 
 def _service_commands() -> Commands:
@@ -164,9 +164,11 @@ def _service_commands() -> Commands:
     }
 
 
-@click.group("service", cls=LazyGroup, lazy=_service_commands)
-def service() -> None:
-    """Services: what was deployed, and names for the pods that serve, whichever controllers own them."""
+service: click.Group = LazyGroup(
+    "service",
+    help="Services: what was deployed, and names for the pods that serve, whichever controllers own them.",
+    lazy=_service_commands,
+)
 
 
 def _pod_commands() -> Commands:
@@ -178,9 +180,9 @@ def _pod_commands() -> Commands:
     }
 
 
-@click.group("pod", cls=LazyGroup, lazy=_pod_commands)
-def pod() -> None:
-    """Pods: list and describe them, read their logs, restart them."""
+pod: click.Group = LazyGroup(
+    "pod", help="Pods: list and describe them, read their logs, restart them.", lazy=_pod_commands
+)
 
 
 def _volume_commands() -> Commands:
@@ -191,6 +193,6 @@ def _volume_commands() -> Commands:
     }
 
 
-@click.group("volume", cls=LazyGroup, lazy=_volume_commands)
-def volume() -> None:
-    """Volumes: which node has the data of which volume."""
+volume: click.Group = LazyGroup(
+    "volume", help="Volumes: which node has the data of which volume.", lazy=_volume_commands
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farmd.observe.metrics import Metric
 
-METRICS = (
+METRICS: tuple[Metric, ...] = (
     Metric(
         "farmd_daemonsets_ailing",
         "gauge",

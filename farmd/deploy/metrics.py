@@ -6,7 +6,7 @@ from farmd.observe.metrics import STEP_SECONDS, Metric, Values
 
 STATES: Values = ("draft", "pending", "rolling", "back", "paused", "halted")
 
-METRICS = (
+METRICS: tuple[Metric, ...] = (
     Metric(
         "farmd_deployments",
         "gauge",

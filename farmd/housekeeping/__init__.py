@@ -8,26 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import farmd
+from farmd import submodules
 from farmd.declaration import KindOfWork
 
 if TYPE_CHECKING:
-    from farmd.observe.metrics import Metric
-    from farmd.work.kind import Kind
+    import farmd.housekeeping.kind
+    import farmd.housekeeping.report
+else:
+    __getattr__ = submodules(__name__)
 
-
-class HousekeepingKind(KindOfWork):
-    """House-keeping."""
-
-    family = "housekeeping"
-    one, many = "chore", "chores"
-    unclaimed = "no farm does housekeeping: manifests and the audit log grow without limit"
-
-    def runs(self) -> type[Kind]:
-        from farmd.housekeeping.kind import Housekeeping
-
-        return Housekeeping
-
-    def metrics(self) -> tuple[Metric, ...]:
-        from farmd.housekeeping.report import METRICS
-
-        return METRICS
+DECLARATION = KindOfWork(
+    family="housekeeping",
+    one="chore",
+    many="chores",
+    unclaimed="no farm does housekeeping: manifests and the audit log grow without limit",
+    runs=lambda: farmd.housekeeping.kind.Housekeeping,
+    metrics=lambda: farmd.housekeeping.report.METRICS,
+)

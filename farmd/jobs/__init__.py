@@ -8,69 +8,42 @@ types of ``facts.py``. Jobs on nodes stand on the frame: ``reader.py``, ``placin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import farmd
+from farmd import submodules
 from farmd.declaration import KindOfWork
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import farmd.cli.nouns
+    import farmd.jobs.commands
+    import farmd.jobs.kind
+    import farmd.jobs.metrics
+    import farmd.jobs.placing
+    import farmd.jobs.waiting
+    import farmd.tables.jobs
+else:
+    __getattr__ = submodules(__name__)
 
-    import click
-
-    from farmd.commands.noun import Noun
-    from farmd.declaration import Act, Besides, Ended, Requests
-    from farmd.observe.metrics import Metric
-    from farmd.work.kind import Kind
-
-
-class JobKind(KindOfWork):
-    """Jobs on nodes."""
-
-    family = "jobs"
-    one, many, noun = "job", "jobs", "job"
-    title = "Jobs: run members to completion, in arrays or gangs, with retries."
-    first = "farmctl job run -f FILE"
-    bundle_order = 3
-    runbooks = (("FarmdJob", "FarmdJobWaits"),)
-    features = ("jobs.1",)
-    owns_pods = selectable = guarded = True
-
-    def runs(self) -> type[Kind]:
-        from farmd.jobs.kind import Jobs
-
-        return Jobs
-
-    def asked(self) -> Noun[Any, Any]:
-        from farmd.jobs.commands import JOB
-
-        return JOB
-
-    def group(self) -> click.Group:
-        from farmd.cli.nouns import job
-
-        return job
-
-    def acts(self) -> Mapping[str, Act]:
-        from farmd.jobs.commands import resume, stop
-
-        return {"stop": stop, "resume": resume}
-
-    def besides(self) -> Besides:
-        from farmd.tables.jobs import besides
-
-        return besides
-
-    def requests(self) -> Requests:
-        from farmd.jobs.placing import requests
-
-        return requests
-
-    def ended(self) -> Ended:
-        from farmd.jobs.waiting import end
-
-        return end
-
-    def metrics(self) -> tuple[Metric, ...]:
-        from farmd.jobs.metrics import METRICS
-
-        return METRICS
+DECLARATION = KindOfWork(
+    family="jobs",
+    one="job",
+    many="jobs",
+    noun="job",
+    title="Jobs: run members to completion, in arrays or gangs, with retries.",
+    first="farmctl job run -f FILE",
+    bundle_order=3,
+    runbooks=(("FarmdJob", "FarmdJobWaits"),),
+    features=("jobs.1",),
+    owns_pods=True,
+    selectable=True,
+    guarded=True,
+    runs=lambda: farmd.jobs.kind.Jobs,
+    asked=lambda: farmd.jobs.commands.JOB,
+    group=lambda: farmd.cli.nouns.job,
+    acts=lambda: {"stop": farmd.jobs.commands.stop, "resume": farmd.jobs.commands.resume},
+    besides=lambda: farmd.tables.jobs.besides,
+    requests=lambda: farmd.jobs.placing.requests,
+    ended=lambda: farmd.jobs.waiting.end,
+    metrics=lambda: farmd.jobs.metrics.METRICS,
+)

@@ -9,7 +9,7 @@ STATES: Values = (
     *("blocked", "frozen"),
 )
 
-METRICS = (
+METRICS: tuple[Metric, ...] = (
     Metric(
         "farmd_jobs",
         "gauge",

@@ -9,51 +9,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import farmd
+from farmd import submodules
 from farmd.declaration import KindOfWork
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import farmd.cli.nouns
+    import farmd.nodes.bundled
+    import farmd.nodes.commands
+    import farmd.nodes.kind
+    import farmd.web.item_lists
+else:
+    __getattr__ = submodules(__name__)
 
-    import click
-
-    from farmd.commands.bundled import Bundled
-    from farmd.declaration import Act, Listed
-    from farmd.work.kind import Kind
-
-
-class NodeKind(KindOfWork):
-    """Nodes."""
-
-    family = "nodes"
-    one, many, noun = "node", "nodes", "node"
-    title = "Nodes: list, label, cordon, drain."
-    first = "farmd agent"
-    runbooks = (("FarmdNodeLost", "FarmdAgentDown"),)
-    names = ("nodes", "agents")
-    guarded = True
-    health_matters = False  # that a node is lost has nothing to do with the health of pods elsewhere
-
-    def runs(self) -> type[Kind]:
-        from farmd.nodes.kind import Nodes
-
-        return Nodes
-
-    def group(self) -> click.Group:
-        from farmd.cli.nouns import node
-
-        return node
-
-    def bundled(self) -> Bundled:
-        from farmd.nodes.bundled import BUNDLED
-
-        return BUNDLED
-
-    def acts(self) -> Mapping[str, Act]:
-        from farmd.nodes.commands import cordon, drain, uncordon, undrain
-
-        return {"cordon": cordon, "uncordon": uncordon, "drain": drain, "undrain": undrain}
-
-    def listed(self) -> Listed:
-        from farmd.web.item_lists import NodeList
-
-        return NodeList
+DECLARATION = KindOfWork(
+    family="nodes",
+    one="node",
+    many="nodes",
+    noun="node",
+    title="Nodes: list, label, cordon, drain.",
+    first="farmd agent",
+    runbooks=(("FarmdNodeLost", "FarmdAgentDown"),),
+    names=("nodes", "agents"),
+    guarded=True,
+    health_matters=False,  # that a node is lost has nothing to do with the health of pods elsewhere
+    runs=lambda: farmd.nodes.kind.Nodes,
+    group=lambda: farmd.cli.nouns.node,
+    bundled=lambda: farmd.nodes.bundled.BUNDLED,
+    acts=lambda: {
+        "cordon": farmd.nodes.commands.cordon,
+        "uncordon": farmd.nodes.commands.uncordon,
+        "drain": farmd.nodes.commands.drain,
+        "undrain": farmd.nodes.commands.undrain,
+    },
+    listed=lambda: farmd.web.item_lists.NodeList,
+)

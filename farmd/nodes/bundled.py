@@ -230,4 +230,4 @@ def _refuse_others(call: Call, view: NodeRecords, wish: Wish) -> None:
             raise Conflict(text, id=view.name, field=field, kind=KIND)
 
 
-BUNDLED = BundledNode()
+BUNDLED: BundledNode = BundledNode()

@@ -7,50 +7,38 @@ has the worker and joins it to the claim engine.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import farmd
+from farmd import submodules
 from farmd.declaration import KindOfWork
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import farmd.cli.nouns
+    import farmd.replication.commands
+    import farmd.replication.kind
+else:
+    __getattr__ = submodules(__name__)
 
-    import click
-
-    from farmd.commands.noun import Noun
-    from farmd.declaration import Act
-    from farmd.work.kind import Kind
-
-
-class ControllerKind(KindOfWork):
-    """Replication controllers."""
-
-    family = "rcs"
-    one, many, label, noun = "controller", "controllers", "rc", "rc"
-    title = "Replication controllers: keep N copies of a pod."
-    first = "farmctl rc create -f FILE"
-    bundle_order = 2
-    runbooks = (("FarmdRcCrashes", "FarmdCrashLoop"),)
-    gradual = "rollouts"
-    features = ("numbered.1", "pod-affinity.1", "one-shot.1", "artifacts.1", "secrets.1")
-    wiped = "no_rcs_found"
-    owns_pods = main = selectable = guarded = True
-
-    def runs(self) -> type[Kind]:
-        from farmd.replication.kind import Replication
-
-        return Replication
-
-    def asked(self) -> Noun[Any, Any]:
-        from farmd.replication.commands import RC
-
-        return RC
-
-    def group(self) -> click.Group:
-        from farmd.cli.nouns import rc
-
-        return rc
-
-    def acts(self) -> Mapping[str, Act]:
-        from farmd.replication.commands import set_replicas
-
-        return {"scale": set_replicas}
+DECLARATION = KindOfWork(
+    family="rcs",
+    one="controller",
+    many="controllers",
+    label="rc",
+    noun="rc",
+    title="Replication controllers: keep N copies of a pod.",
+    first="farmctl rc create -f FILE",
+    bundle_order=2,
+    runbooks=(("FarmdRcCrashes", "FarmdCrashLoop"),),
+    gradual="rollouts",
+    features=("numbered.1", "pod-affinity.1", "one-shot.1", "artifacts.1", "secrets.1"),
+    wiped="no_rcs_found",
+    owns_pods=True,
+    main=True,
+    selectable=True,
+    guarded=True,
+    runs=lambda: farmd.replication.kind.Replication,
+    asked=lambda: farmd.replication.commands.RC,
+    group=lambda: farmd.cli.nouns.rc,
+    acts=lambda: {"scale": farmd.replication.commands.set_replicas},
+)

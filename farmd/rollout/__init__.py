@@ -7,80 +7,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import farmd
+from farmd import submodules
 from farmd.declaration import KindOfWork
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import farmd.cli.nouns
+    import farmd.rollout.commands
+    import farmd.rollout.creation
+    import farmd.rollout.gates
+    import farmd.rollout.kind
+    import farmd.rollout.metrics
+    import farmd.rollout.noun
+    import farmd.rollout.superseding
+    import farmd.tables.rollouts
+else:
+    __getattr__ = submodules(__name__)
 
-    import click
-
-    from farmd.commands.noun import Noun
-    from farmd.declaration import Act, Ended, Explains, Opened
-    from farmd.observe.metrics import Metric
-    from farmd.work.kind import Kind
-
-
-class RolloutKind(KindOfWork):
-    """Rollouts of controllers."""
-
-    family = "rollouts"
-    one, many, noun = "rollout", "rollouts", "rollout"
-    title = "Rollouts: replace a controller's version in stages, or revert it."
-    first = "farmctl rc update -f FILE"
-    runbooks = (("FarmdRolloutWaits", "FarmdRolloutWaits"), ("FarmdRollout", "FarmdRolloutHalted"))
-    unbundled = "no rollout: write rollout: with its policy into the rc"
-    features = ("rollouts.1", "rollouts.2", "rollouts.3")
-    selectable = guarded = True
-    acts_unseen = True
-
-    def runs(self) -> type[Kind]:
-        from farmd.rollout.kind import Rollouts
-
-        return Rollouts
-
-    def asked(self) -> Noun[Any, Any]:
-        from farmd.rollout.noun import ROLLOUT
-
-        return ROLLOUT
-
-    def group(self) -> click.Group:
-        from farmd.cli.nouns import rollout
-
-        return rollout
-
-    def acts(self) -> Mapping[str, Act]:
-        from farmd.rollout.commands import approve, pause, resume, revert
-
-        return {"pause": pause, "resume": resume, "approve": approve, "revert": revert}
-
-    def begins(self) -> Act:
-        from farmd.rollout.creation import begin
-
-        return begin
-
-    def supersedes(self) -> Act:
-        from farmd.rollout.superseding import supersede
-
-        return supersede
-
-    def explains(self) -> Explains:
-        from farmd.tables.rollouts import explained
-
-        return explained
-
-    def ended(self) -> Ended:
-        from farmd.rollout.commands import end
-
-        return end
-
-    def opens(self) -> Opened:
-        from farmd.rollout.gates import opened
-
-        return opened
-
-    def metrics(self) -> tuple[Metric, ...]:
-        from farmd.rollout.metrics import METRICS
-
-        return METRICS
+DECLARATION = KindOfWork(
+    family="rollouts",
+    one="rollout",
+    many="rollouts",
+    noun="rollout",
+    title="Rollouts: replace a controller's version in stages, or revert it.",
+    first="farmctl rc update -f FILE",
+    runbooks=(("FarmdRolloutWaits", "FarmdRolloutWaits"), ("FarmdRollout", "FarmdRolloutHalted")),
+    unbundled="no rollout: write rollout: with its policy into the rc",
+    features=("rollouts.1", "rollouts.2", "rollouts.3"),
+    selectable=True,
+    guarded=True,
+    acts_unseen=True,
+    runs=lambda: farmd.rollout.kind.Rollouts,
+    asked=lambda: farmd.rollout.noun.ROLLOUT,
+    group=lambda: farmd.cli.nouns.rollout,
+    acts=lambda: {
+        "pause": farmd.rollout.commands.pause,
+        "resume": farmd.rollout.commands.resume,
+        "approve": farmd.rollout.commands.approve,
+        "revert": farmd.rollout.commands.revert,
+    },
+    begins=lambda: farmd.rollout.creation.begin,
+    supersedes=lambda: farmd.rollout.superseding.supersede,
+    explains=lambda: farmd.tables.rollouts.explained,
+    ended=lambda: farmd.rollout.commands.end,
+    opens=lambda: farmd.rollout.gates.opened,
+    metrics=lambda: farmd.rollout.metrics.METRICS,
+)

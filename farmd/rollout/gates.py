@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -103,9 +103,13 @@ async def asking() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-@asynccontextmanager
-async def opened(section: RolloutsSection) -> AsyncIterator[Asker]:
+def opened(section: RolloutsSection) -> AbstractAsyncContextManager[Asker]:
     """What asks the gates of a farm's rollouts."""
+    return _opened(section)
+
+
+@asynccontextmanager
+async def _opened(section: RolloutsSection) -> AsyncIterator[Asker]:
     token = credentials.reread("rollouts.prometheus_token_file", section.prometheus_token_file)
     async with asking() as http:
         yield Asker(http, section.prometheus_url, token)

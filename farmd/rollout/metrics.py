@@ -7,7 +7,7 @@ from farmd.observe.metrics import STEP_SECONDS, Metric, Values
 TARGETS: Values = ("rc", "ksvc")
 PHASES: Values = ("pending", "moving", "baking", "paused", "halted", "back")
 
-METRICS = (
+METRICS: tuple[Metric, ...] = (
     Metric(
         "farmd_rollouts",
         "gauge",

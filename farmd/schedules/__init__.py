@@ -7,54 +7,38 @@ and deletes them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import farmd
+from farmd import submodules
 from farmd.declaration import KindOfWork
 
 if TYPE_CHECKING:
-    import click
+    import farmd.cli.nouns
+    import farmd.schedules.commands
+    import farmd.schedules.kind
+    import farmd.schedules.metrics
+    import farmd.tables.schedules
+else:
+    __getattr__ = submodules(__name__)
 
-    from farmd.commands.noun import Noun
-    from farmd.declaration import Besides
-    from farmd.observe.metrics import Metric
-    from farmd.work.kind import Kind
-
-
-class ScheduleKind(KindOfWork):
-    """Schedules of jobs."""
-
-    family = "schedules"
-    one, many, noun = "schedule", "schedules", "schedule"
-    title = "Schedules: run a job once at each of their times."
-    first = "farmctl schedule create -f FILE"
-    bundle_order = 4
-    runbooks = tuple(
+DECLARATION = KindOfWork(
+    family="schedules",
+    one="schedule",
+    many="schedules",
+    noun="schedule",
+    title="Schedules: run a job once at each of their times.",
+    first="farmctl schedule create -f FILE",
+    bundle_order=4,
+    runbooks=tuple(
         (each, each) for each in ("FarmdScheduleFailing", "FarmdScheduleMissed", "FarmdScheduleOverrun")
-    )
-    selectable = guarded = True
-    health_matters = False  # a job that is made removes nothing
-
-    def runs(self) -> type[Kind]:
-        from farmd.schedules.kind import Schedules
-
-        return Schedules
-
-    def asked(self) -> Noun[Any, Any]:
-        from farmd.schedules.commands import SCHEDULE
-
-        return SCHEDULE
-
-    def group(self) -> click.Group:
-        from farmd.cli.nouns import schedule
-
-        return schedule
-
-    def besides(self) -> Besides:
-        from farmd.tables.schedules import besides
-
-        return besides
-
-    def metrics(self) -> tuple[Metric, ...]:
-        from farmd.schedules.metrics import METRICS
-
-        return METRICS
+    ),
+    selectable=True,
+    guarded=True,
+    health_matters=False,  # a job that is made removes nothing
+    runs=lambda: farmd.schedules.kind.Schedules,
+    asked=lambda: farmd.schedules.commands.SCHEDULE,
+    group=lambda: farmd.cli.nouns.schedule,
+    besides=lambda: farmd.tables.schedules.besides,
+    metrics=lambda: farmd.schedules.metrics.METRICS,
+)

@@ -12,7 +12,7 @@ SUCCEEDED = "farmd_schedule_last_success_timestamp_seconds"
 MOST_EXPORTED = 100
 RESULTS: Values = ("start", "skip", "miss")
 
-METRICS = (
+METRICS: tuple[Metric, ...] = (
     Metric(
         "farmd_schedules",
         "gauge",

@@ -2,3 +2,10 @@
 
 Nothing here draws: ``farmd.cli`` writes these tables on a terminal, ``farmd.web`` as HTML.
 """
+
+from typing import TYPE_CHECKING
+
+from farmd import submodules
+
+if not TYPE_CHECKING:
+    __getattr__ = submodules(__name__)

@@ -29,7 +29,7 @@ from tests.farmctl import Farmctl, Result
 from tests.fleet import CLOCK, Cluster, RunningFarm, client_of, cluster_on, eventually, in_time, start_farm
 from tests.mortal import bury, mortal_farm
 from tests.proxy import Proxy, Seen
-from tests.sample.kind import NoteKind
+from tests.sample.kind import DECLARATION
 from tests.sample.record import NOTED, NOTES, Copy, Note
 
 SAMPLE = Path(__file__).parents[1] / "sample"
@@ -116,7 +116,7 @@ async def notes_on(address: str) -> AsyncIterator[Notes]:
 async def notes(consul_dev: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Notes]:
     for family in (NOTES, NOTED):
         monkeypatch.setitem(FAMILIES, family.name, family)
-    monkeypatch.setitem(KINDS, NoteKind.family, NoteKind())
+    monkeypatch.setitem(KINDS, DECLARATION.family, DECLARATION)
     async with notes_on(consul_dev) as made:
         yield made
 

@@ -43,7 +43,7 @@ KEPT_OUT = {
 """Packages and modules that are not needed before the first pod, deployment, rollout, file, finding or look
 at the page."""
 
-DECLARING = {type(kind).__module__ for kind in KINDS.values()} | {"farmd.kubernetes"}
+DECLARING = {kind.runs().__module__.removesuffix(".kind") for kind in KINDS.values()} | {"farmd.kubernetes"}
 LATER = {"farmd.agent", "farmd.agent.errors"} | DECLARING
 """Small modules of such packages that name them to the others."""
 

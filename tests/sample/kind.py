@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.commands.noun import Noun
 from farmd.declaration import KindOfWork
 from farmd.farm.writer import Write
 from farmd.work.named import NamedKind, NamedWorker
 from store.entry import Stored
 from store.operations import Operation
 from tests.sample import plan as planning
-from tests.sample.commands import NOTE, NoteSpec
+from tests.sample.commands import NOTE
 from tests.sample.plan import Plan, Snapshot
 from tests.sample.record import NOTED, Note
 
@@ -44,14 +43,15 @@ class Notes(NamedKind):
     works = NoteWorker
 
 
-class NoteKind(KindOfWork):  # a kind of farmd imports its parts in these methods
-    family = "notes"
-    one, many, noun = "note", "notes", "note"
-    title = "Notes: texts that farms keep copies of."
-    selectable, guarded, health_matters = True, True, False
-
-    def runs(self) -> type[Notes]:
-        return Notes
-
-    def asked(self) -> Noun[NoteSpec, Note]:
-        return NOTE
+DECLARATION = KindOfWork(  # a kind of farmd declares itself in the __init__ of its package
+    family="notes",
+    one="note",
+    many="notes",
+    noun="note",
+    title="Notes: texts that farms keep copies of.",
+    selectable=True,
+    guarded=True,
+    health_matters=False,
+    runs=lambda: Notes,
+    asked=lambda: NOTE,
+)

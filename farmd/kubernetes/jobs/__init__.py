@@ -9,22 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import farmd
+from farmd import submodules
 from farmd.declaration import KindOfWork
 
 if TYPE_CHECKING:
-    from farmd.work.kind import Kind
+    import farmd.kubernetes.jobs.kind
+else:
+    __getattr__ = submodules(__name__)
 
-
-class KubeJobKind(KindOfWork):
-    """Jobs in Kubernetes."""
-
-    family = "kubejobs"
-    one, many = "job in Kubernetes", "jobs in Kubernetes"
-    outside = "kubernetes"
-    guarded = True
-    health_matters = False  # of pods on nodes; it says nothing of those in Kubernetes
-
-    def runs(self) -> type[Kind]:
-        from farmd.kubernetes.jobs.kind import KubeJobs
-
-        return KubeJobs
+DECLARATION = KindOfWork(
+    family="kubejobs",
+    one="job in Kubernetes",
+    many="jobs in Kubernetes",
+    outside="kubernetes",
+    guarded=True,
+    health_matters=False,  # of pods on nodes; it says nothing of those in Kubernetes
+    runs=lambda: farmd.kubernetes.jobs.kind.KubeJobs,
+)

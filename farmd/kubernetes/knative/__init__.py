@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import farmd
+from farmd import submodules
 from farmd.declaration import KindOfWork
 
 if TYPE_CHECKING:
-    from farmd.declaration import Examine
-    from farmd.work.kind import Kind
+    import farmd.kubernetes.knative.faults
+    import farmd.kubernetes.knative.kind
+else:
+    __getattr__ = submodules(__name__)
 
-
-class KnativeKind(KindOfWork):
-    """Rollouts of Knative Services."""
-
-    family = "progressive"
-    one, many = "rollout of a Knative Service", "rollouts of Knative Services"
-    outside = "kubernetes"
-    shown = "farmctl rollout explain"
-    selectable = guarded = True
-    health_matters = False  # of pods on nodes; it says nothing of those in Kubernetes
-
-    def runs(self) -> type[Kind]:
-        from farmd.kubernetes.knative.kind import Progressive
-
-        return Progressive
-
-    def examined(self) -> Examine:
-        from farmd.kubernetes.knative.faults import examine
-
-        return examine
+DECLARATION = KindOfWork(
+    family="progressive",
+    one="rollout of a Knative Service",
+    many="rollouts of Knative Services",
+    outside="kubernetes",
+    shown="farmctl rollout explain",
+    selectable=True,
+    guarded=True,
+    health_matters=False,  # of pods on nodes; it says nothing of those in Kubernetes
+    runs=lambda: farmd.kubernetes.knative.kind.Progressive,
+    examined=lambda: farmd.kubernetes.knative.faults.examine,
+)

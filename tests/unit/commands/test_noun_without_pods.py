@@ -19,6 +19,7 @@ from farmd.commands.specs import SpecFile, changed
 from farmd.declaration import KindOfWork
 from farmd.kinds import KINDS
 from farmd.runtime.errors import WaitTimeout
+from farmd.work.named import NamedKind
 from store import codec
 from store.errors import Conflict, InputInvalid, Locked, NotFound
 from store.families import FAMILIES, Family
@@ -54,17 +55,12 @@ NOTE: Noun[NoteSpec, Note] = Noun(
 )
 
 
-class NoteKind(KindOfWork):
-    family = "notes"
-    one, many, noun = "note", "notes", "note"
-
-    def asked(self) -> Noun[NoteSpec, Note]:
-        return NOTE
-
-
 @pytest.fixture(autouse=True)
 def registered_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS, "notes", NoteKind())
+    notes = KindOfWork(
+        family="notes", one="note", many="notes", noun="note", runs=lambda: NamedKind, asked=lambda: NOTE
+    )
+    monkeypatch.setitem(KINDS, "notes", notes)
     monkeypatch.setitem(FAMILIES, "notes", Family(name="notes", record=Note, named=True))
 
 

@@ -151,7 +151,7 @@ EXCEPTIONS = {
 def own(family: str) -> tuple[str, ...]:
     """Where a kind is at home."""
     kind = KINDS[family]
-    package = type(kind).__module__.replace(".", "/")
+    package = kind.runs().__module__.removesuffix(".kind").replace(".", "/")
     return (
         f"{package}/",
         f"store/{family}.py",
