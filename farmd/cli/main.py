@@ -150,7 +150,10 @@ def run(arguments: list[str]) -> int:
         click.echo(f"farmctl: {one_line(error.format_message())}", err=True)
         click.echo(f"hint: {where} --help", err=True)
         return 2
-    except (click.Abort, KeyboardInterrupt):
+    except click.Abort:  # at a question
+        click.echo("\nfarmctl: interrupted; nothing was written", err=True)
+        return 130
+    except KeyboardInterrupt:
         click.echo("farmctl: interrupted", err=True)
         return 130
     except OSError as error:

@@ -85,7 +85,8 @@ def _live(invocation: Invocation) -> Iterator[Callable[[ProgressLine], None]]:
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as screen:
 
         def report(step: ProgressLine) -> None:
-            whole = step._replace(total=totals.setdefault(step.title, step.total))
+            totals[step.title] = totals.get(step.title) or step.total
+            whole = step._replace(total=totals[step.title])
             own = step.draw(console.width) if step.draw is not None else barred(whole, console.width)
             drawn[step.title] = [drawable(clean(line), console.encoding) for line in own]
             lines = [line for each in drawn.values() for line in each]
@@ -97,9 +98,9 @@ def _live(invocation: Invocation) -> Iterator[Callable[[ProgressLine], None]]:
 def barred(step: ProgressLine, width: int) -> list[str]:
     """A look as a bar with its text; where one line has no room for both there is no bar."""
     left = min(max(0, step.left), step.total)
-    full = BAR * (step.total - left) // step.total if step.total else BAR
+    full = BAR * (step.total - left) // step.total if step.total else 0
     line = f"{step.title} {'█' * full}{'░' * (BAR - full)} {step.text}"
-    if len(line) <= width:
+    if step.total and len(line) <= width:
         return [line]
     first, *rest = folded(f"{step.title} {step.text}", width - len(_BELOW))
     return [first, *(f"{_BELOW}{line}" for line in rest)]

@@ -116,4 +116,5 @@ def test_a_wait_shows_a_bar_and_on_a_narrow_terminal_the_whole_reason_in_its_pla
         "    raise replicas_per_node",
     ]
     assert barred(ProgressLine("node/n1", "drained", 0, 1), 60) == [f"node/n1 {'█' * 20} drained"]
+    assert barred(ProgressLine("job/sum", "pending", 0, 0), 60) == ["job/sum pending"]
     assert barred(ProgressLine("node/n1", "9 pods left", 9, 1), 60) == [f"node/n1 {'░' * 20} 9 pods left"]
