@@ -283,6 +283,7 @@ class Agent:
                 await self._run_loops(stop)
             finally:
                 await self._supervisor.leave()
+                self._runtimes.secrets.leave()
                 for runtime in self._runtimes:
                     await runtime.close()
                 await self._artifacts.close()

@@ -211,6 +211,10 @@ class Secrets:
                     _remove(start)
             self._prune(folder)
 
+    def leave(self) -> None:
+        """Remove the agent's own folder, if no pod has a file in it."""
+        self._prune(self._root)
+
     def _prune(self, folder: Path) -> None:
         if folder.is_dir() and not _entries(folder):
             folder.rmdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,8 +35,10 @@ async def told(client: ConsulClient, keys: Keys) -> Told:
     Raises:
         StoreError: Consul cannot be reached.
     """
-    groups = await records(client, keys.tree(secrets.GROUPS), SecretGroup)
-    versions = await records(client, keys.tree(secrets.VERSIONS), SecretVersion)
+    groups, versions = await asyncio.gather(
+        records(client, keys.tree(secrets.GROUPS), SecretGroup),
+        records(client, keys.tree(secrets.VERSIONS), SecretVersion),
+    )
     return Told(
         {each.record.name: each.record.recipients for each in groups.items},
         [each.record for each in versions.items if not each.record.deleted],
