@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -126,7 +127,8 @@ async def import_(invocation: Invocation, paths: tuple[str, ...], overwrite: boo
     An import that was interrupted may be run again. Apps and what commands.sh says come after it:
     cd FOLDER && sh commands.sh
     """
-    documents, places = {}, dict[str, str]()
+    documents: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    places = dict[str, str]()
     for text, name in texts(paths, text_of):
         bundle = parse([(text, name)], resolve=await resolver(invocation.call, [(text, name)]))
         for entry in bundle.entries:
@@ -141,15 +143,21 @@ async def import_(invocation: Invocation, paths: tuple[str, ...], overwrite: boo
         raise InputInvalid(
             f"{listed(list(paths), 5)}: found no record in the files, expected those of an export"
         )
-    found = await exporting.prepared(invocation.call, documents, overwrite=overwrite)
-    if found.same:
-        invocation.say(f"{count_of(len(found.same), 'object')} as the files say: {listed(found.same, 5)}")
     for folder in (path for path in paths if (Path(path) / COMMANDS).is_file()):
         invocation.say(f"apps and other commands come after this: cd {shlex.quote(folder)} && sh {COMMANDS}")
-    for ref, why in found.refused.items():
-        click.echo(f"farmctl: {ref}: {clean(why)}", err=True)
-    await apply(invocation, found.mutations)
-    if found.refused:
+    refused, rehearsed = 0, invocation.settings.dry_run
+    while documents:
+        found = await exporting.prepared(invocation.call, documents, overwrite=overwrite)
+        if found.same:
+            invocation.say(f"{count_of(len(found.same), 'object')} as the files say: {listed(found.same, 5)}")
+        for ref, why in found.refused.items():
+            click.echo(f"farmctl: {ref}: {clean(why)}", err=True)
+        await apply(invocation, found.mutations)
+        refused += len(found.refused)
+        for ref in found.later if rehearsed else ():
+            invocation.say(f"{ref}: is created after the objects that it refers to")
+        documents = {} if rehearsed else found.later
+    if refused:
         hint = "" if overwrite else "--overwrite replaces them with what the files say"
-        others = "nothing was written" if invocation.settings.dry_run else "all others done"
-        raise Conflict(f"{count_of(len(found.refused), 'object')} refused, {others}", hint=hint)
+        others = "nothing was written" if rehearsed else "all others done"
+        raise Conflict(f"{count_of(refused, 'object')} refused, {others}", hint=hint)

@@ -62,7 +62,7 @@ def _lines(page: fields.FieldPage) -> Iterator[str]:
     yield page.path
     yield from textwrap.wrap(page.about, width, initial_indent="  ", subsequent_indent="  ")
     for each in page.lines:
-        need = "required" if not each.default else f"default {each.default}"
+        need = f"default {each.default}" if each.default else each.need
         told = ", ".join(part for part in (each.type, need, each.limits) if part)
         yield ""
         yield from textwrap.wrap(f"{each.name}: {told}", width, subsequent_indent="    ")

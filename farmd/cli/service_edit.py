@@ -16,6 +16,9 @@ from farmd.cli.names import all_checked, items, objects, target, targets
 from farmd.cli.noun_editor import edits
 from farmd.cli.options import Whole, command
 from farmd.cli.output import as_yaml
+from farmd.commands import documents
+from farmd.commands.bundled import Wish
+from farmd.commands.mutation import Mutation
 from farmd.commands.parts import refuse_part
 from farmd.deploy import commands
 from farmd.deploy import spec as deploy_spec
@@ -24,7 +27,9 @@ from farmd.deploy.project import ResolvedServices
 from farmd.deploy.resolver import ServiceSpecResolver, resolved, services_of
 from farmd.deploy.spec import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
 from farmd.services import commands as services_commands
+from farmd.services import document
 from store.canonical import builtins
+from store.entry import Stored
 from store.errors import refuse
 from store.mistakes import shown
 from store.services import KIND, NOUN, Catalog, Service, ServiceStore
@@ -94,7 +99,7 @@ async def run(
 @command("edit", mutates=True, waits=True, signs=True)
 @target(NOUN, objects(KIND))
 async def edit(invocation: Invocation, name: str) -> None:
-    """Change a deployed service in $VISUAL or $EDITOR, and deploy it.
+    """Change a service in $VISUAL or $EDITOR, and deploy it again; one that only names pods changes at once.
 
     An invalid document opens the editor again, with the error as a comment. Saving it unchanged does nothing.
     A service that somebody else changed meanwhile is refused.
@@ -102,7 +107,11 @@ async def edit(invocation: Invocation, name: str) -> None:
     from farmd.deploy.registry import registries
 
     call = invocation.call
-    stored = await commands.deployed(call, name, "edited", "edit NAME")
+    plain = await ServiceStore(call.client, call.keys).find(name)
+    if not plain.record.mode:
+        await _edit_name(invocation, plain)
+        return
+    stored = await commands.deployed(call, plain.record.id, "edited", "edit NAME")
     await refuse_part(call, KIND, stored.record)
     title = f"{NOUN}/{stored.record.name}"
 
@@ -118,6 +127,24 @@ async def edit(invocation: Invocation, name: str) -> None:
             await carry_out(
                 invocation.reviewing(), lambda: commands.edited(call, stored, spec, images), title
             )
+
+
+async def _edit_name(invocation: Invocation, stored: Stored[Service]) -> None:
+    """Change a service that only names pods."""
+    call, record = invocation.call, stored.record
+    await refuse_part(call, KIND, record)
+
+    async def take(text: str) -> Mutation:
+        ((where, found), *_) = documents.parse(text, "edit")
+        spec = document.parse(found, where)
+        if spec.name != record.name:
+            refuse("name", shown(spec.name), repr(record.name))
+        return await document.update(call, stored, Wish(record.name, spec, frozenset(spec.__struct_fields__)))
+
+    text = as_yaml(await document.document(call, record))
+    async with edits(invocation, f"{NOUN}/{record.name}", text, take) as mutation:
+        if mutation is not None:
+            await apply(invocation.reviewing(), [mutation])
 
 
 @command("scale", mutates=True, waits=True, signs=True, negative_numbers=True)

@@ -72,12 +72,14 @@ def _headed(noun: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @dataclass(slots=True)
 class Import:
     """What an import does: the changes in the order in which they are written, the objects that are as the
-    files say, and those that are refused, with the reason.
+    files say, and those that are refused, with the reason. ``later`` are documents that refer to an object
+    of the same import: they are prepared once it exists.
     """
 
     mutations: list[Mutation] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    later: dict[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
 
 
 async def prepared(
@@ -97,7 +99,13 @@ async def prepared(
         whole = wish._replace(stated=frozenset(wish.spec.__struct_fields__) - {"name"})
         try:
             await _object(call, part, ref, whole, found, overwrite=overwrite)
-        except (Conflict, InputInvalid, NotFound, RecordInvalid) as error:
+        except NotFound as error:
+            lacks = kinds.title(str(error.fields.get("kind")), str(error.fields.get("id")))
+            if lacks in documents:
+                found.later[ref] = noun, document
+            else:
+                found.refused[ref] = error.message
+        except (Conflict, InputInvalid, RecordInvalid) as error:
             found.refused[ref] = error.message
     return found
 

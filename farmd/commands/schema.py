@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect as python
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,13 +18,14 @@ from store.mistakes import nearest
 
 
 class Line(NamedTuple):
-    """One field: its type, its default (empty: it must be said), its limits and a sentence."""
+    """One field: type, default, limits and a sentence; ``need`` is shown where it has no default."""
 
     name: str
     type: str
     default: str
     limits: str
     words: str
+    need: str = "required"
 
 
 class FieldPage(NamedTuple):
@@ -66,25 +67,43 @@ def page(path: str) -> FieldPage:
         InputInvalid: there is no such kind or field.
     """
     noun, *names = path.split(".")
-    info = inspect.type_info(spec_of(noun))
+    forms = [inspect.type_info(each) for each in (spec_of(noun), instead_of(noun)) if each is not None]
+    held, line = forms, None
     for at, name in enumerate(names):
-        struct = _struct(info)
-        fields = {each.encode_name: each for each in struct.fields} if struct is not None else {}
-        if name not in fields:
+        found = {field: (each, of) for of in held[::-1] for field, each in _fields(of).items()}
+        if name not in found:
             where = ".".join([noun, *names[:at]])
-            hint = nearest(name, list(fields)) if fields else ": it has no fields"
+            hint = nearest(name, list(found)) if found else ": it has no fields"
             raise InputInvalid(f"{where}: found no field {name!r}{hint}", field=name)
-        info = fields[name].type
-    struct = _struct(info)
+        field, of = found[name]
+        held, line = [field.type], _line(of, field)
+    struct = _struct(held[0])
     if struct is None:
-        words = WORDS.get(names[-1], "") if names else ""
-        return FieldPage(path, f"{_type(info)}{_limits(info)}. {words}".rstrip(), [])
+        assert line is not None
+        limits = f", {line.limits}" if line.limits else ""
+        return FieldPage(path, f"{line.type}{limits}. {line.words}".rstrip(), [])
     about = (python.getdoc(struct.cls) or "").partition("\n\n")[0]
-    lines = {each.encode_name: _line(struct.cls.__name__, each) for each in struct.fields}
-    other = _struct(inspect.type_info(instead)) if not names and (instead := instead_of(noun)) else None
-    for each in other.fields if other is not None else ():
-        lines.setdefault(each.encode_name, _line(other.cls.__name__, each))  # type: ignore[union-attr]
-    return FieldPage(path, " ".join(about.split()).replace("``", ""), list(lines.values()))
+    return FieldPage(path, " ".join(about.split()).replace("``", ""), _all_lines(held))
+
+
+def _all_lines(forms: Sequence[inspect.Type]) -> list[Line]:
+    """The fields of a mapping; of two forms, each needs its own required fields in the other's absence."""
+    if len(forms) == 1:
+        return [_line(forms[0], each) for each in _fields(forms[0]).values()]
+    lines: dict[str, Line] = {}
+    for form, other in (forms, forms[::-1]):
+        own, theirs = _required(form, other), _required(other, form)
+        for name, each in _fields(form).items():
+            line = _line(form, each)
+            lines.setdefault(
+                name, line._replace(need=f"required without {theirs[0]}") if name in own else line
+            )
+    return list(lines.values())
+
+
+def _required(form: inspect.Type, other: inspect.Type) -> list[str]:
+    """The fields that one form of a document must have, and the other form does not know."""
+    return [name for name, each in _fields(form).items() if each.required and name not in _fields(other)]
 
 
 def json_schema(path: str) -> dict[str, Any]:
@@ -113,7 +132,10 @@ def json_schema(path: str) -> dict[str, Any]:
     return {**head, **own, "$defs": made["$defs"]}
 
 
-def _line(mapping: str, field: inspect.Field) -> Line:
+def _line(info: inspect.Type, field: inspect.Field) -> Line:
+    """A field of a mapping."""
+    struct = _struct(info)
+    mapping = struct.cls.__name__ if struct is not None else ""
     name = field.encode_name
     words = WORDS.get(f"{mapping}.{name}") or WORDS.get(name, "")
     return Line(name, _type(field.type), _default(field), _limits(field.type).removeprefix(", "), words)
@@ -132,6 +154,12 @@ def _struct(info: inspect.Type) -> inspect.StructType | None:
     if isinstance(info, inspect.StructType):
         return info
     return next((found for each in _inner(info) if (found := _struct(each)) is not None), None)
+
+
+def _fields(info: inspect.Type) -> dict[str, inspect.Field]:
+    """The fields of the mapping that a type is, or holds; none: it has no fields."""
+    struct = _struct(info)
+    return {each.encode_name: each for each in struct.fields} if struct is not None else {}
 
 
 def _inner(info: inspect.Type) -> Iterator[inspect.Type]:

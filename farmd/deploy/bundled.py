@@ -24,10 +24,8 @@ from farmd.deploy.noun import owner_noun
 from farmd.deploy.project import ResolvedServices
 from farmd.deploy.scene import holding
 from farmd.deploy.spec import ServiceSpec
-from farmd.kinds import title
 from farmd.services import commands
 from farmd.services import document as named
-from farmd.services.commands import published
 from farmd.services.document import NamedService, names_pods
 from store import manifests
 from store.canonical import builtins
@@ -145,10 +143,7 @@ class BundledService:
             NotFound: what it refers to is gone. RecordInvalid: that does not decode.
         """
         if not service.mode:
-            owners = [await _title(call, reference) for reference in service.active]
-            to.commands.append(["farmctl", NOUN, "create", service.name, "--port", service.port, *owners])
-            if service.catalog is not None or service.catalog_off:
-                to.commands.append(published(service.name, service.catalog))
+            await self._add_name(call, service, to)
         elif service.project:
             told = f"comes with project {service.project}: farmctl deploy with its compose file"
             to.left.append(f"{NOUN}/{service.name}: {told}")
@@ -159,7 +154,25 @@ class BundledService:
             spec = replace(spec_of(body, service.version), name=service.name)
             to.files[NOUN].append(builtins(spec))
             if service.catalog_off or service.catalog not in (None, service.version.catalog):
-                to.commands.append(published(service.name, service.catalog))
+                to.commands.append(commands.published(service.name, service.catalog))
+
+    async def _add_name(self, call: Call, service: Service, to: Written) -> None:
+        """Add a service that only names pods: a document, or a command where an app makes the owners."""
+        if why := (await named.verdict(call, service)).why:
+            to.left.append(f"{NOUN}/{service.name}: {why}")
+            return
+        document = await named.document(call, service)
+        owners = await commands.owners_of(call, service)
+        if any(getattr(owner, "part_of", "") for owner in owners.values()):
+            # An import comes before the apps are applied, and such a command after it.
+            command = ["farmctl", NOUN, "create", service.name, "--port", service.port]
+            to.commands.append([*command, *document["pods"]])
+            published = service.catalog is not None
+        else:
+            to.files[NOUN].append(document)
+            published = False
+        if published or service.catalog_off:
+            to.commands.append(commands.published(service.name, service.catalog))
 
     async def verdict(
         self, call: Call, found: FoundRecord, spells: Spells, wish: Wish | None = None
@@ -183,13 +196,6 @@ class BundledService:
         family, _, owner = service.active[0].partition("/")
         now = await waiting.look(call, owner_noun(family), owner, spells)
         return Readiness("ready" if now.converged else "progressing", waiting.describe(now))
-
-
-async def _title(call: Call, reference: str) -> str:
-    """An owner of pods as people write it."""
-    family, _, record_id = reference.partition("/")
-    stored = await owner_noun(family).records(call.client, call.keys).get(record_id)
-    return title(family, stored.record.name)
 
 
 def _stated(wish: Wish, released: ServiceSpec) -> ServiceSpec:

@@ -79,7 +79,8 @@ async def create(
     if existing is not None:
         return _same(existing.record, wanted)
     told = [title(family, stored.record.name) for family, stored in found.values()]
-    change = _change(wanted, "create", after={"port": port, "active": ",".join(told)})
+    after = fields(msgspec.structs.replace(wanted, catalog=None), wanted, {})[1]
+    change = _change(wanted, "create", after={"port": port, "active": ",".join(told), **after})
     there = [each for family, stored in found.values() for each in _touched(call, family, stored)]
     return Mutation(change, (await registered(call), *there, *store.create(wanted, name_index=index)))
 

@@ -70,13 +70,18 @@ async def differs(
 ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
     """The stated fields that differ, before and after."""
     record: Service = stored.record
-    stated = {"port", "catalog"} & wish.stated
-    wanted = msgspec.structs.replace(record, **{name: getattr(wish.spec, name) for name in stated})
+    wanted = msgspec.structs.replace(record, **_stated(wish))
     before, after = fields(record, wanted, {})
     if "pods" in wish.stated and not await _names(call, record, wish.spec.pods):
         standing = await document(call, record)
         before["pods"], after["pods"] = ", ".join(standing["pods"]), ", ".join(wish.spec.pods)
     return before, after
+
+
+def _stated(wish: Wish) -> dict[str, Any]:
+    """The fields of the record that a document states."""
+    stated = {name: getattr(wish.spec, name) for name in {"port", "catalog"} & wish.stated}
+    return {**stated, "catalog_off": False} if stated.get("catalog") is not None else stated
 
 
 async def _names(call: Call, service: Service, pods: list[str]) -> bool:
@@ -110,12 +115,10 @@ async def update(call: Call, stored: Stored[Service], wish: Wish) -> Mutation:
         Locked: somebody holds its mutation lock, or a deployment changes it.
     """
     record, spec = stored.record, wish.spec
-    stated = {"port", "catalog"} & wish.stated
-    wanted = {name: getattr(spec, name) for name in stated}
     pods = None
     if "pods" in wish.stated and not await _names(call, record, spec.pods):
         pods = spec.pods
-    return await commands.change(call, stored, pods, wanted, await differs(call, stored, wish))
+    return await commands.change(call, stored, pods, _stated(wish), await differs(call, stored, wish))
 
 
 async def verdict(call: Call, service: Service) -> Readiness:

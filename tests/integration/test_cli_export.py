@@ -149,3 +149,32 @@ def test_an_app_is_a_folder_that_apply_takes_and_a_paused_one_is_not_applied(
     paused = farmctl.ok("export", str(folder))
     assert "not written: app/shop: is paused, so commands do not apply apps/shop" in paused.err
     assert sorted(contents(folder)) == ["apps/shop/1.yaml"]
+
+
+def test_a_name_for_pods_is_a_file_that_one_import_takes_with_that_of_its_pods(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    text = WEB.replace("pod: {", "pod: {ports: {http: {}}, ")
+    farmctl.ok("rc", "create", "-f", "-", stdin=text.replace("replicas: 2", "replicas: 0"))
+    farmctl.ok("service", "create", "front", "--port", "http", "rc/web", "--catalog", "--tag", "edge")
+    document = farmctl.ok("get", "service", "front", "-o", "yaml").out
+    assert farmctl.ok("export", str(tmp_path)).out == f"{tmp_path}: 1 rc, 1 service, 0 apps\n"
+    first = contents(tmp_path)
+    assert sorted(first) == ["rc.yaml", "service.yaml"]
+    assert first["service.yaml"] == export.HEAD + document
+    farmctl.ok("service", "delete", "front", "-y")
+    farmctl.ok("rc", "delete", "web", "-y")
+
+    rehearsed = farmctl.ok("import", str(tmp_path), "--dry-run")
+    assert "service/front: is created after the objects that it refers to" in rehearsed.err
+    assert farmctl.ok("service", "list", "-o", "name").out == ""
+    farmctl.ok("import", str(tmp_path))
+    assert farmctl.ok("import", str(tmp_path)).err == "2 objects as the files say: service/front, rc/web\n"
+    farmctl.ok("export", str(tmp_path))
+    assert contents(tmp_path) == first
+
+    farmctl.ok("service", "catalog", "front", "--off")
+    farmctl.ok("export", str(tmp_path))
+    assert "farmctl service catalog front --off" in (tmp_path / "commands.sh").read_text()
+    farmctl.ok("rc", "delete", "web", "-y")
+    assert "service/front: service names rcs/" in farmctl.ok("export", str(tmp_path)).err

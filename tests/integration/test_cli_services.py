@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from farmd.runtime.clock import SystemIds
 from store import codec
 from store.farms import Member
 from store.keys import Keys
-from tests.farmctl import Farmctl, embedded, in_cluster, put
+from tests.farmctl import Farmctl, Result, embedded, in_cluster, put
 from tests.fleet import CLOCK, patient_client
 from tests.people import hello
 from tests.services import agent, controller, pod, service
@@ -107,9 +108,10 @@ def test_a_service_is_published_in_consuls_catalogue_and_taken_out(farmctl: Farm
         refused = farmctl("service", "catalog", "till", word, found)
         assert (refused.code, "found" in refused.err, "expected" in refused.err) == (2, True, True)
     farmctl.ok("export", str(tmp_path / "fleet"))
-    saved = (tmp_path / "fleet/commands.sh").read_text()
-    options = "--as pay --tag edge --tag eu --meta team=shop --canary-tag canary"
-    assert f"farmctl service catalog till {options} || failed=1" in saved
+    saved = yaml.safe_load_all((tmp_path / "fleet/service.yaml").read_text())
+    (document,) = [each for each in saved if each["name"] == "till"]
+    entry = {"name": "pay", "tags": ["edge", "eu"], "meta": {"team": "shop"}, "canary_tags": ["canary"]}
+    assert document["catalog"] == entry
     assert farmctl("service", "catalog", "till", "--off", "--tag", "edge").code == 2
     farmctl.ok("service", "catalog", "till", "--off")
     assert "Catalog: off, also where farms register" in " ".join(
@@ -145,6 +147,28 @@ def test_a_document_that_names_pods_is_refused_by_its_field(farmctl: Farmctl, fi
 def test_a_document_that_names_pods_deploys_nothing_and_says_what_takes_it(farmctl: Farmctl) -> None:
     refused = farmctl("deploy", "-f", "-", stdin="kind: service\nname: w\npods: [rc/x]\nport: http\n")
     assert (refused.code, "farmctl apply -f FILE takes it" in refused.err) == (2, True)
+
+
+def test_a_name_for_pods_is_changed_in_an_editor(farmctl: Farmctl, tmp_path: Path) -> None:
+    for name in ("north", "south"):
+        ports = {"http": {"port": 0}, "admin": {"port": 0}}
+        farmctl("rc", "create", "-f", "-", stdin=yaml.safe_dump(hello(name=name, pod_ports=ports)))
+    farmctl.ok("service", "create", "mill", "--port", "http", "rc/north", "--catalog", "--tag", "edge")
+
+    def edited(script: str) -> Result:
+        editor = replace(farmctl, variables={"EDITOR": f"sed -i {script}"})
+        return editor("service", "edit", "mill", "-y")
+
+    assert edited("s,rc/north,rc/south,").code == 0
+    assert edited("s,http,admin,").code == 0
+    assert farmctl.ok("service", "get", "mill", "-o", "json").json["serving"] == ["rc/south"]
+    assert edited("s,mill,hill,").code != 0
+    written = yaml.safe_load(farmctl.ok("get", "service", "mill", "-o", "yaml").out)
+    assert (written["pods"], written["port"], written["catalog"]) == (
+        ["rc/south"],
+        "admin",
+        {"tags": ["edge"]},
+    )
 
 
 async def test_a_watch_prints_one_document_a_change(farmctl: Farmctl) -> None:

@@ -49,6 +49,12 @@ def test_each_kind_has_a_json_schema_and_an_example_that_apply_takes(noun: str) 
 def test_a_field_is_explained_and_a_wrong_one_is_refused_with_the_nearest() -> None:
     shown = CliRunner().invoke(farmctl, ["schema", "rc.pod.health"]).output
     assert "interval: time, default 2.0" in shown
+    assert (
+        "service.port\n  text. With pods:" in CliRunner().invoke(farmctl, ["schema", "service.port"]).output
+    )
+    shown = CliRunner().invoke(farmctl, ["schema", "service"]).output
+    assert "container: mapping, required without pods\n" in shown
+    assert "pods: list of text, required without container\n" in shown
     with pytest.raises(InputInvalid, match=r"rc\.pod: found no field 'helth', did you mean 'health'"):
         schema.page("rc.pod.helth")
 
