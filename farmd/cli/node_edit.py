@@ -8,7 +8,7 @@ import click
 
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import nodes, taints_of_node, target, targets
+from farmd.cli.names import all_checked, nodes, taints_of_node, target, targets
 from farmd.cli.noun_edit import going_on
 from farmd.cli.options import Duration, command
 from farmd.cli.progress import ProgressLine, shown
@@ -62,7 +62,7 @@ def _step(look: Look) -> ProgressLine:
 
 
 @command("register", mutates=True)
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", callback=all_checked)
 async def register(invocation: Invocation, names: tuple[str, ...]) -> None:
     """Register nodes before their agents start, if the agents share a token that may not register them."""
     await apply(invocation, [await commands.register(invocation.call, name) for name in names])
