@@ -166,6 +166,7 @@ WORDS = {
     "registry": "without the registry of artifacts",
     "allow": "that do not allow what the pod needs",
     "identity": "without the identity of a secret group",
+    "limits": "without control groups for its limits",
     "feature": "with an agent that is too old",
     "taint": "tainted",
     "cordoned": "cordoned",

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 from scheduler.model import FleetView, NodeView, PlacementRequest, Reason
 from scheduler.requirement import Requirement, selects, tolerates
-from store.features import IDENTITY_OF, lacking
+from store.features import IDENTITY_OF, LIMITS, PROCESS_IO_WEIGHT, lacking
 from store.manifests import PORT_RESOURCE, asked
 from store.words import amount_text, asked_text
 
@@ -71,6 +71,9 @@ def _lacks(feature: str) -> Reason:
         "allow": "the node's agent does not allow",
         "registry": "the node's agent knows no registry of artifacts",
     }
+    if feature in (LIMITS, PROCESS_IO_WEIGHT):
+        what = "limits of processes" if feature == LIMITS else "weights of processes on its disks"
+        return Reason("limits", f"the node's agent has no {what}: no control group (version 2) of its own")
     if f"{code}." == IDENTITY_OF:
         group = name.partition("/")[0]
         return Reason("identity", f"the node's agent holds no identity of secret group {group!r}")

@@ -143,8 +143,12 @@ class Secret(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the workload may use at most: bytes of memory, cores, processes and threads; 0 is unlimited."""
+    """What the workload may use at most: bytes of memory, cores, processes and threads; 0 is unlimited.
+
+    ``io_weight`` (1 to 10000, 0: the system's, 100) is its share of a busy disk beside other workloads.
+    """
 
     memory: Whole = 0
     cpu: Amount = 0.0
     pids: int = 0
+    io_weight: int = 0

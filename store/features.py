@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Collection
 
 from store import artifacts
+from store.containers import Limits
 from store.manifests import Manifest
 
 JOBS = "jobs.1"
@@ -49,6 +50,12 @@ ARTIFACTS = "artifacts.1"
 """The agent fetches artifacts before a start; an older one would start the pod without them. The farm places
 such pods only on agents that do."""
 
+LIMITS = "runtime.limits"
+"""The agent keeps ``limits`` of processes, by control groups of its own; an older one, or one without such
+groups, has no means to."""
+IO_WEIGHT, PROCESS_IO_WEIGHT = "limits.io-weight", "limits.process-io-weight"
+"""The agent passes ``limits.io_weight`` on, and its kernel has such weights for processes."""
+
 SECRETS = "secrets.1"
 """The agent opens the sealed secrets of a manifest at its start; an older one would start the pod without
 them. The farm places such pods only on agents that do, and that have an identity for each."""
@@ -66,7 +73,7 @@ SERVICE_PODS = "service-pods.1"
 REGISTRY = "registry."
 """Begins the feature of an agent that knows the registry of artifacts of that name."""
 
-CONTAINER_FEATURES = (HOST_IP, INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS)
+CONTAINER_FEATURES = (HOST_IP, INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS, IO_WEIGHT)
 """What agents learned after their first containers; an older one would leave it out in silence."""
 
 APART = "containers.apart"
@@ -111,8 +118,14 @@ def needed_of_farm(manifest: Manifest) -> list[str]:
         ONE_SHOT: manifest.restart.policy != "always",
         ARTIFACTS: bool(manifest.artifacts),
         SECRETS: bool(manifest.sealed),
+        LIMITS: limits_process(manifest),
     }
     return [feature for feature, wants in asked.items() if wants]
+
+
+def limits_process(manifest: Manifest) -> bool:
+    """Whether a manifest limits a process, for which its agent needs control groups."""
+    return manifest.runtime == "process" and manifest.limits != Limits()
 
 
 def needed(manifest: Manifest) -> tuple[str, ...]:
@@ -144,6 +157,9 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
         RESTART_AFTER: manifest.health is not None and manifest.health.restart_after > 0,
         ARTIFACTS: bool(manifest.artifacts),
         SECRETS: bool(manifest.sealed),
+        LIMITS: limits_process(manifest),
+        IO_WEIGHT: manifest.limits.io_weight > 0 and manifest.runtime != "process",
+        PROCESS_IO_WEIGHT: manifest.limits.io_weight > 0 and manifest.runtime == "process",
         HOST_IP: any(port.host_ip for port in manifest.ports.values()),
         INTERNAL_NETWORKS: container is not None and bool(container.internal),
         FILE_ENCODINGS: any(file.encoding for file in manifest.files),

@@ -32,6 +32,8 @@ Mistake = tuple[str, object, str]
 """(field, found, expected)."""
 
 MAX_FILES_BYTES = 128 * 1024
+MOST_MEMORY, MOST_CORES, MOST_PIDS = 2**60, 100_000, 2**22
+"""Kernels have no more; what is larger is a mistake, such as bytes in place of cores."""
 
 _CONTAINER_HAS = "the runtime 'container' has"
 _SECRET = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}")
@@ -94,7 +96,7 @@ def _of_secrets(manifest: Manifest) -> Iterator[Mistake]:
 
 def _of_others(manifest: Manifest) -> Iterator[Mistake]:
     """What others than containers do not have: a workload would run without what its file says."""
-    shared = ("mounts", "volumes", "files", "limits")
+    shared = ("mounts", "volumes", "files")
     lacking = ("container",) if manifest.runtime == "systemd" else ("container", *shared)
     if manifest.runtime == "process":
         yield from _of_process_secrets(manifest)
@@ -239,12 +241,22 @@ def seen_at(secret: Secret) -> str:
 
 def _of_limits(manifest: Manifest) -> Iterator[Mistake]:
     limits = manifest.limits
+    # What an engine or systemd makes of larger values is theirs, and earlier versions stored such manifests.
+    process = manifest.runtime == "process"
     if limits.memory and limits.memory < 6 * 1024 * 1024:
         yield "limits.memory", limits.memory, "0 (unlimited), or at least 6Mi"
+    if process and limits.memory > MOST_MEMORY:
+        yield "limits.memory", limits.memory, "0 (unlimited), or at most 2^60 bytes"
     if not 0 <= limits.cpu < math.inf or 0 < limits.cpu < 0.01:
         yield "limits.cpu", limits.cpu, "0 (unlimited), or at least 0.01 cores"
+    if process and limits.cpu > MOST_CORES:
+        yield "limits.cpu", limits.cpu, f"0 (unlimited), or at most {MOST_CORES} cores"
     if limits.pids < 0:
         yield "limits.pids", limits.pids, "0 (unlimited) or more"
+    if process and limits.pids > MOST_PIDS:
+        yield "limits.pids", limits.pids, f"0 (unlimited) to {MOST_PIDS}"
+    if not 0 <= limits.io_weight <= 10_000:
+        yield "limits.io_weight", limits.io_weight, "0 (the system's) to 10000"
 
 
 def _is_base64(text: str) -> bool:

@@ -83,6 +83,27 @@ def ending(code: int) -> str:
         return f"ended by signal {-code}"
 
 
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a pod uses at a time, by the counters of its control group; agents answer it, nothing stores it.
+
+    ``cores`` are those of the last seconds. Memory and disk are bytes; a limit of 0 is none. ``oom_kills``
+    counts the processes that the kernel killed because of the limit of memory.
+    """
+
+    at: Time = 0.0
+    cores: float = 0.0
+    cpu_seconds: float = 0.0
+    throttled_seconds: float = 0.0
+    memory: int = 0
+    memory_peak: int = 0
+    memory_limit: int = 0
+    pids: int = 0
+    pids_limit: int = 0
+    io_read: int = 0
+    io_written: int = 0
+    oom_kills: int = 0
+
+
 class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One instance on a node. ``started`` (seconds since the epoch) identifies the start (R22).
 

@@ -65,7 +65,8 @@ def request(
     **rest: Any,
 ) -> PlacementRequest:
     """A question about the pod ``web`` of ``OWNER``; ``rest`` are other fields of request or manifest."""
-    fields = {name: rest.pop(name) for name in ("runtime", "ports", "artifacts", "sealed") if name in rest}
+    of_manifest = ("runtime", "ports", "artifacts", "sealed", "limits")
+    fields = {name: rest.pop(name) for name in of_manifest if name in rest}
     block = placement or Placement(
         constraints=constraints or [],
         affinity=affinity or [],

@@ -31,6 +31,7 @@ from farmd.agent.runtimes.runtime import Runtime, Runtimes
 from farmd.agent.secrets import Secrets
 from farmd.agent.state import StateDirectory
 from farmd.agent.supervisor import Supervisor
+from farmd.agent.usage import Usages
 from farmd.agent.watcher import Checker, HealthWatcher
 from farmd.observe.progress import Progress
 from farmd.runtime import tasks
@@ -101,7 +102,7 @@ class Agent:
             recorder=recorder,
         )
         self._runtimes = Runtimes(
-            Processes(self.state, config.node, environ, clock, config.users, leases),
+            Processes(self.state, config.node, environ, clock, config.users, leases, config.cgroup),
             *([] if container is None else [_containers(container, *given)]),
             *([] if systemd is None else [_units(systemd, *given)]),
             *runtimes,
@@ -178,6 +179,9 @@ class Agent:
             doubt=self._doubt,
             preflight=self._runtimes.preflight,
             admission=admission,
+        )
+        self.usages = Usages(
+            config.node, clock, lambda: [pod.identity for pod in self.pods if pod.identity is not None]
         )
         self._supervisor = self._supervising(manifests, rng, ids, recorder)
         if admission is not None:
@@ -303,6 +307,7 @@ class Agent:
             asyncio.create_task(self._kept_up("intents", self._intents.run)),
             asyncio.create_task(self._kept_up("reality", self._reality.run)),
             asyncio.create_task(self._kept_up("leader", self._follow_leader)),
+            asyncio.create_task(self._kept_up("usage", self.usages.run)),
             *(
                 [asyncio.create_task(self._kept_up("revocations", self._admission.revocations.run))]
                 if self._admission is not None

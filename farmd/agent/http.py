@@ -35,7 +35,8 @@ def _anywhere(_: web.Request) -> AbstractContextManager[None]:
 
 
 def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked = _anywhere) -> None:
-    """Mount ``GET /v1/pods`` and ``GET /v1/pods/{instance}/logs?lines=N&follow=1``.
+    """Mount ``GET /v1/pods``, ``GET /v1/pods/{instance}/usage`` and
+    ``GET /v1/pods/{instance}/logs?lines=N&follow=1``. A pod without a control group has no usage (null).
 
     ``previous=1``: the output of the start before the last one. ``since=S``: that of the last S seconds.
     ``timestamps=1``: each line begins with its time. The answer's header ``Farmd-Log-Times`` says that these
@@ -47,8 +48,19 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked 
     followed = asyncio.Semaphore(MOST_FOLLOWED)
 
     async def pods(_: web.Request) -> web.Response:
-        body = {"node": agent.config.node, "pods": plain(dict(sorted(agent.reality().items())))}
+        body = {
+            "node": agent.config.node,
+            "pods": plain(dict(sorted(agent.reality().items()))),
+            "usage": plain(dict(sorted(agent.usages.found.items()))),
+        }
         return web.json_response(body)
+
+    async def usage(request: web.Request) -> web.Response:
+        instance = request.match_info["instance"]
+        if agent.pods.get(instance) is None:
+            raise _unknown(instance)
+        await agent.usages.look()
+        return web.json_response({"usage": plain(agent.usages.found.get(instance))})
 
     async def pod_logs(request: web.Request) -> web.StreamResponse:
         instance = request.match_info["instance"]
@@ -74,6 +86,7 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked 
         closing.set()
 
     app.router.add_get("/v1/pods", pods)
+    app.router.add_get("/v1/pods/{instance}/usage", usage)
     app.router.add_get("/v1/pods/{instance}/logs", pod_logs)
     app.on_shutdown.append(close)
 
@@ -89,8 +102,12 @@ def _log(agent: Agent, instance: str) -> tuple[Path, dict[str, str]]:
     except DiskSilent as error:
         raise web.HTTPServiceUnavailable(text=f"state_dir: {error.strerror}\n") from error
     if found is None:
-        raise web.HTTPNotFound(text=f"instance: found {instance!r}, expected a pod of this node\n")
+        raise _unknown(instance)
     return found[0], _KNOWN | {"Farmd-Log-Gone": rfc3339(found[1])}
+
+
+def _unknown(instance: str) -> web.HTTPNotFound:
+    return web.HTTPNotFound(text=f"instance: found {instance!r}, expected a pod of this node\n")
 
 
 class _View:

@@ -22,6 +22,12 @@ from store.reality import Exit, Health, Reality
 
 EXITS_KEPT = 5
 
+
+def name_of(node: str, instance: str) -> str:
+    """The one name of a node's instance; names of nodes and instances have no ``..``."""
+    return f"farmd..{node}..{instance}".replace("~", "..")
+
+
 LOST = -int(signal.SIGKILL)
 """The exit code of an end that nothing recorded."""
 
@@ -51,7 +57,7 @@ class AgentConfig:
     outgoing connections. ``address`` is the address of the agent's HTTP for other machines. Health checks
     connect to ``check_host``. ``labels`` win over the agent's own facts. ``watch_wait`` bounds the time
     until the agent notices a restore of the store from a snapshot (R16). ``users``: as whom programs of the
-    node run.
+    node run. ``cgroup`` is the folder below which its processes get control groups, ``auto`` or ``none``.
     """
 
     node: str
@@ -67,6 +73,7 @@ class AgentConfig:
     users: Users = field(default_factory=Users)
     artifacts: ArtifactConfig = field(default_factory=ArtifactConfig)
     secrets: SecretConfig = field(default_factory=SecretConfig)
+    cgroup: str = "auto"
     asks_for_keys: bool = False
     """Whether its HTTP wants a one-time key of who has no token."""
 
@@ -196,7 +203,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     ``shim`` and ``pid`` identify processes only together with their start ticks and the boot id, because
     process ids are reused. ``restart`` is the counter that the start acted on (R28). ``runtime`` says what
     runs it; what is no process of a shim has a ``handle`` of that runtime in place of ``boot`` and the shim.
-    ``user`` is the name of the user that it was started as; empty by the rules of earlier versions.
+    ``user`` is the name of the user that it was started as; empty by the rules of earlier versions. ``group``
+    is the folder of the control group that the shim made for it.
     """
 
     boot: str = ""
@@ -213,6 +221,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     runtime: str = "process"
     handle: str = ""
     user: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

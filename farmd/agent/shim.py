@@ -1,11 +1,11 @@
 """The parent process of one workload: it outlives the agent, so that logs and exits are kept (R26, R27).
 
 The shim runs alone (``python -I -S shim.py <instance directory>``). It imports of the project only
-``become.py`` and ``lease.py`` beside it, and as little of the standard library as possible, because every
-workload has a shim; for the same reason it is one long file. It reads its start, marshalled, from stdin and
-writes one line with the outcome to stdout. The identity is on disk before the workload's first instruction,
-and the shim holds the lock of the instance until both have ended, so there is never a second process of an
-instance.
+``become.py``, ``group.py`` and ``lease.py`` beside it, and as little of the standard library as possible,
+because every workload has a shim; for the same reason it is one long file. It reads its start, marshalled,
+from stdin and writes one line with the outcome to stdout. The identity is on disk before the workload's first
+instruction, and the shim holds the lock of the instance until both have ended, so there is never a second
+process of an instance.
 """
 
 # pathlib would cost more memory than the rest of this file:
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     import signal
     from typing import Any
 
-    from farmd.agent import become, lease
+    from farmd.agent import become, group, lease
 else:
     # Last, so that nothing here stands in for a part of the standard library.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import become
+    import group
     import lease
 
     sys.path.pop()
@@ -229,7 +230,7 @@ def write_identity(directory: str, spec: dict[str, Any], pid: int) -> None:
         f'{{"boot":"{boot}","shim":{me},"shim_ticks":{ticks(me)},"pid":{pid},"ticks":{ticks(pid)},'
         f'"instance":"{spec["instance"]}","manifest":"{spec["manifest"]}",'
         f'"start":"{spec["start"]}","started":{spec["started"]!r},"ports":{{{ports}}},'
-        f'"restart":{restarts},"runtime":"{runtime}","user":"{user}"}}\n'
+        f'"restart":{restarts},"runtime":"{runtime}","user":"{user}","group":"{spec.get("group", "")}"}}\n'
     )
     path = directory + "/" + IDENTITY
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -249,37 +250,18 @@ def reserve_exit(directory: str) -> int:
     return fd
 
 
-def record_exit(fd: int, spec: dict[str, Any], code: int, *, cut_off: bool) -> None:
+def record_exit(fd: int, spec: dict[str, Any], code: int, *, cut_off: bool, oom: bool) -> None:
     """Write how the workload ended; synced, because it may be read after the machine failed.
 
     If the write fails, the shim's exit code still tells an agent that is the shim's parent.
     """
-    why = f',"memory":{spec["memory"]}' if code and spec.get("memory") and out_of_memory() else ""
+    why = f',"memory":{spec["memory"]}' if code and oom else ""
     why += ',"cut_off":true' if cut_off else ""
     try:
         write_all(fd, f'{{"start":"{spec["start"]}","at":{time.time()!r},"code":{code}{why}}}'.encode())
         os.fsync(fd)
     except OSError:
         pass
-
-
-def out_of_memory() -> bool:
-    """Whether the kernel killed a process of this control group because of the group's limit."""
-    try:
-        with open("/proc/self/cgroup", encoding="utf-8") as file:
-            groups = [line.rstrip("\n").split(":", 2) for line in file]
-        for _, kinds, path in groups:
-            if kinds and "memory" not in kinds.split(","):
-                continue
-            name = f"/memory{path}/memory.oom_control" if kinds else path + "/memory.events"
-            if not os.path.exists("/sys/fs/cgroup" + name):
-                continue
-            with open("/sys/fs/cgroup" + name, encoding="ascii") as file:
-                if any(line.startswith("oom_kill ") and line != "oom_kill 0\n" for line in file):
-                    return True
-    except OSError:
-        pass
-    return False
 
 
 def become_subreaper() -> None:
@@ -299,7 +281,11 @@ def workload(spec: dict[str, Any], output: int, go: int, failed: int) -> None:
             os.setsid()
             os.dup2(output, 1)
             os.dup2(output, 2)
+            if spec.get("group"):
+                group.join(spec)
             become.become(spec, failed)
+    except OSError as error:
+        os.write(failed, f"limits: {spec['group']} cannot be entered: {trouble(error)}".encode())
     finally:
         os._exit(125)
 
@@ -355,9 +341,13 @@ def serve(main: int, source: int, wake: int, log: Log) -> int:
     return code
 
 
-def sweep(main: int, source: int, log: Log) -> None:
-    """Kill the workload's remaining processes (its group, adopted orphans), and log their last output."""
+def sweep(main: int, source: int, log: Log, own: str) -> None:
+    """Kill the workload's remaining processes (its group, its control group, adopted orphans), and log their
+    last output.
+    """
     forward(main, signal.SIGKILL)
+    if own:
+        group.kill(own)
     for _ in range(100):
         try:
             if os.waitpid(-1, os.WNOHANG)[0]:
@@ -386,7 +376,7 @@ def kill_children() -> None:
         pass
 
 
-def hold_lease(spec: dict[str, Any], group: int, ended: list[str]) -> None:
+def hold_lease(spec: dict[str, Any], main: int, ended: list[str]) -> None:
     """End the workload when its lease is over (R27), whatever hangs; ``ended`` says how it ended.
 
     In a thread of its own, because this process may hang on the disk of the log.
@@ -395,22 +385,22 @@ def hold_lease(spec: dict[str, Any], group: int, ended: list[str]) -> None:
 
     def stop() -> None:
         if not ended:
-            ended.append("by itself" if is_over(group) else "cut off")
-            forward(group, spec["stop_signal"])
+            ended.append("by itself" if is_over(main) else "cut off")
+            forward(main, spec["stop_signal"])
 
     def kill() -> None:
         stop()
         if "reaped" not in ended:
-            forward(group, signal.SIGKILL)
+            forward(main, signal.SIGKILL)
             kill_children()
 
     start_new_thread(lease.hold, (stop_after, grace, stop, kill))
 
 
-def forward(group: int, number: int) -> None:
+def forward(main: int, number: int) -> None:
     """Pass a signal on to the workload, if it still lives."""
     try:
-        os.killpg(group, number)
+        os.killpg(main, number)
     except OSError:
         pass
 
@@ -437,6 +427,12 @@ def main(directory: str) -> int:
     except OSError as error:
         tell(status, f"failed {trouble(error)}: the process cannot be recorded in {directory}")
         return 1
+    own = spec.get("group", "")
+    if own and (refused := group.create(own, spec["values"])):
+        if spec["limited"]:
+            tell(status, "failed " + refused)
+            return 1
+        own = spec["group"] = ""
     become_subreaper()
     wake, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
@@ -476,6 +472,8 @@ def main(directory: str) -> int:
     os.close(failed)
     if problem:
         os.waitpid(pid, 0)
+        if own:
+            group.end(own)
         os.unlink(directory + "/" + IDENTITY)
         tell(status, "failed " + problem.decode("utf-8", "replace"))
         return 1
@@ -486,8 +484,11 @@ def main(directory: str) -> int:
     tell(status, "ok")
     code = serve(pid, source, wake, log)
     ended.append("reaped")
-    sweep(pid, source, log)
-    record_exit(exits, spec, code, cut_off=ended[0] == "cut off")
+    sweep(pid, source, log, own)
+    oom = bool(spec.get("memory")) and group.out_of_memory(own)
+    record_exit(exits, spec, code, cut_off=ended[0] == "cut off", oom=oom)
+    if own:
+        group.end(own)
     return code if code >= 0 else 128 - code
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 import click
+import msgspec
 
 from farmd import overview
 from farmd.cli.invocation import Invocation
@@ -26,7 +27,7 @@ from store import codec, features, presence
 from store.consul.transport import reason
 from store.errors import AccessDenied, InputInvalid, NotFound, RecordInvalid, StoreError
 from store.nodes import NodeStore
-from store.reality import Reality
+from store.reality import Reality, Usage
 from store.words import share
 
 _FOLLOW = click.option("-f", "--follow", is_flag=True, help="Follow the output until ^C.")
@@ -83,6 +84,15 @@ LONGEST_LINE = 64 * 1024
 _TRUST = "FARMCTL_CACERT names the authorities of agents' certificates, FARMCTL_CLIENT_CERT your own"
 
 
+USAGE_SECONDS, USAGE_BYTES = 5.0, 64 * 1024
+
+
+class UsageAnswer(msgspec.Struct):
+    """An agent's answer about what a pod uses."""
+
+    usage: Usage | None = None
+
+
 class NoTimes(AgentUnavailable):
     """The agent keeps no times of output."""
 
@@ -108,22 +118,8 @@ async def stream(
         AgentUnavailable: its node's agent is absent or does not answer. NotFound: the pod has no logs, or
             wrote nothing because it never started.
     """
-    view = await NodeStore(invocation.client, invocation.keys).get(node)
-    if view.agent is None or not view.agent.address:
-        why = view.unreadable or "its agent is not connected"
-        raise AgentUnavailable(
-            f"node {node!r}: {why}, so its logs cannot be read from here",
-            hint=f"they are on the node itself; farmctl node describe {node} tells more",
-        )
-    path = f"/v1/pods/{instance}/logs"
-    url = f"{presence.at_host(view.agent.address, view.record.address)}{path}"
     params = wanted.params()
-    headers, denied = {}, ""
-    if features.ACCESS in view.agent.features:  # an older agent answers everybody
-        try:
-            headers = await one_time.header(invocation.call, node, instance, path, params)
-        except AccessDenied as error:
-            denied = error.message
+    url, headers, denied = await asked(invocation, node, instance, "logs", params)
     unstarted = await _unstarted(invocation, node, instance)
     if wanted.follow and unstarted:
         invocation.say(f"{unstarted}; waiting for its output")
@@ -136,11 +132,58 @@ async def stream(
         raise AgentUnavailable(error.message, hint=hint) from error
     except (aiohttp.ClientError, TimeoutError) as error:
         raise AgentUnavailable(
-            f"node {node!r}: its agent does not answer at {view.agent.address}: {reason(error)}",
+            f"node {node!r}: its agent does not answer at {url.rpartition('/v1/')[0]}: {reason(error)}",
             hint=_TRUST if isinstance(error, aiohttp.ClientSSLError) else _far(invocation),
         ) from error
     if unstarted and not wrote:
         raise NotFound(unstarted, kind="pods", id=instance)
+
+
+async def asked(
+    invocation: Invocation, node: str, instance: str, what: str, params: dict[str, str]
+) -> tuple[str, dict[str, str], str]:
+    """Where a node's agent answers about a pod, and the header with a one-time key, or why there is none.
+
+    Raises:
+        AgentUnavailable: the agent is not connected. NotFound: there is no such node.
+    """
+    view = await NodeStore(invocation.client, invocation.keys).get(node)
+    if view.agent is None or not view.agent.address:
+        why = view.unreadable or "its agent is not connected"
+        raise AgentUnavailable(
+            f"node {node!r}: {why}, so its {what} cannot be read from here",
+            hint=f"they are on the node itself; farmctl node describe {node} tells more",
+        )
+    path = f"/v1/pods/{instance}/{what}"
+    url = f"{presence.at_host(view.agent.address, view.record.address)}{path}"
+    headers, denied = {}, ""
+    if features.ACCESS in view.agent.features:  # an older agent answers everybody
+        try:
+            headers = await one_time.header(invocation.call, node, instance, path, params)
+        except AccessDenied as error:
+            denied = error.message
+    return url, headers, denied
+
+
+async def usage(invocation: Invocation, node: str, instance: str) -> tuple[Usage | None, str]:
+    """What a pod uses now, as its node's agent says; else why that is not known."""
+    try:
+        url, headers, denied = await asked(invocation, node, instance, "usage", {})
+        limits = aiohttp.ClientTimeout(total=USAGE_SECONDS)
+        async with (
+            aiohttp.ClientSession(timeout=limits) as http,
+            http.get(url, headers=headers, ssl=invocation.tls()) as response,
+        ):
+            if response.status == 404:
+                return None, "its agent is an earlier version, or does not know the pod"
+            if response.status != 200:
+                return None, f"its agent refused: {denied or await _told(response)}"
+            found = codec.decode(UsageAnswer, await response.content.read(USAGE_BYTES), url).usage
+    except (FarmdError, StoreError) as error:
+        return None, error.message
+    except (aiohttp.ClientError, TimeoutError) as error:
+        return None, f"its agent does not answer: {reason(error)}"
+    return found, "" if found is not None else "its node has no control group (version 2) for it alone"
 
 
 def _far(invocation: Invocation) -> str:

@@ -15,7 +15,7 @@ from farmd.cli.output import document, emit, say_facts, show
 from farmd.overview import PodRow
 from farmd.tables import manifests as manifest_facts
 from farmd.tables.model import Table, clean
-from farmd.tables.pods import facts, pod_table
+from farmd.tables.pods import facts, pod_table, usage_facts
 from store import families, selectors
 from store.errors import Ambiguous, NotFound
 from store.keys import valid_instance, valid_segment
@@ -107,19 +107,27 @@ async def describe(invocation: Invocation, pod: str) -> None:
 async def _show(invocation: Invocation, row: PodRow) -> None:
     output = invocation.settings.output
     manifest, runs = await manifest_facts.read(invocation.call, row.manifest)
+    used, unknown = None, ""
+    if row.pid and output != "name":
+        used, unknown = await cli_logs.usage(invocation, row.node, row.instance)
     if output in {"json", "yaml"}:
-        emit(invocation, document("Pod", plain(row) | {"runs": plain(manifest)}))
+        emit(invocation, document("Pod", plain(row) | {"usage": plain(used), "runs": plain(manifest)}))
     elif output == "name":
         click.echo(f"pod/{row.node}/{row.instance}")
     else:
-        say_facts(facts(row, runs, invocation.call.clock.now()) + inside(row, manifest), 15)
+        told = facts(row, runs, invocation.call.clock.now())
+        if used is not None:
+            told += usage_facts(used, manifest)
+        elif unknown:
+            told.append(("Uses", f"unknown: {unknown}"))
+        say_facts(told + inside(row, manifest), 15)
 
 
 def inside(row: PodRow, manifest: Manifest | None) -> list[tuple[str, str]]:
     """How to look inside a pod that runs in a container or a unit."""
     if manifest is None or manifest.runtime == "process" or not row.pid:
         return []
-    from farmd.agent.runtimes.container_config import name_of
+    from farmd.agent.model import name_of
 
     name = name_of(row.node, row.instance)
     command = f"exec -it {name} /bin/sh"

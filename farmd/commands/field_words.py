@@ -169,6 +169,7 @@ WORDS: Mapping[str, str] = {
     "memory": "Bytes of memory; 0: no limit.",
     "cpu": "Cores; 0: no limit.",
     "pids": "Processes and threads; 0: no limit.",
+    "io_weight": "The share of a busy disk, from 1 to 10000; 0: the system's own, 100.",
     # rollouts
     "minimum": "How many pods, as a number or a share, stay available; none: all but max_unavailable.",
     "stages": "The stages, as numbers, shares or mappings.",

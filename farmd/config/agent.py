@@ -72,6 +72,12 @@ def _absolute(value: str) -> None:
         raise ValueError("expected an absolute path")
 
 
+def _cgroup(value: str) -> None:
+    folder = re.fullmatch(r"/sys/fs/cgroup(/[a-zA-Z0-9_@:-][a-zA-Z0-9_.@:-]*)+", value)
+    if value not in ("auto", "none") and folder is None:
+        raise ValueError("expected auto, none, or a folder below /sys/fs/cgroup")
+
+
 def _all_absolute(value: list[str]) -> None:
     for each in value:
         _absolute(each or "-")
@@ -249,6 +255,15 @@ class AgentSection(Section, frozen=True):
         ),
     ] = field(default_factory=lambda: list(DENIED))
 
+    cgroup: Annotated[
+        str,
+        key(
+            "Control group (version 2) below which the agent makes one for each process, for `limits` and"
+            " usage. `auto`: `farmd-pods` beside the group of the unit `farmd-agent.service`; `none`: none.",
+            form="auto, none, or a folder below /sys/fs/cgroup",
+            check=_cgroup,
+        ),
+    ] = "auto"
     signatures: Annotated[
         Literal["none", "warn", "enforce"],
         key("Unsigned pods: none starts them, warn starts them with a warning, enforce refuses them."),

@@ -59,6 +59,7 @@ def build_agent(dependencies: Dependencies) -> Built:
             folder=section.secret_folder,
             state_dir=Path(section.state_dir),
         ),
+        cgroup=section.cgroup,
         asks_for_keys=asks_for_keys(dependencies.config.web),
     )
     container = ContainerConfig(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from farmd.kinds import KINDS, title
 from farmd.overview import PodRow
 from farmd.tables.model import Column, Table, ago, clean, pairs
-from store.reality import Exit, ending
+from store.containers import Limits
+from store.manifests import Manifest
+from store.reality import Exit, Usage, ending
 from store.times import plain, rfc3339
+from store.words import amount_text, size_text
 
 _MAIN = next(kind.family for kind in KINDS.values() if kind.main)
 
@@ -77,6 +80,30 @@ def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[st
     told += [("Pid", str(row.pid))] if row.pid else []
     told += [("Serves on", pairs(row.ports))] if row.ports else []
     return [*told, ("Labels", pairs(row.labels)), ("Manifest", row.manifest), *runs]
+
+
+def usage_facts(used: Usage, manifest: Manifest | None) -> list[tuple[str, str]]:
+    """What a pod uses, beside what its manifest asks for and its limits."""
+    asks = manifest.resources if manifest is not None else {}
+    limits = manifest.limits if manifest is not None else Limits()
+    cpu = [f"{used.cores:.2f} cores", *_beside(asks.get("cpu", 0.0), limits.cpu, amount_text)]
+    cpu += [f"held back for {used.throttled_seconds:.1f} s"] if used.throttled_seconds else []
+    asked_memory = asks.get("memory", 0.0)
+    memory = [size_text(used.memory), f"{size_text(used.memory_peak)} at most until now"]
+    memory += _beside(asked_memory, limits.memory, lambda count: size_text(int(count)))
+    memory += [f"{used.oom_kills} killed for it"] if used.oom_kills else []
+    tasks = [f"{used.pids}", *_beside(0, limits.pids, lambda count: str(int(count)))]
+    disk = f"{size_text(used.io_read)} read, {size_text(used.io_written)} written"
+    return [
+        ("CPU", ", ".join(cpu)),
+        ("Memory", ", ".join(memory)),
+        ("Tasks", ", ".join(tasks)),
+        ("Disk", disk),
+    ]
+
+
+def _beside(asked: float, limit: float, text: Callable[[float], str]) -> list[str]:
+    return [f"asks for {text(asked)}"] * bool(asked) + [f"limit {text(limit)}"] * bool(limit)
 
 
 def _started(row: PodRow, now: float) -> str:

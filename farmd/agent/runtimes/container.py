@@ -26,7 +26,7 @@ from farmd.agent.environment import NOTHING
 from farmd.agent.errors import StartFailed
 from farmd.agent.files import write_atomically
 from farmd.agent.lease import Leases
-from farmd.agent.model import LOST, ContainerConfig, Identity
+from farmd.agent.model import LOST, ContainerConfig, Identity, name_of
 from farmd.agent.runtimes import container_config, container_files, runtime, start_files
 from farmd.agent.runtimes.container_images import ANY, ContainerNeeds, Foreign, Images
 from farmd.agent.runtimes.container_listing import ENDED, LIVE, EngineContainer, EngineListing
@@ -363,7 +363,7 @@ class Containers:
         before = await asyncio.to_thread(_places, real)
         files = await asyncio.to_thread(self._make_files, launch, binds)
         body = container_config.create_body(self._node, replace(launch, manifest=real), binds, files)
-        name = container_config.name_of(self._node, launch.instance)
+        name = name_of(self._node, launch.instance)
         docker, ask, container = self._engine.docker, self._engine.ask, launch.manifest.container
         assert container is not None
         try:

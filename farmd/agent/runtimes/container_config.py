@@ -27,11 +27,6 @@ STARTS = "/run/farmd"
 """Where a container sees the files of its start (R29)."""
 
 
-def name_of(node: str, instance: str) -> str:
-    """The one name of a node's instance; names of nodes and instances have no ``..``."""
-    return f"farmd..{node}..{instance}".replace("~", "..")
-
-
 def labels(node: str, launch: Launch) -> dict[str, str]:
     """What tells of a start even where all of the agent's records are lost."""
     logs = launch.manifest.logs
@@ -152,6 +147,8 @@ def _host(
         "MemorySwap": limits.memory,
         "NanoCpus": round(limits.cpu * 1e9),
         "PidsLimit": limits.pids,
+        # Engines have weights from 10 to 1000, which they map on those of the kernel.
+        "BlkioWeight": round(10 + (limits.io_weight - 1) * 990 / 9999) if limits.io_weight else 0,
         "Init": container.init,
         "GroupAdd": container.groups,
         "ReadonlyRootfs": container.read_only,

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from farmd.agent.cgroups import Cgroups
 from farmd.agent.lease import Leases
 from farmd.agent.model import Identity, Record
 from farmd.agent.runtimes import shims as runtimes_shims
@@ -124,16 +125,19 @@ class Processes(Shims):
 
     def __init__(
         self, state: StateDirectory, node: str, environ: Mapping[str, str], clock: Clock, users: Users,
-        leases: Leases | None = None,
+        leases: Leases | None = None, cgroup: str = "none",
     ) -> None:  # fmt: skip
         super().__init__(state, node, environ, clock, users, leases)
+        self.groups = Cgroups(cgroup, node, state.root)
         self._lost: dict[str, Identity] = {}
         self._lacks = users.lacks_processes()
 
     @property
     def features(self) -> Sequence[str]:
         """None where this node runs no processes."""
-        return [] if self._lacks else [PROCESS, "runtime.process", *self._users.features()]
+        if self._lacks:
+            return []
+        return [PROCESS, "runtime.process", *self._users.features(), *self.groups.features()]
 
     def preflight(self, manifest: Manifest, *, kept: bool = False) -> None:
         """Refuse what this node does not have, and every process where it runs none.
@@ -144,9 +148,12 @@ class Processes(Shims):
         if not kept:
             self._users.require_processes()
         super().preflight(manifest, kept=kept)
+        self.groups.preflight(manifest)
 
     async def look(self) -> None:
         """Find the processes whose records are lost. A second process of an instance is killed."""
+        if not self._lacks:
+            await asyncio.to_thread(self.groups.look)
         begun = shims(self._state.instances)
         for instance in self._state.known():
             await self._named(instance, begun)
@@ -183,8 +190,10 @@ class Processes(Shims):
             if lacks and lacks != told:
                 log.warning("agent.no_processes", node=self._node, reason=lacks)
             told = lacks
-            if lacks != self._lacks:
-                self._lacks = lacks
+            known, self._lacks = self.features, lacks
+            if not lacks:
+                await asyncio.to_thread(self.groups.look)
+            if self.features != known:
                 wake()
             await self._clock.sleep(LOOK_SECONDS)
 
@@ -192,6 +201,9 @@ class Processes(Shims):
         self, instance: str, manifest: Manifest, tell: Callable[[str], None], *, kept: bool = False
     ) -> None:
         """Do nothing: a process needs only what is on the node."""
+
+    def _group(self, instance: str, manifest: Manifest) -> dict[str, object]:
+        return self.groups.start(instance, manifest)
 
     async def start(self, launch: Launch) -> Identity:
         """Start a workload.

@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from farmd.agent import environment, exits
+from farmd.agent import environment, exits, group
 from farmd.agent.artifacts import views
 from farmd.agent.environment import limits, stop_signal
 from farmd.agent.errors import StartFailed
@@ -260,12 +260,18 @@ class Shims:
             "limits": limits(manifest),
             "default_signals": [int(number) for number in default],
             "memory": manifest.limits.memory,
+            **self._group(launch.instance, manifest),
             "stop_signal": int(stop_signal(manifest)),
             "logs": str(self._state.logs(launch.instance)),
             "max_bytes": manifest.logs.max_bytes,
             "keep": manifest.logs.keep,
             "lease": (manifest.stop_after, manifest.stop.grace) if manifest.stop_after > 0 else None,
         }
+
+    def _group(self, instance: str, manifest: Manifest) -> dict[str, object]:
+        """What the shim is told of the control group that it makes; nothing: it makes none."""
+        del instance, manifest
+        return {}
 
     def find(self, instance: str) -> Identity | None:
         """The instance's live shim and workload, if this runtime has one."""
@@ -319,6 +325,9 @@ class Shims:
             return identity is not None and self.send(identity, signal.SIGKILL)
         except StartFailed:
             return False
+        finally:
+            if identity is not None and identity.group and identity.boot == self.boot:
+                group.kill(identity.group)
 
     def reap(self, identity: Identity) -> int | None:
         """Reap the shim if it was a child of this agent; its exit code tells how the workload ended.

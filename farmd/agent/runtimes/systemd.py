@@ -22,9 +22,9 @@ import structlog
 from farmd.agent.artifacts import views
 from farmd.agent.errors import StartFailed
 from farmd.agent.lease import Leases
-from farmd.agent.model import Identity, SystemdConfig
+from farmd.agent.model import Identity, SystemdConfig, name_of
 from farmd.agent.runtimes import container_files, runtime, shims, unit_targets
-from farmd.agent.runtimes.container_config import Bind, name_of
+from farmd.agent.runtimes.container_config import Bind
 from farmd.agent.runtimes.runtime import Busy, Launch
 from farmd.agent.runtimes.shims import Shims
 from farmd.agent.state import StateDirectory
@@ -218,6 +218,8 @@ def properties(
         found |= {"MemoryMax": ("t", limits.memory), "MemorySwapMax": ("t", 0)}
     if limits.cpu:
         found["CPUQuotaPerSecUSec"] = ("t", round(limits.cpu * 1e6))
+    if limits.io_weight:
+        found["IOWeight"] = ("t", limits.io_weight)
     return [(name, Variant(*value)) for name, value in (found | _view(manifest, binds)).items()]
 
 
@@ -273,7 +275,7 @@ class Units(Shims):
     @property
     def features(self) -> Sequence[str]:
         """The features of a systemd that answered once; a short absence of systemd withdraws none."""
-        able = ["runtime.systemd", features.FILE_ENCODINGS, features.TMPFS_OPTIONS]
+        able = ["runtime.systemd", features.FILE_ENCODINGS, features.TMPFS_OPTIONS, features.IO_WEIGHT]
         return [*able, *runtime.as_features(self._config.allow)] if self._answered else []
 
     async def run(self, wake: Callable[[], None]) -> None:

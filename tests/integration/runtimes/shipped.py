@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import pwd
+import signal
 import subprocess
+import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from store.containers import Mount
-from store.manifests import HealthCheck, Manifest, Stop
+from store.containers import Limits, Mount
+from store.manifests import HealthCheck, Manifest, Restart, Stop
 from tests.agents import FAST, Agents, agents_on
 from tests.fleet import eventually
 
@@ -19,6 +24,7 @@ STATE = Path("/var/lib/farmd-agent")
 TOKEN = "the-agents-own-token"
 WAITS = "while :; do sleep 0.1; done"
 RUNTIMES = ("process", "systemd")
+HOUR = Restart(initial=3600, maximum=3600)
 
 
 def systemctl(*words: str) -> None:
@@ -38,6 +44,7 @@ async def rig(consul_dev: str) -> AsyncIterator[Agents]:
             "FARMD_AGENT__NODE": "n1",
             "FARMD_AGENT__SYSTEMD": "unix:path=/run/dbus/system_bus_socket",
             "FARMD_AGENT__ALLOW": "processes,/srv/shared",
+            "FARMD_WEB__READ": "open",
         }
         Path("/etc/default/farmd-agent").write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
         systemctl("restart", "farmd-agent")
@@ -173,6 +180,112 @@ async def test_a_bind_that_a_workload_turned_into_a_link_is_refused_at_the_next_
     await rig.want(pod(WAITS, **mounted(source="data", subpath="sub", target="/m")), instance="volume")
     told = await rig.until(lambda r: "points outside its volume" in r.reason, instance="volume")
     assert "ESCAPED" not in (STATE / "instances/bind/logs/current.log").read_text()
+
+
+GROUPS = Path("/sys/fs/cgroup/system.slice/farmd-pods")
+
+
+def group_of(instance: str) -> Path:
+    """The control group of a process of this node."""
+    return next(iter(GROUPS.glob(f"farmd..n1..{instance}..*")), GROUPS / "none")
+
+
+def main_pid() -> str:
+    words = ["systemctl", "show", "--value", "-p", "MainPID", "farmd-agent"]
+    return subprocess.check_output(words, text=True).strip()
+
+
+async def no_group() -> bool:
+    return not group_of("web").exists()
+
+
+async def test_memory_of_a_process_is_limited_and_its_end_says_so(rig: Agents) -> None:
+    found = await rig.presence()
+    assert found is not None
+    assert "runtime.limits" in found[0].features
+    await rig.want(pod("echo up; tail /dev/zero", limits=Limits(memory=48 * 2**20), restart=HOUR))
+    told = await rig.until(lambda r: r.exits)
+    assert (told.exits[-1].cause, told.reason) == ("oom", "out of memory: its limit is 48 MiB")
+    await eventually(no_group, what="the end of the group")
+    assert (await rig.presence()) is not None
+
+
+async def test_tasks_and_cpu_of_a_process_are_limited(rig: Agents) -> None:
+    script = "(i=0; while [ $i -lt 40 ]; do sleep 9 & i=$((i+1)); done) 2>&1; while :; do :; done"
+    await rig.want(pod(script, limits=Limits(pids=20, cpu=0.2), restart=HOUR), instance="tasks")
+    assert "fork" in await logged("tasks", "fork")
+    busy = pod("while :; do :; done", limits=Limits(cpu=0.2))
+    await rig.want(busy, instance="busy")
+    await rig.until(lambda r: r.phase == "running", instance="busy")
+
+    async def throttled() -> bool:
+        return "nr_throttled 0\n" not in (group_of("busy") / "cpu.stat").read_text()
+
+    await eventually(throttled, what="a period in which the pod was held back")
+
+
+async def test_r27_groups_outlive_their_agent_and_end_with_all_that_is_in_them(rig: Agents) -> None:
+    leaves = "setsid sh -c 'exec setsid sleep 1000' & echo left; "
+    manifest = pod(leaves + WAITS, limits=Limits(memory=64 * 2**20, pids=9))
+    await rig.want(manifest)
+    before = await rig.until(lambda r: r.phase == "running")
+    await logged("web", "left")
+    group = group_of("web")
+    for words in (["restart"], ["kill", "--signal=KILL", "--kill-whom=main"], ["restart"]):
+        systemctl("daemon-reload")
+        agent = main_pid()
+        systemctl(*words, "farmd-agent")
+
+        async def again(former: str = agent) -> bool:
+            done = subprocess.run(["systemctl", "is-active", "-q", "farmd-agent"], check=False)
+            return done.returncode == 0 and main_pid() not in {former, "0"}
+
+        await eventually(again, what="the next agent")
+        told = await rig.until(lambda r: r.phase == "running")
+        assert (told.pid, told.restarts) == (before.pid, 0)
+        assert (group / "memory.max").read_text() == f"{64 * 2**20}\n"
+    inside = [int(line) for line in (group / "cgroup.procs").read_text().split()]
+    assert len(inside) >= 2
+    assert all(each.shim not in inside for each in rig.identities())
+    await rig.unwant()
+    await rig.until_gone()
+    await eventually(no_group, what="the end of the group")
+    assert [each for each in inside if Path(f"/proc/{each}").exists()] == []
+
+
+async def test_the_agent_tells_what_processes_and_units_use(rig: Agents) -> None:
+    # The shell has as much memory as its variable, and is held back.
+    script = "x=$(head -c 20000000 /dev/zero | tr '\\0' x); echo up; while :; do :; done"
+    for runtime in RUNTIMES:
+        limits = Limits(memory=200 * 2**20, cpu=0.2, pids=9)
+        await rig.want(pod(script, runtime=runtime, limits=limits), instance=runtime)
+    found = await rig.presence()
+    assert found is not None
+    for runtime in RUNTIMES:
+        await logged(runtime, "up")
+        # The machine has no name in any network.
+        url = f"http://127.0.0.1:{found[0].address.rpartition(':')[2]}/v1/pods/{runtime}/usage"
+
+        async def used(url: str = url) -> dict[str, Any]:
+            answer = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=60).read())
+            told = json.loads(answer)["usage"] or {}
+            return told if told.get("throttled_seconds") and told["cores"] else {}
+
+        told = await eventually(used, what=f"the usage of {runtime}")
+        assert 20e6 < told["memory"] <= told["memory_peak"] <= told["memory_limit"] == 200 * 2**20
+        assert (0 < told["cores"] < 0.5, told["oom_kills"]) == (True, 0)
+        assert 1 <= told["pids"] <= told["pids_limit"]
+
+
+async def test_what_outlives_a_lost_shim_ends_before_the_next_start(rig: Agents) -> None:
+    await rig.want(pod(f"setsid sleep 1000 & echo left; {WAITS}", limits=Limits(pids=9)))
+    before = await rig.until(lambda r: r.phase == "running")
+    await logged("web", "left")
+    inside = (group_of("web") / "cgroup.procs").read_text().split()
+    os.kill(rig.identities()[0].shim, signal.SIGKILL)
+    told = await rig.until(lambda r: r.phase == "running" and r.pid != before.pid)
+    assert told.exits[-1].cause == "lost"
+    assert [each for each in inside if Path(f"/proc/{each}").exists()] == []
 
 
 def mounted(**mount: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from farmd.agent import model
 from farmd.agent.errors import StartFailed
 from farmd.agent.removal import Trash
 from farmd.agent.runtimes import container_config, container_files
@@ -44,7 +45,7 @@ def test_a_container_of_an_image_alone_leaves_the_rest_to_the_image() -> None:
 
 
 def test_names_hold_node_and_instance_and_nothing_that_engines_refuse() -> None:
-    assert container_config.name_of("n1", "web~0") == "farmd..n1..web..0"
+    assert model.name_of("n1", "web~0") == "farmd..n1..web..0"
 
 
 def test_the_labels_tell_of_a_start_what_a_shims_record_tells() -> None:

@@ -8,6 +8,7 @@ from scheduler.decide import allocation, eligibility, explanation
 from scheduler.explain import text
 from scheduler.model import NodeView, PlacementRequest, PodView
 from store.artifacts import Artifact
+from store.containers import Limits
 from store.manifests import AntiAffinity, Constraint, Port, Spread, Toleration
 from store.nodes import Drain, Taint
 from store.secrets import Sealed
@@ -79,6 +80,18 @@ CASES: list[tuple[str, NodeView, PlacementRequest, list[str]]] = [
         [],
     ),
     ("R11 no such runtime", node("n", features=["process"]), request(runtime="container"), ["runtime"]),
+    (
+        "R11 no groups for limits",
+        node("n", features=["process"]),
+        request(limits=Limits(memory=64 << 20)),
+        ["limits"],
+    ),
+    (
+        "R11 groups for limits",
+        node("n", features=["process", "runtime.limits"]),
+        request(limits=Limits(memory=64 << 20)),
+        [],
+    ),
     ("R11 that runtime", node("n", features=["runtime.container"]), request(runtime="container"), []),
     (
         "R11 an older agent fetches no artifacts",

@@ -12,6 +12,7 @@ from store.errors import InputInvalid
 from store.manifests import Manifest, Port
 from tests.people import parsed
 
+PROGRAM = {"command": ["x"]}
 UNIT = {"runtime": "systemd", "command": ["x"]}
 IMAGE = {"runtime": "container", "container": {"image": "registry.example/web:1.4"}}
 
@@ -35,7 +36,6 @@ def test_the_body_of_a_process_is_what_it_was() -> None:
     [
         ({"runtime": "container"}, "container: found 'nothing', expected at least the container's image"),
         ({"command": ["x"], "container": {"image": "web"}}, "container: found 'a value', expected nothing"),
-        ({"command": ["x"], "limits": {"memory": "64Mi"}}, "limits: found 'a value', expected nothing"),
         ({"command": ["x"], "files": [{"path": "/etc/x"}]}, "files: found 'a value'"),
         ({"command": ["x"], "ports": {"http": {"container": 80}}}, "ports.http.container: found 80"),
         ({"runtime": "container", "container": {}}, "container.image: missing"),
@@ -72,6 +72,12 @@ def test_the_body_of_a_process_is_what_it_was() -> None:
         (IMAGE | {"limits": {"memory": 4096}}, "limits.memory: found 4096"),
         (IMAGE | {"limits": {"cpu": 0.001}}, "limits.cpu"),
         (IMAGE | {"limits": {"pids": -1}}, "limits.pids"),
+        (IMAGE | {"limits": {"io_weight": 10001}}, "limits.io_weight: found 10001"),
+        (PROGRAM | {"limits": {"memory": 2**61}}, "limits.memory: found 2305843009213693952"),
+        (PROGRAM | {"limits": {"cpu": 1e6}}, "limits.cpu: found 1000000, expected"),
+        (PROGRAM | {"limits": {"cpu": -1}}, "limits.cpu: found -1"),
+        (PROGRAM | {"limits": {"pids": 2**23}}, "limits.pids: found 8388608"),
+        (PROGRAM | {"limits": {"disk": 1}}, "limits.disk"),
         (IMAGE | {"restart": {"policy": "sometimes"}}, "restart.policy"),
         ({"runtime": "systemd"}, "command: found an empty list, expected at least the program to run"),
         (UNIT | {"container": {"image": "web"}}, "expected nothing: only the runtime 'container' has it"),

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from store import features, manifests, operations
+from store.containers import Limits
 from store.errors import InputInvalid, NotFound, RecordInvalid
 from store.manifests import MAX_MANIFEST_BYTES, HealthCheck, Manifest
 from tests.people import KEYS, parsed, person
@@ -126,6 +127,17 @@ def test_a_manifest_that_cannot_work_names_file_and_field(fields: dict[str, obje
     assert caught.value.message.startswith("pod.yaml: ")
     assert named in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_r11_limits_of_processes_need_groups_and_weights_an_agent_that_knows_them() -> None:
+    pod = Manifest(id="web", command=["x"], limits=Limits(cpu=1.0))
+    unit = msgspec.structs.replace(pod, runtime="systemd")
+    assert features.lacking(features.needed(pod), ["process"]) == [features.LIMITS]
+    assert features.LIMITS in features.needed_of_farm(pod)
+    assert features.lacking(features.needed(unit), ["runtime.systemd"]) == []
+    assert features.LIMITS not in features.needed_of_farm(unit)
+    heavy = msgspec.structs.replace(unit, limits=Limits(io_weight=500))
+    assert features.lacking(features.needed(heavy), ["runtime.systemd"]) == [features.IO_WEIGHT]
 
 
 def test_r11_only_a_pod_with_restart_after_needs_an_agent_that_knows_it() -> None:

@@ -1,0 +1,163 @@
+"""The control group (version 2) of one process of a pod: made, entered, ended and removed.
+
+Shims run this file, too: it imports nothing of the project, and as little of the standard library as
+possible.
+"""
+
+# pathlib would cost shims more memory than the rest of this file:
+# ruff: noqa: PTH102, PTH103, PTH106, PTH110, PTH112, PTH120, PTH123, PTH208, TID251
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import Any
+else:
+    try:
+        import _signal as signal  # as the shim does
+    except ImportError:
+        import signal
+
+PROCESSES = "/cgroup.procs"
+SWAP = "memory.swap.max"
+"""Kernels without accounting of swap do not have it."""
+END_SECONDS = 5.0
+_PAUSE = 0.01
+
+
+def create(path: str, values: list[tuple[str, str, str]]) -> str:
+    """Make a group with these (field, file, value), in place of one that a former start left; what is wrong,
+    empty if nothing is.
+    """
+    step = "limits"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.exists(path) and not end(path):
+            return f"limits: the control group {path} still has processes of a former start"
+        enable(os.path.dirname(path))
+        os.mkdir(path)
+        for field, name, value in values:
+            step = field
+            if name != SWAP or os.path.exists(path + "/" + name):
+                write(path + "/" + name, value)
+    except OSError as error:
+        return f"{step}: the control group {path}: {error.strerror or error}"
+    return ""
+
+
+def enable(path: str) -> None:
+    """Hand on what a group has to those below it; nothing where that was done."""
+    with open(path + "/cgroup.subtree_control", encoding="ascii") as file:
+        done = file.read().split()
+    with open(path + "/cgroup.controllers", encoding="ascii") as file:
+        for each in file.read().split():
+            if each in ("cpu", "memory", "pids", "io") and each not in done:
+                write(path + "/cgroup.subtree_control", "+" + each)
+
+
+def write(path: str, value: str) -> None:
+    """Write to a file of a group."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # what is missing stays missing
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
+
+
+def kill(path: str) -> None:
+    """Kill all that is in a group; kernels before 5.14 are told of each process."""
+    try:
+        write(path + "/cgroup.kill", "1")
+    except FileNotFoundError:
+        for pid in _inside(path):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+    except OSError:
+        pass
+
+
+def _inside(path: str) -> list[int]:
+    """The processes in a group and below it."""
+    found = []
+    try:
+        with open(path + PROCESSES, encoding="ascii") as file:
+            found += [int(line) for line in file]
+        for name in os.listdir(path):
+            if os.path.isdir(path + "/" + name):
+                found += _inside(path + "/" + name)
+    except OSError:
+        pass
+    return found
+
+
+def end(path: str, seconds: float = END_SECONDS) -> bool:
+    """Kill all that is in a group, and remove it; whether it is gone."""
+    give_up = time.monotonic() + seconds
+    while True:
+        kill(path)
+        if _removed(path):
+            return True
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(_PAUSE)
+
+
+def _removed(path: str) -> bool:
+    """Remove a group with those that its workload made below it, if no process is in them."""
+    try:
+        for name in os.listdir(path):
+            if os.path.isdir(path + "/" + name):
+                _removed(path + "/" + name)
+        os.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def out_of_memory(path: str) -> bool:
+    """Whether the kernel killed a process of a group, because of the group's limit.
+
+    An empty path: of one of this process's own groups, of any version.
+    """
+    if path:
+        return _killed(path + "/memory.events")
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            groups = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return False
+    for _, kinds, at in groups:
+        if not kinds or "memory" in kinds.split(","):
+            name = f"/memory{at}/memory.oom_control" if kinds else at + "/memory.events"
+            if _killed("/sys/fs/cgroup" + name):
+                return True
+    return False
+
+
+def _killed(name: str) -> bool:
+    try:
+        with open(name, encoding="ascii") as file:
+            return any(line.startswith("oom_kill ") and line != "oom_kill 0\n" for line in file)
+    except OSError:
+        return False
+
+
+def join(spec: dict[str, Any]) -> None:
+    """Move this process into the group of its start.
+
+    Raises:
+        OSError: it cannot, although the start has limits.
+    """
+    try:
+        write(spec["group"] + PROCESSES, "0")
+    except OSError:
+        if spec["limited"]:
+            raise

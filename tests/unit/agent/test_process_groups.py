@@ -1,0 +1,158 @@
+"""Limits of processes: what their control group is told, and what becomes of a start whose group cannot be.
+
+``tests/integration/runtimes/shipped.py`` has the groups themselves, on a machine with version 2.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from farmd.agent import cgroups, group, usage
+from farmd.agent.cgroups import Cgroups, values
+from farmd.agent.errors import StartFailed
+from farmd.agent.model import Identity
+from farmd.agent.runtimes.process import Processes
+from farmd.agent.runtimes.runtime import Launch
+from farmd.agent.state import StateDirectory
+from farmd.agent.usage import Usages
+from farmd.agent.users import Users
+from store.containers import Limits
+from store.manifests import Manifest
+from store.reality import Usage
+from tests.still_clock import StillClock
+
+MEMORY = Limits(memory=64 << 20)
+
+
+def pod(limits: Limits) -> Manifest:
+    return Manifest(id="web", command=["sleep", "100"], limits=limits)
+
+
+def test_each_limit_is_one_file_and_none_is_written_for_what_is_unlimited() -> None:
+    asked = pod(Limits(memory=64 << 20, cpu=0.01, pids=9, io_weight=500))
+    assert values(asked, "io.bfq.weight") == [
+        ("limits.memory", "memory.max", "67108864"),
+        ("limits.memory", "memory.swap.max", "0"),
+        ("limits.cpu", "cpu.max", "1000 100000"),
+        ("limits.pids", "pids.max", "9"),
+        ("limits.io_weight", "io.bfq.weight", "default 500"),
+    ]
+    assert values(pod(Limits()), "io.weight") == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "hierarchy", "why"),
+    [
+        ("none", True, "agent.cgroup is none"),
+        ("auto", False, "is no hierarchy of control groups of version 2"),
+        ("auto", True, "which is not that of farmd-agent.service: name a folder below"),
+        ("missing", True, "agent.cgroup: the control group"),
+    ],
+)
+def test_a_node_without_groups_says_why_and_refuses_limits_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, hierarchy: bool, why: str
+) -> None:
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    if hierarchy:
+        (tmp_path / "cgroup.controllers").touch()
+    found = Cgroups(str(tmp_path / setting) if setting == "missing" else setting, "n1", tmp_path)
+    found.look()
+    assert why in found.why
+    assert found.features() == []
+    found.preflight(pod(Limits()))
+    with pytest.raises(StartFailed, match=r"^limits: this node cannot limit processes: ") as caught:
+        found.preflight(pod(MEMORY))
+    assert "\n" not in caught.value.message
+
+
+class NoGroups(Cgroups):
+    """Groups that could be made a moment ago; now their folder is no part of a hierarchy."""
+
+    def __init__(self, base: Path) -> None:
+        super().__init__("auto", "n1", base)
+        self._base, self.why = base, ""
+
+
+def test_a_group_that_cannot_be_made_refuses_limits_and_stops_no_other_start(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path / "state")
+    for path in (state.root, state.instances, state.manifests):
+        path.mkdir(mode=0o711)
+    processes = Processes(state, "n1", {"PATH": os.environ["PATH"]}, StillClock(), Users(share=True))
+    processes.groups = NoGroups(tmp_path / "groups")
+    given = {"instance": "web", "sha": "a" * 64, "ports": {}, "started": time.time()}
+    with pytest.raises(StartFailed, match=r"^limits: the control group .*farmd\.\.n1\.\.web\.\.") as caught:
+        processes.launch(Launch(manifest=pod(MEMORY), start="s1", **given))
+    assert "\n" not in caught.value.message
+    assert processes.find("web") is None
+    identity = processes.launch(Launch(manifest=pod(Limits()), start="s2", **given))
+    assert identity.group == ""
+    processes.send(identity, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "handle", "group", "found"),
+    [
+        ("process", "", "/system.slice/farmd-agent.service", None),
+        ("process", "", "/", None),
+        ("systemd", "", "/system.slice/farmd..n1..web.service", "system.slice/farmd..n1..web.service"),
+        ("systemd", "", "/system.slice/farmd..n1..web.service/inner", "system.slice/farmd..n1..web.service"),
+        ("container", "c0ffee", "/system.slice/docker-c0ffee.scope", "system.slice/docker-c0ffee.scope"),
+        ("container", "c0ffee", "/libpod_parent/libpod-c0ffee/container", "libpod_parent/libpod-c0ffee"),
+        ("container", "c0ffee", "/libpod_parent/libpod-bad/container", None),
+    ],
+)
+def test_only_a_group_of_the_workload_alone_tells_what_it_uses(
+    monkeypatch: pytest.MonkeyPatch, runtime: str, handle: str, group: str, found: str | None
+) -> None:
+    monkeypatch.setattr(usage, "group_of", lambda _: group)
+    identity = Identity(
+        instance="web", manifest="", start="s1", started=0.0, pid=7, runtime=runtime, handle=handle
+    )
+    assert usage.folder("n1", identity) == (None if found is None else cgroups.ROOT / found)
+
+
+async def test_usage_is_read_from_a_group_and_cores_are_those_since_the_last_time(tmp_path: Path) -> None:
+    files = {
+        "cpu.stat": "usage_usec 4000000\nuser_usec 1\nthrottled_usec 500000\n",
+        "memory.current": "1000\n",
+        "memory.max": "max\n",
+        "memory.events": "oom 2\noom_kill 3\n",
+        "pids.current": "2\n",
+        "io.stat": "8:0 rbytes=10 wbytes=1 rios=1\n8:16 rbytes=5 wbytes=2 rios=1\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    clock = StillClock()
+    begun = clock.now()
+    identity = Identity(instance="web", manifest="", start="s1", started=begun - 8, group=str(tmp_path))
+    usages = Usages("n1", clock, lambda: [identity])
+    await usages.look()
+    assert usages.found["web"] == Usage(
+        at=begun, cores=0.5, cpu_seconds=4.0, throttled_seconds=0.5, memory=1000, memory_peak=1000, pids=2,
+        io_read=15, io_written=3, oom_kills=3,
+    )  # fmt: skip
+    (tmp_path / "cpu.stat").write_text("usage_usec 7000000\n")
+    (tmp_path / "memory.current").write_text("900\n")
+    clock.seconds += 2.0
+    await usages.look()
+    assert (usages.found["web"].cores, usages.found["web"].memory_peak) == (1.5, 1000)
+    (tmp_path / "cpu.stat").unlink()
+    clock.seconds += 2.0
+    await usages.look()
+    assert usages.found == {}
+
+
+def test_a_kernel_without_cgroup_kill_is_told_of_each_process_in_the_group_and_below(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    with subprocess.Popen(["sleep", "100"]) as one, subprocess.Popen(["sleep", "100"]) as two:
+        (tmp_path / "cgroup.procs").write_text(f"{one.pid}\n")
+        (inner / "cgroup.procs").write_text(f"{two.pid}\n")
+        group.kill(str(tmp_path))
+        assert (one.wait(20), two.wait(20)) == (-9, -9)
