@@ -19,7 +19,7 @@ from farmd.cli.logs import read_each
 from farmd.cli.noun_edit import going_on
 from farmd.cli.output import show
 from farmd.cli.progress import progress
-from farmd.commands.mutation import Mutation
+from farmd.commands.mutation import Call, Mutation
 from farmd.commands.specs import unlike
 from farmd.jobs.commands import JOB
 from farmd.jobs.facts import Member
@@ -32,6 +32,7 @@ from farmd.kubernetes.objects import KubePod
 from farmd.kubernetes.resources import PODS
 from farmd.kubernetes.transport import ApiRequest
 from farmd.tables import nouns as noun_tables
+from farmd.tables.items import Items
 from farmd.tables.model import Column, Described, Explained, Table, ago, clean
 from store.errors import InputInvalid, NotFound, StoreUnavailable
 from store.mistakes import shown
@@ -94,21 +95,19 @@ async def names(place: Place, incomplete: str) -> list[str]:
         return [each.job.metadata.name if place.namespace else f"{prefix}{each.name}" for each in found.jobs]
 
 
-class ClusterJobs:
-    """The jobs of a cluster as the commands see them; a command that shows one again and again may be refused
-    once, and answered the next time.
+class ClusterJobs(Items):
+    """The jobs of a cluster. A command that shows one again and again may be refused once, and answered the
+    next time.
     """
 
-    noun = JOB
-
-    def __init__(self, invocation: Invocation, cluster: ConnectedCluster) -> None:
-        self._call = invocation.call
+    def __init__(self, call: Call, cluster: ConnectedCluster) -> None:
+        super().__init__(call, JOB)
         self._cluster = cluster
         self._jobs = Jobs(cluster.transport)
 
     async def _find(self, name: str) -> tuple[FoundJob, JobRow]:
         found = await self._jobs.find(*self._cluster.split(name))
-        return found, view.row(found, await told(self._call))
+        return found, view.row(found, await told(self.call))
 
     async def row(self, name: str) -> JobRow:
         with refusals():
@@ -119,7 +118,7 @@ class ClusterJobs:
 
     async def described(self, name: str) -> Described:
         found, row = await self._find(name)
-        now, conditions = self._call.clock.now(), found.status.conditions
+        now, conditions = self.call.clock.now(), found.status.conditions
         slots = view.slots(found, await self._jobs.pods_of(found))
         facts = [
             ("Name", row.record.name),
@@ -153,33 +152,37 @@ class ClusterJobs:
         with refusals():
             found, _ = await self._find(name)
             slots = view.slots(found, await self._jobs.pods_of(found))
-        return _slots(slots, self._call.clock.now())
+        return _slots(slots, self.call.clock.now())
+
+
+@asynccontextmanager
+async def _items(invocation: Invocation, place: Place) -> AsyncIterator[ClusterJobs]:
+    async with connected(place) as cluster:
+        yield ClusterJobs(invocation.call, cluster)
 
 
 async def get(invocation: Invocation, place: Place, name: str, as_file: bool) -> None:
     """``job get``."""
-    async with connected(place) as cluster:
-        await noun_show.get(invocation, ClusterJobs(invocation, cluster), name, as_file=as_file)
+    async with _items(invocation, place) as items:
+        await noun_show.get(invocation, items, name, as_file=as_file)
 
 
 async def describe(invocation: Invocation, place: Place, name: str) -> None:
     """``job describe``."""
-    async with connected(place) as cluster:
-        found = await ClusterJobs(invocation, cluster).described(name)
-        await noun_show.describe(invocation, JOB.document, "job", found)
+    async with _items(invocation, place) as items:
+        await noun_show.describe(invocation, JOB.document, "job", await items.described(name))
 
 
 async def explain(invocation: Invocation, place: Place, name: str) -> None:
     """``job explain``."""
-    async with connected(place) as cluster:
-        found = await ClusterJobs(invocation, cluster).explained(name)
-    noun_show.explain(invocation, found)
+    async with _items(invocation, place) as items:
+        noun_show.explain(invocation, await items.explained(name))
 
 
 async def pods(invocation: Invocation, place: Place, name: str) -> None:
     """``job pods``."""
-    async with connected(place) as cluster:
-        await show(invocation, partial(ClusterJobs(invocation, cluster).pods, name))
+    async with _items(invocation, place) as items:
+        await show(invocation, partial(items.pods, name))
 
 
 async def stop(invocation: Invocation, place: Place, name: str) -> None:

@@ -17,7 +17,7 @@ from farmd.commands.noun import Noun
 from farmd.kinds import KINDS
 from farmd.tables import changes
 from farmd.tables import nouns as noun_tables
-from farmd.tables.items import Items, NounItems
+from farmd.tables.items import Items
 from farmd.tables.model import Described, Explained, Table, ago, clean
 from store import selectors
 from store.audit import AuditReader, Filter
@@ -52,7 +52,7 @@ def getting(noun: Noun[Any, Any], accepts: str = "") -> click.Command:
 
     async def run(invocation: Invocation, name: str, as_file: bool) -> None:
         file = as_file or (invocation.settings.output == "yaml" and not invocation.settings.watch)
-        await get(invocation, NounItems(invocation.call, noun), name, as_file=file)
+        await get(invocation, Items(invocation.call, noun), name, as_file=file)
 
     return _get(noun, option(run))
 
@@ -61,7 +61,7 @@ def seeing(noun: Noun[Any, Any]) -> click.Command:
     """``get`` of what no file makes as it is."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        await get(invocation, NounItems(invocation.call, noun), name)
+        await get(invocation, Items(invocation.call, noun), name)
 
     return _get(noun, run)
 
@@ -96,7 +96,7 @@ def pods(noun: Noun[Any, Any]) -> click.Command:
     """``pods``."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        await show(invocation, partial(NounItems(invocation.call, noun).pods, name))
+        await show(invocation, partial(Items(invocation.call, noun).pods, name))
 
     run.__doc__ = f"The pods of a {noun.words.one}, with what their nodes report."
     if way := KINDS.get(noun.words.gradual):
@@ -108,7 +108,7 @@ def describing(noun: Noun[Any, Any], text: str = "") -> click.Command:
     """``describe``; ``text`` is its help, where that tells more."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        found = await NounItems(invocation.call, noun).described(name)
+        found = await Items(invocation.call, noun).described(name)
         await describe(invocation, noun.document, noun.words.noun, found)
 
     status = "status, pods" if noun.pods is not None else "status"
@@ -152,7 +152,7 @@ def explaining(noun: Noun[Any, Any], text: str = "") -> click.Command:
     """``explain``; ``text`` begins its help, where that tells more."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        explain(invocation, await NounItems(invocation.call, noun).explained(name))
+        explain(invocation, await Items(invocation.call, noun).explained(name))
 
     own = f"Why each node does or does not get one more pod of a {noun.words.one}."
     run.__doc__ = f"{text or own}\n\n-o name prints the nodes that can take one, the best one first."

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import click
-
+from farmd.cli import noun_show
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import saying
 from farmd.cli.options import command
-from farmd.cli.output import document, emit, show
+from farmd.cli.output import show
 from farmd.schedules import commands
 from farmd.schedules.commands import SCHEDULE
 from farmd.tables import schedules as tables
-from farmd.tables.model import Table, clean
+from farmd.tables.model import Explained, Table
 from store.schedules import KIND
 
 run_now = saying(SCHEDULE, "run-now", commands.run_now)
@@ -38,10 +37,5 @@ async def explain(invocation: Invocation, name: str) -> None:
     """Why a schedule does or does not create a job now, and when it will."""
     row = await SCHEDULE.row(invocation.call, name)
     told = tables.why(row.record, row.state, row.reason, invocation.call.clock.now())
-    if invocation.settings.output in {"json", "yaml"}:
-        emit(
-            invocation, document("Explanation", {"name": row.record.name, "id": row.record.id, "told": told})
-        )
-        return
-    for line in told:
-        click.echo(clean(line))
+    of = {"name": row.record.name, "id": row.record.id, "told": told}
+    noun_show.explain(invocation, Explained(told, of, told))

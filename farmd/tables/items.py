@@ -1,14 +1,13 @@
 """The items of a noun as everybody sees them: a row, a file, a description, an explanation, pods.
 
-``Items`` is what the command line asks. The items are records in Consul (``NounItems``), or objects of a
-Kubernetes cluster. The page follows its rows in the farm's copies, and describes and explains an item by the
-same functions.
+The command line asks ``Items``; a subclass has those that are objects of a Kubernetes cluster. The page
+follows its rows in the farm's copies, and describes and explains an item by the same functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from farmd.commands import versions
 from farmd.commands.heads import headed
@@ -24,55 +23,30 @@ from scheduler.model import Explanation
 from store.times import plain
 
 
-class Items(Protocol):
-    """The items of one noun in one place."""
-
-    noun: Noun[Any, Any]
-
-    async def row(self, name: str) -> Row[Any]:
-        """One item by its name.
-
-        Raises:
-            NotFound: there is none.
-        """
-
-    async def as_file(self, name: str) -> dict[str, Any]:
-        """One item as the document that makes it."""
-
-    async def described(self, name: str) -> Described:
-        """One item with all that is known of it."""
-
-    async def explained(self, name: str) -> Explained:
-        """Why nodes get its pods or not."""
-
-    async def pods(self, name: str) -> Table:
-        """Its pods."""
-
-
-class NounItems:
+class Items:
     """The records of a noun in Consul."""
 
     def __init__(self, call: Call, noun: Noun[Any, Any]) -> None:
         self.noun = noun
-        self._call = call
+        self.call = call
 
     async def row(self, name: str) -> Row[Any]:
-        return await self.noun.row(self._call, name)
+        return await self.noun.row(self.call, name)
 
     async def as_file(self, name: str) -> dict[str, Any]:
-        found = await self.noun.as_file(self._call, (await self.row(name)).record)
+        found = await self.noun.as_file(self.call, (await self.row(name)).record)
         return headed(self.noun.words.noun, referring(found))
 
     async def described(self, name: str) -> Described:
-        return await described(self._call, self.noun, await self.row(name))
+        return await described(self.call, self.noun, await self.row(name))
 
     async def explained(self, name: str) -> Explained:
         row = await self.row(name)
-        found = await explain(self._call, self.noun, row.record)
+        found = await explain(self.call, self.noun, row.record)
         return explained(row.record, found, f"{row.state}: {row.reason}" if row.reason else row.state)
 
     async def pods(self, name: str) -> Table:
-        return await _pods(self._call, self.noun, (await self.row(name)).record)
+        return await _pods(self.call, self.noun, (await self.row(name)).record)
 
 
 async def described(call: Call, noun: Noun[Any, Any], row: Row[Any]) -> Described:
