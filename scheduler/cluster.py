@@ -125,6 +125,7 @@ class RuleSets:
         return found
 
 
+_MANY_REASONS = 8
 PLANNED = "planned "
 """Before the number of a pod that a plan placed, where pods have their instances: no instance begins so."""
 
@@ -268,14 +269,17 @@ class ClusterState:
     def no_machine(self, request: PlacementRequest, service: str, machines: Machines = -1) -> NoMachine:
         """The error that no machine takes a service, with the reasons; ``machines`` would.
 
-        Machines with the same reasons are told together: the message is kept in records, too.
+        Machines with the same reasons are told together, and of many reasons the first: the message is kept
+        in records, too.
         """
         requirement = compile_request(request)
         amounts = asked(request.manifest)
         alike: dict[str, list[str]] = {}
         for name in sorted(self.view):
             node = self.view[name]
-            reasons = [each.text for each in standing_reasons(requirement, node)]
+            found = [each.text for each in standing_reasons(requirement, node)]
+            # Each machine has a name of its own, and would be alone with it.
+            reasons = [text.partition(", but ")[0] if text.endswith(f" is {name!r}") else text for text in found]
             reasons += [each.text for each in room_reasons(requirement, node)]
             if not reasons and amounts and self.room(name, amounts) < 1:
                 reasons.append("what is left of it is used by other services of this plan")
@@ -285,8 +289,10 @@ class ClusterState:
                 alike.setdefault(", ".join(reasons), []).append(name)
         told = [
             f"{first}{f' and {len(others)} more' if others else ''}: {why}"
-            for why, (first, *others) in alike.items()
+            for why, (first, *others) in list(alike.items())[:_MANY_REASONS]
         ]
+        if left := sum(map(len, list(alike.values())[_MANY_REASONS:])):
+            told.append(f"{left} more for other reasons")
         why = "; ".join(told) or "there are no machines"
         return NoMachine(f"services.{service}: no machine can take it: {why}", service=service)
 

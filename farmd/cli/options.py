@@ -17,6 +17,7 @@ import click
 from farmd.cli.help_examples import example
 from farmd.cli.settings import META, Settings
 
+_WHERE = frozenset({"http_addr", "token_file", "dc", "sign"})
 _WHOLE = re.compile("-?[0-9]{1,18}")
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 
@@ -61,6 +62,9 @@ class Whole(click.IntRange):
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     assert param.name is not None
     source = ctx.get_parameter_source(param.name)
+    if value == "" and source is click.core.ParameterSource.COMMANDLINE and param.name in _WHERE:
+        # As a script's variable that is not set: the command would go to another cluster without a word.
+        raise click.BadParameter("found an empty text, expected a value", ctx, param)
     if source is not None and source is not click.core.ParameterSource.DEFAULT:
         ctx.meta.setdefault(META, {})[param.name] = value
 

@@ -254,6 +254,8 @@ LINES: list[tuple[str, str, int]] = [
     ("rc list --all-dcs", "127.0.0.1:1", UNAVAILABLE),
     ("frobnicate", "frobnicate", USAGE),
     ("get", "", USAGE),
+    *((f"{option} '' rc list", option, USAGE) for option in ("--http-addr", "--token-file", "--dc")),
+    ("rc create -f a.yaml --sign ''", "--sign", USAGE),
     ("rc scale --replicas 3 web", "--replicas", USAGE),
     ("rc scale web --wiat 3", "--wiat", USAGE),
     ("config set a --flie x", "--flie", USAGE),

@@ -13,7 +13,7 @@ from scheduler.errors import NoMachine
 from scheduler.feasibility import standing_reasons
 from scheduler.model import FleetView, PlacementRequest, PodView
 from scheduler.requirement import compile_request
-from store.manifests import asked
+from store.manifests import Constraint, Placement, asked
 from store.nodes import NodeVolume, Taint
 from tests.fleets import fleet, fleets, node, request, requests
 
@@ -100,6 +100,18 @@ def test_no_machine_tells_a_reason_once_for_all_machines_that_share_it() -> None
         "services.web: no machine can take it: m0 and 998 more: closed to new pods;"
         " m7: does not have the volumes that the service mounts"
     )
+
+
+def test_no_machine_is_a_short_message_whatever_each_machine_says_of_itself() -> None:
+    many = [node(f"m{at}", labels={"node": f"m{at}"}) for at in range(1000)]
+    named = request(placement=Placement(constraints=[Constraint("node", "in", ["web1"])]))
+    told = str(ClusterState(fleet(*many)).no_machine(named, "web"))
+    assert told == "services.web: no machine can take it: m0 and 999 more: needs node in (web1)"
+    racks = [node(f"m{at}", labels={"rack": f"r{at}"}) for at in range(1000)]
+    there = request(placement=Placement(constraints=[Constraint("rack", "in", ["r"])]))
+    told = str(ClusterState(fleet(*racks)).no_machine(there, "web"))
+    assert told.count("; ") == 8
+    assert told.endswith("; 992 more for other reasons")
 
 
 def test_a_volume_of_a_machine_that_nobody_sees_is_known() -> None:
