@@ -279,7 +279,9 @@ class ClusterState:
             node = self.view[name]
             found = [each.text for each in standing_reasons(requirement, node)]
             # Each machine has a name of its own, and would be alone with it.
-            reasons = [text.partition(", but ")[0] if text.endswith(f" is {name!r}") else text for text in found]
+            reasons = [
+                text.partition(", but ")[0] if text.endswith(f" is {name!r}") else text for text in found
+            ]
             reasons += [each.text for each in room_reasons(requirement, node)]
             if not reasons and amounts and self.room(name, amounts) < 1:
                 reasons.append("what is left of it is used by other services of this plan")
