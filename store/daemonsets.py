@@ -11,7 +11,9 @@ from typing import Annotated
 import msgspec
 
 from store.named import stays
+from store.policies import Part, Policy, at_least
 from store.quantities import Share
+from store.rcs import Reverted
 from store.times import Time
 
 KIND = "daemonsets"
@@ -33,6 +35,11 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     (R28). ``unhealthy_after``: seconds until a pod that runs and stays unhealthy is restarted in place (0:
     never; so in records of earlier versions). ``managed_by``, ``taken``, ``hands``, ``numbered``,
     ``part_of`` and ``open`` are as a controller's. ``created``: 0 in records of earlier versions.
+
+    ``rollout`` is how a new version comes to its pods; None: in place, at the pace of this record. Nodes that
+    ``canary_selector`` matches get it first. While a rollout lasts, ``coming`` is the digest of the new
+    version, and ``coming_to`` on how many nodes, or on which share of them, it shall run; ``coming_held``: no
+    pod is replaced now. ``reverted`` is the last version that failed, until another one is rolled out.
     """
 
     id: str
@@ -58,11 +65,26 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     numbered: bool = False
     part_of: str = ""
     open: list[str] = []
+    rollout: Policy | None = None
+    canary_selector: str = ""
+    coming: str = ""
+    coming_to: Part = 0
+    coming_held: bool = False
+    reverted: Reverted | None = None
 
     @property
     def manifests(self) -> tuple[str, ...]:
-        """The digest of its one manifest."""
-        return (self.manifest,)
+        """The digest of its manifest, and of the one that is coming."""
+        return (self.manifest, self.coming) if self.coming else (self.manifest,)
+
+    @property
+    def failed(self) -> str:
+        """Which version failed and why, as long as the one before it is there; empty: none did."""
+        return self.reverted.told(self.name) if self.reverted and self.reverted.kept == self.manifest else ""
+
+    def renewed(self, nodes: int) -> int:
+        """On how many of so many nodes the version that is coming shall run."""
+        return min(nodes, at_least(self.coming_to, nodes)) if self.coming else 0
 
     @property
     def wants_pods(self) -> bool:

@@ -22,7 +22,7 @@ from store.nodes import Agent, Node, NodeStatus, Reserved
 from store.pods import Place, Pod, SharedLabels
 from store.rcs import ReplicationController, small
 from store.reality import Glance, Intent, Reality, dated, glance, shared
-from store.rollouts import Ended, Rollout, RolloutStatus
+from store.rollouts import Ended, Rollout, RolloutStatus, past_name
 from store.schedules import Schedule, ScheduleStatus
 from store.services import Service
 from store.signatures import Signature
@@ -308,6 +308,11 @@ def owns_pods(name: str) -> bool:
 def named(name: str) -> bool:
     """Whether people name the records of a family, if this version knows it."""
     return name in FAMILIES and FAMILIES[name].named
+
+
+def past_of(family: str, name: str) -> str:
+    """The name under which the history of an item of a family lies."""
+    return past_name(family, name)
 
 
 def reserved_labels() -> frozenset[str]:

@@ -211,6 +211,20 @@ def check_gates(policy: Policy, path: str) -> None:
     check(policy.gates, [stage.gates for stage in stages], policy.progress_deadline, path)
 
 
+def check_over_nodes(policy: Policy, path: str) -> None:
+    """Refuse what a rollout over nodes does not know: the floor and the pace are those of the owner's record.
+
+    Raises:
+        InputInvalid: naming the field.
+    """
+    if policy.strategy != "rolling":
+        refuse(f"{path}.strategy", policy.strategy, "rolling, because each node has one pod")
+    if policy.minimum is not None:
+        refuse(f"{path}.minimum", str(policy.minimum), "none, because min_health is the floor")
+    if policy.leave_old:
+        refuse(f"{path}.leave_old", "true", "false, because one version stays in the end")
+
+
 def at_least(part: int | str, whole: int) -> int:
     """A part of a whole, rounded up."""
     return part if isinstance(part, int) else math.ceil(int(part[:-1]) * whole / 100)

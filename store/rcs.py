@@ -33,6 +33,10 @@ class Reverted(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     reason: str = ""
     at: Time = 0.0
 
+    def told(self, name: str) -> str:
+        """What people are alerted of, of an owner of that name."""
+        return f"rollout {name} to {self.manifest[:12]}: {self.reason}"
+
 
 def failure_alert(name: str) -> str:
     """The incident key of a version that failed on a controller of that name."""
@@ -118,7 +122,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
         """Which version failed and why, as long as the one before it is there; empty: none did."""
         if self.reverted is None or self.reverted.kept != self.manifest:
             return ""
-        return f"rollout {self.name} to {self.reverted.manifest[:12]}: {self.reverted.reason}"
+        return self.reverted.told(self.name)
 
     @property
     def stays(self) -> str:

@@ -28,6 +28,8 @@ KIND = "rollouts"
 # pods in another way than one in place of the other, or at a pace of its own.
 # Or that pods of superseded versions are the rollout's alone, and count for its floor.
 MANAGED, STAGED, SUPERSEDED = "rollouts.1", "rollouts.2", "rollouts.3"
+# Or that a rollout is of a daemon set, whose pods are of two versions then.
+NODES = "rollouts.4"
 Ending = Literal["done", "reverted", "aborted"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -42,6 +44,9 @@ class Rollout(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     epoch), ``by`` whom. ``service``: the id of the service that is switched from one version to the other, or
     empty. ``superseded``: the digests of the versions in whose place a person put ``to_manifest``, the newest
     last; pods of the new controller may run them still.
+
+    ``of`` is the family of what it changes. A daemon set is both ``old`` and ``new``, and the number of its
+    nodes is the count.
     """
 
     id: str
@@ -67,6 +72,7 @@ class Rollout(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     at: Time = 0.0
     superseded: list[str] = []
     deleting: bool = False
+    of: str = "rcs"
 
 
 class RolloutState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -168,7 +174,8 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A rollout that is over, ``history/<rc name>/<rollout id>``, with the old controller as it was.
 
     ``new`` is the id of the new controller, ``started_from`` the count of the old one when the rollout began;
-    earlier versions tell neither.
+    earlier versions tell neither. ``of`` is as a rollout's; of a daemon set ``old`` has the name and the
+    manifest alone.
     """
 
     id: str
@@ -184,18 +191,27 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     by: str = ""
     began: Time = 0.0
     ended: Time = 0.0
+    of: str = "rcs"
+
+
+def past_name(of: str, name: str) -> str:
+    """The name under which the history of an object of a family lies; of controllers it is their own."""
+    return name if of == "rcs" else f"{of}:{name}"
 
 
 class History:
-    """What is over, by the controller's name."""
+    """What is over, by the name of what it changed, which is of the family ``of``."""
 
-    def __init__(self, client: KeyReader, keys: Keys) -> None:
+    def __init__(self, client: KeyReader, keys: Keys, of: str = "rcs") -> None:
         self._client = client
         self._keys = keys
+        self._of = of
 
     async def read(self, name: str) -> Listing[Ended]:
         """The newest first, and the errors of those that do not decode."""
-        found = await records(self._client, self._keys.history(name, ""), Ended, "consistent")
+        found = await records(
+            self._client, self._keys.history(past_name(self._of, name), ""), Ended, "consistent"
+        )
         newest = sorted(found.items, key=lambda each: (-each.record.ended, each.record.id))
         return Listing(newest, found.broken)
 
@@ -203,6 +219,8 @@ class History:
         """The operations that remember one more than is known, and forget the oldest."""
         oldest = [operations.delete_cas(each.key, each.index) for each in known[KEPT - 1 :]]
         return [
-            operations.create(self._keys.history(ended.name, ended.id), codec.encode(ended)),
+            operations.create(
+                self._keys.history(past_name(ended.of, ended.name), ended.id), codec.encode(ended)
+            ),
             *oldest[:KEPT],
         ]

@@ -199,7 +199,7 @@ class BundledNoun(Generic[S, T]):
         return await self.of.create(call, wish.spec)
 
     async def update(self, call: Call, wish: Wish) -> Mutation:
-        now = not self.of.words.gradual
+        now = not self.of.gradual(wish.spec)
         return await self.of.update(call, wish.spec, now=now, stated=wish.stated)
 
     async def superseding(self, call: Call, wish: Wish) -> Mutation | None:

@@ -27,6 +27,7 @@ from store import manifests, operations
 from store.audit import AuditReader, Filter
 from store.entry import Stored
 from store.errors import Conflict, NotFound, RecordInvalid
+from store.families import past_of
 from store.keys import Keys
 from store.manifests import Manifest
 from store.named import NamedRecords
@@ -263,7 +264,9 @@ class Edits(Generic[S, T]):
         change = self.change(stored.record, "delete", before=before, after=after, destructive=True)
         gone = self.records(call.client, call.keys).delete(stored)
         past = (
-            [operations.delete_tree(call.keys.history(stored.record.name, ""))] if self.words.gradual else []
+            [operations.delete_tree(call.keys.history(past_of(self.kind, stored.record.name), ""))]
+            if self.words.gradual
+            else []
         )
         return Mutation(change, (*held.operations, *gone, *room, *services.values(), *past))
 

@@ -31,6 +31,7 @@ WORDS: Mapping[str, str] = {
     "min_health": "How many pods, as a number or a share, stay available while pods are replaced.",
     "rate": "Nodes per minute that get a pod or a new version; 0: no limit.",
     "max_in_progress": "How many nodes may have a changed pod that is not available yet.",
+    "canary_selector": "Nodes that get a new version first, such as zone=lab; empty: none.",
     # manifests
     "id": "The instance's name on its node.",
     "runtime": "What runs the pod: a process, a container or a systemd unit.",

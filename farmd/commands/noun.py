@@ -128,9 +128,12 @@ class Noun(Edits[S, T]):
             NotFound: no record bears the name.
             Conflict: it is managed (R14), being deleted, or locked (R13).
         """
-        if self.pods is not None and not (now or self.words.gradual):
+        if self.pods is not None and not (now or self.gradual(spec)):
             text = f"{self.words.many} get new pods in place only, expected --now"
             hint = f"--now {self.pods.in_place}"
+            if self.words.gradual:
+                way = KINDS[self.words.gradual]
+                hint += f"; with {way.noun}: in the file, a {way.one} begins"
             raise InputInvalid(f"{self.words.noun} update: {text}", field="now", hint=hint)
         if not now and stated is None:
             found = await self.superseding(call, spec, asked=supersede, retry=retry)
@@ -173,6 +176,10 @@ class Noun(Edits[S, T]):
             anew=lost,
             pod=getattr(spec, "pod", None),
         )
+
+    def gradual(self, spec: object) -> bool:
+        """Whether a new manifest of a record or its spec comes step by step."""
+        return bool(self.words.gradual) and self.pods is not None and self.pods.gradual(spec)
 
     async def superseding(
         self,
@@ -333,7 +340,7 @@ async def edited(call: Call, noun: Noun[S, T], stored: Stored[T], spec: S) -> Mu
         raise InputInvalid(
             f"name: found {spec.name!r}, expected {stored.record.name!r}: a name never changes", field="name"
         )
-    mutation = await noun.update(call, spec, now=not noun.words.gradual)
+    mutation = await noun.update(call, spec, now=not noun.gradual(spec))
     seen = operations.check_index(stored.key, stored.index)
     return replace(mutation, operations=(seen, *mutation.operations)) if mutation.needed else mutation
 

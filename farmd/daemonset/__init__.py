@@ -31,6 +31,7 @@ DECLARATION = KindOfWork(
     runbooks=(("FarmdDaemonsetCrashes", "FarmdCrashLoop"), ("FarmdDaemonsetAiling", "FarmdDaemonsetAiling")),
     owns_pods=True,
     per_node=True,
+    gradual="rollouts",
     selectable=True,
     guarded=True,
     runs=lambda: farmd.daemonset.kind.DaemonSets,

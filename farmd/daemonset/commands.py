@@ -16,6 +16,7 @@ from scheduler.model import EVICTING
 from store.daemonsets import KIND, DaemonSet, Floor
 from store.errors import InputInvalid
 from store.manifests import Manifest
+from store.policies import Policy, check_over_nodes
 from store.quantities import Seconds
 from store.status import Status
 from store.words import count_of
@@ -66,9 +67,15 @@ class DaemonSetSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     unhealthy_after: Seconds = 300.0
     disabled: bool | None = None
     needs: list[str] = []
+    rollout: Policy | None = None
+    canary_selector: str = ""
 
 
 def _check(spec: DaemonSetSpec, source: str) -> None:
+    if spec.rollout is not None:
+        specs.check_policy(spec.rollout, f"{source}: rollout")
+        check_over_nodes(spec.rollout, f"{source}: rollout")
+    specs.canonical_selector(spec.canary_selector, f"{source}: canary_selector")
     specs.check_count(spec.rate, f"{source}: rate")
     specs.check_seconds(spec.unhealthy_after, f"{source}: unhealthy_after")
     specs.check_count(spec.max_in_progress, f"{source}: max_in_progress", lowest=1)
@@ -114,6 +121,7 @@ DAEMON_SET: Noun[DaemonSetSpec, DaemonSet] = Noun(
         in_place="keeps min_health pods healthy and changes at most rate nodes per minute",
         pace="as min_health and rate allow",
         standstill=DaemonSet.standstill,
+        gradual=lambda daemonset: daemonset.rollout is not None,
     ),
     told=lambda daemonset: {"node_selector": daemonset.node_selector or "every node"},
     facts=_facts,

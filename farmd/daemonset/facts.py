@@ -263,7 +263,8 @@ class Snapshot(ReplicaSnapshot):
     ``vacant`` are eligible nodes without a pod of it, ``offer`` the places there from the scheduler (as many
     as may be taken now). ``refused`` counts the ineligible nodes by reason code; ``nodes`` is the number of
     all nodes. ``contention`` names the older daemon set that it contends with. ``edited``: the record changed
-    since a plan last took in all that it says.
+    since a plan last took in all that it says. ``renewed`` are the nodes that shall run the version that is
+    coming, ``unfit`` those with a pod that cannot run it.
     """
 
     daemonset: DaemonSet
@@ -273,6 +274,14 @@ class Snapshot(ReplicaSnapshot):
     refused: Mapping[str, int] = field(default_factory=dict)
     contention: str = ""
     edited: bool = False
+    renewed: frozenset[str] = frozenset()
+    unfit: frozenset[str] = frozenset()
+
+    def outdates(self, place: Place) -> bool:
+        """Whether a pod runs another manifest than its node shall run, or must be restarted."""
+        daemonset = self.daemonset
+        wanted = daemonset.coming if place[0] in self.renewed else daemonset.manifest
+        return self.pods[place].outdated(wanted, daemonset.restart)
 
     @property
     def waits_for_room(self) -> bool:
@@ -287,8 +296,7 @@ class Snapshot(ReplicaSnapshot):
     @property
     def outdated(self) -> list[Place]:
         """Pods that run another manifest than they should, or must be restarted."""
-        wanted = self.daemonset.manifest, self.daemonset.restart
-        return [place for place, state in self.pods.items() if state.outdated(*wanted)]
+        return [place for place in self.pods if self.outdates(place)]
 
     @property
     def desired(self) -> int:
@@ -300,6 +308,50 @@ class Snapshot(ReplicaSnapshot):
 
 Plan = ReplicaPlan
 
+# What a manifest asks for and a node cannot do, whatever room it has.
+UNFIT = frozenset({"constraint", "runtime", "allow", "identity", "feature", "registry"})
+
+
+def renewed(
+    daemonset: DaemonSet,
+    pods: Mapping[Place, PodState],
+    vacant: Collection[str],
+    canaries: Collection[str],
+    unfit: Collection[str],
+) -> frozenset[str]:
+    """The nodes that shall run the version that is coming: those that have it stay, then canaries come first.
+
+    A node that nobody hears of is not chosen, so that it does not hold up the others; it gets the version
+    when it returns.
+    """
+    nodes = {node: state for (node, _), state in pods.items() if state.retained}
+    have = {node for node, state in nodes.items() if state.pod.record.manifest == daemonset.coming}
+    away = {node for node, state in nodes.items() if state.absent or state.lost is not None}
+    can = (nodes.keys() | set(vacant)) - (away - have) - set(unfit)
+    order = sorted(can, key=lambda node: (node not in have, node not in canaries, node))
+    return frozenset(order[: daemonset.renewed(len(can))])
+
+
+def by_version(snapshot: Snapshot, plan: Plan) -> tuple[tuple[DaemonSet, Plan], tuple[DaemonSet, Plan]]:
+    """The changes of a plan by the manifest that pods get: the daemon set's, and the one that is coming."""
+    daemonset, renewed = snapshot.daemonset, snapshot.renewed
+    old, new = [
+        dataclasses.replace(
+            plan,
+            additions=tuple(goal for goal in plan.additions if (goal.node in renewed) == coming),
+            replacements=tuple(place for place in plan.replacements if (place[0] in renewed) == coming),
+            restarts=tuple(place for place in plan.restarts if (place[0] in renewed) == coming),
+        )
+        for coming in (False, True)
+    ]
+    later = dataclasses.replace(new, removals=(), repairs=())
+    return (daemonset, old), (coming_of(daemonset), later)
+
+
+def coming_of(daemonset: DaemonSet) -> DaemonSet:
+    """The daemon set with the version that is coming as its own."""
+    return msgspec.structs.replace(daemonset, manifest=daemonset.coming or daemonset.manifest, coming="")
+
 
 # Reads the input of one daemon set's decision: its record, its pods, the scheduler's verdicts (R15).
 #
@@ -310,13 +362,15 @@ Plan = ReplicaPlan
 class Facts:
     """A snapshot, and what its plan is carried out with; ``view`` is what the places were chosen from.
 
-    ``request`` is the request to the scheduler; None: the daemon set wants no pods.
+    ``request`` is the request to the scheduler; None: the daemon set wants no pods. ``coming`` is that for
+    the version that is coming.
     """
 
     stored: Stored[DaemonSet]
     snapshot: Snapshot
     view: FleetView
     request: PlacementRequest | None = None
+    coming: PlacementRequest | None = None
 
 
 class Reader(ReplicaReader[Facts]):
@@ -362,7 +416,29 @@ class Reader(ReplicaReader[Facts]):
             pods = one_a_node(daemonset, pods)
         vacant = self._verdicts.eligible() - {node for node, _ in pods}
         snapshot = dataclasses.replace(snapshot, pods=pods, vacant=tuple(sorted(vacant)))
-        return Facts(stored, snapshot, view, request)
+        if not daemonset.coming:
+            return Facts(stored, snapshot, view, request)
+        return await self._coming(Facts(stored, snapshot, view, request))
+
+    async def _coming(self, reading: Facts) -> Facts:
+        """The reading with the nodes that shall run the version that is coming.
+
+        The scheduler is asked in each cycle, because a rollout is short. Where the node may keep its pod, the
+        reasons against the new version are those of the manifest alone.
+        """
+        snapshot, daemonset = reading.snapshot, reading.stored.record
+        coming = await self.request(coming_of(daemonset))
+        own = msgspec.structs.replace(coming, replaces=frozenset({daemonset.id}))
+        answer = await self.context.scheduler.eligible_nodes(own, reading.view)
+        refused = {node: {reason.code for reason in found} for node, found in answer.refused.items()}
+        unfit = {node for node, codes in refused.items() if codes & UNFIT}
+        selector = parse(daemonset.canary_selector) if daemonset.canary_selector else None
+        canaries = {name for name, node in reading.view.items() if selector and selector.matches(node.labels)}
+        chosen = renewed(daemonset, snapshot.pods, snapshot.vacant, canaries, unfit)
+        here = frozenset(node for node, _ in snapshot.pods if node in unfit)
+        return dataclasses.replace(
+            reading, snapshot=dataclasses.replace(snapshot, renewed=chosen, unfit=here), coming=coming
+        )
 
     def _unwanted(self, stored: Stored[DaemonSet], snapshot: Snapshot, view: FleetView) -> Facts:
         """The reading of a daemon set that is disabled or being deleted, for which no verdict matters."""
@@ -378,11 +454,23 @@ class Reader(ReplicaReader[Facts]):
         assert request is not None
         snapshot = dataclasses.replace(snapshot, unread=snapshot.unread - {need.fact})
         if need.fact == "room":
-            tight = cramped(snapshot.outdated, request, reading.view)
+            places, new = snapshot.outdated, snapshot.renewed
+            tight = cramped([place for place in places if place[0] not in new], request, reading.view)
+            if reading.coming is not None:
+                tight |= cramped([place for place in places if place[0] in new], reading.coming, reading.view)
             return dataclasses.replace(reading, snapshot=dataclasses.replace(snapshot, cramped=tight))
-        vacant = msgspec.structs.replace(request, among=frozenset(snapshot.vacant))
-        found = await self.context.scheduler.allocate_nodes(vacant, need.count, reading.view)
-        return dataclasses.replace(reading, snapshot=dataclasses.replace(snapshot, offer=found.assignments))
+        found = list[Assignment]()
+        for each, nodes in (
+            (request, set(snapshot.vacant) - snapshot.renewed),
+            (reading.coming, snapshot.renewed.intersection(snapshot.vacant)),
+        ):
+            if each is not None and nodes and len(found) < need.count:
+                asked = msgspec.structs.replace(each, among=frozenset(nodes))
+                answer = await self.context.scheduler.allocate_nodes(
+                    asked, need.count - len(found), reading.view
+                )
+                found += answer.assignments
+        return dataclasses.replace(reading, snapshot=dataclasses.replace(snapshot, offer=tuple(found)))
 
     async def _judged(
         self, stored: Stored[DaemonSet], snapshot: Snapshot, request: PlacementRequest, view: FleetView

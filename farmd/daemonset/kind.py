@@ -5,18 +5,20 @@ from __future__ import annotations
 from alerting.alert import PREEMPTIVE_DS_CONTENTION
 from farmd.daemonset import plan as planning
 from farmd.daemonset.commands import DAEMON_SET
-from farmd.daemonset.facts import Facts, Need, Plan, Reader, Rivals
+from farmd.daemonset.facts import Facts, Need, Plan, Reader, Rivals, by_version
 from farmd.pods.ailing import AILING_SECONDS, ailing_since, told
-from farmd.pods.changes import grouped, planned, reservations
+from farmd.pods.changes import PodChange, grouped, planned, reservations
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.model import Ask
 from farmd.work.owned import Units
 from farmd.work.owner import ReplicaKind, ReplicaWorker
+from scheduler.reservations import Reservation
 from store.daemonsets import KIND
 from store.locks import Claim
 from store.pods import Place, Pod
 from store.ports import Recorder
+from store.rcs import failure_alert
 from store.sessions import Session
 from store.status import Status
 
@@ -62,6 +64,7 @@ class DaemonSetWorker(ReplicaWorker[Facts, Plan]):
         about = {"pod_id": daemonset.pod_id, "node_selector": daemonset.node_selector}
         name, key = f"daemonset {daemonset.name!r}", f"{PREEMPTIVE_DS_CONTENTION}_{self.claim.item}"
         await self.tell(key, contention and f"{name} {contention}; it is held back", **about)
+        await self.tell(failure_alert(daemonset.name), daemonset.failed)
         await self.tell(self.claim.item, nowhere and f"{name}: {nowhere}", **about)
         return await self._alert_of_ailing(snapshot)
 
@@ -102,9 +105,15 @@ class DaemonSetWorker(ReplicaWorker[Facts, Plan]):
     async def units(self, reading: Facts, plan: Plan) -> Units:
         """One change for each pod. A replaced pod gets a new age, because the pace counts by it."""
         request = reading.request or await self.reader.request(reading.stored.record)
-        new = Pod(reading.stored.record.manifest, dict(request.labels), self.context.clock.now())
-        changes = list(planned(reading.stored.record, plan, reading.snapshot.pods, new))
-        return grouped(((change,) for change in changes), reservations(request, changes, reading.view)), ()
+        changes, reserved = list[PodChange](), dict[str, Reservation]()
+        for (record, part), asked in zip(
+            by_version(reading.snapshot, plan), (request, reading.coming or request), strict=True
+        ):
+            new = Pod(record.manifest, dict(asked.labels), self.context.clock.now())
+            found = list(planned(record, part, reading.snapshot.pods, new))
+            changes += found
+            reserved |= reservations(asked, found, reading.view)
+        return grouped(((change,) for change in changes), reserved), ()
 
 
 # Daemon sets as a kind of work.

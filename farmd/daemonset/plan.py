@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from farmd.daemonset.facts import Need, Plan, Snapshot
 from farmd.pods.ailing import restarts, why_restarted
-from farmd.pods.state import PodState, altered, cramped, foreign, settling
+from farmd.pods.state import altered, cramped, foreign, settling
 from farmd.runtime.wake import earliest
 from farmd.work import owned
 from farmd.work.model import Ask, Blocked, frozen
@@ -51,7 +51,7 @@ class Pace:
 def pace(snapshot: Snapshot) -> Pace:
     """The smaller of the allowances by rate and by pods in progress."""
     daemonset, now = snapshot.daemonset, snapshot.now
-    settling = [state.pod.record.at for state in snapshot.pods.values() if on_its_way(snapshot, state)]
+    settling = [state.pod.record.at for place, state in snapshot.pods.items() if on_its_way(snapshot, place)]
     room = daemonset.max_in_progress - len(settling)
     by_progress = Pace(
         max(0, room),
@@ -69,11 +69,12 @@ def pace(snapshot: Snapshot) -> Pace:
     return min(by_progress, by_rate, key=lambda each: each.allowance)
 
 
-def on_its_way(snapshot: Snapshot, state: PodState) -> bool:
+def on_its_way(snapshot: Snapshot, place: Place) -> bool:
     """Whether a pod was changed lately and is not available yet; pods of absent agents do not count."""
+    state = snapshot.pods[place]
     if state.available or not state.retained or state.absent or state.lost is not None:
         return False
-    if state.outdated(snapshot.daemonset.manifest, snapshot.daemonset.restart):
+    if snapshot.outdates(place):
         return False
     return snapshot.now >= state.pod.record.at and given_up_in(snapshot, state.pod.record.at) > 0
 
@@ -190,6 +191,8 @@ def _refusals(snapshot: Snapshot) -> str:
 def _outdated(snapshot: Snapshot) -> list[Place]:
     """Outdated pods that can be replaced: not those of absent agents, or without room."""
     pods = snapshot.pods
+    if snapshot.daemonset.coming_held:
+        return []
     return [
         place
         for place, state in ((place, pods[place]) for place in snapshot.outdated)
@@ -248,7 +251,7 @@ def _why_not(snapshot: Snapshot, limit: Pace, added: int, replaced: int) -> tupl
     floor = snapshot.daemonset.floor(snapshot.desired)
     text = f"{share(available, len(kept), 'pod')} available, "
     text += snapshot.daemonset.standstill(snapshot.desired) or f"min_health keeps {floor} of them"
-    changed = [state.pod.record.at for state in kept.values() if on_its_way(snapshot, state)]
+    changed = [state.pod.record.at for place, state in kept.items() if on_its_way(snapshot, place)]
     if not changed and not replaced and settling(kept.values()) is None:
         return f"no outdated pod can be replaced: {text}", "", None
     after = given_up_in(snapshot, min(changed)) if changed else None
@@ -258,11 +261,13 @@ def _why_not(snapshot: Snapshot, limit: Pace, added: int, replaced: int) -> tupl
 def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
     """The status. Pods on nodes that are given up do not count."""
     daemonset = snapshot.daemonset
+    counted = {place: state for place, state in snapshot.pods.items() if state.lost is None}
     return owned.status(
         daemonset,
         plan,
-        [state for state in snapshot.pods.values() if state.lost is None],
+        counted.values(),
         snapshot.desired,
+        current=[state for place, state in counted.items() if not snapshot.outdates(place)],
         farm=farm,
         since=since,
         disabled=daemonset.disabled and not daemonset.deleting,
@@ -273,7 +278,10 @@ def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
 def _left_out(snapshot: Snapshot) -> str:
     """Matching nodes without a pod, because people would look for one there."""
     numbers = ((code, snapshot.refused.get(code, 0)) for code in LEFT_OUT)
-    return ", ".join(f"not on {count_of(number, 'node')} {WORDS[code]}" for code, number in numbers if number)
+    told = [f"not on {count_of(number, 'node')} {WORDS[code]}" for code, number in numbers if number]
+    if snapshot.unfit:
+        told.append(f"{count_of(len(snapshot.unfit), 'node')} cannot run the version that is coming")
+    return ", ".join(told)
 
 
 def _unasked(snapshot: Snapshot, plan: Plan) -> tuple[Place, ...]:

@@ -7,24 +7,26 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from farmd import overview
+from farmd import kinds, overview
 from farmd.commands import difference, fleet, specs, waiting
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
+from farmd.commands.noun import Noun
 from farmd.commands.waiting import Look, Report
 from farmd.commands.waiting import fitting as fitted
 from farmd.pods.state import PodState
-from farmd.rollout import fitting, membership, noun, progress, view
+from farmd.rollout import fitting, membership, nodes, noun, progress, view
 from farmd.rollout.creation import begin, toward, with_floor
 from farmd.rollout.facts import Side, Snapshot, mixes
 from farmd.rollout.membership import floored
 from farmd.rollout.noun import ROLLOUT, controller
-from farmd.rollout.stages import check_floor, goals, minimum, unrested
+from farmd.rollout.stages import check_floor, goals, minimum, stages, unrested
 from farmd.rollout.view import RolloutView
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from scheduler.decide import allocation, eligibility
 from store import codec, manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, NotFound, RecordInvalid
+from store.families import DAEMONSETS, RCS
 from store.named import Listing
 from store.operations import Operation
 from store.pods import Place
@@ -53,7 +55,15 @@ async def resume(call: Call, target: str) -> Mutation:
 
 
 async def abort(call: Call, target: str) -> Mutation:
-    """End it where it is: both controllers stay, with the pods that they have."""
+    """End it where it is: both controllers stay, with the pods that they have.
+
+    Raises:
+        Conflict: it is a daemon set's, which has one version in the end.
+    """
+    stored = await noun.ROLLOUT.find(call, target)
+    if nodes.over_nodes(stored.record):
+        text = f"rollout {stored.record.name!r} is of a daemon set, which has one version in the end"
+        raise Conflict(text, id=stored.record.id, hint=f"farmctl rollout revert {stored.record.name}")
     return await _say(call, target, "abort", wish="abort", paused=False)
 
 
@@ -83,7 +93,12 @@ async def approve(call: Call, target: str, stage: int | None = None, *, everythi
     """
     stored = await noun.ROLLOUT.find(call, target)
     if everything:
-        return _said(call, stored, "approve", approved=len(goals(stored.record, minimum(stored.record))))
+        number = (
+            len(stages(stored.record.policy))
+            if nodes.over_nodes(stored.record)
+            else len(goals(stored.record, minimum(stored.record)))
+        )
+        return _said(call, stored, "approve", approved=number)
     status = await StatusStore(call.client, call.keys, KIND, RolloutStatus).get(stored.record.id)
     if status is None or not status.asks:
         raise Conflict(f"rollout {stored.record.name!r} is not waiting for approval", id=stored.record.id)
@@ -133,7 +148,10 @@ async def difference_of(call: Call, target: str) -> Difference:
 
 async def sight(call: Call, row: overview.Row[Rollout]) -> RolloutView:
     """What people see of a rollout."""
-    rollout = row.record
+    rollout, status = row.record, row.status
+    if nodes.over_nodes(rollout):
+        sized = nodes.sized(rollout, status) if isinstance(status, RolloutStatus) else rollout
+        return RolloutView(sized, status, row.state, row.owner, row.reason, rollout.name, rollout.name)
     old, new = [await _name(call, rc) for rc in (rollout.old, rollout.new)]
     return RolloutView(rollout, row.status, row.state, row.owner, row.reason, old, new)
 
@@ -157,8 +175,16 @@ async def phase(call: Call, rollout: Rollout) -> tuple[RolloutState | None, Oper
 
 
 async def history(call: Call, name: str) -> list[Ended]:
-    """Past rollouts of a controller, newest first."""
-    return [each.record for each in (await History(call.client, call.keys).read(name)).items]
+    """Past rollouts of a controller or a daemon set if no controller of the name had any, newest first."""
+    return [each.record for each in (await _over(call, name)).items]
+
+
+async def _over(call: Call, name: str) -> Listing[Ended]:
+    for of in (RCS.name, DAEMONSETS.name):
+        found = await History(call.client, call.keys, of).read(name)
+        if found.items or found.broken:
+            return found
+    return Listing[Ended]([], [])
 
 
 async def past(call: Call, name: str) -> tuple[list[Ended], list[str]]:
@@ -167,8 +193,7 @@ async def past(call: Call, name: str) -> tuple[list[Ended], list[str]]:
     Raises:
         NotFound: there is neither such a controller nor a history of that name.
     """
-    store = History(call.client, call.keys)
-    found = await store.read(name) if name and "/" not in name else Listing[Ended]([], [])
+    found = await _over(call, name) if name and "/" not in name else Listing[Ended]([], [])
     if not (found.items or found.broken):
         await noun.controller().look(call, name)
     return [each.record for each in found.items], found.mistakes
@@ -184,10 +209,11 @@ async def _revert_ended(call: Call, target: str, to: int) -> Mutation:
     last = over[to - 1] if to else next((ended for ended in over if ended.outcome == "done"), None)
     if last is None:
         raise NotFound(f"rollout {target!r} does not exist, and history has no version to revert to")
-    stored, held = await noun.controller().editable(call, target, membership=True, by_name=True)
+    of: Noun[Any, Any] = kinds.asked(last.of)
+    stored, held = await of.editable(call, target, membership=True, by_name=True)
     now, policy = stored.record, stored.record.rollout or Policy()
     if now.manifest == last.old.manifest:
-        raise Conflict(f"controller {target!r} has version {now.manifest[:12]} already", id=now.id)
+        raise Conflict(f"{of.words.one} {target!r} has version {now.manifest[:12]} already", id=now.id)
     body = await manifests.read_body(call.client, call.keys, last.old.manifest)
     wanted = msgspec.structs.replace(now, manifest=last.old.manifest)
     ensured = (manifests.ensure(call.keys, body),)
@@ -254,10 +280,25 @@ async def explain(call: Call, target: str) -> list[RolloutPodRow]:
     """
     rollout = (await noun.ROLLOUT.look(call, target)).record
     state, _ = await phase(call, rollout)
+    if nodes.over_nodes(rollout):
+        return await _explained(call, rollout, state)
     old, new = await _side(call, rollout, rollout.old), await _side(call, rollout, rollout.new)
     shot = Snapshot(rollout=rollout, state=state, old=old, new=new, now=call.clock.now())
     going, staying = _leaving(shot)
     return [*going, *staying, *await _missing(call, shot, going)]
+
+
+async def _explained(call: Call, rollout: Rollout, state: RolloutState | None) -> list[RolloutPodRow]:
+    """The pods of a rollout over nodes: its daemon set's worker chooses those that go."""
+    daemonset = (await nodes.daemon_sets().records(call.client, call.keys).get(rollout.old)).record
+    pods = await overview.states(call.client, call.keys, daemonset)
+    sized, old, new = nodes.sides(daemonset, rollout, pods, back=state is not None and state.back)
+    shot = Snapshot(rollout=sized, state=state, old=old, new=new, now=call.clock.now())
+    return [
+        replace(_row(shot, side, place, "stays"), side=word)
+        for word, side in (("old", old), ("new", new))
+        for place in sorted(side.pods)
+    ]
 
 
 async def _side(call: Call, rollout: Rollout, ident: str) -> Side:
@@ -347,6 +388,8 @@ async def scale(call: Call, target: str, replicas: int) -> Mutation:
     """
     specs.check_count(replicas, "replicas", lowest=1)
     stored = await ROLLOUT.find(call, target)
+    if nodes.over_nodes(stored.record):
+        raise Conflict(f"rollout {stored.record.name!r} is of a daemon set, whose nodes are its count")
     record, (state, unchanged) = stored.record, await phase(call, stored.record)
     if record.wish or (state is not None and state.back):
         word = "ends" if record.wish == "abort" else "goes back"
@@ -439,7 +482,7 @@ async def look(call: Call, change: Change) -> Look:
     return replace(
         found,
         state=status.progress if status is not None else row.state,
-        desired=row.record.replicas,
+        desired=seen.rollout.replicas,
         available=status.new.available if status is not None else 0,
         reason=row.news,
         owner=row.owner,

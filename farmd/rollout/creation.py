@@ -6,27 +6,31 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import msgspec
 
+from farmd import kinds
 from farmd.commands.fleet import Fleet
 from farmd.commands.mutation import Call, Change, Guard, Mutation, registered
 from farmd.commands.parts import refuse_part
 from farmd.commands.specs import check_count
-from farmd.rollout import fitting, writes
+from farmd.rollout import fitting, nodes, writes
 from farmd.rollout.noun import ROLLOUT, controller
 from farmd.rollout.simulate import Course, simulate
 from farmd.rollout.stages import check, minimum
 from scheduler.decide import allocation, eligibility
 from store import manifests
+from store.daemonsets import KIND as DAEMON_SETS
+from store.daemonsets import DaemonSet
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid
 from store.manifests import Manifest
 from store.operations import Operation
-from store.policies import Policy
+from store.policies import Policy, check_over_nodes
 from store.rcs import KIND as MANAGES
 from store.rcs import NUMBERED, ReplicationController
-from store.rollouts import KIND, MANAGED, STAGED, History, Rollout
+from store.rollouts import KIND, MANAGED, NODES, STAGED, History, Rollout
 from store.signatures import stem
 
 HEALTH_DEADLINE_SECONDS = 300.0
@@ -34,8 +38,8 @@ HEALTH_DEADLINE_SECONDS = 300.0
 
 async def begin(
     call: Call,
-    stored: Stored[ReplicationController],
-    wanted: ReplicationController,
+    stored: Stored[Any],
+    wanted: ReplicationController | DaemonSet,
     held: Guard,
     ensured: tuple[Operation, ...],
     *,
@@ -52,6 +56,8 @@ async def begin(
         InputInvalid: the policy cannot work.
         Conflict: the controller is disabled; or the version was reverted and ``retry`` is not set.
     """
+    if isinstance(wanted, DaemonSet):
+        return await _begin_over_nodes(call, stored, wanted, held, ensured, retry=retry, policy=policy)
     before, ident = stored.record, call.ids.new()
     await refuse_part(call, MANAGES, before, {"pod"})
     chosen = policy or wanted.rollout or Policy()
@@ -83,13 +89,83 @@ async def begin(
             await registered(call),
             *held.operations,
             *ensured,
-            *(await _own(call, rollout)),
+            *(await own(call, rollout)),
             *rcs.create(managed(new, ident), raw=stored.raw),
             rcs.replace(stored, managed(before, ident)),
             *services,
         ),
         partial(_course, call, rollout, before, new, pod),
     )
+
+
+async def _begin_over_nodes(
+    call: Call,
+    stored: Stored[DaemonSet],
+    wanted: DaemonSet,
+    held: Guard,
+    ensured: tuple[Operation, ...],
+    *,
+    retry: bool = False,
+    policy: Policy | None = None,
+) -> Mutation:
+    """A rollout from a daemon set as it stands to what is wanted of it.
+
+    Raises:
+        InputInvalid: the policy cannot work over nodes.
+        Conflict: the daemon set is disabled or has a rollout; or the version was reverted, without ``retry``.
+    """
+    before, chosen = stored.record, policy or wanted.rollout or Policy()
+    await refuse_part(call, DAEMON_SETS, before, {"pod"})
+    if before.disabled:
+        hint = f"farmctl daemonset enable {before.name}, or update it with --now"
+        raise Conflict(f"daemonset {before.name!r} is disabled", id=before.id, hint=hint)
+    check_over_nodes(chosen, "rollout")
+    rollout = Rollout(
+        id=call.ids.new(),
+        name=before.name,
+        of=DAEMON_SETS,
+        old=before.id,
+        new=before.id,
+        from_manifest=before.manifest,
+        to_manifest=wanted.manifest,
+        replicas=1,
+        started_from=1,
+        started_to=0,
+        policy=begun(chosen),
+        labels=before.labels,
+        needs=sorted({*wanted.needs, NODES}),
+        by=call.actor,
+        at=call.clock.now(),
+    )
+    if not retry:
+        await refuse_reverted(call, rollout)
+    kept = msgspec.structs.replace(
+        wanted,
+        manifest=before.manifest,
+        coming=wanted.manifest,
+        coming_to=0,
+        managed_by=f"{KIND}/{rollout.id}",
+        needs=sorted({*wanted.needs, NODES}),
+        **({"part_of": call.part_of, "open": list(call.open)} if call.part_of else {}),
+    )
+    change = Change(
+        KIND,
+        rollout.id,
+        rollout.name,
+        "rollout.create",
+        before={"pod": rollout.from_manifest[:12]},
+        after={"pod": rollout.to_manifest[:12], "daemonset": before.name},
+        manifest=rollout.to_manifest,
+    )
+    records = nodes.daemon_sets().records(call.client, call.keys)
+    operations_ = (
+        await registered(call),
+        *held.operations,
+        *ensured,
+        *(await own(call, rollout)),
+        records.replace(stored, kept),
+    )
+    return Mutation(change, operations_)
 
 
 async def toward(
@@ -134,9 +210,10 @@ async def toward(
     records = rcs.records(call.client, call.keys)
     taken = [records.replace(each, managed(each.record, ident)) for each in (before, after)]
     guards = (*held.operations, *held_too.operations, *services)
-    own = await _own(call, rollout)
     course = partial(_course, call, rollout, before.record, after.record, None)
-    return Mutation(_begun(rollout), (await registered(call), *guards, *own, *taken), course)
+    return Mutation(
+        _begun(rollout), (await registered(call), *guards, *await own(call, rollout), *taken), course
+    )
 
 
 def _rollout(
@@ -236,7 +313,7 @@ def derived(name: str, ident: str) -> str:
     return f"{begin}-{digest[:6]}"
 
 
-async def _own(call: Call, rollout: Rollout) -> tuple[Operation, ...]:
+async def own(call: Call, rollout: Rollout) -> tuple[Operation, ...]:
     """The rollout's own record and name.
 
     Raises:
@@ -245,7 +322,7 @@ async def _own(call: Call, rollout: Rollout) -> tuple[Operation, ...]:
     standing, index = await ROLLOUT.records(call.client, call.keys).named(rollout.name)
     if standing is not None:
         raise Conflict(
-            f"controller {rollout.name!r} has a rollout already",
+            f"{kinds.title(standing.record.of, rollout.name)} has a rollout already",
             id=standing.record.id,
             hint=f"farmctl rollout status {rollout.name}; revert or abort it first",
         )
@@ -290,7 +367,9 @@ def _refuse_disabled(rc: ReplicationController) -> None:
 
 async def refuse_reverted(call: Call, rollout: Rollout) -> None:
     """A version that failed is not tried again without a person's word."""
-    tries = [each.record for each in (await History(call.client, call.keys).read(rollout.name)).items]
+    tries = [
+        each.record for each in (await History(call.client, call.keys, rollout.of).read(rollout.name)).items
+    ]
     last = next((ended for ended in tries if ended.to_manifest == rollout.to_manifest), None)
     if last is not None and last.outcome == "reverted":
         raise Conflict(

@@ -19,11 +19,13 @@ from farmd.work.context import Context
 from farmd.work.managing import Steady
 from farmd.work.model import Blocked
 from scheduler.model import Assignment, FleetView, PlacementRequest
+from store.daemonsets import DaemonSet
 from store.entry import Entry, Stored
 from store.families import RCS
 from store.locks import Holder
 from store.named import decode_named
 from store.pods import Place
+from store.policies import Part
 from store.rcs import ReplicationController
 from store.rollouts import KIND, Ending, Rollout, RolloutState
 from store.work import Work
@@ -151,7 +153,9 @@ class Snapshot:
     end first. ``risen``: when this worker last saw progress (seconds since
     the epoch). ``now``: likewise. ``gates`` is what gates said, by their names. ``fit`` are places of the
     source that the target may take over in place, ``offer`` places for the target's pods, ``homes`` for those
-    of the source.
+    of the source. ``spread``: on how many nodes, or on which share of them, the new version shall run, and
+    whether that is held; None: it is no rollout over nodes. ``away``: nodes that nobody hears of, and whose
+    pods nobody waits for.
     """
 
     rollout: Rollout
@@ -170,6 +174,8 @@ class Snapshot:
     fit: frozenset[Place] = frozenset()
     offer: Offer = Offer()
     homes: Offer = Offer()
+    spread: tuple[Part, bool] | None = None
+    away: int = 0
     unread: frozenset[Fact] = frozenset()
     derived: dict[Callable[[Snapshot], object], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -243,7 +249,7 @@ class Moves:
         return sum(move.way == way for move in self.moves)
 
 
-Action = Literal["take", "lock", "rest", "next", "switch", "halt", "back", "end"]
+Action = Literal["take", "lock", "spread", "rest", "next", "switch", "halt", "back", "end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +302,8 @@ class Facts:
     """A snapshot, and what its plan is carried out with.
 
     ``records`` are the controllers as they were read, by id; ``locks`` the mutation locks that stand, by the
-    controller's id; ``view``: what places were chosen from.
+    controller's id; ``view``: what places were chosen from. ``daemonset`` is as it was read, in a rollout
+    over nodes.
     """
 
     stored: Stored[Rollout]
@@ -305,6 +312,7 @@ class Facts:
     records: dict[str, Stored[ReplicationController]] = field(default_factory=dict)
     locks: dict[str, Entry] = field(default_factory=dict)
     view: FleetView | None = None
+    daemonset: Stored[DaemonSet] | None = None
 
 
 class Reader:

@@ -11,7 +11,7 @@ from farmd.rollout.noun import ROLLOUT
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.managing import ManagingKind, Phases
-from store.families import RCS
+from store.families import DAEMONSETS, RCS
 from store.locks import Claim
 from store.rollouts import KIND, Rollout
 from store.sessions import Session
@@ -29,14 +29,17 @@ class Rollouts(ManagingKind):
     def __init__(self, context: Context) -> None:
         target = KINDS[RCS.name].noun
         phases = Phases(context.recorder, "farmd_rollouts", "phase", PHASES, target=target)
-        super().__init__(context, [context.caches.tree(RCS)], phases)
+        trees = [context.caches.tree(family) for family in (RCS, DAEMONSETS)]
+        super().__init__(context, trees, phases)
         self._ask: Ask = context.sections.get(KIND, unasked)
-        # A freeze of the controllers holds their rollouts, too.
-        context.guards[RCS.name].subscribe(self._freeze_changed)
+        for family in (RCS, DAEMONSETS):
+            # A freeze of what they change holds rollouts, too.
+            if family.name in context.guards:
+                context.guards[family.name].subscribe(self._freeze_changed)
 
-    def pod_owners(self, record: Rollout) -> tuple[str, str]:
-        """The ids of both controllers."""
-        return record.old, record.new
+    def pod_owners(self, record: Rollout) -> tuple[str, ...]:
+        """The ids of both controllers, or of the daemon set."""
+        return (record.old,) if record.old == record.new else (record.old, record.new)
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> RolloutWorker:
         """A worker for one rollout."""

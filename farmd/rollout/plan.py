@@ -23,6 +23,7 @@ from farmd.rollout.steps import AVAILABILITY_STRATEGY, RESOURCE_UTIL_STRATEGY, c
 from farmd.work.model import Ask, Blocked, frozen
 from store.policies import at_most
 from store.rollouts import RolloutState
+from store.words import count_of
 
 # Both controllers of a rollout as what its strategy's steps scale: pure.
 #
@@ -301,6 +302,8 @@ def _moving(shot: Snapshot, state: RolloutState) -> Plan | Ask[Need]:
         return Plan(turn=Turn("lock", state, "it goes on"))
     if shot.busy:
         return Plan(waiting=shot.busy)
+    if shot.spread is not None and shot.spread != (to := progress.spread(shot)):
+        return Plan(turn=Turn("spread", state, f"the new version shall run on {to[0]} of the nodes"))
     if shot.back and state.switched and shot.old is not None and shot.old.settled >= floor(shot):
         return Plan(turn=_switch(shot, state))
     reached, found = _pushed(shot)
@@ -325,10 +328,17 @@ def _pushed(shot: Snapshot) -> tuple[bool, Moves | Need]:
     wanted, least = goal(shot), floor(shot)
     if shot.rollout.policy.strategy == "rolling":
         reached = _reached(shot)
+        if shot.spread is not None:  # the daemon set's own worker changes its pods
+            return reached, Moves(waiting=_spreading(shot, wanted, least))
         return reached, Moves() if reached else membership.plan(shot, wanted, least)
     healthy = shot.back or shot.rollout.policy.require_healthy_end or not last(shot)
     done, found = carried_out(shot, wanted, least, healthy)
     return done and _as_wanted(shot), found
+
+
+def _spreading(shot: Snapshot, wanted: StageGoal, least: int) -> str:
+    told = membership.waits(shot, wanted, least)
+    return f"{told}; {count_of(shot.away, 'absent node')} not waited for" if shot.away else told
 
 
 def _short(shot: Snapshot, found: Moves) -> Blocked | None:
@@ -346,7 +356,8 @@ def _passed(shot: Snapshot, state: RolloutState) -> Plan:
         return _end(shot, "reverted", state.cause)
     wanted, now = stages(shot), stage(shot)
     if last(shot) and (state.reached or not wanted[now].rests):
-        return _end(shot, "done", f"{shot.rollout.replicas} pods of the new version are available")
+        left = f"; {count_of(shot.away, 'absent node')} not waited for" if shot.away else ""
+        return _end(shot, "done", f"{shot.rollout.replicas} pods of the new version are available{left}")
     if goal(shot).rests or _unapproved(shot, now + 1) is not None:
         resting = replace(state, phase="baking", since=shot.now, reached=shot.now)
         return Plan(turn=Turn("rest", resting, f"stage {now + 1} is reached"))

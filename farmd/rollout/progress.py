@@ -14,7 +14,7 @@ from farmd.rollout import judgement
 from farmd.rollout.facts import Plan, Side, Snapshot, Turn
 from farmd.rollout.stages import StageGoal, goals, minimum, raised, turning_back
 from store.pods import Place
-from store.policies import Gate, at_most
+from store.policies import Gate, Part, at_least, at_most, staged
 from store.rollouts import RolloutState
 
 # Where a rollout stands: its floor, its stage, what it goes to now, and whether that is reached: pure.
@@ -77,6 +77,22 @@ def stage(shot: Snapshot) -> int:
 def last(shot: Snapshot) -> bool:
     """Whether the present stage is the last one."""
     return stage(shot) == len(stages(shot)) - 1
+
+
+def spread(shot: Snapshot) -> tuple[Part, bool]:
+    """On how many nodes the new version shall run now, or on which share of them, as the policy says it, so
+    that nodes which join get the version of their share; and whether pods stay as they are.
+    """
+    state = shot.state
+    if state is None or state.back or shot.spread is None:
+        return 0, False
+    if state.phase == "halted":
+        return shot.spread[0], True
+    if last(shot):
+        return "100%", False
+    total, wanted = shot.rollout.replicas, goal(shot).new
+    said = (staged(each).to for each in shot.rollout.policy.stages)
+    return next((to for to in said if at_least(to, total) == wanted), wanted), False
 
 
 @once

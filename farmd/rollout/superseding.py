@@ -23,6 +23,7 @@ from farmd.rollout.facts import of_rollout
 from farmd.rollout.noun import ROLLOUT
 from farmd.rollout.stages import check, goals, minimum
 from store import manifests, operations
+from store.daemonsets import DaemonSet
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, NotFound, refuse
 from store.operations import Operation
@@ -34,8 +35,8 @@ from store.rollouts import KIND, SUPERSEDED, Rollout, RolloutState
 
 async def supersede(
     call: Call,
-    noun: Noun[Any, ReplicationController],
-    stored: Stored[ReplicationController],
+    noun: Noun[Any, Any],
+    stored: Stored[Any],
     spec: Any,
     *,
     asked: bool,
@@ -50,6 +51,8 @@ async def supersede(
             that existed before; or the version was reverted.
     """
     before, rollouts = stored.record, ROLLOUT.records(call.client, call.keys)
+    if isinstance(before, DaemonSet):
+        return await _over_nodes(call, before, spec)
     try:
         found = await rollouts.get(before.managed_by.partition("/")[2])
         coming = await noun.records(call.client, call.keys).get(found.record.new)
@@ -192,3 +195,17 @@ async def _pod_lines(call: Call, coming: ReplicationController, spec: Any) -> tu
     except NotFound:
         before = None
     return tuple(difference.manifest_lines(before, spec.pod))
+
+
+async def _over_nodes(call: Call, daemonset: DaemonSet, spec: Any) -> Mutation:
+    """Nothing to do where a daemon set's file has the version that is coming.
+
+    Raises:
+        Conflict: it has another one; the rollout goes back first.
+    """
+    sha = (await difference.ensured(call, spec, daemonset)).sha
+    if sha == daemonset.coming:
+        ident = daemonset.managed_by.partition("/")[2]
+        return Mutation(Change(KIND, ident, daemonset.name, "rollout.supersede"))
+    text = f"daemonset {daemonset.name!r} has a rollout already, to version {daemonset.coming[:12]}"
+    raise Conflict(text, id=daemonset.id, hint=f"farmctl rollout revert {daemonset.name}, then update again")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import structlog
 
-from farmd.rollout import membership, progress, report
+from farmd.farm.writer import Write
+from farmd.rollout import membership, nodes, progress, report
 from farmd.rollout import plan as planning
 from farmd.rollout import writes as rollout_writes
 from farmd.rollout.facts import Facts, Need, Plan, Reader, Snapshot, Turn
@@ -16,9 +18,11 @@ from farmd.runtime.wake import Wake
 from farmd.work import model
 from farmd.work.managing import ManagingKind, ManagingWorker
 from farmd.work.model import Outcome
+from farmd.work.worker import Fields
 from store.entry import Stored
-from store.families import RCS
 from store.locks import Claim
+from store.operations import Operation
+from store.rcs import failure_alert
 from store.rollouts import KIND, History, Rollout, RolloutState, RolloutStatus
 from store.sessions import Session
 
@@ -39,8 +43,7 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         ask: Ask,
     ) -> None:
         super().__init__(kind, claim, session, wake)
-        guards = [self.context.guards[name] for name in (KIND, RCS.name)]
-        self._reader = Reader(claim.item, claim.session, self.context, guards)
+        self._reader: Reader | None = None
         self._alarms = RolloutAlerts(self.status.incidents, self.context.clock, self.context.farm)
         self._gates = GateWatch(ask, self.context.clock, self.context.recorder, wake)
 
@@ -53,9 +56,16 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
     async def look(self, stored: Stored[Rollout]) -> Facts | Outcome:
         """The rollout, both controllers and their pods."""
         self.follow(stored.record)
+        self._reader = self._reader or self._reading(stored.record)
         if (broken := self.illegible()) is not None:
             return await self.unreadable(*broken)
         return self._gated(await self._reader.read(stored))
+
+    def _reading(self, rollout: Rollout) -> Reader:
+        """What reads for this rollout, by what it changes."""
+        guards = [self.context.guards[name] for name in (KIND, rollout.of) if name in self.context.guards]
+        reads = nodes.NodeReader if nodes.over_nodes(rollout) else Reader
+        return reads(self.claim.item, self.claim.session, self.context, guards)
 
     def _gated(self, reading: Facts) -> Facts:
         """The reading with what gates say; those of the present stage are asked from now on."""
@@ -77,6 +87,7 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
 
     async def answer(self, snapshot: Facts, ask: model.Ask[Need]) -> Facts:
         """Whether pods fit where they stand, and places for the others."""
+        assert self._reader is not None
         return await self._reader.answer(snapshot, ask.need)
 
     def decided(self, snapshot: Facts, plan: Plan) -> None:
@@ -100,6 +111,7 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         """One transaction: a turn, or moves of pods."""
         if plan.turn is not None:
             return await self._change(snapshot, plan.turn, plan)
+        assert self._reader is not None
         if membership.costly(snapshot.snapshot, plan.moves) and await self._reader.refresh(snapshot.snapshot):
             return Outcome("after", 0.0, "the states of the pods were read again")
         context, (source, target) = self.context, snapshot.snapshot.sides
@@ -135,11 +147,22 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         if turn.action == "end":
             return await self._end(reading, turn, plan)
         back, told = reading.snapshot.back, report.audit_fields(turn)
+        if reading.daemonset is not None:
+            told |= {"to": str(progress.spread(dataclasses.replace(reading.snapshot, state=turn.state))[0])}
+            writes = nodes.turn(reading, turn, context)
+            return await self._turned(reading, turn, plan, writes, told)
         services = await rollout_writes.to_turn(context.client, context.keys, rollout, turn.action, back=back)
         services = await self._fitting(rollout, services)
         if services:
             told |= {"services": ",".join(sorted(each.record.name for each, _ in services))}
         writes = rollout_writes.turn(reading, turn, context, self.claim, services)
+        return await self._turned(reading, turn, plan, writes, told)
+
+    async def _turned(
+        self, reading: Facts, turn: Turn, plan: Plan, writes: Sequence[Write | Operation], told: Fields
+    ) -> Outcome:
+        """Commit a turn, and tell of it."""
+        rollout = reading.stored.record
         done = await self.turn(rollout, turn.action, turn.reason, *writes, after=told)
         log.info("rollout.turned", item=rollout.id, name=rollout.name, action=turn.action, reason=turn.reason)
         self._time(reading.snapshot, turn, plan)
@@ -169,6 +192,8 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
     async def _end(self, reading: Facts, turn: Turn, plan: Plan) -> Outcome:
         """The last transaction; before it the old side's pods are read, so that none is forgotten."""
         rollout = reading.stored.record
+        if nodes.over_nodes(rollout):
+            return await self._end_over_nodes(reading, turn, plan)
         await self.context.caches.pods.barrier([self.context.keys.pods(rc) for rc in self.followed])
         if self.context.fleet.pods(rollout_writes.goes(rollout, turn.outcome)):
             return Outcome("after", 0.0, "a pod of it is left")
@@ -181,7 +206,28 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         client, keys = self.context.client, self.context.keys
         services = await rollout_writes.to_end(client, keys, rollout, turn.outcome, stay)
         services = await self._fitting(rollout, services)
-        writes = rollout_writes.end(reading, turn, self.context, known, services, over)
+        await self._ended(
+            reading, turn, rollout_writes.end(reading, turn, self.context, known, services, over)
+        )
+        for key in self.status.incidents.open() if stay else ():
+            self.status.incidents.pass_on(key)  # the controller that stays tells of them, and of their ends
+        self._time(reading.snapshot, turn, plan)
+        return Outcome("done")
+
+    async def _end_over_nodes(self, reading: Facts, turn: Turn, plan: Plan) -> Outcome:
+        """The last transaction of a rollout over nodes; the daemon set tells of a version that failed."""
+        rollout, incidents = reading.stored.record, self.status.incidents
+        known = (await History(self.context.client, self.context.keys, rollout.of).read(rollout.name)).items
+        await self._ended(reading, turn, nodes.end(reading, turn, self.context, known))
+        failure = failure_alert(rollout.name)
+        if turn.outcome == "reverted" and not rollout.wish and failure in incidents.open():
+            incidents.pass_on(failure)
+        await incidents.end_all()
+        self._time(reading.snapshot, turn, plan)
+        return Outcome("done")
+
+    async def _ended(self, reading: Facts, turn: Turn, writes: Sequence[Write | Operation]) -> None:
+        rollout = reading.stored.record
         await self.turn(
             rollout,
             turn.outcome,
@@ -193,7 +239,3 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         log.info(
             "rollout.ended", item=rollout.id, name=rollout.name, outcome=turn.outcome, reason=turn.reason
         )
-        for key in self.status.incidents.open() if stay else ():
-            self.status.incidents.pass_on(key)  # the controller that stays tells of them, and of their ends
-        self._time(reading.snapshot, turn, plan)
-        return Outcome("done")

@@ -111,12 +111,15 @@ def status(
     disabled: bool,
     settled: bool = True,
     remark: str = "",
+    current: Collection[PodState] | None = None,
 ) -> Status:
     """The status of an owner's pods. ``since`` is the time of a new state.
 
     ``settled``: nothing is under way besides these pods. ``remark`` is the reason text of a converged owner.
+    ``current`` are the pods that run what they should, where that is not the record's manifest for all.
     """
-    current = [state for state in pods if not state.outdated(record.manifest, record.restart)]
+    if current is None:
+        current = [state for state in pods if not state.outdated(record.manifest, record.restart)]
     healthy = sum(state.healthy for state in current)
     whole = len(pods) == desired == healthy and plan.empty and settled and not record.deleting
     if disabled:
