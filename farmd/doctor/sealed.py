@@ -11,9 +11,11 @@ from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
 from farmd.kinds import title
 from store import secrets
+from store.features import IDENTITY
 from store.keys import Keys
 from store.manifests import Manifest
 from store.named import records
+from store.nodes import Agent
 from store.secrets import SecretGroup, SecretVersion
 from store.words import listed
 
@@ -62,9 +64,24 @@ def check(survey: Survey, found: Told) -> Iterator[Finding]:
     for family, entry, owner in survey.owners():
         named = title(family.name, owner.name)
         lines = [line for sha in owner.manifests for line in _of_manifest(survey.manifests.get(sha), found)]
-        if lines and not owner.deleting:
+        if owner.deleting:
+            continue
+        for sha in owner.manifests:
+            yield from _unopened(survey, entry.key, survey.manifests.get(sha))
+        if lines:
             fix = f"reseal these secrets, then apply the file of {named} again"
             yield Finding("secret-stale", survey.short(entry.key), f"its manifest has {lines[0]}", fix)
+
+
+def _unopened(survey: Survey, key: str, manifest: Manifest | None) -> Iterator[Finding]:
+    """A secret that no agent opens which is present: such a pod starts nowhere."""
+    held = {each for _, agent in survey.decoded("agents", Agent) for each in agent.features}
+    for name, each in sorted(manifest.sealed.items() if isinstance(manifest, Manifest) else ()):
+        if held.isdisjoint(f"{IDENTITY}{recipient}" for recipient in each.recipients):
+            what = f"no agent that is present has an identity of group {each.group}, to open {name}"
+            fix = "see agent.secret_identities of its nodes, and credential.invalid in their agents' logs"
+            yield Finding("secret-unopened", survey.short(key), what, fix)
+            return
 
 
 def _of_manifest(manifest: Manifest | None, found: Told) -> list[str]:

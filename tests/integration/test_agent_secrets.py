@@ -179,8 +179,6 @@ async def test_an_agent_that_is_killed_leaves_no_value_behind_and_the_next_one_g
         await eventually(lambda: _is_gone(left), what="removal of what is left")
         assert [file.parent.parent.name for file in files(memory)] == ["web"]
         assert f"PASSWORD={CANARY}".encode() in Path(f"/proc/{told.pid}/environ").read_bytes()
-        # A core dump of the agent would have the identity: the kernel makes none of it.
-        assert not _dumps(agent.process.pid)
         await rig.unwant()
         await rig.until_gone()
     assert files(memory) == []
@@ -252,10 +250,3 @@ def _core_limit(pid: int) -> int | str:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def _dumps(pid: int) -> bool:
-    """Whether a process can dump core: the files in /proc of one that cannot belong to root:root 0400."""
-    found = Path(f"/proc/{pid}/environ")
-    script = f"setpriv --reuid 65534 --clear-groups --bounding-set -all cat {found}"
-    return os.system(f"{script} > /dev/null 2>&1") == 0

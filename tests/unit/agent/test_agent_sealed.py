@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import os
+import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,7 @@ from store.containers import Container
 from store.manifests import Manifest
 from store.secrets import Sealed
 from tests.age import files, identity, memory_folder, sealed, secretive
+from tests.farmctl import ROOT
 
 NOBODY = Account("nobody", 65534, 65534, ())
 
@@ -102,3 +105,25 @@ def test_a_container_gets_the_file_of_its_numeric_user(memory: Path, key: Path) 
     assert there == "/run/secrets/db"
     assert stat.S_IMODE(Path(here).parent.stat().st_mode) == 0o700
     assert "hush" not in repr(node(memory, key).open(manifest, "web", "s2"))
+
+
+DIES = (
+    "import os, resource, sys\n"
+    "from farmd.agent import secrets\n"
+    "resource.setrlimit(resource.RLIMIT_CORE, resource.getrlimit(resource.RLIMIT_CORE)[1:] * 2)\n"
+    "sys.argv[1:] and secrets.hide_memory()\n"
+    "os.abort()\n"
+)
+
+
+@pytest.mark.skipif(
+    Path("/proc/sys/kernel/core_pattern").read_text().strip() != "core", reason="dumps go elsewhere"
+)
+@pytest.mark.parametrize(("words", "dumps"), [([], True), (["hidden"], False)])
+def test_a_process_that_hides_its_memory_dumps_no_core(tmp_path: Path, words: list[str], dumps: bool) -> None:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", DIES, *words], cwd=tmp_path, env=environ, check=False, capture_output=True
+    )
+    assert done.returncode == -signal.SIGABRT, done.stderr
+    assert bool(list(tmp_path.glob("core*"))) is dumps

@@ -185,6 +185,8 @@ def test_a_controllers_file_refers_to_a_secret_and_nothing_shows_its_value(
     assert "secret.set" in told
     findings = farmctl("doctor", "-o", "json").json["items"]
     stale = {each["object"]: each for each in findings if each["code"] == "secret-stale"}
+    unopened = [each["explanation"] for each in findings if each["code"] == "secret-unopened"]
+    assert unopened == ["no agent that is present has an identity of group prod, to open shop/db@1"]
     assert "version 1, 2 can be opened by" in stale["secrets/shop/db"]["explanation"]
     assert "removed from group prod" in stale[f"rcs/{record.json['id']}"]["explanation"]
     described = farmctl.ok("rc", "describe", "hello").out
