@@ -9,7 +9,7 @@ from farmd import kinds
 from farmd.apps.facts import Act, Live, Ref, Snapshot, owner_of
 from farmd.apps.plan import Preview
 from farmd.apps.protocols import Outside
-from farmd.commands.bundled import Bundled, BundledNoun, FoundRecord, Wish
+from farmd.commands.bundled import Bundled, FoundRecord, Superseding, Wish
 from farmd.commands.edits import Readiness
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
@@ -169,10 +169,10 @@ async def prepared(call: Call, app: str, preview: Preview, places: Mapping[Ref, 
 async def superseding(
     call: Call, shot: Snapshot, preview: Preview, *, asked: bool, strict: bool
 ) -> dict[Ref, Mutation]:
-    """The changes that put versions of the app's files in place of versions that are coming by rollouts.
+    """The changes that put versions of the app's files in place of those that rollouts or deployments bring.
 
     Where they are not ``asked`` for, the preview says how to ask. ``strict``: a version that cannot take that
-    place is a refusal of the preview; else its object waits for the end of the rollout.
+    place is a refusal of the preview; else its object waits for the end of the change.
     """
     found: dict[Ref, Mutation] = {}
     for entry in shot.wanted:
@@ -180,7 +180,7 @@ async def superseding(
         seen, part = shot.live.get(ref), noun_of(entry) if entry.ref.own else None
         if ref not in preview.waits or seen is None or entry.document is None:
             continue
-        if seen.owner != owner_of(shot.name) or not isinstance(part, BundledNoun):
+        if seen.owner != owner_of(shot.name) or not isinstance(part, Superseding):
             continue
         wish = part.wish(entry.document, entry.ignore)
         try:

@@ -124,7 +124,7 @@ async def delete(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
     """A revision that is ready to be written. ``changes`` are those of single records, by reference, and
-    ``superseding`` those that put a version of the files in place of one that is coming by a rollout.
+    ``superseding`` those that put a version of the files in place of one that is coming.
     """
 
     now: AppState

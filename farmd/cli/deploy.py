@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
+from farmd.cli.asking import on_terminal
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import saying
@@ -55,6 +57,11 @@ if TYPE_CHECKING:
 )
 @click.option("--recreate", is_flag=True, help="Also replace pods that already match the files.")
 @click.option("--prune", is_flag=True, help="Remove services of the project that are no longer in the files.")
+@click.option(
+    "--supersede",
+    is_flag=True,
+    help="Take services over from a deployment that is under way; asked on a terminal.",
+)
 @click.option("--atomic", is_flag=True, help="A failure rolls back all services.")
 @click.option(
     "--with-files",
@@ -70,6 +77,7 @@ async def deploy(
     profiles: tuple[str, ...],
     recreate: bool,
     prune: bool,
+    supersede: bool,
     atomic: bool,
     with_files: bool,
     detailed_exitcode: bool,
@@ -91,11 +99,13 @@ async def deploy(
         invocation.say(f"warning: {warning}")
     wanted = _wanted(project)
     title = f"project {project.name}" if project.name else "files"
+    asks = on_terminal() and not invocation.settings.yes  # the plan shows what is taken over
+    call = replace(invocation.call, supersede=supersede or asks)
     async with registries(os.environ) as images:
 
         async def make() -> Deployment:
             made = Deployment(
-                call=invocation.call,
+                call=call,
                 wanted=wanted,
                 project=project.name,
                 recreate=recreate,

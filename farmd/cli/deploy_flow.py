@@ -23,7 +23,7 @@ from farmd.commands.waiting import alike, fitting
 from farmd.deploy import owners, preview
 from farmd.deploy.commands import Deployment
 from farmd.deploy.goals import bodies, planned, settings_of, starting
-from farmd.deploy.scene import taken_over, told
+from farmd.deploy.scene import taken_over, takes_over, told
 from farmd.runtime.errors import EndedOtherwise, FarmdError, Stale
 from farmd.tables.model import clean
 from store.errors import Conflict, InputInvalid, StoreError
@@ -195,8 +195,7 @@ def _lines(deployment: Deployment, title: str) -> list[str]:
     held = taken_over(scene, [aim.goal.name for aim in deployment.aims])
     over = []
     for name, holder in held.items():
-        takes = holder.resting or deployment.call.force
-        verb = f"takes {name} over from" if takes else f"{name} is changed by"
+        verb = f"takes {name} over from" if takes_over(deployment.call, holder) else f"{name} is changed by"
         over.append(f"! {verb} {told(holder)}")
     over += [
         owners.told(scene.records[aim.goal.name]) for aim in deployment.aims if scene.lost(aim.goal.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, runtime_checkable
 
 from farmd import overview
 from farmd.commands import difference, waiting
@@ -122,6 +122,18 @@ class Bundled(Exported, Protocol):
         """
 
 
+@runtime_checkable
+class Superseding(Protocol):
+    """One noun in bundles to whose records something may bring a version that another one can replace."""
+
+    async def superseding(self, call: Call, wish: Wish) -> Mutation | None:
+        """Put what a document asks for in place of the version that is coming; None: nothing to do.
+
+        Raises:
+            Conflict, InputInvalid: it cannot take that place.
+        """
+
+
 def marked(change: Change, before: str, after: str) -> Change:
     """A change of what a record is a part of, for the audit."""
     return replace(change, before={"part_of": before}, after={"part_of": after})
@@ -203,11 +215,7 @@ class BundledNoun(Generic[S, T]):
         return await self.of.update(call, wish.spec, now=now, stated=wish.stated)
 
     async def superseding(self, call: Call, wish: Wish) -> Mutation | None:
-        """Put what a document asks for in place of the version that is coming now; None: nothing to do.
-
-        Raises:
-            Conflict, InputInvalid: it cannot take that place.
-        """
+        """See ``Superseding``."""
         found = await self.of.superseding(call, wish.spec, asked=True, stated=wish.stated)
         return found if found is not None and found.needed else None
 

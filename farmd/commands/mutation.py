@@ -41,7 +41,7 @@ MUTATION_LOCK = "mutation_lock"
 @dataclass(frozen=True, slots=True)
 class Call:
     """The caller of a command, with a reason and the means. ``actor`` is ``user/<name>@<host>``; ``force``
-    breaks a lock.
+    breaks a lock, ``supersede`` takes services from a deployment that is under way.
 
     ``note`` tells the caller something beside the result.
 
@@ -56,6 +56,7 @@ class Call:
     actor: str
     reason: str = ""
     force: bool = False
+    supersede: bool = False
     part_of: str = ""
     open: tuple[str, ...] = ()
     note: Callable[[str], None] = field(default=lambda _: None, compare=False)

@@ -7,6 +7,7 @@ once.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace as replaced
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from farmd.deploy.goals import version_of
 from farmd.deploy.manifest import spec_of
 from farmd.deploy.noun import owner_noun
 from farmd.deploy.project import ResolvedServices
-from farmd.deploy.scene import holding
+from farmd.deploy.scene import holding, told
 from farmd.deploy.spec import ServiceSpec
 from farmd.services import commands
 from farmd.services import document as named
@@ -106,10 +107,38 @@ class BundledService:
             raise NotFound(f"{NOUN} {wish.name!r} does not exist", kind=KIND, id=wish.name)
         if isinstance(wish.spec, NamedService):
             return await named.update(call, found.stored, wish)
-        version = found.stored.record.version
+        return await (await self._deployment(call, wish)).mutation()
+
+    async def _deployment(self, call: Call, wish: Wish) -> Deployment:
+        """The deployment of a service as it was released, with the stated fields as they are asked for."""
+        stored = await ServiceStore(call.client, call.keys).find(wish.name)
+        version = stored.record.version
         released = None if version is None else await _released(call, version)
         spec = wish.spec if released is None else _stated(wish, released)
-        return await _deployed(call, ResolvedServices(services={wish.name: spec}))
+        made = Deployment(call=call, wanted=ResolvedServices(services={wish.name: spec}))
+        await made.plan()
+        return made
+
+    async def superseding(self, call: Call, wish: Wish) -> Mutation | None:
+        """Put what a document asks for in place of what a deployment under way brings; None: nothing to do.
+
+        Raises:
+            Conflict, InputInvalid: it cannot take that place.
+        """
+        if isinstance(wish.spec, NamedService):
+            return None
+        made = await self._deployment(replaced(call, supersede=True), wish)
+        holder = made.scene.holder(wish.name)
+        if holder is None:
+            return None
+        coming = next(goal.wanted for goal in holder.stored.record.goals if goal.name == wish.name)
+        if coming is not None:
+            asked = await _asked(call, coming, wish)
+            if asked is not None and _flat(asked) == _flat(coming):
+                return None
+        found = await made.mutation()
+        details = (f"takes {wish.name} over from {told(holder)}",)
+        return replaced(found, change=replaced(found.change, details=details))
 
     async def delete(self, call: Call, name: str) -> Mutation:
         if not (await ServiceStore(call.client, call.keys).find(name)).record.mode:

@@ -230,7 +230,7 @@ def refuse_foreign(scene: Scene, names: Collection[str], project: str) -> None:
 
 
 def unless_held(call: Call, scene: Scene, names: Sequence[str]) -> None:
-    """Refuse services that another deployment changes now, unless it waits for a person, or is forced.
+    """Refuse services that another deployment changes now, unless it waits for a person or is superseded.
 
     Raises:
         Locked: naming the holder, since when, and how far it is.
@@ -240,7 +240,7 @@ def unless_held(call: Call, scene: Scene, names: Sequence[str]) -> None:
         raise InputInvalid("reason: missing, expected why force is needed (--reason)", field="reason")
     for name in names:
         held = scene.holder(name)
-        if held is None or (not held.stored.record.draft and (held.resting or call.force)):
+        if held is None or (not held.stored.record.draft and takes_over(call, held)):
             continue
         record = held.stored.record
         raise Locked(
@@ -250,9 +250,13 @@ def unless_held(call: Call, scene: Scene, names: Sequence[str]) -> None:
             progress=progress(held),
             hint="it is submitted right now; try again"
             if record.draft
-            else f"farmctl deployment status {record.name}; wait, or pause it, or take over with"
-            " --force --reason TEXT",
+            else f"--supersede takes it over; farmctl deployment status {record.name} shows its progress",
         )
+
+
+def takes_over(call: Call, held: Holding) -> bool:
+    """Whether a caller may take services over from a deployment that is under way."""
+    return held.resting or call.force or call.supersede
 
 
 def taken_over(scene: Scene, names: Collection[str]) -> dict[str, Holding]:

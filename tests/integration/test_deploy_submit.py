@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from farmd.deploy.manifest import compiled
 from farmd.deploy.resolver import ServiceSpecResolver
 from farmd.deploy.spec import ContainerSpec, PortSpec, ServiceSpec
 from farmd.runtime.clock import system_rng
@@ -150,6 +151,51 @@ def test_a_running_deployment_is_taken_over_by_force_with_a_reason(farmctl: Farm
     by_id = {each.id: each for each in kept(farmctl, "deployments", Deployment)}
     (new,) = by_id.keys() - {first.id}
     assert {goal.superseded for goal in by_id[first.id].goals} == {new}
+
+
+def test_a_running_deployment_is_superseded_where_that_is_asked_for(farmctl: Farmctl, tmp_path: Path) -> None:
+    first = submit(farmctl, file(tmp_path))
+    other = file(tmp_path, SHOP.replace("replicas: 2", "replicas: 3"))
+    refused = farmctl("deploy", "-f", other, "-y", "--no-wait")
+    assert (refused.code, "--supersede takes it over" in refused.err) == (5, True)
+    assert deployment(farmctl) == first
+    done = farmctl.ok("deploy", "-f", other, "-y", "--no-wait", "--supersede")
+    assert f"! takes web over from deployment {first.name}" in done.err
+    by_id = {each.id: each for each in kept(farmctl, "deployments", Deployment)}
+    (new,) = by_id.keys() - {first.id}
+    assert {goal.superseded for goal in by_id[first.id].goals} == {new}
+    assert {each.deployment for each in services(farmctl).values()} == {new}
+
+
+def test_an_app_supersedes_the_deployment_of_its_service(farmctl: Farmctl, tmp_path: Path) -> None:
+    stands(farmctl, plain("web"), "m1", project="", part_of="apps/shop")
+    apply = ("apply", "-f", "-", "--app", "shop", "-y", "--no-wait")
+    head = "apiVersion: farmd/v1\n"
+    farmctl.ok(*apply, stdin=head + house(plain("web")))
+    before = services(farmctl)["web"]
+    keys, (manifest, wanted) = Keys(farmctl.prefix), compiled(plain("web", "bad"))
+    write(farmctl, keys.manifest(wanted.manifest), manifest)
+    goal = Goal(service=before.id, name="web", owner=before.active[0], wanted=wanted, previous=before.version)
+    old = Deployment(id="0123456789abcdef", name="01234567", goals=[goal])
+    write(farmctl, keys.record("deployments", old.id), old)
+    write(farmctl, keys.record("services", before.id), replace(before, deployment=old.id))
+
+    fix = head + house(plain("web", "fix"))
+    waits = farmctl.ok(*apply, "--dry-run", stdin=fix).out
+    assert "waits: service/web: changed by deployment/01234567; --supersede puts this version" in waits
+    same = farmctl.ok(*apply, "--supersede", "--dry-run", stdin=head + house(plain("web", "bad"))).out
+    assert "waits: service/web: changed by deployment/01234567\n" in same
+    done = farmctl.ok(*apply, "--supersede", stdin=fix)
+    assert "takes web over from deployment 01234567" in done.err
+    by_id = {each.id: each for each in kept(farmctl, "deployments", Deployment)}
+    (new,) = by_id.keys() - {old.id}
+    assert by_id[old.id].goals[0].superseded == new
+    (aim,) = by_id[new].goals
+    assert aim.wanted is not None
+    assert (aim.wanted.image, aim.previous) == (f"fix@sha256:{'3' * 64}", before.version)
+    now = services(farmctl)["web"]
+    assert (now.deployment, now.part_of) == (new, "apps/shop")
+    assert farmctl.ok(*apply, "--supersede", stdin=fix).out == "app/shop unchanged\n"
 
 
 def test_halted_after_a_failure_is_as_good_as_paused(farmctl: Farmctl, tmp_path: Path) -> None:
