@@ -37,6 +37,8 @@ def schema(path: str, output: str) -> None:
     farmctl schema rc.pod.health shows a mapping inside. -o json prints a JSON Schema, for editors. Without
     an argument the kinds are listed.
     """
+    if path.partition(".")[0] == "pod":  # which is no document, but a field of each owner's
+        path = f"{next(noun for noun in fields.nouns())}.{path}"
     if not path:
         for noun in fields.nouns():
             click.echo(f"{noun:<11}farmctl schema {noun}, farmctl example {noun}")

@@ -20,7 +20,7 @@ from store.words import amount_text
 
 # Fields that no file contains.
 _IDENTITY = {"id", "name", "created", "deleting", "restart", "managed_by", "taken", "hands", "numbered"}
-_IDENTITY |= {"part_of", "open"}
+_IDENTITY |= {"part_of", "open", "last"}
 _SECRET = {"env"}
 _INPUTS = {"env", "files"}
 _SHORT = 80
@@ -32,14 +32,18 @@ def scalar(value: Any) -> Scalar:
         return value
     if isinstance(value, Mapping):
         told = _without_values(value)
-        return ",".join(f"{key}={told[key]}" for key in sorted(told))
+        return ",".join(f"{key}={_plain(told[key])}" for key in sorted(told))
     if isinstance(value, list):
-        return ",".join(str(_without_values(item)) for item in value)
+        return ",".join(_plain(_without_values(item)) for item in value)
     if isinstance(value, msgspec.Struct):
         env = getattr(value, "env", {})  # of a hook: names are told, values never
         told = msgspec.structs.replace(value, env=dict.fromkeys(env, "…")) if env else value
         return msgspec.json.encode(canonical(told)).decode()
     return "none" if value is None else str(value)
+
+
+def _plain(value: Any) -> str:
+    return msgspec.json.encode(value).decode() if isinstance(value, Mapping | list) else str(value)
 
 
 def _without_values(value: Any) -> Any:

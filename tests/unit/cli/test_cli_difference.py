@@ -60,6 +60,13 @@ def test_the_values_of_a_schedules_job_are_never_told():
     assert "KEY" in told
 
 
+def test_a_document_in_a_record_is_shown_as_files_have_it_and_progress_is_no_difference() -> None:
+    before = Schedule(id="0", name="tick", job={"types": [{"name": "a"}]}, last=7.0)
+    assert fields(before, msgspec.structs.replace(before, last=0.0), {}) == ({}, {})
+    _, after = fields(before, msgspec.structs.replace(before, job={"types": [{"name": "b"}], "ttl": 5}), {})
+    assert after == {"job": 'ttl=5,types=[{"name":"b"}]'}
+
+
 def test_a_change_of_an_artifact_shows_the_whole_address_and_no_query() -> None:
     def pod(**fields: str) -> Manifest:
         given = {"source": f"https://artifacts.example/{'long/' * 30}app?key=s3cret", "sha256": "0" * 64}

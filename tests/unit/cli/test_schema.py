@@ -80,3 +80,8 @@ def test_a_document_that_came_to_the_wrong_command_names_the_right_one(
 def test_a_document_may_say_what_it_is() -> None:
     plain = RC.file.parse(hello(), "f")
     assert RC.file.parse({"apiVersion": "farmd/v1", "kind": "rc", **hello()}, "f") == plain
+
+
+def test_a_pod_is_explained_although_it_is_no_document() -> None:
+    shown = CliRunner().invoke(farmctl, ["schema", "pod.health"])
+    assert shown.output.startswith("rc.pod.health\n")
