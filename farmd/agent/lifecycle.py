@@ -23,6 +23,7 @@ from farmd.agent.pod import Leave, Pod, describe
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.runtimes.runtime import Busy, Ended, Launch, Runtime, Runtimes
+from farmd.agent.secrets import NOTHING, Opened
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
 from store.ports import Clock, Ids, Recorder
@@ -69,6 +70,8 @@ class Lifecycle:
         Raises:
             StartFailed: with the reason for people.
         """
+        start = self.ids.new()
+        opened = await self._opened(pod, start)
         manifest = pod.target
         if manifest is None:
             raise StartFailed(pod.problem)
@@ -78,8 +81,6 @@ class Lifecycle:
             )
         runtime = self.runtimes.of(manifest.runtime)
         again = not (pod.record.superseded or pod.record.fresh)
-        start = self.ids.new()
-        opened = await asyncio.to_thread(self.runtimes.secrets.open, manifest, pod.instance, start)
         launch = Launch(
             instance=pod.instance,
             sha=pod.record.manifest,
@@ -122,6 +123,14 @@ class Lifecycle:
         self._count("restarted" if again else "started")
         log.info("pod.started", instance=pod.instance, pid=identity.pid, manifest=identity.manifest[:12])
         self.attach(pod, identity)
+
+    async def _opened(self, pod: Pod, start: str) -> Opened:
+        """The secrets of the manifest that is wanted once they are open: it may change meanwhile."""
+        while (manifest := pod.target) is not None and manifest.sealed:
+            opened = await asyncio.to_thread(self.runtimes.secrets.open, manifest, pod.instance, start)
+            if pod.target is manifest:
+                return opened
+        return NOTHING
 
     async def _begun(self, runtime: Runtime, launch: Launch) -> Identity:
         """Start it; the secrets of a start that failed go at once."""

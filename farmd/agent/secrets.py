@@ -13,6 +13,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -78,8 +79,8 @@ class Opened:
         binds = []
         try:
             # Only root and the agent reach the files of a container, whose user is not one of the node's.
-            self.folder.parent.mkdir(mode=0o711, exist_ok=True)
-            self.folder.mkdir(mode=0o700 if user is None else 0o711)
+            _make(self.folder.parent, 0o711)
+            _make(self.folder, 0o700 if user is None else 0o711)
             for each in manifest.secrets:
                 if each.secret:
                     uid, gid = _owner(each.uid, each.gid, manifest, user)
@@ -187,7 +188,7 @@ class Secrets:
         top = self._root.parent
         try:
             for folder in (top, self._root):
-                folder.mkdir(mode=0o711, exist_ok=True)
+                _make(folder, 0o711)
                 found = folder.lstat()
                 if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
                     raise _refused(
@@ -218,6 +219,13 @@ class Secrets:
     def _prune(self, folder: Path) -> None:
         if folder.is_dir() and not _entries(folder):
             folder.rmdir()
+
+
+def _make(folder: Path, mode: int) -> None:
+    """Make a missing folder with this mode, whatever the umask."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+        folder.chmod(mode)
 
 
 def _refused(why: str) -> StartFailed:

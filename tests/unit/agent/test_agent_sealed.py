@@ -54,7 +54,11 @@ def readable(path: Path, uid: int) -> bool:
 def test_only_the_user_of_the_pod_reads_its_files(memory: Path, key: Path) -> None:
     manifest = pod(key)
     secrets = node(memory, key)
-    secrets.open(manifest, "web", "s1").lay_out(manifest, NOBODY)
+    before = os.umask(0o077)
+    try:
+        secrets.open(manifest, "web", "s1").lay_out(manifest, NOBODY)
+    finally:
+        os.umask(before)
     (path,) = files(memory)
     assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (65534, 0o400)
     assert readable(path, 65534)
