@@ -363,10 +363,11 @@ async def explain(
     """
     requests = noun.words.requests
     wanted = await (requests()(call, record) if requests else _request(call, noun, record))
-    found = await fleet.read(call.client, call.keys) if view is None else None
+    if view is not None:
+        return [(name, explanation(request, view)) for name, request in wanted]
+    now = await fleet.read(call.client, call.keys)
     return [
-        (name, explanation(request, found.view({request.owner, *request.replaces}) if found else view or {}))
-        for name, request in wanted
+        (name, explanation(request, now.view({request.owner, *request.replaces}))) for name, request in wanted
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_origin
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd import kinds
+from farmd import cli, kinds
 from farmd.cli import names
 from farmd.cli.main import farmctl
 from farmd.cli.noun_edit import going_on
@@ -60,6 +61,18 @@ def test_a_kind_is_a_family_that_is_claimed_by_a_class_of_that_name(kind: KindOf
     assert FAMILIES[kind.family].claimed
     assert kind.runs().name == kind.family
     assert kind.family in FarmSection().kinds
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), **BY_FAMILY)
+def test_each_part_that_it_declares_is_there(kind: KindOfWork) -> None:
+    parts = [getattr(kind, field.name) for field in dataclasses.fields(kind)]
+    assert [part for part in parts if callable(part) and part() is None] == []
+
+
+def test_a_package_has_its_modules_before_they_are_imported_and_no_other() -> None:
+    assert cli.apply.diff.name == "diff"
+    with pytest.raises(AttributeError, match=r"'farmd\.cli' has no attribute 'aply'"):
+        cli.aply  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_every_family_that_is_claimed_is_a_kind() -> None:
