@@ -45,18 +45,48 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class KindOfWork:
-    """One kind of work; a part that is None is one that the kind does not have.
+class NamedFamily:
+    """A family of records that people name; a part that is None is one that it does not have.
 
     Attributes:
-        family: the family of its records, and the name under which farms claim its items.
+        family: the family of its records.
         one, many: the words for one item and for several.
-        runs: the class that runs the kind in a farm.
         label: the word for one item in tables; empty: ``one``.
         noun: the word that people type before a name, as in ``rc/hello``; empty: no command names its items.
         aliases: other words for the noun.
         title: the line about its commands in the help of ``farmctl``.
         first: the command with which people make one where there is none, for the page.
+        unbundled: the hint for people who put such an item into a bundle, if bundles hold none.
+        way: the commands that change an item whose parts people must leave alone; ``{name}`` is its name.
+        group: its group of commands, if it has others than those of every noun.
+        bundle_order: its place among the nouns of one wave of a bundle, if bundles hold its items by its
+            ``Noun``.
+        bundled: how bundles hold its items, if in a way of their own; ``exported`` is how its items are
+            written to files, if no bundle holds them.
+    """
+
+    family: str
+    one: str
+    many: str
+    label: str = ""
+    noun: str = ""
+    aliases: tuple[str, ...] = ()
+    title: str = ""
+    first: str = ""
+    way: str = ""
+    unbundled: str = ""
+    bundle_order: int = 0
+    group: Callable[[], click.Group] | None = None
+    bundled: Callable[[], Bundled] | None = None
+    exported: Callable[[], Exported] | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KindOfWork(NamedFamily):
+    """One kind of work; its family is the name under which farms claim its items.
+
+    Attributes:
+        runs: the class that runs the kind in a farm.
         shown: the command that tells more of an item that has no noun, without the item's name.
         owns_pods: whether its items own pods, and ``per_node`` whether one on each eligible node.
         main: whether it is the kind that is meant where a person names none. Its items are listed without a
@@ -65,8 +95,6 @@ class KindOfWork:
         guarded: whether doubt freezes it (R18), and ``health_matters`` whether mass ill health is such doubt.
         gradual: the family of the kind that brings a new manifest to its items step by step; empty: the
             worker replaces pods in place.
-        unbundled: the hint for people who put such an item into a bundle, if bundles hold none.
-        way: the commands that change an item whose parts people must leave alone; ``{name}`` is its name.
         runbooks: the runbook of its alerts, by the beginning of an alert's name; the first that fits.
         features: what each farm of this version knows of this kind; records may need it of their farm (R11).
         names: the trees whose keys end in the names of its items, for completion; empty: ``names/<family>``.
@@ -75,11 +103,6 @@ class KindOfWork:
         outside: the section of the configuration that turns it on, if its items lie outside of Consul.
         among: the family among whose records are its items, if it has none of its own.
         asked: its ``Noun``, which holds the commands on its records.
-        group: its group of commands, if it has others than those of every noun.
-        bundle_order: its place among the nouns of one wave of a bundle, if bundles hold its items by its
-            ``Noun``.
-        bundled: how bundles hold its items, if in a way of their own; ``exported`` is how its items are
-            written to files, if no bundle holds them.
         acts: what operators do to an item on the page, by words, beside what its ``Noun`` can. Programs may
             leave out the plan and its token where they are ``acts_unseen``, as those of earlier versions do.
         listed: its list on the page, if it has no ``asked``.
@@ -98,15 +121,6 @@ class KindOfWork:
         metrics: its own rows of the table of metrics.
     """
 
-    family: str
-    one: str
-    many: str
-    runs: Callable[[], type[Kind]]
-    label: str = ""
-    noun: str = ""
-    aliases: tuple[str, ...] = ()
-    title: str = ""
-    first: str = ""
     shown: str = ""
     owns_pods: bool = False
     per_node: bool = False
@@ -115,8 +129,6 @@ class KindOfWork:
     guarded: bool = False
     health_matters: bool = True
     gradual: str = ""
-    unbundled: str = ""
-    way: str = ""
     runbooks: tuple[tuple[str, str], ...] = ()
     features: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -125,12 +137,9 @@ class KindOfWork:
     outside: str = ""
     among: str = ""
     acts_unseen: bool = False
-    bundle_order: int = 0
 
+    runs: Callable[[], type[Kind]]
     asked: Callable[[], Noun[Any, Any]] | None = None
-    group: Callable[[], click.Group] | None = None
-    bundled: Callable[[], Bundled] | None = None
-    exported: Callable[[], Exported] | None = None
     acts: Callable[[], Mapping[str, Act]] | None = None
     listed: Callable[[], Listed] | None = None
     besides: Callable[[], Besides] | None = None

@@ -6,16 +6,19 @@ Each kind declares itself in its package (``farmd.declaration``). What a kind's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import farmd
 from farmd import apps, catalog, daemonset, deploy, housekeeping, jobs, nodes, replication, rollout, schedules
-from farmd.declaration import KindOfWork
+from farmd.declaration import KindOfWork, NamedFamily
 from farmd.kubernetes import jobs as kubejobs
 from farmd.kubernetes import knative
 
 if TYPE_CHECKING:
+    import farmd.deploy.bundled
     from farmd.commands.bundled import Bundled, Exported
     from farmd.commands.noun import Noun
 
@@ -27,20 +30,35 @@ KINDS: dict[str, KindOfWork] = {
     )
 }
 
-# Nouns of records that are nobody's work by themselves.
-OTHER_NOUNS = {"pods": "pod", "services": "service"}
-OTHERS_FIRST = {"services": "farmctl service create NAME --port PORT rc/NAME"}
-_OTHERS_UNBUNDLED = {"pod": "no pod: write its owner, such as an rc"}
+_PODS = NamedFamily(
+    family="pods", one="pod", many="pods", noun="pod", unbundled="no pod: write its owner, such as an rc"
+)
+_SERVICES = NamedFamily(
+    family="services",
+    one="service",
+    many="services",
+    noun="service",
+    first="farmctl service create NAME --port PORT rc/NAME",
+    way="farmctl service scale|rollback|delete {name}, or farmctl deploy",
+    bundled=lambda: farmd.deploy.bundled.BUNDLED,
+)
+OTHERS: dict[str, NamedFamily] = {each.family: each for each in (_PODS, _SERVICES)}
+"""Families of records that people name and that are nobody's work by themselves."""
 
 
-# How people change a service, whose parts they must leave alone.
-_OTHERS_WAYS = {"services": "farmctl service scale|rollback|delete {name}, or farmctl deploy"}
+def named() -> Iterator[NamedFamily]:
+    """All kinds of work, and the other families that people name."""
+    return chain(KINDS.values(), OTHERS.values())
+
+
+def _named(family: str) -> NamedFamily | None:
+    return KINDS.get(family) or OTHERS.get(family)
 
 
 def ways(family: str, name: str) -> str:
     """The commands that change what a part belongs to; empty: this version knows none."""
-    kind = KINDS.get(family)
-    return (kind.way if kind is not None else _OTHERS_WAYS.get(family, "")).format(name=name)
+    found = _named(family)
+    return "" if found is None else found.way.format(name=name)
 
 
 def asked(family: str) -> Noun[Any, Any]:
@@ -48,12 +66,6 @@ def asked(family: str) -> Noun[Any, Any]:
     noun = KINDS[family].asked
     assert noun is not None, family
     return noun()
-
-
-def _service() -> Bundled:
-    from farmd.deploy.bundled import BUNDLED
-
-    return BUNDLED
 
 
 def _noun_in_bundles(family: str) -> Bundled:
@@ -64,12 +76,11 @@ def _noun_in_bundles(family: str) -> Bundled:
 
 def bundled() -> dict[str, Callable[[], Bundled]]:
     """What bundles may hold, by noun, and how they do."""
-    own = {
-        kind.noun: kind.bundled or partial(_noun_in_bundles, kind.family)
-        for kind in KINDS.values()
-        if kind.bundled or kind.bundle_order
+    return {
+        each.noun: each.bundled or partial(_noun_in_bundles, each.family)
+        for each in named()
+        if each.bundled or each.bundle_order
     }
-    return own | {"service": _service}
 
 
 def exported() -> dict[str, Callable[[], Exported]]:
@@ -79,7 +90,7 @@ def exported() -> dict[str, Callable[[], Exported]]:
 
 def unbundled() -> dict[str, str]:
     """What bundles hold in place of other nouns, by noun."""
-    return {kind.noun: kind.unbundled for kind in KINDS.values() if kind.unbundled} | _OTHERS_UNBUNDLED
+    return {each.noun: each.unbundled for each in named() if each.unbundled}
 
 
 def features() -> tuple[str, ...]:
@@ -95,8 +106,8 @@ def selectable(family: str) -> bool:
 
 def noun(family: str) -> str:
     """What people type for a record of a family, as in ``rc/hello``; the family itself if it has no noun."""
-    kind = KINDS.get(family)
-    return (kind.noun if kind is not None else OTHER_NOUNS.get(family, "")) or family
+    found = _named(family)
+    return found.noun or family if found is not None else family
 
 
 # The runbooks of farms' alerts that are not about one kind alone, by the beginning of an alert's name.
@@ -110,7 +121,8 @@ def title(family: str, name: str) -> str:
 
 def first(family: str) -> str:
     """The command with which people make the first item; empty: none."""
-    return KINDS[family].first if family in KINDS else OTHERS_FIRST.get(family, "")
+    found = _named(family)
+    return "" if found is None else found.first
 
 
 def path(family: str, name: str) -> str:
@@ -132,7 +144,5 @@ def listed(family: str, name: str) -> str:
 
 def family_of(word: str) -> str:
     """The family that a noun or an alias means; any other word itself."""
-    for kind in KINDS.values() if word else ():
-        if word == kind.noun or word in kind.aliases:
-            return kind.family
-    return next((family for family, noun in OTHER_NOUNS.items() if noun == word), word)
+    known = (each.family for each in named() if word and (word == each.noun or word in each.aliases))
+    return next(known, word)

@@ -9,7 +9,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import items
 from farmd.cli.options import Duration, Whole, command
 from farmd.cli.output import show
-from farmd.kinds import KINDS, OTHER_NOUNS, family_of, title
+from farmd.kinds import KINDS, OTHERS, family_of, title
 from farmd.tables import changes
 from farmd.tables.model import Table
 from store.audit import AuditReader, Filter
@@ -67,6 +67,6 @@ def _named(item: str) -> str:
     noun, _, rest = item.partition("/")
     if noun == FAMILY:
         return rest
-    if noun in OTHER_NOUNS.values():
+    if family_of(noun) in OTHERS:
         return rest.rpartition("/")[2]
     return rest if rest and family_of(noun) in KINDS else item

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from farmd.commands.mutation import Call
-from farmd.kinds import KINDS, OTHER_NOUNS, title
+from farmd.kinds import KINDS, OTHERS, title
 from store.consul.client import ConsulClient
 from store.entry import Stored
 from store.errors import NotFound, StoreError
@@ -52,7 +52,7 @@ def _trees(family: str) -> tuple[str, ...]:
 async def suggest(call: Call, error: NotFound) -> None:
     """Begin the hint of an error about a name that does not exist with the most similar names of its kind."""
     family, name = error.fields.get("kind"), error.fields.get("id")
-    if not (isinstance(name, str) and family in {*KINDS, *OTHER_NOUNS}):
+    if not (isinstance(name, str) and family in {*KINDS, *OTHERS}):
         return
     with suppress(StoreError):  # the first error says enough
         known = await names_of(call.client, call.keys, [family])

@@ -257,4 +257,4 @@ async def _deployed(call: Call, wanted: ResolvedServices) -> Mutation:
     return await made.mutation()
 
 
-BUNDLED = BundledService()
+BUNDLED: BundledService = BundledService()

@@ -15,7 +15,7 @@ from farmd.commands.mutation import Call
 from farmd.commands.noun import explain
 from farmd.declaration import KindOfWork
 from farmd.farm.farm import Farm
-from farmd.kinds import OTHER_NOUNS, asked, listed, title
+from farmd.kinds import OTHERS, asked, listed, title
 from farmd.overview import FarmRow, NodeRow, Row
 from farmd.overview.owners import unmanaged, why_unowned
 from farmd.services import commands
@@ -328,7 +328,8 @@ class ServiceList(ItemList):
     states = False
 
     def __init__(self, farm: Farm, lists: Mapping[str, ItemList]) -> None:
-        super().__init__(farm, SERVICES.name, OTHER_NOUNS[SERVICES.name], SERVICES.name)
+        words = OTHERS[SERVICES.name]
+        super().__init__(farm, words.family, words.one, words.many)
         keys = farm.keys
         self._records = self.follow(
             keys.tree(SERVICES.name),

@@ -64,7 +64,7 @@ async def read(call: Call, found: Written, *, overwrite: bool = False) -> Import
 
 
 def test_every_noun_is_written_or_says_what_is_written_in_its_place() -> None:
-    nouns = {kind.noun for kind in kinds.KINDS.values() if kind.noun} | set(kinds.OTHER_NOUNS.values())
+    nouns = {each.noun for each in kinds.named() if each.noun}
     assert nouns == kinds.exported().keys() | kinds.unbundled().keys()
 
 

@@ -10,11 +10,11 @@ import pytest
 from farmd import kinds
 from farmd.__main__ import main as farmd
 from farmd.cli.main import farmctl
-from farmd.kinds import KINDS, OTHERS_FIRST
+from farmd.kinds import KINDS, OTHERS
 from farmd.web import addresses
 
 PROGRAMS: dict[str, click.Command] = {"farmctl": farmctl, "farmd": farmd}
-FIRST = [kinds.first(family) for family in (*KINDS, *OTHERS_FIRST) if kinds.first(family)]
+FIRST = [kinds.first(family) for family in (*KINDS, *OTHERS) if kinds.first(family)]
 
 
 @pytest.mark.parametrize(
