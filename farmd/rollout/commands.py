@@ -175,16 +175,14 @@ async def phase(call: Call, rollout: Rollout) -> tuple[RolloutState | None, Oper
 
 
 async def history(call: Call, name: str) -> list[Ended]:
-    """Past rollouts of a controller or a daemon set if no controller of the name had any, newest first."""
+    """Past rollouts of the controller and the daemon set of a name, newest first."""
     return [each.record for each in (await _over(call, name)).items]
 
 
 async def _over(call: Call, name: str) -> Listing[Ended]:
-    for of in (RCS.name, DAEMONSETS.name):
-        found = await History(call.client, call.keys, of).read(name)
-        if found.items or found.broken:
-            return found
-    return Listing[Ended]([], [])
+    found = [await History(call.client, call.keys, of).read(name) for of in (RCS.name, DAEMONSETS.name)]
+    items = sorted((each for one in found for each in one.items), key=lambda each: -each.record.ended)
+    return Listing(items, [error for one in found for error in one.broken])
 
 
 async def past(call: Call, name: str) -> tuple[list[Ended], list[str]]:
@@ -201,10 +199,12 @@ async def past(call: Call, name: str) -> tuple[list[Ended], list[str]]:
 
 async def _revert_ended(call: Call, target: str, to: int) -> Mutation:
     over = await history(call, target)
+    if not to and over:  # a controller and a daemon set may have one name: the last one that had a rollout
+        over = [each for each in over if each.of == over[0].of]
     if to > len(over):
         text = f"to: found {to}, expected a number of farmctl rollout history {target}, which has {len(over)}"
         raise NotFound(text, kind=KIND, id=target)
-    if over and over[0].outcome == "aborted" and not to:
+    if over and over[0].outcome == "aborted" and not (to or over[0].of != RCS.name):
         return await _revert_aborted(call, over[0])
     last = over[to - 1] if to else next((ended for ended in over if ended.outcome == "done"), None)
     if last is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from farmd.commands.specs import check_count
 from farmd.rollout import fitting, nodes, writes
 from farmd.rollout.noun import ROLLOUT, controller
 from farmd.rollout.simulate import Course, simulate
-from farmd.rollout.stages import check, minimum
+from farmd.rollout.stages import check, minimum, stages
 from scheduler.decide import allocation, eligibility
 from store import manifests
 from store.daemonsets import KIND as DAEMON_SETS
@@ -156,6 +156,7 @@ async def _begin_over_nodes(
         before={"pod": rollout.from_manifest[:12]},
         after={"pod": rollout.to_manifest[:12], "daemonset": before.name},
         manifest=rollout.to_manifest,
+        details=tuple(_staged(rollout.policy)),
     )
     records = nodes.daemon_sets().records(call.client, call.keys)
     operations_ = (
@@ -166,6 +167,18 @@ async def _begin_over_nodes(
         records.replace(stored, kept),
     )
     return Mutation(change, operations_)
+
+
+def _staged(policy: Policy) -> Iterator[str]:
+    """The stages of a rollout over nodes, a line each, for people."""
+    if policy.ratio is not None:
+        yield f"{policy.ratio}% of the nodes at a time"
+        return
+    wanted = stages(policy)
+    for number, stage in enumerate(wanted, 1):
+        rest = f"  then rests {stage.bake:g} s" if stage.bake else ""
+        word = "  after approval" if stage.approve else ""
+        yield f"stage {number} of {len(wanted)}  new on {stage.to} of the nodes{rest}{word}"
 
 
 async def toward(

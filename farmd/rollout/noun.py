@@ -11,6 +11,7 @@ from farmd.commands.edits import Ending
 from farmd.commands.mutation import Call
 from farmd.commands.noun import Noun
 from farmd.commands.specs import SpecFile
+from farmd.kinds import KINDS
 from store.families import RCS
 from store.policies import Policy
 from store.rcs import ReplicationController
@@ -26,10 +27,11 @@ class RolloutSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
 
 
 def _facts(rollout: Rollout, status: RolloutStatus | None) -> list[tuple[str, str]]:
+    one = KINDS[rollout.of].one
     found = [
-        ("From", f"{rollout.from_manifest[:12]} (controller {rollout.old})"),
-        ("To", f"{rollout.to_manifest[:12]} (controller {rollout.new})"),
-        ("Replicas", f"{rollout.replicas} in the end"),
+        ("From", f"{rollout.from_manifest[:12]} ({one} {rollout.old})"),
+        ("To", f"{rollout.to_manifest[:12]} ({one} {rollout.new})"),
+        ("Replicas", f"{rollout.replicas} in the end" if rollout.of == RCS.name else "one per node"),
         ("Begun by", rollout.by),
     ]
     if status is not None:

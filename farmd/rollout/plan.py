@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from farmd.kinds import KINDS
 from farmd.pods.state import altered, foreign
 from farmd.rollout import judgement, membership, progress
 from farmd.rollout.facts import Moves, Need, Plan, Side, Snapshot, Turn
@@ -173,7 +174,7 @@ def _held(shot: Snapshot) -> Blocked | None:
         return Blocked("paused", text, wanted=True)
     for side in (shot.old, shot.new):
         if side is not None and side.rc.disabled:
-            return Blocked("disabled", f"controller {side.rc.name} is disabled")
+            return Blocked("disabled", f"{KINDS[shot.rollout.of].one} {side.rc.name} is disabled")
     if shot.locked:
         return Blocked("locked", f"locked by {shot.locked}")
     return frozen(shot.frozen) if shot.frozen is not None else None

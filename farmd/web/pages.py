@@ -13,6 +13,7 @@ from aiohttp import web
 
 from farmd import overview
 from farmd.commands.mutation import Call
+from farmd.kinds import path
 from farmd.overview import Row
 from farmd.rollout import commands
 from farmd.rollout.view import lines
@@ -32,10 +33,11 @@ WIDTH = 1000
 
 
 class Side(NamedTuple):
-    """One version: its word, its controller's name, its manifest, and its pods."""
+    """One version: its word, its owner's name and page, its manifest, and its pods."""
 
     word: str
     name: str
+    path: str
     manifest: str
     pods: SideStatus
 
@@ -56,14 +58,14 @@ async def rollout_panel(visit: Visit, row: Row[Rollout]) -> Panel:
     """What is shown of a rollout beside its facts."""
     call = visit.site.call()
     sight = await commands.sight(call, row)
-    rollout, status = row.record, row.status or RolloutStatus(state="pending")
+    rollout, status = sight.rollout, row.status or RolloutStatus(state="pending")
     told = [clean(line).strip().replace("  ", " · ") for line in lines(sight, call.clock.now())]
     return Panel(
         rollout=rollout,
         status=status,
         sides=(
-            Side("old", sight.old, rollout.from_manifest[:12], status.old),
-            Side("new", sight.new, rollout.to_manifest[:12], status.new),
+            Side("old", sight.old, path(rollout.of, sight.old), rollout.from_manifest[:12], status.old),
+            Side("new", sight.new, path(rollout.of, sight.new), rollout.to_manifest[:12], status.new),
         ),
         bar=_bar(rollout, status),
         told=[line for line in told if not line.startswith(("old ", "new ")) and line != row.reason],

@@ -1,0 +1,184 @@
+"""Rollouts over nodes in virtual time: one version in the end, whichever farm falls at which transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from farmd.commands.mutation import Call, commit
+from farmd.daemonset.commands import DAEMON_SET, FILE
+from farmd.rollout import commands
+from store import codec
+from store.daemonsets import DaemonSet
+from store.entry import Entry
+from store.keys import is_sentinel
+from store.pods import Pod
+from store.reality import Health, Intent, Reality
+from store.rollouts import NODES, Ended
+from tests.effort import first
+from tests.fleet import Inbox
+from tests.node_farms import FATES, KEYS, Fall, Fleet, fleet_of
+
+NODE_NAMES = ("n1", "n2", "n3", "n4")
+KINDS = ("rcs", "daemonsets", "rollouts")
+POLICY = {"stages": [2, "100%"], "progress_deadline": "5m", "health_deadline": "10s"}
+
+
+class Logs:
+    """A daemon set on four nodes whose agents obey; pods whose command is ``bad`` fail their check."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet, self.clock = fleet, fleet.clock
+        self.call = Call(fleet.client, KEYS, fleet.clock, fleet.ids, "user/ada@host")
+        self.bad: set[str] = set()
+        self._seen: dict[str, int] = {}
+
+    def spec(self, word: str) -> Any:
+        pod = {"id": "logs", "command": [word]}
+        document = {"name": "logs", "min_healthy_time": 0, "min_health": 2, "rollout": POLICY, "pod": pod}
+        return FILE.parse(document, "logs.yaml")
+
+    async def create(self) -> None:
+        await commit(self.call, await DAEMON_SET.create(self.call, self.spec("first")))
+        await self.until(lambda: self.has(4))
+
+    async def update(self, word: str) -> None:
+        await commit(self.call, await DAEMON_SET.update(self.call, self.spec(word), now=False))
+
+    async def record(self) -> DaemonSet:
+        return (await DAEMON_SET.records(self.fleet.client, KEYS).find("logs")).record
+
+    async def versions(self) -> list[str]:
+        daemonset = await self.record()
+        page = await self.fleet.client.list(KEYS.pods(daemonset.id))
+        entries = [Entry.of(raw) for raw in page.items if not is_sentinel(raw.key)]
+        return [codec.decode(Pod, entry.value, entry.key).manifest for entry in entries]
+
+    async def has(self, count: int) -> bool:
+        page = await self.fleet.client.list(KEYS.tree("reality"))
+        return len(await self.versions()) == count == sum(not is_sentinel(raw.key) for raw in page.items)
+
+    async def over(self) -> list[Ended]:
+        return await commands.history(self.call, "logs")
+
+    async def obey(self) -> None:
+        """Do what intents say, until cancelled."""
+        while True:
+            await self.clock.sleep(1.0)
+            page = await self.fleet.client.list(KEYS.tree("intent"))
+            for entry in (Entry.of(raw) for raw in page.items if not is_sentinel(raw.key)):
+                if self._seen.get(entry.key) == entry.modify_index:
+                    continue
+                self._seen[entry.key] = entry.modify_index
+                intent = codec.decode(Intent, entry.value, entry.key)
+                health = Health("critical" if intent.manifest in self.bad else "passing", self.clock.now())
+                reality = Reality(
+                    manifest=intent.manifest,
+                    owner=intent.owner,
+                    started=self.clock.now(),
+                    intent=entry.modify_index,
+                    health=health,
+                )
+                await self.fleet.put(KEYS.reality(*KEYS.intent_parts(entry.key)), reality)
+
+    async def until(self, done: Callable[[], Awaitable[Any]], within: float = 600.0) -> Any:
+        for _ in range(int(within)):
+            if found := await done():
+                return found
+            await self.clock.advance(1.0)
+        raise AssertionError(f"not within {within:g} s: {await self.record()}")
+
+
+@asynccontextmanager
+async def logs(**settings: Any) -> AsyncIterator[Logs]:
+    async with fleet_of(*NODE_NAMES) as fleet:
+        made = Logs(fleet)
+        obeying = asyncio.create_task(made.obey())
+        await fleet.start("f0", kinds=KINDS, **settings)
+        try:
+            await made.create()
+            yield made
+        finally:
+            obeying.cancel()
+            with suppress(asyncio.CancelledError):
+                await obeying
+
+
+async def falls(kind: str, fate: str, k: int, *, bad: bool) -> bool:
+    """Whether a rollout has a k-th transaction of that kind; it ends with one version."""
+    async with logs() as made:
+        old = (await made.record()).manifest
+        fall = Fall(made.fleet.farms["f0"], fate, k, kind)
+        await made.update("second")
+        made.bad = {(await made.record()).coming} if bad else set()
+
+        async def done() -> bool:
+            return fall.reached.is_set() or bool(await made.over())
+
+        await made.until(done)
+        if not fall.reached.is_set():
+            return False
+        if fate.startswith("killed"):
+            await made.fleet.crash("f0")
+        await made.fleet.start("f1", kinds=KINDS)
+        await made.clock.advance(60)
+        fall.released.set()
+        await made.until(made.over)
+        (ended,) = await made.over()
+        daemonset = await made.record()
+        assert ended.outcome == ("reverted" if bad else "done")
+        assert (daemonset.coming, daemonset.managed_by, daemonset.needs) == ("", "", [])
+        assert daemonset.manifest == (old if bad else ended.to_manifest)
+        assert set(await made.versions()) == {daemonset.manifest}
+        return True
+
+
+@pytest.mark.parametrize("bad", [False, True])
+@pytest.mark.parametrize("fate", first(1, FATES))
+@pytest.mark.parametrize("kind", ["rollouts", "daemonsets"])
+async def test_r14_one_version_is_left_whichever_farm_falls_at_which_transaction(
+    kind: str, fate: str, bad: bool
+) -> None:
+    k = 1
+    while await falls(kind, fate, k, bad=bad):
+        k += 1
+    assert k > 2
+
+
+async def test_a_version_that_fails_is_alerted_of_until_another_one_is_rolled_out() -> None:
+    inbox = Inbox()
+    async with logs(alerts=inbox) as made:
+        await made.update("second")
+        record = await made.record()
+        assert NODES in record.needs
+        made.bad = {record.coming}
+        await made.until(made.over)
+        await made.clock.advance(120)
+        assert "rollout_logs" in inbox.firing
+        made.bad = set()
+        await made.update("third")
+
+        async def twice() -> bool:
+            return len(await made.over()) == 2
+
+        await made.until(twice)
+        await made.clock.advance(5)
+        assert "rollout_logs" not in inbox.firing
+
+
+async def test_a_rollout_that_is_over_is_gone_back_on_to_the_version_before() -> None:
+    async with logs() as made:
+        old = (await made.record()).manifest
+        await made.update("second")
+        await made.until(made.over)
+        await commit(made.call, await commands.revert(made.call, "logs"))
+
+        async def twice() -> bool:
+            return len(await made.over()) == 2
+
+        await made.until(twice)
+        assert set(await made.versions()) == {old}
