@@ -172,7 +172,7 @@ class OneTimeKeys:
         if record.cluster != self._cluster():
             raise _refused("the key is of another cluster")
         wanted = access.asked(request.method, request.path, request.query.items())
-        if record.request != wanted or request.match_info.get("instance") != record.instance:
+        if record.request != wanted or request.match_info.get("instance", "") != record.instance:
             raise _refused("the key is for another request")
         now = self._clock.now()
         if late := max(0.0, now - record.expires - TOLERANCE_SECONDS):

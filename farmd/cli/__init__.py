@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         everything, export, farm, job_cluster, job_run, job_show, kubernetes, logs, manifest,
         manual, node_edit, node_show, noun_edit, noun_editor, noun_show, nouns, pod_restart,
         pod_show, rc_edit, rollout_edit, rollout_knative, rollout_ksvc, rollout_show, schedule_words, schema,
-        secret, service_edit, service_show, token, volumes,
+        secret, service_edit, service_show, token, usage, volumes,
     )
     # fmt: on
 else:

@@ -23,6 +23,7 @@ _OF_NOUNS: Mapping[str, str] = {
     "describe": "{name}",
     "pods": "{name}",
     "logs": "{name} -f --since 10m",
+    "top": "--sort memory",
     "explain": "{name}",
     "update": "-f {name}.yaml --wait",
     "edit": "{name}",

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 import click
-import msgspec
 
 from farmd import overview
 from farmd.cli.invocation import Invocation
@@ -27,7 +26,7 @@ from store import codec, features, presence
 from store.consul.transport import reason
 from store.errors import AccessDenied, InputInvalid, NotFound, RecordInvalid, StoreError
 from store.nodes import NodeStore
-from store.reality import Reality, Usage
+from store.reality import Reality
 from store.words import share
 
 _FOLLOW = click.option("-f", "--follow", is_flag=True, help="Follow the output until ^C.")
@@ -84,15 +83,6 @@ LONGEST_LINE = 64 * 1024
 _TRUST = "FARMCTL_CACERT names the authorities of agents' certificates, FARMCTL_CLIENT_CERT your own"
 
 
-USAGE_SECONDS, USAGE_BYTES = 5.0, 64 * 1024
-
-
-class UsageAnswer(msgspec.Struct):
-    """An agent's answer about what a pod uses."""
-
-    usage: Usage | None = None
-
-
 class NoTimes(AgentUnavailable):
     """The agent keeps no times of output."""
 
@@ -131,8 +121,9 @@ async def stream(
         hint = f"the one-time key for it could not be written ({denied}): acl/reader.hcl has the rule"
         raise AgentUnavailable(error.message, hint=hint) from error
     except (aiohttp.ClientError, TimeoutError) as error:
+        at = url.partition("://")[2].partition("/")[0]
         raise AgentUnavailable(
-            f"node {node!r}: its agent does not answer at {url.rpartition('/v1/')[0]}: {reason(error)}",
+            f"node {node!r}: its agent does not answer at {at}: {reason(error)}",
             hint=_TRUST if isinstance(error, aiohttp.ClientSSLError) else _far(invocation),
         ) from error
     if unstarted and not wrote:
@@ -144,6 +135,8 @@ async def asked(
 ) -> tuple[str, dict[str, str], str]:
     """Where a node's agent answers about a pod, and the header with a one-time key, or why there is none.
 
+    Without an instance it answers about all its pods.
+
     Raises:
         AgentUnavailable: the agent is not connected. NotFound: there is no such node.
     """
@@ -154,7 +147,7 @@ async def asked(
             f"node {node!r}: {why}, so its {what} cannot be read from here",
             hint=f"they are on the node itself; farmctl node describe {node} tells more",
         )
-    path = f"/v1/pods/{instance}/{what}"
+    path = f"/v1/pods/{instance}/{what}" if instance else "/v1/pods"
     url = f"{presence.at_host(view.agent.address, view.record.address)}{path}"
     headers, denied = {}, ""
     if features.ACCESS in view.agent.features:  # an older agent answers everybody
@@ -163,27 +156,6 @@ async def asked(
         except AccessDenied as error:
             denied = error.message
     return url, headers, denied
-
-
-async def usage(invocation: Invocation, node: str, instance: str) -> tuple[Usage | None, str]:
-    """What a pod uses now, as its node's agent says; else why that is not known."""
-    try:
-        url, headers, denied = await asked(invocation, node, instance, "usage", {})
-        limits = aiohttp.ClientTimeout(total=USAGE_SECONDS)
-        async with (
-            aiohttp.ClientSession(timeout=limits) as http,
-            http.get(url, headers=headers, ssl=invocation.tls()) as response,
-        ):
-            if response.status == 404:
-                return None, "its agent is an earlier version, or does not know the pod"
-            if response.status != 200:
-                return None, f"its agent refused: {denied or await _told(response)}"
-            found = codec.decode(UsageAnswer, await response.content.read(USAGE_BYTES), url).usage
-    except (FarmdError, StoreError) as error:
-        return None, error.message
-    except (aiohttp.ClientError, TimeoutError) as error:
-        return None, f"its agent does not answer: {reason(error)}"
-    return found, "" if found is not None else "its node has no control group (version 2) for it alone"
 
 
 def _far(invocation: Invocation) -> str:
@@ -226,7 +198,7 @@ async def _read(
             what = "no output of a previous start" if "previous" in params else "no logs"
             raise NotFound(f"pod {node}/{instance} has {what}", kind="pods", id=instance)
         if response.status in (401, 403, 429):
-            raise AgentUnavailable(f"node {node!r}: its agent refused: {await _told(response)}")
+            raise AgentUnavailable(f"node {node!r}: its agent refused: {await refusal(response)}")
         if response.status != 200:
             raise AgentUnavailable(f"node {node!r}: its agent answered {response.status} {response.reason}")
         if params.keys() & {"previous", "since", "timestamps"} and "Farmd-Log-Times" not in response.headers:
@@ -240,7 +212,7 @@ async def _read(
         return await copy(response.content.iter_any(), prefix, write)
 
 
-async def _told(response: aiohttp.ClientResponse) -> str:
+async def refusal(response: aiohttp.ClientResponse) -> str:
     """What an agent says of a refusal."""
     try:
         return str(json.loads(await response.content.read(4096))["error"]["message"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -109,12 +109,27 @@ def describing(noun: Noun[Any, Any], text: str = "") -> click.Command:
 
     async def run(invocation: Invocation, name: str) -> None:
         found = await Items(invocation.call, noun).described(name)
+        if noun.pods is not None and found.pods is not None and invocation.settings.output != "name":
+            found = await with_usage(invocation, found, found.pods.rows)
         await describe(invocation, noun.document, noun.words.noun, found)
 
     status = "status, pods" if noun.pods is not None else "status"
     own = f"One {noun.words.one}: its record, owner, {status} and what happened to it last."
     run.__doc__ = text or own
     return command("describe")(target(noun.words.noun, objects(noun.kind))(run))
+
+
+async def with_usage(invocation: Invocation, found: Described, rows: Sequence[Any]) -> Described:
+    """The same with what the pods ask for and use, if their agents tell."""
+    if not any(row.pid for row in rows):
+        return found
+    from farmd.cli.usage import of_owner  # what asks agents is imported only for that
+
+    used = await of_owner(invocation, rows)
+    if used is None:
+        return found
+    facts = [*found.facts, ("Uses", used.text)]
+    return found._replace(facts=facts, document={**found.document, "usage": plain(used)})
 
 
 async def describe(invocation: Invocation, kind: str, noun: str, found: Described) -> None:

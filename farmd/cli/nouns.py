@@ -175,6 +175,7 @@ def _pod_commands() -> Commands:
     return {
         "list": (lambda: cli.pod_show.list_, "Pods by labels or node."),
         "describe": (lambda: cli.pod_show.describe, "One pod, what it runs, and how its last starts ended."),
+        "top": (lambda: cli.usage.top, "What pods use, those first that use most."),
         "logs": (lambda: cli.pod_show.logs, "The output of a pod."),
         "restart": (lambda: cli.pod_restart.restart, "Restart pods where they are."),
     }

@@ -8,6 +8,7 @@ import click
 
 from farmd import overview
 from farmd.cli import logs as cli_logs
+from farmd.cli import usage as cli_usage
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes, pods
 from farmd.cli.options import command
@@ -40,7 +41,11 @@ async def list_(invocation: Invocation, selector: str, node: str) -> None:
     async def read() -> Table:
         found = await overview.pods(invocation.client, invocation.keys)
         rows = [row for row in found.rows if wanted.matches(row.labels) and node in {"", row.node}]
-        return pod_table(rows, found.broken, invocation.call.clock.now())
+        table = pod_table(rows, found.broken, invocation.call.clock.now())
+        if invocation.settings.output != "wide":
+            return table
+        used = await cli_usage.of_nodes(invocation, sorted({row.node for row in rows if row.pid}))
+        return table._replace(columns=(*table.columns, *cli_usage.columns(used)))
 
     await show(invocation, read)
 
@@ -109,7 +114,7 @@ async def _show(invocation: Invocation, row: PodRow) -> None:
     manifest, runs = await manifest_facts.read(invocation.call, row.manifest)
     used, unknown = None, ""
     if row.pid and output != "name":
-        used, unknown = await cli_logs.usage(invocation, row.node, row.instance)
+        used, unknown = await cli_usage.of_pod(invocation, row.node, row.instance)
     if output in {"json", "yaml"}:
         emit(invocation, document("Pod", plain(row) | {"usage": plain(used), "runs": plain(manifest)}))
     elif output == "name":

@@ -14,7 +14,7 @@ from farmd.runtime.clock import SystemIds
 from store import codec
 from store.nodes import Agent
 from store.pods import Pod
-from store.reality import Reality
+from store.reality import Intent, Reality
 from store.registration import register_cluster
 from tests.farmctl import Farmctl, Result, embedded
 from tests.fleet import KEYS, Cluster, farm_on, patient_client
@@ -124,6 +124,60 @@ async def test_what_does_not_fit_times_out_with_the_owners_reason() -> None:
         listed = (await person.ok("rc", "list")).out
         assert "blocked" in listed
         assert "found no place" in listed
+
+
+async def test_what_pods_use_comes_from_the_agents_of_their_nodes() -> None:
+    used = {
+        "cores": 0.3,
+        "memory": 96 << 20,
+        "memory_peak": 100 << 20,
+        "oom_kills": 2,
+        "throttled_seconds": 1.5,
+    }
+
+    async def answer(seen: Seen) -> web.StreamResponse | None:
+        if seen.target == "/v1/pods":
+            return web.json_response({"node": "web1", "pods": {}, "usage": {"hello": used}})
+        if seen.target == "/v1/pods/hello/usage":
+            return web.json_response({"usage": used})
+        return text_answer("no such pod\n", 404)
+
+    file = hello(pod_resources={"cpu": 2, "memory": "1Gi"}, pod_limits={"memory": "128Mi"})
+    with embedded() as address:
+        client = patient_client(address)
+        person = Person(address)
+        async with Scripted(answer) as http:
+            await register_cluster(client, KEYS, SystemIds())
+            await person.ok("rc", "create", "-f", "-", stdin=yaml.safe_dump(file))
+            row = (await person.ok("rc", "get", "hello", "-o", "json")).json
+            for node, where in (("web1", http.address), ("web2", "127.0.0.1:1")):
+                agent = Agent(node=node, version="1", address=where)
+                await client.put(KEYS.agent(node), codec.encode(agent))
+                pod, sha = Pod(manifest=row["manifest"]), row["manifest"]
+                await client.put(KEYS.pod(row["id"], node, "hello"), codec.encode(pod))
+                await client.put(
+                    KEYS.intent(node, "hello"), codec.encode(Intent(manifest=sha, owner=row["id"]))
+                )
+                reality = Reality(manifest=sha, owner=row["id"], pid=7, started=5.0)
+                await client.put(KEYS.reality(node, "hello"), codec.encode(reality))
+            told = (await person.ok("pod", "describe", "web1/hello")).out
+            assert "CPU:           0.30 cores, asks for 2, held back for 1.5 s\n" in told
+            memory = "96 MiB, 100 MiB at most until now, asks for 1 GiB, limit 128 MiB, 2 killed for it"
+            assert f"Memory:        {memory}\n" in told
+            described = (await person.ok("pod", "describe", "web1/hello", "-o", "json")).json
+            assert (described["usage"]["cores"], described["usage"]["memory"]) == (0.3, 96 << 20)
+            told = (await person.ok("pod", "describe", "web2/hello")).out
+            assert "Uses:          unknown: its agent does not answer: " in told
+            listed = (await person.ok("pod", "list", "-o", "wide")).out.splitlines()
+            assert listed[0].split()[-2:] == ["CPU", "MEMORY"]
+            assert listed[1].split()[-3:] == ["0.30", "96", "MiB"]
+            top = (await person.ok("pod", "top", "--sort", "memory", "-o", "json")).json
+            assert [(each["node"], each["owner"], each["cores"]) for each in top["items"]] == [
+                ("web1", "rc/hello", 0.3)
+            ]
+            together = "0.30 cores of 2 asked for, 96 MiB of memory of 1 GiB asked for, by 1 of 2 pods"
+            assert f"Uses:          {together}\n" in (await person.ok("rc", "describe", "hello")).out
+        await client.close()
 
 
 async def test_logs_come_from_the_agent_of_the_node() -> None:

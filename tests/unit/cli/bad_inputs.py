@@ -205,6 +205,7 @@ LINES: list[tuple[str, str, int]] = [
     ("pod logs", "NODE/INSTANCE", USAGE),
     ("pod describe a/b/c", "a/b", USAGE),
     ("pod list -l a,,b", "selector", USAGE),
+    ("pod top --sort disk", "--sort", USAGE),
     ("service create web", "--port", USAGE),
     ("service scale web x", "x", USAGE),
     ("service scale web -3", "-3", USAGE),

@@ -1,0 +1,231 @@
+"""What pods use, as the agents of their nodes tell: for ``pod describe | list | top`` and ``rc describe``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import aiohttp
+import click
+import msgspec
+
+from farmd import overview
+from farmd.cli.invocation import Invocation
+from farmd.cli.logs import asked, refusal
+from farmd.cli.names import nodes
+from farmd.cli.options import command
+from farmd.cli.output import show
+from farmd.overview import PodRow
+from farmd.runtime.errors import FarmdError
+from farmd.tables.manifests import read
+from farmd.tables.model import Column, Table
+from farmd.tables.pods import owner_of
+from store import codec, selectors
+from store.consul.transport import reason
+from store.errors import StoreError
+from store.keys import valid_segment
+from store.nodes import NodeStore
+from store.reality import Usage
+from store.times import plain
+from store.words import amount_text, count_of, size_text
+
+SECONDS, CONNECT_SECONDS = 5.0, 1.5
+TOGETHER = 16
+MOST_NODES = 32
+"""So many agents are asked for what the pods of one owner use."""
+Place = tuple[str, str]
+
+
+class OfPod(msgspec.Struct):
+    """An agent's answer about one pod."""
+
+    usage: Usage | None = None
+
+
+class OfNode(msgspec.Struct):
+    """An agent's answer about all its pods; one of an earlier version tells no usage."""
+
+    usage: dict[str, Usage] = {}
+
+
+class Unknown(Exception):
+    """What a pod uses cannot be told; the text says why."""
+
+
+async def of_pod(invocation: Invocation, node: str, instance: str) -> tuple[Usage | None, str]:
+    """What a pod uses now; else why that is not known."""
+    try:
+        body = await _answer(invocation, node, instance)
+    except Unknown as error:
+        return None, str(error)
+    found = codec.decode(OfPod, body, "usage").usage
+    return found, "" if found is not None else "its node has no control group (version 2) for it alone"
+
+
+async def of_nodes(invocation: Invocation, names: Sequence[str]) -> dict[Place, Usage]:
+    """What the pods of these nodes use; those of agents that do not answer are left out."""
+    found: dict[Place, Usage] = {}
+    room = asyncio.Semaphore(TOGETHER)
+
+    async def one(node: str) -> None:
+        async with room:
+            try:
+                answer = codec.decode(OfNode, await _answer(invocation, node, ""), "usage")
+            except (Unknown, StoreError):
+                return
+            found.update({(node, instance): each for instance, each in answer.usage.items()})
+
+    await asyncio.gather(*(one(node) for node in names))
+    return found
+
+
+async def _answer(invocation: Invocation, node: str, instance: str) -> bytes:
+    limits = aiohttp.ClientTimeout(total=SECONDS, sock_connect=CONNECT_SECONDS)
+    try:
+        url, headers, denied = await asked(invocation, node, instance, "usage", {})
+        async with (
+            aiohttp.ClientSession(timeout=limits) as http,
+            http.get(url, headers=headers, ssl=invocation.tls()) as response,
+        ):
+            if response.status == 200:
+                return await response.read()
+            if response.status == 404:
+                raise Unknown("its agent is an earlier version, or does not know the pod")
+            raise Unknown(f"its agent refused: {denied or await refusal(response)}")
+    except (FarmdError, StoreError) as error:
+        raise Unknown(error.message) from error
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise Unknown(f"its agent does not answer: {reason(error)}") from error
+
+
+def columns(used: dict[Place, Usage]) -> list[Column]:
+    """What pods use, as columns of a list of pods; empty where that is not known."""
+
+    def of(row: PodRow) -> Usage | None:
+        return used.get((row.node, row.instance))
+
+    def cores(row: PodRow) -> str:
+        return f"{found.cores:.2f}" if (found := of(row)) is not None else ""
+
+    def memory(row: PodRow) -> str:
+        return size_text(found.memory) if (found := of(row)) is not None else ""
+
+    return [Column("CPU", cores, wide=True), Column("MEMORY", memory, wide=True)]
+
+
+# ``farmctl pod top``: what pods use, those first that use most.
+
+
+class TopRow(msgspec.Struct, frozen=True):
+    """One pod, and what it uses."""
+
+    pod: PodRow
+    usage: Usage
+
+
+@command("top", lists=True)
+@click.option("-l", "--selector", default="", help="Only pods whose labels match.")
+@click.option("--node", default="", shell_complete=nodes, help="Only pods on this node.")
+@click.option(
+    "--sort",
+    type=click.Choice(["cpu", "memory"]),
+    default="cpu",
+    show_default=True,
+    help="What the pods are sorted by.",
+)
+async def top(invocation: Invocation, selector: str, node: str, sort: str) -> None:
+    """What pods use now, those first that use most.
+
+    The agents of the nodes are asked. A pod is left out if its agent does not answer, or if its node has no
+    control group (version 2) for it.
+    """
+    wanted = selectors.parse(selector)
+    if node:
+        await NodeStore(invocation.client, invocation.keys).get(valid_segment(node, "node"))
+
+    async def read() -> Table:
+        found = await overview.pods(invocation.client, invocation.keys)
+        rows = [
+            row for row in found.rows if row.pid and wanted.matches(row.labels) and node in {"", row.node}
+        ]
+        used = await of_nodes(invocation, sorted({row.node for row in rows}))
+        told = [TopRow(row, used[row.node, row.instance]) for row in rows if (row.node, row.instance) in used]
+        key = (lambda row: row.usage.cores) if sort == "cpu" else (lambda row: row.usage.memory)
+        return top_table(sorted(told, key=key, reverse=True), found.broken)
+
+    await show(invocation, read)
+
+
+def top_table(rows: Sequence[TopRow], broken: Sequence[str]) -> Table:
+    """One line for each pod."""
+    return Table(
+        kind="PodUsage",
+        rows=rows,
+        columns=(
+            Column("NODE", lambda row: row.pod.node),
+            Column("INSTANCE", lambda row: row.pod.instance),
+            Column("OWNER", lambda row: owner_of(row.pod)),
+            Column("CPU", lambda row: f"{row.usage.cores:.2f}"),
+            Column("MEMORY", lambda row: size_text(row.usage.memory)),
+            Column("PEAK", lambda row: size_text(row.usage.memory_peak)),
+            Column("LIMIT", lambda row: size_text(row.usage.memory_limit) if row.usage.memory_limit else ""),
+            Column("TASKS", lambda row: str(row.usage.pids)),
+            Column("THROTTLED", lambda row: f"{row.usage.throttled_seconds:.1f} s", wide=True),
+            Column("READ", lambda row: size_text(row.usage.io_read), wide=True),
+            Column("WRITTEN", lambda row: size_text(row.usage.io_written), wide=True),
+            Column("OOM", lambda row: str(row.usage.oom_kills or "")),
+        ),
+        name=lambda row: f"pod/{row.pod.node}/{row.pod.instance}",
+        plain=lambda row: (
+            {"node": row.pod.node, "instance": row.pod.instance, "owner": owner_of(row.pod)}
+            | plain(row.usage)
+        ),
+        broken=broken,
+        empty="no pod whose agent tells what it uses",
+    )
+
+
+# What the pods of one owner ask for and use, side by side.
+
+
+class Sum(msgspec.Struct, frozen=True):
+    """What ``known`` of ``pods`` pods ask for and use together: cores and bytes of memory."""
+
+    pods: int
+    known: int
+    cpu_asked: float
+    cpu_used: float
+    memory_asked: int
+    memory_used: int
+
+    @property
+    def text(self) -> str:
+        """The line of ``describe``."""
+        cpu = f"{self.cpu_used:.2f} cores"
+        cpu += f" of {amount_text(self.cpu_asked)} asked for" if self.cpu_asked else ""
+        memory = f"{size_text(self.memory_used)} of memory"
+        memory += f" of {size_text(self.memory_asked)} asked for" if self.memory_asked else ""
+        of = "" if self.known == self.pods else f", by {self.known} of {count_of(self.pods, 'pod')}"
+        return f"{cpu}, {memory}{of}"
+
+
+async def of_owner(invocation: Invocation, rows: Sequence[PodRow]) -> Sum | None:
+    """What an owner's pods ask for and use; None if no agent tells."""
+    running = [row for row in rows if row.pid]
+    places = sorted({row.node for row in running})[:MOST_NODES]
+    used = await of_nodes(invocation, places)
+    known = [row for row in running if (row.node, row.instance) in used]
+    if not known:
+        return None
+    call = invocation.call
+    manifests = {sha: (await read(call, sha))[0] for sha in {row.manifest for row in known}}
+    asks = [found.resources if (found := manifests[row.manifest]) is not None else {} for row in known]
+    uses = [used[row.node, row.instance] for row in known]
+    return Sum(
+        pods=len(running),
+        known=len(known),
+        cpu_asked=sum(each.get("cpu", 0.0) for each in asks),
+        cpu_used=round(sum(each.cores for each in uses), 3),
+        memory_asked=int(sum(each.get("memory", 0.0) for each in asks)),
+        memory_used=sum(each.memory for each in uses),
+    )
