@@ -210,11 +210,7 @@ async def apply(
         raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")
     entries = carried([_as_before(each, known) for each in bundle.entries], known, prune=app.prune)
     made = await _prepared(call, now, app, entries, known, bundle.places, outside)
-    if not made.preview.waits:
-        return made
-    shot = await snapshot(call, now, app, entries, known)
-    taken = await changes.superseding(call, shot, made.preview, asked=supersede or asks, strict=supersede)
-    return dataclasses.replace(made, superseding=taken)
+    return await _superseding(call, made, known, supersede=supersede, asks=asks)
 
 
 async def rollback(
@@ -224,9 +220,11 @@ async def rollback(
     outside: Outside | None = None,
     *,
     cluster: str = "",
+    supersede: bool = False,
+    asks: bool = False,
 ) -> Application:
     """A new revision with the documents of an earlier one; None: the last one that was reached before.
-    ``cluster`` as for ``apply``.
+    ``cluster``, ``supersede`` and ``asks`` as for ``apply``.
 
     Raises:
         NotFound: no such app or revision, or none to go back to. Conflict: it is being deleted; or no farm
@@ -240,7 +238,19 @@ async def rollback(
     app = replace(was, revision=was.revision + 1, mass=True, adopt=[], force=False)
     app = replace(app, needs=await _needs(call, now, app, cluster, documents, known))
     entries = carried(documents, known, prune=app.prune)
-    return await _prepared(call, now, app, entries, known, {}, outside, of=number)
+    made = await _prepared(call, now, app, entries, known, {}, outside, of=number)
+    return await _superseding(call, made, known, supersede=supersede, asks=asks)
+
+
+async def _superseding(
+    call: Call, made: Application, known: Mapping[Ref, Entry], *, supersede: bool, asks: bool
+) -> Application:
+    """A revision with what replaces the versions that are coming to its objects, as far as that is wanted."""
+    if not made.preview.waits:
+        return made
+    shot = await snapshot(call, made.now, made.app, made.entries, known)
+    taken = await changes.superseding(call, shot, made.preview, asked=supersede or asks, strict=supersede)
+    return dataclasses.replace(made, superseding=taken)
 
 
 def _as_before(entry: Entry, known: Mapping[Ref, Entry]) -> Entry:

@@ -9,8 +9,10 @@ import click
 from farmd.apps import commands
 from farmd.apps.scene import standing
 from farmd.cli import apply_flow, changes
+from farmd.cli.apply import SUPERSEDE
 from farmd.cli.apply_cluster import looking
 from farmd.cli.apply_flow import carry_out
+from farmd.cli.asking import on_terminal
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import all_checked, objects, target
 from farmd.cli.noun_edit import going_on
@@ -33,10 +35,22 @@ APP = target("app", objects(KIND))
 @click.option(
     "--cluster", default="", metavar="NAME", help="The name by which farms know the Kubernetes cluster."
 )
+@SUPERSEDE
 @APP
-async def rollback(invocation: Invocation, name: str, revision: int | None, cluster: str) -> None:
+async def rollback(
+    invocation: Invocation, name: str, revision: int | None, cluster: str, supersede: bool
+) -> None:
     """Go back to an earlier revision of an app, by a new revision with its documents."""
-    back = partial(commands.rollback, invocation.call, name, revision, cluster=cluster)
+    asks = on_terminal() and not invocation.settings.yes
+    back = partial(
+        commands.rollback,
+        invocation.call,
+        name,
+        revision,
+        cluster=cluster,
+        supersede=supersede,
+        asks=asks,
+    )
     now = await standing(invocation.call, name)
     needs = () if now.outside else (await back()).app.needs
     async with looking(invocation, now, needs=needs) as outside:

@@ -18,6 +18,11 @@ from farmd.cli.options import Duration, command
 if TYPE_CHECKING:
     from farmd.apps.commands import Application
 
+SUPERSEDE = click.option(
+    "--supersede",
+    is_flag=True,
+    help="Replace a version that is still coming with this one; asked on a terminal.",
+)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -67,11 +72,7 @@ def bundle_options(function: F) -> F:
             is_flag=True,
             help="Allow the plan to remove all, or more than half, of the objects.",
         ),
-        click.option(
-            "--supersede",
-            is_flag=True,
-            help="Replace a version that is still coming with this one.",
-        ),
+        SUPERSEDE,
     )
     for option in reversed(options):
         function = option(function)

@@ -190,28 +190,34 @@ class Noun(Edits[S, T]):
         retry: bool = False,
         stated: Collection[str] | None = None,
     ) -> Mutation | None:
-        """Put the version of a file in place of the one that is coming now; None: none is coming, or the
-        owner has the file's version. ``asked`` and ``retry`` are ``supersede`` and ``retry`` of ``update``.
+        """Put the version of a file in place of the one that is coming now; None: none is coming.
+
+        ``asked`` and ``retry`` are ``supersede`` and ``retry`` of ``update``.
+
+        For ``stated`` fields the owner's own version is put in place by going back to it. A whole file with
+        that version may be about other fields, so it leaves the coming version alone.
 
         Raises:
             NotFound, Conflict, InputInvalid: as ``update``.
         """
         if (under_way := await self._under_way(call, spec)) is None:
             return None
+        sha = (await difference.ensured(call, spec, under_way.record)).sha
+        if sha == difference.manifest_of(under_way.record) and stated is None:
+            return None
         change = KINDS[self.words.gradual].supersedes
         assert change is not None
         return await change()(call, self, under_way, spec, asked=asked, retry=retry, stated=stated)
 
     async def _under_way(self, call: Call, spec: S) -> Stored[T] | None:
-        """The owner to which another version is coming now, where the spec has one that it does not have."""
+        """The owner of a spec's name, if another version is coming to it now."""
         if not self.words.gradual:
             return None
         stored = await self.find(call, spec.name, by_name=True)
         record = stored.record
         if not getattr(record, "managed_by", "").startswith(f"{self.words.gradual}/"):
             return None
-        sha = (await difference.ensured(call, spec, record)).sha
-        return stored if sha != difference.manifest_of(record) else None
+        return stored
 
     async def restart(self, call: Call, target: str) -> Mutation:
         """Let the worker of an owner restart its pods, as ``update`` replaces them (R28).

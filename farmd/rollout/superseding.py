@@ -8,6 +8,7 @@ write compares the rollout, both controllers and the phase, so nothing that was 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from farmd.commands.mutation import Call, Change, Mutation, guard, registered
 from farmd.commands.noun import Noun
 from farmd.commands.parts import refuse_managed, refuse_part
 from farmd.rollout import writes
-from farmd.rollout.commands import phase
+from farmd.rollout.commands import phase, revert
 from farmd.rollout.creation import begun, refuse_reverted, with_floor
 from farmd.rollout.facts import of_rollout
 from farmd.rollout.noun import ROLLOUT
@@ -43,7 +44,8 @@ async def supersede(
     retry: bool = False,
     stated: Collection[str] | None = None,
 ) -> Mutation:
-    """The rollout of a controller, toward the version of a file, or toward what it says of ``stated`` fields.
+    """The rollout of a controller, toward the version of a file, or toward what it says of ``stated`` fields;
+    back, if that is the old version.
 
     Raises:
         InputInvalid: the count or the strategy differs, which a rollout keeps; or the policy cannot work.
@@ -62,6 +64,8 @@ async def supersede(
     if found.record.old != before.id:
         await refuse_managed(call, MANAGES, before)
     state, unchanged = await phase(call, found.record)
+    if (await difference.ensured(call, spec, before)).sha == before.manifest:
+        return await _back(call, found.record, state)
     ensured = await difference.ensured(call, spec, coming.record)
     built = await noun.built(call, spec, before.id, before)
     if stated is not None:
@@ -92,6 +96,15 @@ async def supersede(
             *services,
         ),
     )
+
+
+async def _back(call: Call, rollout: Rollout, state: RolloutState | None) -> Mutation:
+    """The way back to the old version, unless the rollout is on it."""
+    if rollout.wish or (state is not None and state.back):
+        return Mutation(Change(KIND, rollout.id, rollout.name, "rollout.revert"))
+    made = await revert(call, rollout.id)
+    details = (f"goes back to {rollout.from_manifest[:12]}, which the controller had before the rollout",)
+    return replace(made, change=replace(made.change, details=details))
 
 
 async def _lock(call: Call, rollout: Rollout) -> Operation:

@@ -127,6 +127,26 @@ async def test_a_revision_that_fails_goes_back_and_exits_with_9(office: Office) 
     assert "was reverted" in again.err
 
 
+async def test_a_rollback_of_an_app_ends_the_rollout_that_is_bringing_a_version(office: Office) -> None:
+    assert (await office.apply()).code == 0
+    first = (await office.rc("hello-web"))["manifest"]
+    office.edit("web.yaml", "args: [v1]", "args: [v2]")
+    office.edit("web.yaml", "wave: 1", "wave: 1\nrollout: {stages: [{to: 1, approve: true}, '100%']}")
+    assert (await office.apply("--no-wait")).code == 0
+    status = ("rollout", "status", "hello-web")
+    async with asyncio.timeout(60):
+        while "farmctl rollout approve" not in (await office.run(*status)).out:
+            pass  # each look is a process
+    back = ("app", "rollback", "hello", "-y", "--timeout", WITHIN)
+    rehearsed = await office.run(*back, "--dry-run")
+    assert "--supersede puts this version in place of the one that is coming" in rehearsed.out
+    done = await office.run(*back, "--supersede")
+    assert done.code == 0, done
+    assert (await office.rc("hello-web"))["manifest"] == first
+    (ended,) = (await office.run("rollout", "history", "hello-web", "-o", "json")).json["items"]
+    assert ended["outcome"] == "reverted"
+
+
 async def test_a_service_that_names_pods_is_a_document_and_a_rollout_of_them_is_no_difference(
     office: Office,
 ) -> None:

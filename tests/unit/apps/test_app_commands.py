@@ -177,6 +177,35 @@ async def test_a_version_of_the_files_takes_the_place_of_one_that_is_coming() ->
             refused.refuse()
 
 
+@pytest.mark.parametrize("way", ["apply", "rollback"])
+async def test_the_version_of_before_is_a_way_back_for_the_rollout(way: str) -> None:
+    def web(command: str) -> str:
+        return document("web", replicas=4, pod={"id": "web", "command": [command]})
+
+    async with person() as call:
+
+        async def back(**asked: bool) -> commands.Application:
+            if way == "apply":
+                return await commands.apply(call, bundle(web("first")), **asked)
+            return await commands.rollback(call, "shop", 1, **asked)
+
+        await applied(call, web("first"))
+        await reach(call)
+        await applied(call, web("second"))
+        await reach(call)  # begins a rollout
+        waits = await back()
+        assert waits.superseding == {}
+        assert waits.preview.waits["rc/web"].endswith("puts this version in place of the one that is coming")
+        found = await back(supersede=True)
+        assert "goes back to" in "\n".join(apply_flow.lines(found))
+        await found.commit(call)
+        rollout, _ = await ROLLOUT.records(call.client, KEYS).named("web")
+        assert rollout is not None
+        assert rollout.record.wish == "revert"
+        again = await back(supersede=True)
+        assert (again.superseding, list(again.preview.waits)) == ({}, ["rc/web"])
+
+
 async def test_what_left_the_files_is_carried_without_prune_and_goes_with_it() -> None:
     async with person() as call:
         await applied(call, document("web"), document("db"))
