@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,9 +51,20 @@ def _without_values(value: Any) -> Any:
     """A document in a record, such as a schedule's job, without the values of variables and files."""
     if isinstance(value, Mapping):
         return {
-            name: _hidden(item) if name in _INPUTS else _without_values(item) for name, item in value.items()
+            name: _hidden(item)
+            if name in _INPUTS
+            else _digests(item)
+            if name == "sealed"
+            else _without_values(item)
+            for name, item in value.items()
         }
     return [_without_values(item) for item in value] if isinstance(value, list) else value
+
+
+def _digests(sealed: Any) -> Any:
+    """Sealed secrets by name, each with a digest that tells one ciphertext from another."""
+    found = sealed.items() if isinstance(sealed, Mapping) else ()
+    return {name: hashlib.sha256(repr(each).encode()).hexdigest()[:12] for name, each in found}
 
 
 def _hidden(value: Any) -> Any:

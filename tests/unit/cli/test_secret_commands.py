@@ -202,3 +202,24 @@ def test_a_controllers_file_refers_to_a_secret_and_nothing_shows_its_value(
     assert "shop/db@1 of group prod: PASSWORD, db" in other.ok("rc", "describe", "hello").out
     for words in (("rc", "get", "hello", "-o", "json"), ("audit", "list", "-o", "json"), ("rc", "list")):
         assert CANARY not in farmctl.ok(*words).out
+
+
+def test_a_schedules_job_refers_to_a_secret_and_its_changes_show_no_ciphertext(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    grouped(farmctl, tmp_path)
+    pod = {"id": "w", "command": ["true"], "env": {"PASSWORD": {"secret": "shop/db"}}}
+    job = {"types": [{"name": "w", "replicas": 1, "pod": pod}]}
+    file = yaml.safe_dump({"name": "nightly", "cron": "@daily", "job": job})
+    farmctl.ok("secret", "set", "shop/db", "-", "--group", "prod", stdin="x" * 20_000)
+    farmctl.ok("schedule", "create", "-f", "-", stdin=file)
+    farmctl.ok("secret", "set", "shop/db", "-", stdin="y" * 20_000)
+    due = farmctl.ok("schedule", "diff", "-f", "-", stdin=file).out
+    assert '"PASSWORD":"shop/db@1"' in due
+    assert '"PASSWORD":"shop/db@2"' in due
+    assert len(due) < 1000
+    farmctl.ok("schedule", "update", "-f", "-", "-y", stdin=file)
+    assert len(farmctl.ok("audit", "list", "-o", "json").out) < 10_000
+    assert farmctl.ok("secret", "describe", "shop/db", "-o", "json").json["users"] == [
+        {"object": "schedule/nightly", "version": 2, "stale": 0}
+    ]
