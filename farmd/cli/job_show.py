@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
 
-from farmd import cli, overview
+from farmd import cli
 from farmd.cli import noun_show
 from farmd.cli.cluster import Place, beside, namespace_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.noun_show import describing, explaining, getting
 from farmd.cli.options import command
-from farmd.cli.output import show
 from farmd.jobs.commands import JOB
 from farmd.overview import Row
-from farmd.tables import nouns as noun_tables
-from farmd.tables.model import Table, clean
-from store import selectors
+from farmd.tables.model import clean
 from store.errors import StoreError
 
 
@@ -35,16 +33,8 @@ async def list_(
     Where a kubeconfig is there, jobs in Kubernetes follow as NAMESPACE/NAME: those of its namespace,
     of -n, or with -A of all. Their cluster may be away, unless an option names it.
     """
-    wanted, client, keys = selectors.parse(selector), invocation.client, invocation.keys
     place = Place(kubeconfig, context, namespace)
-
-    async def read() -> Table:
-        found = await overview.rows(client, keys, JOB.records(client, keys))
-        rows = [*found.rows, *await _there(invocation, place, everywhere)]
-        chosen = [row for row in rows if wanted.matches(row.record.labels)]
-        return noun_tables.table(JOB, chosen, invocation.call.clock.now(), found.broken)
-
-    await show(invocation, read)
+    await noun_show.list_all(invocation, JOB, selector, partial(_there, invocation, place, everywhere))
 
 
 async def _there(invocation: Invocation, place: Place, everywhere: bool) -> Sequence[Row[Any]]:

@@ -15,6 +15,7 @@ from farmd.cli.options import command
 from farmd.cli.output import as_json, as_yaml, document, emit, say_facts, say_folded, show, text_table
 from farmd.commands.noun import Noun
 from farmd.kinds import KINDS
+from farmd.overview import Row
 from farmd.tables import changes
 from farmd.tables import nouns as noun_tables
 from farmd.tables.items import Items
@@ -30,18 +31,33 @@ def listing(noun: Noun[Any, Any]) -> click.Command:
     """``list``."""
 
     async def run(invocation: Invocation, selector: str) -> None:
-        wanted, client, keys = selectors.parse(selector), invocation.client, invocation.keys
-
-        async def read() -> Table:
-            found = await overview.rows(client, keys, noun.records(client, keys))
-            chosen = [row for row in found.rows if wanted.matches(getattr(row.record, "labels", {}))]
-            return noun_tables.table(noun, chosen, invocation.call.clock.now(), found.broken)
-
-        await show(invocation, read)
+        await list_all(invocation, noun, selector)
 
     run.__doc__ = f"All {noun.words.many}, with what their owners last reported."
     help_ = f"Only {noun.words.many} whose own labels match."
     return command("list", lists=True)(click.option("-l", "--selector", default="", help=help_)(run))
+
+
+async def _none() -> Sequence[Row[Any]]:
+    return ()
+
+
+async def list_all(
+    invocation: Invocation,
+    noun: Noun[Any, Any],
+    selector: str,
+    outside: Callable[[], Awaitable[Sequence[Row[Any]]]] = _none,
+) -> None:
+    """Show the items whose labels match; ``outside`` returns those that are not in Consul."""
+    wanted, client, keys = selectors.parse(selector), invocation.client, invocation.keys
+
+    async def read() -> Table:
+        found = await overview.rows(client, keys, noun.records(client, keys))
+        rows = [*found.rows, *await outside()]
+        chosen = [row for row in rows if wanted.matches(getattr(row.record, "labels", {}))]
+        return noun_tables.table(noun, chosen, invocation.call.clock.now(), found.broken)
+
+    await show(invocation, read)
 
 
 def getting(noun: Noun[Any, Any], accepts: str = "") -> click.Command:

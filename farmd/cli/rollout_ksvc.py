@@ -14,8 +14,8 @@ from farmd.cli.cluster import Place, beside, complete_too, namespace_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import checked, checked_if_given
 from farmd.cli.noun_edit import FILES
-from farmd.cli.noun_show import listing
-from farmd.cli.options import Command, command
+from farmd.cli.noun_show import list_all
+from farmd.cli.options import command
 from farmd.rollout.noun import ROLLOUT
 
 
@@ -43,9 +43,7 @@ async def list_(
     if everywhere or place.named:
         await cli.rollout_knative.listed(invocation, place, everywhere=everywhere, selector=selector)
         return
-    made = listing(ROLLOUT)
-    assert isinstance(made, Command)
-    await made.function(invocation, selector=selector)
+    await list_all(invocation, ROLLOUT, selector)
 
 
 @command("plan", lists=True)
