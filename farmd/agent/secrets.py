@@ -283,7 +283,7 @@ def _identities(path: str) -> dict[str, x25519.Identity]:
     try:
         from pyrage import IdentityError, x25519
     except ImportError as error:
-        raise invalid(setting, _MISSING, "pyrage") from error
+        raise CredentialInvalid(f"{setting}: {_MISSING}", field=setting) from error
     body = guarded(setting, path, 0o077, "a file that only the agent's user may read (mode 0600)")
     found = {}
     for line in body.decode("ascii", "replace").splitlines():
