@@ -181,7 +181,10 @@ class Agent:
             admission=admission,
         )
         self.usages = Usages(
-            config.node, clock, lambda: [pod.identity for pod in self.pods if pod.identity is not None]
+            config.node,
+            clock,
+            lambda: [pod.identity for pod in self.pods if pod.identity is not None],
+            recorder if config.pod_metrics else None,
         )
         self._supervisor = self._supervising(manifests, rng, ids, recorder)
         if admission is not None:

@@ -74,6 +74,7 @@ class AgentConfig:
     artifacts: ArtifactConfig = field(default_factory=ArtifactConfig)
     secrets: SecretConfig = field(default_factory=SecretConfig)
     cgroup: str = "auto"
+    pod_metrics: bool = False
     asks_for_keys: bool = False
     """Whether its HTTP wants a one-time key of who has no token."""
 

@@ -13,10 +13,21 @@ import msgspec
 
 from farmd.agent.cgroups import ROOT, group_of
 from farmd.agent.model import Identity, name_of
-from store.ports import Clock
+from store.ports import Clock, Recorder
 from store.reality import Usage
 
 SECONDS, LEAST_SECONDS = 10.0, 1.0
+MOST_EXPORTED = 200
+METRICS = {
+    "farmd_pod_cpu_cores": "cores",
+    "farmd_pod_cpu_throttled_seconds": "throttled_seconds",
+    "farmd_pod_memory_bytes": "memory",
+    "farmd_pod_memory_limit_bytes": "memory_limit",
+    "farmd_pod_oom_kills": "oom_kills",
+    "farmd_pod_tasks": "pids",
+    "farmd_pod_disk_read_bytes": "io_read",
+    "farmd_pod_disk_written_bytes": "io_written",
+}
 
 
 def folder(node: str, identity: Identity) -> Path | None:
@@ -79,12 +90,17 @@ def _number(path: Path) -> int:
 
 @dataclass(eq=False)
 class Usages:
-    """Reads the counters of all pods again and again, so that ``cores`` are those of the last seconds."""
+    """Reads the counters of all pods again and again, so that ``cores`` are those of the last seconds.
+
+    With a ``recorder`` each pod is also exported as metrics.
+    """
 
     node: str
     clock: Clock
     identities: Callable[[], Iterable[Identity]]
+    recorder: Recorder | None = None
     found: dict[str, Usage] = field(default_factory=dict, init=False)
+    _exported: set[str] = field(default_factory=set, init=False)
     _before: dict[str, tuple[str, Usage]] = field(default_factory=dict, init=False)
     _at: float = field(default=-math.inf, init=False)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -106,6 +122,18 @@ class Usages:
             rated = [(each, read_now[each.instance]) for each in known if each.instance in read_now]
             self.found = {each.instance: self._rated(each, usage) for each, usage in rated}
             self._before = {each.instance: (each.start, self.found[each.instance]) for each, _ in rated}
+            if self.recorder is not None:
+                self._export(self.recorder)
+
+    def _export(self, recorder: Recorder) -> None:
+        shown = {name: self.found[name] for name in sorted(self.found)[:MOST_EXPORTED]}
+        for name in self._exported - shown.keys():
+            for metric in METRICS:
+                recorder.forget(metric, pod=name)
+        for name, usage in shown.items():
+            for metric, field_of in METRICS.items():
+                recorder.set(metric, getattr(usage, field_of), pod=name)
+        self._exported = set(shown)
 
     def _read(self, known: Sequence[Identity]) -> dict[str, Usage]:
         found = {}

@@ -264,6 +264,9 @@ class AgentSection(Section, frozen=True):
             check=_cgroup,
         ),
     ] = "auto"
+    pod_metrics: Annotated[
+        bool, key("Export what each pod uses as metrics, of at most 200 pods; eight series for each.")
+    ] = False
     signatures: Annotated[
         Literal["none", "warn", "enforce"],
         key("Unsigned pods: none starts them, warn starts them with a warning, enforce refuses them."),

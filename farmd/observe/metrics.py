@@ -29,6 +29,7 @@ OPEN_LABELS = {
     "version": "the version",
     "owner": "the name of an owner that is short of pods",
     "item": "the name of an item whose file asks for it",
+    "pod": "the name of an instance on a node with agent.pod_metrics",
 }
 
 # Requests to Consul: from 1 ms on loopback to 30 s for a store that hardly answers.
@@ -315,6 +316,25 @@ def table() -> tuple[Metric, ...]:
             "Pods of this node without a signature that it trusts: started with a warning, or refused.",
             {"result": ("warned", "refused")},
             role="agent",
+        ),
+        *(
+            Metric(
+                f"farmd_pod_{name}",
+                "gauge",
+                f"{text}, with agent.pod_metrics; at most 200 pods per node.",
+                {"pod": ()},
+                role="agent",
+            )
+            for name, text in (
+                ("cpu_cores", "The cores that a pod used in the last seconds"),
+                ("cpu_throttled_seconds", "How long a pod was held back by its limit of cores"),
+                ("memory_bytes", "The memory of a pod"),
+                ("memory_limit_bytes", "The limit of memory of a pod, 0 without one"),
+                ("oom_kills", "Processes of a pod that the kernel killed because of its limit of memory"),
+                ("tasks", "Processes and threads of a pod"),
+                ("disk_read_bytes", "Bytes that a pod read from disks"),
+                ("disk_written_bytes", "Bytes that a pod wrote to disks"),
+            )
         ),
         Metric(
             "farmd_runtime_up",

@@ -60,6 +60,7 @@ def build_agent(dependencies: Dependencies) -> Built:
             state_dir=Path(section.state_dir),
         ),
         cgroup=section.cgroup,
+        pod_metrics=section.pod_metrics,
         asks_for_keys=asks_for_keys(dependencies.config.web),
     )
     container = ContainerConfig(

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from farmd.agent import cgroups, group, usage
 from farmd.agent.cgroups import Cgroups, values
@@ -22,6 +23,7 @@ from farmd.agent.runtimes.runtime import Launch
 from farmd.agent.state import StateDirectory
 from farmd.agent.usage import Usages
 from farmd.agent.users import Users
+from farmd.observe.recorder import Metrics
 from store.containers import Limits
 from store.manifests import Manifest
 from store.reality import Usage
@@ -131,12 +133,14 @@ async def test_usage_is_read_from_a_group_and_cores_are_those_since_the_last_tim
     clock = StillClock()
     begun = clock.now()
     identity = Identity(instance="web", manifest="", start="s1", started=begun - 8, group=str(tmp_path))
-    usages = Usages("n1", clock, lambda: [identity])
+    registry = CollectorRegistry()
+    usages = Usages("n1", clock, lambda: [identity], Metrics(registry, "agent"))
     await usages.look()
     assert usages.found["web"] == Usage(
         at=begun, cores=0.5, cpu_seconds=4.0, throttled_seconds=0.5, memory=1000, memory_peak=1000, pids=2,
         io_read=15, io_written=3, oom_kills=3,
     )  # fmt: skip
+    assert registry.get_sample_value("farmd_pod_oom_kills", {"pod": "web"}) == 3
     (tmp_path / "cpu.stat").write_text("usage_usec 7000000\n")
     (tmp_path / "memory.current").write_text("900\n")
     clock.seconds += 2.0
@@ -146,6 +150,7 @@ async def test_usage_is_read_from_a_group_and_cores_are_those_since_the_last_tim
     clock.seconds += 2.0
     await usages.look()
     assert usages.found == {}
+    assert registry.get_sample_value("farmd_pod_oom_kills", {"pod": "web"}) is None
 
 
 def test_a_kernel_without_cgroup_kill_is_told_of_each_process_in_the_group_and_below(tmp_path: Path) -> None:
