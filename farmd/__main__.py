@@ -39,7 +39,7 @@ def main() -> None:
     begin()
 
 
-@main.command()
+@main.command(short_help="Run a farm: claim work and keep it converged.")
 @_CONFIG
 @_LEVEL
 @_CONSUL
@@ -62,7 +62,7 @@ def run(
     sys.exit(run_farm(loaded, lambda: _load(path, flags), os.environ))
 
 
-@main.command()
+@main.command(short_help="Run a node's agent: run the pods placed there.")
 @_CONFIG
 @_LEVEL
 @_CONSUL
@@ -93,7 +93,7 @@ def agent(
     sys.exit(run_agent(loaded, lambda: _load(path, flags), os.environ))
 
 
-@main.command()
+@main.command(short_help="Run a whole cluster on this machine until ^C.")
 @click.option("--farms", type=click.IntRange(1, 16), default=2, show_default=True, help="Number of farms.")
 @click.option("--agents", type=click.IntRange(1, 25), default=5, show_default=True, help="Number of agents.")
 @click.option(
@@ -133,10 +133,12 @@ def dev(
     """
     from farmd.dev.cluster import run_dev
 
+    if config:
+        _loaded(Path(config), {})  # or each process would name the file that is made of it
     sys.exit(run_dev(farms, agents, data_dir, http_addr, log_level, config or "", engine))
 
 
-@main.command()
+@main.command(short_help="Write what a host needs to run a farm or an agent.")
 @click.option("--name", help="Name of this farm or node; default: the host's.")
 @click.option(
     "--address", metavar="HOST", help="How other hosts reach this one; it then listens on all addresses."
@@ -185,7 +187,7 @@ def init(
     )
 
 
-@main.command("check-config")
+@main.command("check-config", short_help="Check the configuration.")
 @_CONFIG
 @click.option("--print", "show", is_flag=True, help="Show each value and where it comes from.")
 @click.option("--explain", "key", metavar="KEY", help="Explain one key in full.")
@@ -212,7 +214,7 @@ def check_config(path: Path | None, show: bool, key: str | None) -> None:
         click.echo("the configuration is valid")
 
 
-@main.command()
+@main.command(short_help="Check the health of this machine's farm or agent.")
 @_CONFIG
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of its HTTP; default: the configured one.")
 @click.argument("role", type=click.Choice(["farm", "agent"]))

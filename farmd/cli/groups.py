@@ -28,6 +28,10 @@ Maker = Callable[[], Callable[["Noun[Any, Any]"], click.Command]]
 """The source of the function that makes a command of a noun."""
 
 
+_WHOLE_SENTENCE = 300
+"""The letters of a command's line in the help, which is folded and never cut."""
+
+
 class LazyGroup(click.Group):
     """A group over the commands that ``lazy`` returns."""
 
@@ -78,7 +82,7 @@ class LazyGroup(click.Group):
         """List the commands without importing them."""
         rows = [(name, line) for name, (_, line) in self.lazy().items()]
         rows += [
-            (name, command.get_short_help_str())
+            (name, command.get_short_help_str(_WHOLE_SENTENCE))
             for name, command in self.commands.items()
             if not command.hidden
         ]

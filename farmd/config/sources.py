@@ -342,7 +342,7 @@ def _file_layer(path: Path, mistakes: list[str]) -> Iterator[Layer]:
         found = tomllib.loads(path.read_bytes().decode())
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        mistakes.append(f"{path}: {reason}")
+        mistakes.append(f"{path}: {'not valid UTF-8' if isinstance(error, UnicodeDecodeError) else reason}")
         return
     for section, values in list(found.items()):
         if not isinstance(values, dict):

@@ -86,12 +86,14 @@ class LocalCluster:
             start_new_session=True,
             env=environment(dict(os.environ)),
         )
-        for event in self.events(READY_SECONDS):
-            if event["event"] == "failed":
-                raise ClusterFailed(event["reason"])
-            if event["event"] == "started":
-                self.store, self.pids = event["store"], event["pids"]
-                return
+        deadline = self._clock.mono() + READY_SECONDS
+        while (left := deadline - self._clock.mono()) > 0:  # the reason may come behind the end of processes
+            for event in self.events(left):
+                if event["event"] == "failed":
+                    raise ClusterFailed(event["reason"])
+                if event["event"] == "started":
+                    self.store, self.pids = event["store"], event["pids"]
+                    return
         raise ClusterFailed("the cluster's keeper ended without a message")
 
     def events(self, seconds: float) -> list[dict[str, Any]]:
@@ -219,7 +221,10 @@ def run_dev(
 ) -> int:
     """Keep a cluster up until a signal; returns the exit code."""
     collect_rarely()
-    engine = engine_of(engine, os.environ)
+    said, engine = engine, engine_of(engine, os.environ)
+    if said and engine.startswith("unix://") and not _answers(engine.removeprefix("unix://")):
+        print(f"farmd dev: --engine: found {said!r}, where no engine answers", file=sys.stderr)
+        return 2
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     try:

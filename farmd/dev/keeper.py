@@ -59,6 +59,9 @@ class Keeper:
         except CannotStart as error:
             tell(event="failed", reason=str(error))
             return 1
+        except Exception as error:
+            tell(event="failed", reason=repr(error))
+            raise
         return 0
 
     def _stop(self, _number: int, _frame: object) -> None:
@@ -132,7 +135,7 @@ class Keeper:
         deadline = self._clock.mono() + STORE_SECONDS
         while self._clock.mono() < deadline and self._running["store"].poll() is None:
             line, end, _ = self._log("store").read_text().partition("\n")
-            if end:
+            if end and " " not in line:  # or it is why the store ends
                 return str(line)
             tree.pause()
         reason = self._log("store").read_text().strip().rpartition("\n")[2]

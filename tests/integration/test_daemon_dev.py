@@ -157,11 +157,36 @@ def test_a_data_dir_keeps_the_fleet_and_belongs_to_one_cluster(tmp_path):
             1,
             "farmd dev: --data-dir: found '/dev/null' (Not a directory), expected a folder to keep state in",
         ),
+        (
+            ["--engine", "/nonexistent"],
+            2,
+            "farmd dev: --engine: found '/nonexistent', where no engine answers",
+        ),
+        (
+            ["--http-addr", "127.0.0.1:99999"],
+            1,
+            "farmd dev: the store did not start: --http-addr: found '127.0.0.1:99999', expected HOST:PORT",
+        ),
     ],
 )
-def test_a_folder_that_cannot_be_used_is_one_line(tmp_path, arguments, code, line):
+def test_what_cannot_be_used_is_one_line(tmp_path, arguments, code, line):
     with Program("dev", *arguments, folder=tmp_path) as dev:
         assert (dev.ends(), dev.text) == (code, f"{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (b"a = [", "Invalid value (at end of document)"),
+        (b"\xff", "not valid UTF-8"),
+        (b"[farm]\nnmae = 1", "farm.nmae: unknown key, did you mean 'name'?"),
+    ],
+)
+def test_what_is_wrong_with_a_configuration_is_one_line_that_names_the_persons_file(tmp_path, text, line):
+    file = tmp_path / "own.toml"
+    file.write_bytes(text)
+    with Program("dev", "--config", str(file), folder=tmp_path) as dev:
+        assert (dev.ends(), dev.text) == (78, f"farmd: {file}: {line}\n")
 
 
 def test_the_store_says_in_one_line_which_folder_it_cannot_use(tmp_path):

@@ -9,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from farmd.__main__ import main as farmd
 from farmd.cli.help_examples import example
 from farmd.cli.main import farmctl
 
@@ -40,3 +41,14 @@ def test_each_command_has_an_example_that_it_takes(path: str) -> None:
     words = [word for value in taken.params.values() if isinstance(value, tuple) for word in value]
     assert not [word for word in words if str(word).startswith("-")]
     assert found in CliRunner().invoke(farmctl, [*path.split()[1:], "--help"]).output
+
+
+@pytest.mark.parametrize("program", [farmctl, farmd], ids=["farmctl", "farmd"])
+def test_help_cuts_no_line_of_a_command_on_a_terminal_of_80_columns(program: click.Group) -> None:
+    groups = [[]]
+    context = click.Context(program)
+    found = ((name, program.get_command(context, name)) for name in program.list_commands(context))
+    groups += [[name] for name, command in found if isinstance(command, click.Group)]
+    for words in groups:
+        shown = CliRunner().invoke(program, [*words, "--help"], terminal_width=80).output
+        assert [line for line in shown.splitlines() if line.endswith("...") and "Usage" not in line] == []
