@@ -44,7 +44,10 @@ async def list_(invocation: Invocation, selector: str, node: str) -> None:
         table = pod_table(rows, found.broken, invocation.call.clock.now())
         if invocation.settings.output != "wide":
             return table
-        used = await cli_usage.of_nodes(invocation, sorted({row.node for row in rows if row.pid}))
+        places = sorted({row.node for row in rows if row.pid})
+        if len(places) > cli_usage.MOST_LISTED:  # each agent is asked, which is not what a list should cost
+            return table
+        used = await cli_usage.of_nodes(invocation, places)
         return table._replace(columns=(*table.columns, *cli_usage.columns(used)))
 
     await show(invocation, read)

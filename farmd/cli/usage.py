@@ -31,8 +31,8 @@ from store.words import amount_text, count_of, size_text
 
 SECONDS, CONNECT_SECONDS = 5.0, 1.5
 TOGETHER = 16
-MOST_NODES = 32
-"""So many agents are asked for what the pods of one owner use."""
+MOST_NODES, MOST_LISTED = 32, 64
+"""So many agents are asked for what the pods of one owner use, and for what all listed pods use."""
 Place = tuple[str, str]
 
 
