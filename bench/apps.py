@@ -15,14 +15,14 @@ from farmd.runtime.clock import SystemIds
 from store.apps import KIND
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
-from store.consul.transport import AiohttpTransport
+from store.consul.transport import HttpTransport
 from store.ports import Request, Response
 from tests.fleet import CLOCK, KEYS, farm_on
 
 DROPPED = ("check-index", "check-session", "check-not-exists", "lock", "unlock")
 
 
-class Sent(AiohttpTransport):
+class Sent(HttpTransport):
     """Keeps the transactions of apps that were acknowledged, with the times; each sets ``acknowledged``."""
 
     def __init__(self, address: Address) -> None:

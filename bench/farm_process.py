@@ -34,7 +34,7 @@ from farmd.observe.metrics import Role
 from farmd.observe.recorder import Metrics
 from farmd.process import daemon
 from store.consul import transport
-from store.consul.transport import AiohttpTransport
+from store.consul.transport import HttpTransport
 from store.ports import Request, Response
 
 TELLING_SECONDS = 0.1
@@ -71,7 +71,7 @@ class _Telling(Metrics):
             tell("claimed", count=value)
 
 
-class _TellingTransport(AiohttpTransport):
+class _TellingTransport(HttpTransport):
     """A transport that also reports each acknowledged transaction with an intent, and the end of rollouts."""
 
     async def send(self, request: Request, timeout: float) -> Response:
@@ -142,7 +142,7 @@ def main(path: Path) -> int:
     tell("started")
     _profile_on_demand()
     daemon.Metrics = _Telling  # type: ignore[attr-defined]
-    transport.AiohttpTransport = _TellingTransport  # type: ignore[misc]
+    transport.HttpTransport = _TellingTransport  # type: ignore[misc]
 
     return daemon.run_farm(load(path, {}), lambda: load(path, {}), {})
 

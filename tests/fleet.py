@@ -28,7 +28,7 @@ from store import codec, manifests, operations, registration
 from store.audit import Audit
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
-from store.consul.transport import AiohttpTransport, connect
+from store.consul.transport import HttpTransport, connect
 from store.entry import Entry
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest
@@ -60,7 +60,7 @@ def client_of(address: str, token: str = "", session_node: str = "") -> ConsulCl
 
 def patient_client(address: str) -> ConsulClient:
     """A client of the test itself, whose loop may be busy for longer than farmd waits."""
-    transport = AiohttpTransport(Address.from_environment({}, address))
+    transport = HttpTransport(Address.from_environment({}, address))
     return ConsulClient(Patient(transport, CLOCK, LIMIT), clock=CLOCK)
 
 

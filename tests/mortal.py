@@ -15,7 +15,7 @@ from store import codec
 from store.audit import Audit
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
-from store.consul.transport import AiohttpTransport
+from store.consul.transport import HttpTransport
 from store.errors import OutcomeUnknown, StoreUnavailable
 from store.farms import Member
 from store.ports import Request, Response
@@ -64,7 +64,7 @@ async def mortal_farm(
     cluster: Cluster, address: str, action: str, *, answered: bool, **settings: Any
 ) -> AsyncIterator[Mortal]:
     """A farm that is cut off right after its transaction of that action; with its answer, or without."""
-    transport = Faulty(AiohttpTransport(Address.from_environment({}, address)))
+    transport = Faulty(HttpTransport(Address.from_environment({}, address)))
     client = ConsulClient(transport, clock=CLOCK)
     cut = asyncio.Event()
 

@@ -23,8 +23,8 @@ from farmd.commands.noun import Noun
 from farmd.runtime.errors import AgentUnavailable, FarmdError
 from farmd.tables.model import clean
 from store import codec, features, presence
-from store.consul.transport import reason
 from store.errors import AccessDenied, InputInvalid, NotFound, RecordInvalid, StoreError
+from store.http import reason
 from store.nodes import NodeStore
 from store.reality import Reality
 from store.words import share

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import quote, urlencode
 
-import aiohttp
 from yarl import URL
 
 from farmd.kubernetes.access import Access, RequestIdentity
@@ -31,7 +30,8 @@ from farmd.kubernetes.errors import (
 )
 from farmd.kubernetes.pace import Pace, Priority
 from farmd.observe.metrics import STATUSES
-from store.consul.transport import NEVER_LEFT, READ_BUFFER, connector, reason, sent_once
+from store.consul.authorities import aiohttp
+from store.http import KEEP_ALIVE_SECONDS, reason
 from store.ports import Clock, Recorder, Rng
 from store.version import USER_AGENT
 
@@ -41,6 +41,40 @@ LONGEST_WAIT_SECONDS = 30.0
 MAX_RETRY_AFTER_SECONDS = 30.0
 GATEWAY_TIMEOUT = 504
 JSON = "application/json"
+READ_BUFFER = 1024 * 1024
+NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+
+
+def connector(limit: int) -> aiohttp.TCPConnector:
+    """Connections that are kept for the next request, ``limit`` at once; 0: any number.
+
+    One that ends under TLS waits for the peer's goodbye, which Python before 3.12.7 awaits for ever.
+    """
+    return aiohttp.TCPConnector(
+        limit=limit,
+        keepalive_timeout=KEEP_ALIVE_SECONDS,
+        enable_cleanup_closed=aiohttp.connector.NEEDS_CLEANUP_CLOSED,
+    )
+
+
+def sent_once(lost: Callable[[str, str, BaseException], Exception]) -> aiohttp.ClientMiddlewareType:
+    """A middleware that raises ``lost(method, path, error)`` for a broken connection, before aiohttp sends a
+    write a second time.
+    """
+
+    async def send(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        if request.method == "GET":
+            return await handler(request)
+        try:
+            return await handler(request)
+        except NEVER_LEFT:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            raise lost(request.method, request.url.path, error) from error
+
+    return send
 
 
 def _unlimited() -> float:

@@ -1,18 +1,17 @@
-"""Requests to a real Consul, or to the embedded server, over pooled aiohttp connections."""
+"""Requests to a real Consul, or to the embedded server, over pooled connections.
+
+Each lane has its own pool, so that parked watches and slow transactions never delay a session's renewal. This
+module must never send a write twice, follow a redirect, or report a request as unsent that may have left.
+"""
 
 from __future__ import annotations
 
 import base64
-import os
-import socket
-import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
-from yarl import URL
-
-from store.consul.authorities import aiohttp
+from store import http
 from store.consul.client import ConsulClient
 from store.consul.environment import Address, token_source
 from store.credentials import CredentialFiles
@@ -21,83 +20,12 @@ from store.mistakes import shown
 from store.ports import Clock, Lane, Recorder, Request, Response
 from store.version import USER_AGENT
 
-# What requests over aiohttp share, to Consul and to an API server; no write may be sent twice.
-
-KEEP_ALIVE_SECONDS = 55.0
-READ_BUFFER = 1024 * 1024
-_NO_TLS = {
-    "WRONG_VERSION_NUMBER",
-    "HTTP_REQUEST",
-    "UNKNOWN_PROTOCOL",
-    "RECORD_LAYER_FAILURE",
-    "PACKET_LENGTH_TOO_LONG",
-}
-"""What OpenSSL says where a plain HTTP server answers, by version."""
-NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
-
-
-def connector(limit: int) -> aiohttp.TCPConnector:
-    """Connections that are kept for the next request, ``limit`` at once; 0: any number.
-
-    One that ends under TLS waits for the peer's goodbye, which Python before 3.12.7 awaits for ever.
-    """
-    return aiohttp.TCPConnector(
-        limit=limit,
-        keepalive_timeout=KEEP_ALIVE_SECONDS,
-        enable_cleanup_closed=aiohttp.connector.NEEDS_CLEANUP_CLOSED,
-    )
-
-
-def sent_once(lost: Callable[[str, str, BaseException], Exception]) -> aiohttp.ClientMiddlewareType:
-    """A middleware that raises ``lost(method, path, error)`` for a broken connection, before aiohttp sends a
-    write a second time.
-    """
-
-    async def send(
-        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        if request.method == "GET":
-            return await handler(request)
-        try:
-            return await handler(request)
-        except NEVER_LEFT:
-            raise
-        except (aiohttp.ClientError, OSError) as error:
-            raise lost(request.method, request.url.path, error) from error
-
-    return send
-
-
-def reason(error: BaseException) -> str:
-    """Why no answer came, in the system's words if there are any; aiohttp wraps them in its own."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        refused = error.certificate_error
-        why = refused.verify_message if isinstance(refused, ssl.SSLCertVerificationError) else str(refused)
-        return f"its certificate is refused: {why}"
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    if isinstance(cause, ConnectionError) and cause.errno:
-        return os.strerror(cause.errno)
-    if isinstance(cause, ssl.SSLError):
-        return "it does not speak TLS" if cause.reason in _NO_TLS else f"TLS failed: {cause.reason or cause}"
-    if isinstance(cause, socket.gaierror) and cause.strerror:
-        return cause.strerror
-    if isinstance(error, TimeoutError):
-        return "it took too long"
-    return " ".join(str(error).split())[:160] or type(error).__name__
-
-
-# Requests to a real Consul, or to the embedded server, over pooled aiohttp connections.
-#
-# Each lane has its own pool, so that parked watches and slow transactions never delay a session's
-# renewal. This module must never send a write twice (aiohttp resends PUT and DELETE when a kept
-# connection is dead), follow a redirect, or report a request as unsent that may have left.
-
 # R23: at most 64 parked queries a process; Consul drops the 201st connection of one client.
 POOL_SIZES: Mapping[Lane, int] = {Lane.READ: 32, Lane.WATCH: 64, Lane.WRITE: 16, Lane.SESSION: 4}
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 
 
-class AiohttpTransport:
+class HttpTransport:
     """A ``store.ports.Transport``; build it inside a running loop, and close it."""
 
     def __init__(
@@ -109,21 +37,18 @@ class AiohttpTransport:
     ) -> None:
         self._address = address
         self._max_answer_bytes = max_answer_bytes
-        self._tls = CredentialFiles(address.tls.files, address.tls.context)
-        headers = _headers(address)
-        self._sessions = {
-            lane: aiohttp.ClientSession(
-                connector=self._connector(pool_sizes[lane]),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=headers,
-                middlewares=(sent_once(_lost),),
-                read_bufsize=READ_BUFFER,
-                skip_auto_headers=("Content-Type",),
-            )
-            for lane in Lane
-        }
+        tls = CredentialFiles(address.tls.files, address.tls.context)
+        peer = http.Peer(
+            address.host,
+            address.port,
+            address.unix_path,
+            tls if address.scheme == "https" else lambda: None,
+            address.tls.server_name,
+        )
+        self._fixed = http.lines_of({"Host": urlsplit(address.url).netloc, **_headers(address)})
+        self._pools = {lane: http.Pool(peer, pool_sizes[lane]) for lane in Lane}
 
-    async def __aenter__(self) -> AiohttpTransport:
+    async def __aenter__(self) -> HttpTransport:
         return self
 
     async def __aexit__(
@@ -141,73 +66,56 @@ class AiohttpTransport:
             UnexpectedAnswer: the answer is not HTTP, or larger than allowed.
             TooLarge: the answer is larger than the request allows.
         """
-        # The limit for the connection is well below the whole limit: if the whole limit is reached, the
-        # request has left.
-        tls = self._tls() if self._address.scheme == "https" else True
-        limit = aiohttp.ClientTimeout(total=timeout, connect=min(timeout / 2, 5.0))
+        most = min(self._max_answer_bytes, request.most or self._max_answer_bytes)
+        known = request.known
+
+        def room(status: int, headers: Mapping[str, str]) -> int:
+            """A known body is dropped as it comes."""
+            dropped = known and status == 200 and headers.get("x-consul-index") == known
+            return -1 if dropped else most
+
+        target = self._target(request)
+        head = http.head(request.method, target, self._fixed, request.headers, len(request.body))
         try:
-            async with self._sessions[request.lane].request(
-                request.method,
-                URL(self._url(request), encoded=True),
-                data=request.body or None,
-                headers=request.headers,
-                timeout=limit,
-                allow_redirects=False,
-                ssl=tls,
-                server_hostname=self._address.tls.server_name or None,
-            ) as answer:
-                body = await self._read(answer, request)
-                headers = {name.lower(): value for name, value in answer.headers.items()}
-                return Response(answer.status, headers, body)
-        except NEVER_LEFT as error:
-            raise StoreUnavailable(f"{self._address}: cannot connect: {reason(error)}") from error
-        except aiohttp.ClientResponseError as error:
-            raise UnexpectedAnswer(f"{self._address}: the answer is not HTTP: {reason(error)}") from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _lost(request.method, request.path, error) from error
+            # The limit for the connection is well below the whole limit: if the whole limit is reached, the
+            # request has left.
+            answer = await self._pools[request.lane].send(
+                head,
+                request.body,
+                room,
+                timeout=timeout,
+                connect=min(timeout / 2, 5.0),
+                repeat=request.method == "GET",
+            )
+        except http.NeverLeft as error:
+            raise StoreUnavailable(f"{self._address}: cannot connect: {error.reason}") from error
+        except http.NotHttp as error:
+            raise UnexpectedAnswer(f"{self._address}: the answer is not HTTP: {error.reason}") from error
+        except http.TooLong as error:
+            if request.most:
+                raise TooLarge(
+                    f"{request.path}: found more than {most} bytes, expected at most that"
+                ) from error
+            text = f"{self._address}: {error.status} with more than {most} bytes"
+            raise UnexpectedAnswer(text, status=error.status) from error
+        except http.Lost as error:
+            text = f"{request.method} {request.path}: no answer: {error.reason}"
+            raise OutcomeUnknown(text, disconnected=error.hung_up) from error
+        return Response(answer.status, answer.headers, answer.body)
 
     async def close(self) -> None:
         """Drop all connections."""
-        for session in self._sessions.values():
-            await session.close()
+        for pool in self._pools.values():
+            pool.close()
 
-    def _connector(self, size: int) -> aiohttp.BaseConnector:
-        if self._address.unix_path:
-            return aiohttp.UnixConnector(
-                self._address.unix_path, limit=size, keepalive_timeout=KEEP_ALIVE_SECONDS
-            )
-        return connector(size)
-
-    def _url(self, request: Request) -> str:
+    def _target(self, request: Request) -> str:
         if not request.path.isprintable():  # Consul answers 400 without a word
             raise InputInvalid(f"found {shown(request.path)}, expected a key of printable characters")
-        url = self._address.url + quote(request.path, safe="/:~.-_")
+        path = self._address.path + quote(request.path, safe="/:~.-_")
         params = request.params
         if self._address.datacenter:
             params = (*params, ("dc", self._address.datacenter))
-        return f"{url}?{urlencode(params)}" if params else url
-
-    async def _read(self, answer: aiohttp.ClientResponse, request: Request) -> bytes:
-        """The whole body; refused if it is larger than allowed. A known body is dropped as it comes."""
-        known = request.known
-        if known and answer.status == 200 and answer.headers.get("X-Consul-Index") == known:
-            async for _ in answer.content.iter_any():
-                pass
-            return b""
-        limit = min(self._max_answer_bytes, request.most or self._max_answer_bytes)
-        if answer.content_length is not None and answer.content_length <= limit:
-            return await answer.read()
-        body = bytearray()
-        async for chunk in answer.content.iter_any():
-            body += chunk
-            if len(body) > limit:
-                answer.close()
-                if request.most:
-                    raise TooLarge(f"{request.path}: found more than {limit} bytes, expected at most that")
-                raise UnexpectedAnswer(
-                    f"{self._address}: {answer.status} with more than {limit} bytes", status=answer.status
-                )
-        return bytes(body)
+        return f"{path}?{urlencode(params)}" if params else path
 
 
 def _headers(address: Address) -> dict[str, str]:
@@ -220,14 +128,6 @@ def _headers(address: Address) -> dict[str, str]:
     if address.partition:
         headers["X-Consul-Partition"] = address.partition
     return headers
-
-
-def _lost(method: str, path: str, error: BaseException) -> OutcomeUnknown:
-    """The error of a missing answer. Consul 1.8 limits connections by a hang-up without a status."""
-    hung_up = isinstance(error, aiohttp.ServerDisconnectedError | ConnectionError) or (
-        isinstance(error, aiohttp.ClientOSError) and not isinstance(error.__cause__, ssl.SSLError)
-    )
-    return OutcomeUnknown(f"{method} {path}: no answer: {reason(error)}", disconnected=hung_up)
 
 
 # Builds a process's ``ConsulClient`` from the environment; tests use transports of their own.
@@ -250,5 +150,5 @@ def connect(
             when a request is sent, which then raises ``CredentialInvalid``.
     """
     token = token_source(env)
-    transport = AiohttpTransport(Address.from_environment(env, address))
+    transport = HttpTransport(Address.from_environment(env, address))
     return ConsulClient(transport, clock=clock, recorder=recorder, token=token, session_node=session_node)

@@ -19,7 +19,7 @@ import msgspec
 from farmd.runtime.clock import SystemClock, SystemIds
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
-from store.consul.transport import AiohttpTransport
+from store.consul.transport import HttpTransport
 from store.embedded.http import HttpFace
 from store.embedded.server import EmbeddedServer, InProcessTransport
 from store.ports import Lane, Request, Response, Transport
@@ -118,7 +118,7 @@ async def embedded_http(**options: Any) -> AsyncIterator[Face]:
 @asynccontextmanager
 async def over_http(name: str, address: str) -> AsyncIterator[Face]:
     """Whatever answers at an address."""
-    transport = AiohttpTransport(Address.from_environment({}, address))
+    transport = HttpTransport(Address.from_environment({}, address))
     face = Face(name, transport, ConsulClient(transport, clock=SystemClock()))
     yield face
     await face.client.close()

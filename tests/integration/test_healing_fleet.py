@@ -13,7 +13,7 @@ from farmd.runtime.clock import SystemIds
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
-from store.consul.transport import AiohttpTransport
+from store.consul.transport import HttpTransport
 from store.entry import Stored
 from store.failsafe import Failsafe, FailsafeStore
 from store.manifests import Manifest
@@ -279,7 +279,7 @@ async def test_r21_a_node_that_came_back_in_between_keeps_its_pod(
     cluster: Cluster, agents: Obedient, consul_dev: str
 ) -> None:
     """The verdict is checked inside the transaction that acts on it."""
-    transport = Faulty(AiohttpTransport(Address.from_environment({}, consul_dev)))
+    transport = Faulty(HttpTransport(Address.from_environment({}, consul_dev)))
     client = ConsulClient(transport, clock=CLOCK)
     back: list[str] = []
     async with farm_on(client, "farm-1", keys=cluster.keys):
@@ -334,7 +334,7 @@ async def test_r17_workers_of_one_farm_do_not_collide_over_a_node(
     cluster: Cluster, agents: Obedient, consul_dev: str
 ) -> None:
     """Twenty controllers fill five nodes at once: Consul refuses no reservation, and nobody is alerted."""
-    transport = Faulty(AiohttpTransport(Address.from_environment({}, consul_dev)))
+    transport = Faulty(HttpTransport(Address.from_environment({}, consul_dev)))
     client = ConsulClient(transport, clock=CLOCK)
     refused = []
 

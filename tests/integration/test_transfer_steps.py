@@ -10,7 +10,7 @@ import pytest
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
-from store.consul.transport import AiohttpTransport
+from store.consul.transport import HttpTransport
 from store.locks import Holder
 from store.manifests import Manifest
 from store.nodes import Drain, Node, Reserved
@@ -196,7 +196,7 @@ async def test_node_transfer_doesnt_start_if_the_lock_is_taken_in_between(
     cluster: Cluster, agents: Obedient, consul_dev: str
 ) -> None:
     """The lock that turns up after it was looked for is met inside the transaction."""
-    transport = Faulty(AiohttpTransport(Address.from_environment({}, consul_dev)))
+    transport = Faulty(HttpTransport(Address.from_environment({}, consul_dev)))
     client = ConsulClient(transport, clock=CLOCK)
     rollout = await Session.open(cluster.client, CLOCK, name="rollout", ttl=60)
     locked = asyncio.Event()

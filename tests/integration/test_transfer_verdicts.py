@@ -10,7 +10,7 @@ import pytest
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
-from store.consul.transport import AiohttpTransport
+from store.consul.transport import HttpTransport
 from store.manifests import Manifest
 from store.nodes import Node, Reserved
 from store.ports import Request
@@ -76,7 +76,7 @@ async def test_r21_a_move_ends_by_a_verdict_only_while_that_holds(
     cluster: Cluster, agents: Obedient, consul_dev: str
 ) -> None:
     """The old pod of a lost node goes before the new one is healthy; not if the node is back by then."""
-    transport = Faulty(AiohttpTransport(Address.from_environment({}, consul_dev)))
+    transport = Faulty(HttpTransport(Address.from_environment({}, consul_dev)))
     client = ConsulClient(transport, clock=CLOCK)
     tried: list[float] = []
     async with farm_on(client, "farm-1", keys=cluster.keys):
@@ -115,7 +115,7 @@ async def test_r17_a_move_whose_room_was_given_away_is_called_off(
     cluster: Cluster, agents: Obedient, consul_dev: str
 ) -> None:
     """Its room vanished between reserving and placing, and somebody else has it: never over capacity."""
-    transport = Faulty(AiohttpTransport(Address.from_environment({}, consul_dev)))
+    transport = Faulty(HttpTransport(Address.from_environment({}, consul_dev)))
     client = ConsulClient(transport, clock=CLOCK)
     robbed: list[str] = []
     async with farm_on(client, "farm-1", keys=cluster.keys):

@@ -12,7 +12,7 @@ from aiohttp import web
 from store import operations
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
-from store.consul.transport import AiohttpTransport
+from store.consul.transport import HttpTransport
 from store.errors import (
     AccessDenied,
     InvalidTTL,
@@ -57,7 +57,7 @@ CALLS = READS | WRITES | RENEW
 async def client_of(answer: Answer) -> AsyncIterator[tuple[ConsulClient, Scripted]]:
     async with (
         Scripted(answer) as consul,
-        AiohttpTransport(Address.from_environment({}, consul.address)) as transport,
+        HttpTransport(Address.from_environment({}, consul.address)) as transport,
     ):
         yield ConsulClient(transport, clock=VirtualClock()), consul
 
@@ -135,7 +135,7 @@ async def test_429_is_throttled_whatever_was_asked() -> None:
 async def test_a_refused_connection_is_unavailable_and_nothing_was_written(name: str) -> None:
     async with Scripted() as consul:
         address = consul.address
-    async with AiohttpTransport(Address.from_environment({}, address)) as transport:
+    async with HttpTransport(Address.from_environment({}, address)) as transport:
         with pytest.raises(StoreUnavailable) as caught:
             await CALLS[name](ConsulClient(transport, clock=VirtualClock()))
     assert type(caught.value) is StoreUnavailable
@@ -305,7 +305,7 @@ async def test_a_read_that_is_not_answered_in_time_is_unavailable() -> None:
 
     async with (
         Scripted(answer) as consul,
-        AiohttpTransport(Address.from_environment({}, consul.address)) as transport,
+        HttpTransport(Address.from_environment({}, consul.address)) as transport,
     ):
         client = ConsulClient(transport, clock=VirtualClock(), renew_timeout=0.1)
         with pytest.raises(StoreUnavailable) as caught:

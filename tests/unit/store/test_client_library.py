@@ -12,7 +12,7 @@ from store.consul.client import ConsulClient
 from store.consul.environment import Address
 from store.consul.exchange import Exchange
 from store.consul.library import Library
-from store.consul.transport import AiohttpTransport, connect
+from store.consul.transport import HttpTransport, connect
 from store.errors import UnexpectedAnswer
 from store.ports import Request, Response
 from tests.scripted_consul import Scripted, Seen, json_answer
@@ -47,7 +47,7 @@ async def test_the_environment_never_overrides_our_address_or_token(monkeypatch:
         monkeypatch.setenv("CONSUL_HTTP_ADDR", "unix:///not/for/us:nor:this")
         monkeypatch.setenv("CONSUL_HTTP_TOKEN", "not-for-us")
         monkeypatch.setenv("CONSUL_HTTP_SSL", "true")
-        transport = AiohttpTransport(Address.from_environment({}, consul.address))
+        transport = HttpTransport(Address.from_environment({}, consul.address))
         client = ConsulClient(transport, clock=VirtualClock(), token=lambda: "ours")
         with pytest.raises(UnexpectedAnswer):
             await client.leader()  # ``true`` is no address, but it came from our server

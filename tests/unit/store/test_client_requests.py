@@ -14,7 +14,7 @@ from store import operations
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
 from store.consul.exchange import STATUSES, Op
-from store.consul.transport import AiohttpTransport
+from store.consul.transport import HttpTransport
 from store.entry import Entry, Page
 from store.errors import StoreError, UnexpectedAnswer
 from tests.scripted_consul import Answer, Scripted, Seen, json_answer, text_answer, yes
@@ -30,7 +30,7 @@ async def exchange(answer: Answer, call: str, *args: object, **options: object) 
     """Call one method of a client against one scripted answer."""
     async with (
         Scripted(answer) as consul,
-        AiohttpTransport(Address.from_environment({}, consul.address)) as transport,
+        HttpTransport(Address.from_environment({}, consul.address)) as transport,
     ):
         result = await getattr(ConsulClient(transport, clock=VirtualClock()), call)(*args, **options)
         return consul.seen[0], result
@@ -128,7 +128,7 @@ async def test_transaction_sends_base64_and_returns_consuls_order() -> None:
 async def test_an_empty_transaction_is_a_success_without_a_request() -> None:
     async with (
         Scripted() as consul,
-        AiohttpTransport(Address.from_environment({}, consul.address)) as transport,
+        HttpTransport(Address.from_environment({}, consul.address)) as transport,
     ):
         assert await ConsulClient(transport, clock=VirtualClock()).transaction([]) == []
         assert consul.seen == []
@@ -163,7 +163,7 @@ async def test_every_request_is_counted_and_parked_ones_apart() -> None:
     registry = CollectorRegistry()
     async with (
         Scripted(answer) as consul,
-        AiohttpTransport(Address.from_environment({}, consul.address)) as transport,
+        HttpTransport(Address.from_environment({}, consul.address)) as transport,
     ):
         client = ConsulClient(transport, clock=VirtualClock(), recorder=Metrics(registry))
         await client.read("a/b")

@@ -13,16 +13,16 @@ import pytest
 from aiohttp import web
 
 from store.consul.environment import Address
-from store.consul.transport import POOL_SIZES, AiohttpTransport
+from store.consul.transport import POOL_SIZES, HttpTransport
 from store.errors import InputInvalid, OutcomeUnknown, StoreUnavailable, TooLarge, UnexpectedAnswer
 from store.ports import Lane, Request
 from tests.scripted_consul import Scripted, Seen, json_answer
 
 
 @asynccontextmanager
-async def transport_to(address: str, **options: object) -> AsyncIterator[AiohttpTransport]:
+async def transport_to(address: str, **options: object) -> AsyncIterator[HttpTransport]:
     parsed = Address.from_environment({}, address)
-    async with AiohttpTransport(parsed, **options) as transport:  # type: ignore[arg-type]
+    async with HttpTransport(parsed, **options) as transport:  # type: ignore[arg-type]
         yield transport
 
 
@@ -239,7 +239,7 @@ async def test_basic_auth_namespace_and_partition_go_with_every_request() -> Non
     env = {"CONSUL_HTTP_AUTH": "ann:pa:ss", "CONSUL_NAMESPACE": "team", "CONSUL_PARTITION": "west"}
     async with Scripted() as consul:
         address = Address.from_environment(env, consul.address)
-        async with AiohttpTransport(address) as transport:
+        async with HttpTransport(address) as transport:
             await transport.send(get(), 5)
         headers = consul.seen[0].headers
         assert base64.b64decode(headers["Authorization"].removeprefix("Basic ")) == b"ann:pa:ss"
@@ -251,7 +251,7 @@ async def test_basic_auth_namespace_and_partition_go_with_every_request() -> Non
 async def test_the_datacenter_goes_with_every_request_and_a_name_that_none_can_have_is_refused() -> None:
     async with Scripted() as consul:
         address = Address.from_environment({"CONSUL_HTTP_DC": "DC2"}, consul.address)
-        async with AiohttpTransport(address) as transport:
+        async with HttpTransport(address) as transport:
             await transport.send(get(), 5)
             await transport.send(Request("PUT", "/v1/kv/a", (("cas", "1"),), lane=Lane.WRITE), 5)
         assert [seen.target for seen in consul.seen] == ["/v1/kv/a?dc=dc2", "/v1/kv/a?cas=1&dc=dc2"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from store.consul.environment import Address
-from store.consul.transport import AiohttpTransport
+from store.consul.transport import HttpTransport
 from store.errors import CredentialInvalid, StoreUnavailable
 from store.ports import Lane, Request, Response
 from tests.certificates import authority, encrypt, hashed, issue
@@ -61,7 +61,7 @@ async def asked_by_a_process(address: str, authorities: str) -> tuple[str, str]:
 
 
 async def ask(address: str, env: dict[str, str]) -> Response:
-    async with AiohttpTransport(Address.from_environment(env, address)) as transport:
+    async with HttpTransport(Address.from_environment(env, address)) as transport:
         return await transport.send(Request("GET", "/v1/kv/a", lane=Lane.READ), 10)
 
 
@@ -158,7 +158,7 @@ async def test_whatever_stands_in_a_certificates_file_its_holder_waits_or_keeps_
     spoil(path, how)
     async with (
         Scripted(tls=server_context(pki, ask_client=True)) as consul,
-        AiohttpTransport(Address.from_environment(env, consul.address)) as transport,
+        HttpTransport(Address.from_environment(env, consul.address)) as transport,
     ):
 
         async def ask() -> int:
@@ -183,7 +183,7 @@ async def test_a_certificate_that_was_replaced_is_presented_without_a_restart(
         mend(path, (pki / path.name).read_bytes())
     async with (
         Scripted(tls=server_context(pki, ask_client=True)) as consul,
-        AiohttpTransport(Address.from_environment(env, consul.address)) as transport,
+        HttpTransport(Address.from_environment(env, consul.address)) as transport,
     ):
         for name in ("client", "successor"):
             mend(tmp_path / "client.pem", (pki / f"{name}.pem").read_bytes())
