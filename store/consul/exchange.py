@@ -16,6 +16,7 @@ import msgspec
 
 from store.errors import (
     AccessDenied,
+    InputInvalid,
     InvalidTTL,
     NoLeader,
     OperationError,
@@ -28,6 +29,7 @@ from store.errors import (
     TransactionRejected,
     UnexpectedAnswer,
 )
+from store.mistakes import shown
 from store.operations import Operation
 from store.ports import Clock, Recorder, Request, Response, Transport
 
@@ -284,7 +286,10 @@ class Exchange:
 
         Raises:
             StoreError: any other answer, or none; see ``store.consul.exchange``.
+            InputInvalid: a path with a character that Consul refuses, without a word in its answer.
         """
+        if not request.path.isprintable():
+            raise InputInvalid(f"found {shown(request.path)}, expected a key of printable characters")
         start, code = self._clock.mono(), "cancelled"
         try:
             response = await self._answered(op, self._with_token(request), timeout)

@@ -15,8 +15,7 @@ from store import http
 from store.consul.client import ConsulClient
 from store.consul.environment import Address, token_source
 from store.credentials import CredentialFiles
-from store.errors import InputInvalid, OutcomeUnknown, StoreUnavailable, TooLarge, UnexpectedAnswer
-from store.mistakes import shown
+from store.errors import OutcomeUnknown, StoreUnavailable, TooLarge, UnexpectedAnswer
 from store.ports import Clock, Lane, Recorder, Request, Response
 from store.version import USER_AGENT
 
@@ -109,8 +108,6 @@ class HttpTransport:
             pool.close()
 
     def _target(self, request: Request) -> str:
-        if not request.path.isprintable():  # Consul answers 400 without a word
-            raise InputInvalid(f"found {shown(request.path)}, expected a key of printable characters")
         path = self._address.path + quote(request.path, safe="/:~.-_")
         params = request.params
         if self._address.datacenter:
