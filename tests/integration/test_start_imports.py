@@ -28,7 +28,7 @@ KEPT_OUT = {
     },
     "list": {
         *(
-            "aiohttp.web",
+            "aiohttp",
             "consul",
             "importlib.metadata",
             "prometheus_client",
