@@ -1,21 +1,20 @@
-"""Requests to one API server over pooled aiohttp connections.
+"""Requests to one API server over pooled connections.
 
-This module must never send a write twice (aiohttp resends PUT and DELETE when a kept connection is dead),
-follow a redirect, or report a request as unsent that may have left. A request that the server answers with
-429 was not looked at, so it is sent again when ``Retry-After`` says, in the first half of its time.
+This module must never send a write twice, follow a redirect, or report a request as unsent that may have
+left. A request that the server answers with 429 was not looked at, so it is sent again when ``Retry-After``
+says, in the first half of its time.
 """
 
 from __future__ import annotations
 
 import email.utils
 import math
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from urllib.parse import quote, urlencode
-
-from yarl import URL
+from urllib.parse import quote, urlencode, urlsplit
 
 from farmd.kubernetes.access import Access, RequestIdentity
 from farmd.kubernetes.errors import (
@@ -30,8 +29,7 @@ from farmd.kubernetes.errors import (
 )
 from farmd.kubernetes.pace import Pace, Priority
 from farmd.observe.metrics import STATUSES
-from store.consul.authorities import aiohttp
-from store.http import KEEP_ALIVE_SECONDS, reason
+from store import http
 from store.ports import Clock, Recorder, Rng
 from store.version import USER_AGENT
 
@@ -40,41 +38,10 @@ CONNECT_SECONDS = 5.0
 LONGEST_WAIT_SECONDS = 30.0
 MAX_RETRY_AFTER_SECONDS = 30.0
 GATEWAY_TIMEOUT = 504
+# ``Pace`` decides how many requests are in flight; this only bounds a mistake.
+MOST_CONNECTIONS = 1000
 JSON = "application/json"
-READ_BUFFER = 1024 * 1024
-NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
-
-
-def connector(limit: int) -> aiohttp.TCPConnector:
-    """Connections that are kept for the next request, ``limit`` at once; 0: any number.
-
-    One that ends under TLS waits for the peer's goodbye, which Python before 3.12.7 awaits for ever.
-    """
-    return aiohttp.TCPConnector(
-        limit=limit,
-        keepalive_timeout=KEEP_ALIVE_SECONDS,
-        enable_cleanup_closed=aiohttp.connector.NEEDS_CLEANUP_CLOSED,
-    )
-
-
-def sent_once(lost: Callable[[str, str, BaseException], Exception]) -> aiohttp.ClientMiddlewareType:
-    """A middleware that raises ``lost(method, path, error)`` for a broken connection, before aiohttp sends a
-    write a second time.
-    """
-
-    async def send(
-        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        if request.method == "GET":
-            return await handler(request)
-        try:
-            return await handler(request)
-        except NEVER_LEFT:
-            raise
-        except (aiohttp.ClientError, OSError) as error:
-            raise lost(request.method, request.url.path, error) from error
-
-    return send
+MAX_ANSWER_BYTES = 1024 * 1024 * 1024
 
 
 def _unlimited() -> float:
@@ -110,10 +77,6 @@ class ApiRequest:
         return f"{self.method} {self.path}"
 
 
-def _lost(method: str, path: str, error: BaseException) -> UnknownOutcome:
-    return UnknownOutcome(f"{method} {path}: no answer: {reason(error)}")
-
-
 class KubernetesTransport:
     """Sends requests to one API server; build it inside a running loop, and close it."""
 
@@ -124,14 +87,16 @@ class KubernetesTransport:
         self._clock, self._rng, self._metrics = clock, rng, metrics
         self._ahead: float | None = None
         self._dated = ""
-        self._session = aiohttp.ClientSession(
-            connector=connector(0),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
-            middlewares=(sent_once(_lost),),
-            read_bufsize=READ_BUFFER,
-            skip_auto_headers=("Content-Type",),
+        url = urlsplit(access.url)
+        port = url.port or (443 if url.scheme == "https" else 80)
+        self._pool = http.Pool(
+            http.Peer(
+                url.hostname or "", port, server_name=access.server_name or "", proxy=access.proxy or ""
+            ),
+            MOST_CONNECTIONS,
         )
+        own = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
+        self._fixed, self._base = http.lines_of({"Host": url.netloc, **own}), url.path.rstrip("/")
 
     async def __aenter__(self) -> KubernetesTransport:
         return self
@@ -143,8 +108,8 @@ class KubernetesTransport:
 
     async def close(self) -> None:
         """Drop all connections."""
-        await self._session.close()
-        await self._clock.sleep(0)  # connections under TLS are told of their end at the loop's next turn
+        self._pool.close()
+        await self._clock.sleep(0)  # connections learn of their end at the loop's next turn
 
     def now(self) -> float:
         """Seconds since the epoch by the API server's clock; by our own before its first answer."""
@@ -185,7 +150,10 @@ class KubernetesTransport:
                     renewed = True
                     self.access.credentials.refused()
                 except (Unavailable, UnknownOutcome) as error:
-                    if isinstance(error.__cause__, TimeoutError) or error.status == GATEWAY_TIMEOUT:
+                    cause = error.__cause__
+                    if (
+                        isinstance(cause, http.HttpError) and cause.in_vain
+                    ) or error.status == GATEWAY_TIMEOUT:
                         self.pace.congested(sent)
                     raise
 
@@ -206,38 +174,61 @@ class KubernetesTransport:
         Raises:
             KubernetesError: as ``send``; while it is read ``Unavailable``.
         """
-        limit = aiohttp.ClientTimeout(total=timeout, connect=CONNECT_SECONDS)
         try:
             login = await self.access.credentials.login()
-            async with self._open(request, login, limit) as answer:
-                await self._check(request, answer)
-                yield answer.content.iter_any()
-        except NEVER_LEFT as error:
+            head, tls = self._head(request, login), self._tls(login)
+            async with self._pool.stream(head, timeout=timeout, connect=CONNECT_SECONDS, tls=tls) as answer:
+                self._learn_time(answer.headers)
+                if not 200 <= answer.status < 300:
+                    body = b"".join([chunk async for chunk in answer])
+                    raise self._refusal(request, answer.status, answer.headers, body)
+                yield answer
+        except http.NeverLeft as error:
             raise self._cannot_connect(error) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"{request}: {reason(error)}") from error
+        except http.HttpError as error:
+            raise Unavailable(f"{request}: {error.reason}") from error
 
     async def _once(self, request: ApiRequest, login: RequestIdentity, timeout: float) -> bytes:
         # The connection has the shorter limit: when the whole one is over, the request has left.
-        limit = aiohttp.ClientTimeout(total=timeout, connect=min(timeout / 2, CONNECT_SECONDS))
         server_side = ("timeout", f"{max(1, int(timeout * 1000))}ms")
         code = "none"
         try:
-            async with self._open(request, login, limit, server_side) as answer:
-                code = _code(answer.status)
-                await self._check(request, answer)
-                if answer.content_type != JSON:
-                    raise UnexpectedAnswer(f"{request}: found {answer.content_type}, expected {JSON}")
-                return await answer.read()
-        except NEVER_LEFT as error:
+            answer = await self._pool.send(
+                self._head(request, login, server_side),
+                request.body,
+                lambda _status, _headers: MAX_ANSWER_BYTES,
+                timeout=timeout,
+                connect=min(timeout / 2, CONNECT_SECONDS),
+                repeat=not request.write,
+                tls=self._tls(login),
+            )
+            code = _code(answer.status)
+        except http.NeverLeft as error:
             raise self._cannot_connect(error) from error
-        except aiohttp.ClientResponseError as error:
-            raise UnexpectedAnswer(f"{request}: the answer is not HTTP: {reason(error)}") from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except http.NotHttp as error:
+            raise UnexpectedAnswer(f"{request}: the answer is not HTTP: {error.reason}") from error
+        except http.TooLong as error:
+            raise UnexpectedAnswer(f"{request}: found more than {MAX_ANSWER_BYTES} bytes") from error
+        except http.Lost as error:
             kind = UnknownOutcome if request.write else Unavailable
-            raise kind(f"{request}: no answer: {reason(error)}") from error
+            raise kind(f"{request}: no answer: {error.reason}") from error
         finally:
             self._count(request, code)
+        return self._body(request, answer)
+
+    def _body(self, request: ApiRequest, answer: http.Answer) -> bytes:
+        """The body of a success.
+
+        Raises:
+            KubernetesError: it is none.
+        """
+        self._learn_time(answer.headers)
+        if not 200 <= answer.status < 300:
+            raise self._refusal(request, answer.status, answer.headers, answer.body)
+        found = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if found != JSON:
+            raise UnexpectedAnswer(f"{request}: found {found or 'no content type'}, expected {JSON}")
+        return answer.body
 
     def _count(self, request: ApiRequest, code: str) -> None:
         if self._metrics is not None:
@@ -248,55 +239,41 @@ class KubernetesTransport:
                 code=code,
             )
 
-    def _open(
-        self,
-        request: ApiRequest,
-        login: RequestIdentity,
-        limit: aiohttp.ClientTimeout,
-        *extra: tuple[str, str],
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def _head(self, request: ApiRequest, login: RequestIdentity, *extra: tuple[str, str]) -> bytes:
         typed = {"Content-Type": request.content_type} if request.body else {}
         query = urlencode([*request.params, *extra])
-        url = f"{self.access.url}{quote(request.path, safe='/:~.-_')}" + (f"?{query}" if query else "")
-        return self._session.request(
-            request.method,
-            URL(url, encoded=True),
-            data=request.body or None,
-            headers={
-                **login.headers,
-                "Accept": request.accept,
-                **typed,
-                **({"Impersonate-User": request.user} if request.user else {}),
-            },
-            timeout=limit,
-            allow_redirects=False,
-            ssl=login.tls,
-            server_hostname=self.access.server_name,
-            proxy=self.access.proxy,
-        )
+        target = f"{self._base}{quote(request.path, safe='/:~.-_')}" + (f"?{query}" if query else "")
+        headers = {
+            **login.headers,
+            "Accept": request.accept,
+            **typed,
+            **({"Impersonate-User": request.user} if request.user else {}),
+        }
+        return http.head(request.method, target, self._fixed, headers, len(request.body))
 
-    async def _check(self, request: ApiRequest, answer: aiohttp.ClientResponse) -> None:
-        """Learn the time from an answer; raise the error of one that is no success."""
-        self._learn_time(answer.headers)
-        if not 200 <= answer.status < 300:
-            raise await self._refusal(request, answer)  # not by a name: it would refer to itself
+    def _tls(self, login: RequestIdentity) -> ssl.SSLContext | None:
+        return login.tls if isinstance(login.tls, ssl.SSLContext) else None
 
-    async def _refusal(self, request: ApiRequest, answer: aiohttp.ClientResponse) -> KubernetesError:
-        error = error_of(answer.status, await answer.read(), str(request), write=request.write)
-        if answer.status == 403:
+    def _refusal(
+        self, request: ApiRequest, status: int, headers: Mapping[str, str], body: bytes
+    ) -> KubernetesError:
+        error = error_of(status, body, str(request), write=request.write)
+        if status == 403:
             self.denials.note(error)
-        error.fields["retry_after"] = answer.headers.get("Retry-After", "")
+        error.fields["retry_after"] = headers.get("retry-after", "")
         return error
 
     def _learn_time(self, headers: Mapping[str, str]) -> None:
         """Set the server's clock by the first answer of each of its seconds."""
-        dated, self._dated = self._dated, headers.get("Date", "")
+        dated, self._dated = self._dated, headers.get("date", "")
         if self._dated != dated and (stamp := email.utils.parsedate_tz(self._dated)) is not None:
             self._ahead = email.utils.mktime_tz(stamp) - self._clock.mono()
 
-    def _cannot_connect(self, error: Exception) -> Unavailable:
-        by = f" by the proxy {URL(self.access.proxy).origin()}" if self.access.proxy else ""
-        return Unavailable(f"{self.access.url}: cannot connect{by}: {reason(error)}")
+    def _cannot_connect(self, error: http.NeverLeft) -> Unavailable:
+        proxy = urlsplit(self.access.proxy or "")
+        place = proxy.netloc.rpartition("@")[2]
+        by = f" by the proxy {proxy.scheme}://{place}" if place else ""
+        return Unavailable(f"{self.access.url}: cannot connect{by}: {error.reason}")
 
 
 def retry_after(error: KubernetesError) -> float | None:
@@ -311,7 +288,7 @@ def _code(status: int) -> str:
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Each line of any length; aiohttp's own reading of lines has a limit below that of an object."""
+    """Each line of any length."""
     rest = bytearray()
     async for chunk in chunks:
         rest += chunk

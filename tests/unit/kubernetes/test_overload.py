@@ -16,6 +16,7 @@ from farmd.kubernetes.contact import UNREACHED_SECONDS, Contact
 from farmd.kubernetes.errors import TooManyRequests, Unavailable, UnknownOutcome
 from farmd.kubernetes.pace import MOST_IN_FLIGHT, Pace, Priority
 from farmd.kubernetes.transport import LONGEST_WAIT_SECONDS, REQUEST_SECONDS, ApiRequest, KubernetesTransport
+from store import http
 from store.errors import SessionSuspended
 from store.farms import ClusterReport
 from store.keys import Keys
@@ -36,7 +37,7 @@ class Server(KubernetesTransport):
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        access: Any = SimpleNamespace(credentials=self)
+        access: Any = SimpleNamespace(credentials=self, url="http://server", server_name=None, proxy=None)
         super().__init__(access, clock=self.clock, rng=random.Random(1))
         self.seconds = WELL
         self.login_seconds = 0.0
@@ -66,7 +67,9 @@ class Server(KubernetesTransport):
             refused.fields["retry_after"] = "1"
             raise refused
         if seconds > timeout:
-            raise (UnknownOutcome if request.write else Unavailable)("no answer") from TimeoutError()
+            lost = http.Lost("it took too long")
+            lost.__cause__ = TimeoutError()
+            raise (UnknownOutcome if request.write else Unavailable)("no answer") from lost
         self.done += 1
         return b"{}"
 
