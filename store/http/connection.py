@@ -191,6 +191,11 @@ class Connection(asyncio.Protocol):
         self._fail(Lost(why, hung_up=not self._status and not isinstance(exc, ssl.SSLError)))
 
     # -- the parser ------------------------------------------------------------------------------
+    def on_message_begin(self) -> None:
+        """Another message behind the answer is nobody's: the next request must not take it for its own."""
+        if not self.asked:
+            self.close()
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > MOST_HEADER_BYTES:

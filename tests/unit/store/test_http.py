@@ -1,0 +1,203 @@
+"""Answers that go on, connections by a proxy, and what ends a connection between requests."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from store import http
+from tests.certificates import authority, issue
+from tests.scripted_consul import Scripted
+from tests.unit.store.test_transport_tls import server_context
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+HEAD = http.head("GET", "/", b"Host: x\r\n", {}, 0)
+
+
+@contextlib.asynccontextmanager
+async def serving(serve: Serve) -> AsyncIterator[int]:
+    """A server of one connection after the other; its port."""
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await serve(reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(once, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def pool_of(port: int, **fields: str) -> http.Pool:
+    return http.Pool(http.Peer("127.0.0.1", port, **fields), 4)  # type: ignore[arg-type]
+
+
+async def asked(pool: http.Pool, *, repeat: bool = True) -> http.Answer:
+    return await pool.send(HEAD, b"", lambda _s, _h: 1 << 20, timeout=5, connect=5, repeat=repeat)
+
+
+async def test_a_stream_is_read_as_it_comes_and_its_sender_waits_for_its_reader() -> None:
+    chunk, written = b"x" * 65536, 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal written
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(1000):
+            writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+            written += 1
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    async with serving(serve) as port:
+        pool = pool_of(port)
+        async with pool.stream(HEAD, timeout=30, connect=5) as answer:
+            first = await anext(answer)
+            before = -1
+            while before != written:  # until the sender stands still
+                before = written
+                await asyncio.sleep(0.05)
+            assert written < 500
+            got = len(first) + sum([len(part) async for part in answer])
+        assert got == 1000 * len(chunk)
+        pool.close()
+
+
+async def test_a_stream_that_is_cut_is_lost_and_one_without_a_length_ends_with_its_connection() -> None:
+    cut = True
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        length = b"Content-Length: 100\r\n" if cut else b""
+        writer.write(b"HTTP/1.1 200 OK\r\n" + length + b"\r\nhalf")
+        await writer.drain()
+
+    async with serving(serve) as port:
+        pool = pool_of(port)
+        with pytest.raises(http.Lost, match="ended the connection"):
+            async with pool.stream(HEAD, timeout=5, connect=5) as answer:
+                [part async for part in answer]
+        cut = False
+        async with pool.stream(HEAD, timeout=5, connect=5) as answer:
+            assert b"".join([part async for part in answer]) == b"half"
+        assert (await asked(pool)).body == b"half"
+        pool.close()
+
+
+async def test_an_interim_answer_is_passed_over_and_bytes_that_nobody_asked_for_end_a_connection() -> None:
+    count = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        count += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+        )
+        await writer.drain()
+        writer.write(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        await reader.read()
+
+    async with serving(serve) as port:
+        pool = pool_of(port)
+        for number in (1, 2):
+            answer = await asked(pool, repeat=False)
+            assert (answer.status, answer.body, "link" in answer.headers) == (200, b"ok", False)
+            await asyncio.sleep(0.05)
+            assert count == number
+        pool.close()
+
+
+async def test_a_read_on_a_kept_connection_that_ended_is_sent_again_and_a_write_is_not() -> None:
+    count = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        count += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await writer.drain()
+        await reader.readuntil(b"\r\n\r\n")  # and hangs up without a word
+
+    async with serving(serve) as port:
+        pool = pool_of(port)
+        assert [(await asked(pool)).body for _ in range(2)] == [b"ok", b"ok"]
+        assert count == 2
+        with pytest.raises(http.Lost) as lost:
+            await asked(pool, repeat=False)
+        assert (lost.value.hung_up, count) == (True, 2)
+        pool.close()
+
+
+@pytest.mark.parametrize("secure", [True, False])
+async def test_a_proxy_passes_a_connection_on_and_gets_its_own_password_alone(
+    tmp_path: Path, secure: bool
+) -> None:
+    authority(tmp_path)
+    issue(tmp_path, "server", "DNS:localhost,IP:127.0.0.1")
+    heads, ended = list[bytes](), asyncio.Event()
+    async with Scripted(tls=server_context(tmp_path) if secure else None) as server:
+        there = server.address.rpartition(":")[2]
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heads.append(await reader.readuntil(b"\r\n\r\n"))
+            back, forth = await asyncio.open_connection("127.0.0.1", int(there))
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+            async def pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+                with contextlib.suppress(ConnectionError):
+                    while data := await source.read(65536):
+                        sink.write(data)
+                sink.close()
+
+            await asyncio.gather(pass_on(reader, forth), pass_on(back, writer))
+            ended.set()
+
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem")) if secure else None
+        async with serving(serve) as port:
+            peer = http.Peer(
+                "127.0.0.1", int(there), tls=lambda: context, proxy=f"http://ann:p%40ss@127.0.0.1:{port}"
+            )
+            pool = http.Pool(peer, 2)
+            assert [(await asked(pool)).status for _ in range(2)] == [200, 200]
+            pool.close()
+            await asyncio.wait_for(ended.wait(), 5)
+    (head,) = heads
+    assert head.startswith(b"CONNECT 127.0.0.1:%s HTTP/1.1\r\n" % there.encode())
+    assert base64.b64encode(b"ann:p@ss") in head
+    assert not any("authorization" in name.lower() for name in server.seen[0].headers)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "the proxy answers 407"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "the proxy does not speak HTTP"),
+        (b"", "the proxy ended the connection"),
+    ],
+)
+async def test_a_proxy_that_refuses_lets_nothing_leave(answer: bytes, why: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+
+    async with serving(serve) as port:
+        pool = pool_of(1, proxy=f"http://127.0.0.1:{port}")
+        with pytest.raises(http.NeverLeft, match=why):
+            await asked(pool)
+        pool.close()
+
+
+def test_no_header_begins_another_line() -> None:
+    for headers, target in (({"X-A": "b\r\nX-C: d"}, "/"), ({}, "/ HTTP/1.1\r\nX: y")):
+        with pytest.raises(ValueError, match="line break"):
+            http.head("GET", target, b"", headers, 0)
