@@ -21,8 +21,8 @@ from farmd.tables.manifests import read
 from farmd.tables.model import Column, Table
 from farmd.tables.pods import owner_of
 from store import codec, selectors
-from store.consul.transport import reason
 from store.errors import StoreError
+from store.http import reason
 from store.keys import valid_segment
 from store.nodes import NodeStore
 from store.reality import Usage

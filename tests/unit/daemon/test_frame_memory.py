@@ -103,6 +103,6 @@ def test_a_farm_starts_without_rich_and_a_command_can_still_import_it() -> None:
 def test_a_process_starts_without_the_authorities_of_its_machine(program: str) -> None:
     program += (
         "; import gc, ssl; found = [one for one in gc.get_objects() if isinstance(one, ssl.SSLContext)];"
-        " assert [one.cert_store_stats()['x509_ca'] for one in found] == [0, 0], 'those of aiohttp'"
+        " assert not any(one.cert_store_stats()['x509_ca'] for one in found), 'those of aiohttp'"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
