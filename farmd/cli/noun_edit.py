@@ -79,7 +79,11 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
     way = KINDS.get(noun.words.gradual)
     run.__doc__ += (
         "Counts and switches that the file omits stay as they are. "
-        + (f"A changed pod starts a {way.one}. " if way else "Without --now a changed pod is refused. ")
+        + (
+            f"A changed pod starts a {way.one}{noun.pods.gradual_if}. "
+            if way
+            else "Without --now a changed pod is refused. "
+        )
         + f"With --now pods are replaced in place, {noun.pods.pace}."
     )
     option = click.option("--now", is_flag=True, help=f"Replace pods in place, {noun.pods.pace}.")

@@ -110,7 +110,9 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
     )
     if noun.pods is not None:
         way = KINDS.get(noun.words.gradual)
-        how = f"starts a {way.one}" if way else f"is replaced in place, {noun.pods.pace}"
+        how = (
+            f"starts a {way.one}{noun.pods.gradual_if}" if way else f"is replaced in place, {noun.pods.pace}"
+        )
         run.__doc__ += f" A changed pod {how}."
     return command("edit", mutates=True, waits=True, signs=True)(
         target(noun.words.noun, objects(noun.kind))(run)

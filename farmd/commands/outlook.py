@@ -100,7 +100,8 @@ class Placing(Generic[T]):
         shrinks: whether a change takes pods away or moves them.
         outlook: what becomes of its pods if the record is changed to this one: pure.
         in_place: how ``update --now`` goes, as a hint, and ``pace`` as a part of a sentence.
-        gradual: whether a new manifest of a record comes step by step, where its kind knows how.
+        gradual: whether a new manifest of a record comes step by step, where its kind knows how;
+            ``gradual_if`` says when, as the end of a sentence.
         standstill: why a record keeps so many pods from being replaced in place; empty: it does not.
     """
 
@@ -112,6 +113,7 @@ class Placing(Generic[T]):
     in_place: str
     pace: str
     gradual: Callable[[Any], bool] = lambda _: True
+    gradual_if: str = ""
     standstill: Callable[[T, int], str] = lambda _record, _pods: ""
     emptied: Mapping[str, Any] = field(default_factory=dict)
     way_out: str = "let --cascade remove the pods"

@@ -105,7 +105,13 @@ def _facts(daemonset: DaemonSet, status: Status | None) -> list[tuple[str, str]]
         ("Stay healthy", "all but one" if daemonset.min_health is None else str(daemonset.min_health)),
         availability(daemonset.min_healthy_time),
         ("Pace", f"{rate}, at most {count_of(daemonset.max_in_progress, 'node')} at a time"),
+        *([("Coming", _coming(daemonset))] if daemonset.coming else []),
     ]
+
+
+def _coming(daemonset: DaemonSet) -> str:
+    held = ", held" if daemonset.coming_held else ""
+    return f"{daemonset.coming[:12]} on {daemonset.coming_to} of the nodes{held}"
 
 
 DAEMON_SET: Noun[DaemonSetSpec, DaemonSet] = Noun(
@@ -122,6 +128,7 @@ DAEMON_SET: Noun[DaemonSetSpec, DaemonSet] = Noun(
         pace="as min_health and rate allow",
         standstill=DaemonSet.standstill,
         gradual=lambda daemonset: daemonset.rollout is not None,
+        gradual_if=" if the file has rollout:, else it is refused without --now",
     ),
     told=lambda daemonset: {"node_selector": daemonset.node_selector or "every node"},
     facts=_facts,

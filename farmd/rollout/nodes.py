@@ -21,6 +21,7 @@ from farmd.pods.state import PodState
 from farmd.rollout import progress
 from farmd.rollout.facts import FACTS, Facts, Need, Reader, Side, Snapshot, Turn, of_rollout
 from farmd.rollout.noun import ROLLOUT
+from farmd.work import hands
 from farmd.work.context import Context
 from store import operations
 from store.daemonsets import KIND as DAEMON_SETS
@@ -32,7 +33,7 @@ from store.named import decode_named
 from store.operations import Operation
 from store.pods import Place
 from store.rcs import ReplicationController, Reverted
-from store.rollouts import KIND, NODES, Ended, History, Rollout, RolloutStatus
+from store.rollouts import KIND, Ended, History, Rollout, RolloutStatus
 from store.work import Work
 
 
@@ -208,13 +209,8 @@ def end(
         fields: dict[str, Any] = {
             "manifest": rollout.to_manifest if done else daemonset.manifest,
             "reverted": None if done else told if failed else daemonset.reverted,
-            "coming": "",
-            "coming_to": 0,
-            "coming_held": False,
-            "managed_by": "",
-            "needs": [need for need in daemonset.needs if need != NODES],
         }
-        writes.append(_written(stored, context, **fields))
+        writes.append(_written(stored, context, **hands.freed(daemonset), **fields))
     version = _as_controller(
         stored.record if stored is not None else DaemonSet(id=rollout.old, name=rollout.name, manifest="-"),
         rollout.from_manifest,

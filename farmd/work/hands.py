@@ -21,9 +21,10 @@ def freed(owner: Any) -> dict[str, Any]:
     """The fields from the moment on at which nothing manages it any more.
 
     What farms had to know of its manager they need not know then. The owner of a service's pods is always one
-    that a deployment made, so what it needs stays (R11).
+    that a deployment made, so what it needs stays (R11). A version that was coming comes no more.
     """
     family = owner.managed_by.partition("/")[0]
     drop = KINDS[family].features if family in KINDS and not owner.part_of.startswith(f"{SERVICES}/") else ()
     needs = [need for need in owner.needs if need not in drop]
-    return {"managed_by": "", "needs": needs, **passed(owner, taken=False)}
+    coming = {"coming": "", "coming_to": 0, "coming_held": False} if getattr(owner, "coming", "") else {}
+    return {"managed_by": "", "needs": needs, **coming, **passed(owner, taken=False)}

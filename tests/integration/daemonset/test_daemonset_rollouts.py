@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,7 +82,9 @@ async def people(consul_dev: str) -> AsyncIterator[People]:
         await cluster.add_nodes({"n1": {}, "n2": {}, "n3": {"zone": "lab"}, "n4": {}})
         stop = asyncio.Event()
         obeying = asyncio.create_task(cluster.obey(stop))
-        async with farm_on(cluster.client, keys=cluster.keys, kinds=("rcs", "daemonsets", "rollouts")):
+        async with farm_on(
+            cluster.client, keys=cluster.keys, kinds=("rcs", "daemonsets", "rollouts", "apps")
+        ):
             yield People(consul_dev, cluster)
         stop.set()
         await in_time(obeying)
@@ -116,3 +119,32 @@ async def test_a_rollout_over_nodes_waits_pauses_goes_on_ends_and_goes_back(peop
     told = await people.ok("rollout", "history", "logs")
     assert "reverted" in told.out
     assert "done" in told.out
+
+
+async def test_apply_brings_a_new_version_by_a_rollout_and_waits_for_it(
+    people: People, tmp_path: Path
+) -> None:
+    file = tmp_path / "logs.yaml"
+
+    async def apply(pod: dict[str, Any]) -> Result:
+        file.write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "farmd/v1",
+                    "kind": "daemonset",
+                    **FILE,
+                    "rollout": {"stages": ["100%"]},
+                    "pod": pod,
+                }
+            )
+        )
+        return await people.ok("apply", "--app", "shop", "-f", str(file), "-y", "--wait", "--timeout", "60s")
+
+    await apply({"id": "logs", "command": ["first"]})
+    first = (await people.record()).manifest
+    await apply(SECOND)
+    daemonset = await people.record()
+    assert (daemonset.coming, daemonset.managed_by) == ("", "")
+    assert daemonset.manifest != first
+    assert set((await people.versions()).values()) == {daemonset.manifest}
+    await people.ended("done")
