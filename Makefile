@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CODE := store scheduler alerting farmd monitoring acl tests bench .ci hatch_build.py
-PROGRAMS := nginx prometheus promtool prometheus-alertmanager docker-registry linux.uml
+PROGRAMS := nginx age age-keygen prometheus promtool prometheus-alertmanager docker-registry linux.uml
 BUILT := etcd kube-apiserver kustomize helm consul-1.14
 bench: PROGRAMS :=
 bench: BUILT := etcd kube-apiserver
@@ -47,7 +47,7 @@ machine: venv
 	@$(BIN)/python -m tests.machine
 
 servers: venv
-	@$(BIN)/python -m tests.binaries consul >&2
+	@$(BIN)/python -m tests.binaries consul age age-keygen >&2
 
 # Kubernetes, kustomize, Helm and a newer Consul are built from their sources once, in minutes, and kept outside of this clone.
 programs: venv

@@ -14,6 +14,7 @@ from store.containers import Secret
 from store.manifests import Manifest
 from store.secrets import Sealed, SecretVersion
 from tests.agents import shell
+from tests.binaries import binary
 
 
 def identity(path: Path) -> str:
@@ -25,7 +26,7 @@ def identity(path: Path) -> str:
 
 def decrypted(ciphertext: str, key: Path) -> bytes:
     """What Debian's ``age`` makes of a ciphertext."""
-    command = ["age", "--decrypt", "--identity", str(key)]
+    command = [str(binary("age")), "--decrypt", "--identity", str(key)]
     return subprocess.run(command, input=ciphertext.encode(), check=True, capture_output=True).stdout
 
 

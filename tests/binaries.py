@@ -52,6 +52,8 @@ PACKAGED = {
     ),
     "promtool": Packaged("prometheus", "usr/bin/promtool", "--version"),
     "linux.uml": Packaged("user-mode-linux", "usr/bin/linux.uml", "--version"),
+    "age": Packaged("age", "usr/bin/age", "--version"),
+    "age-keygen": Packaged("age", "usr/bin/age-keygen", "--version"),
 }
 
 

@@ -29,7 +29,6 @@ PROGRAMS = {
     "nsenter": "util-linux",
     "chromium": "chromium",
     "git": "git",
-    "age": "age",
     "openssl": "openssl",
     "/usr/lib/podman/netavark": "netavark",
     "/usr/lib/podman/aardvark-dns": "aardvark-dns",

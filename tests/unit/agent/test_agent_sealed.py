@@ -21,6 +21,7 @@ from store.containers import Container
 from store.manifests import Manifest
 from store.secrets import Sealed
 from tests.age import files, identity, memory_folder, sealed, secretive
+from tests.binaries import binary
 from tests.farmctl import ROOT
 
 NOBODY = Account("nobody", 65534, 65534, ())
@@ -69,9 +70,11 @@ def test_the_agent_opens_with_an_identity_of_age_keygen_what_age_itself_sealed(
     memory: Path, key: Path
 ) -> None:
     run = partial(subprocess.run, check=True, capture_output=True)
-    run(["age-keygen", "-o", str(key)])
-    recipient = run(["age-keygen", "-y", str(key)]).stdout.decode().strip()
-    body = base64.b64encode(run(["age", "--recipient", recipient], input=b"hush").stdout).decode()
+    run([str(binary("age-keygen")), "-o", str(key)])
+    recipient = run([str(binary("age-keygen")), "-y", str(key)]).stdout.decode().strip()
+    body = base64.b64encode(
+        run([str(binary("age")), "--recipient", recipient], input=b"hush").stdout
+    ).decode()
     secret = Sealed(version=1, group="prod", recipients=[recipient], body=body)
     secrets = node(memory, key)
     assert secrets.features() == ["secrets.1", f"identity.{recipient}"]

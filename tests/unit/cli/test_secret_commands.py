@@ -11,6 +11,7 @@ import yaml
 
 from store import secrets
 from tests.age import decrypted
+from tests.binaries import binary
 from tests.farmctl import Farmctl, embedded, in_cluster
 from tests.people import hello
 
@@ -76,8 +77,8 @@ def test_the_identity_that_age_keygen_made_opens_what_farmctl_sealed(
     farmctl: Farmctl, tmp_path: Path
 ) -> None:
     key = tmp_path / "key"
-    subprocess.run(["age-keygen", "-o", str(key)], check=True, capture_output=True)
-    command = ["age-keygen", "-y", str(key)]
+    subprocess.run([str(binary("age-keygen")), "-o", str(key)], check=True, capture_output=True)
+    command = [str(binary("age-keygen")), "-y", str(key)]
     recipient = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     farmctl.ok("secret", "group", "create", "prod", "--recipient", recipient)
     (tmp_path / "value").write_bytes(bytes(range(256)) * 256)
