@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from store import manifests, operations
+from store.containers import Limits
 from store.manifests import HealthCheck, Port, Restart, Stop
 from tests.agents import Agents, Running, alive, kill, sha_of, shell, web
 from tests.fleet import eventually
@@ -309,3 +310,17 @@ async def until_logged(running: Running, text: str) -> None:
         return path.exists() and text in path.read_text()
 
     await eventually(logged, what=f"{text!r} in the log")
+
+
+async def test_limits_that_a_node_cannot_keep_are_refused_and_the_former_process_stays(rig: Agents) -> None:
+    """As from a farm that does not know of ``runtime.limits``; this agent runs under no unit."""
+    await rig.agent()
+    present = await rig.presence()
+    assert present is not None
+    assert "runtime.limits" not in present[0].features
+    await rig.want(shell("exec sleep 1000"))
+    before = await rig.until(lambda r: r.phase == "running")
+    index = await rig.want(shell("exec sleep 1000", limits=Limits(memory=64 << 20)))
+    told = await rig.until(lambda r: r.refused == index)
+    assert (told.pid, told.phase) == (before.pid, "running")
+    assert f"cannot act on intent {index}: limits: this node cannot limit processes: " in told.reason

@@ -96,7 +96,7 @@ def test_limits_and_options() -> None:
         "ulimits": {"nproc": Ulimit(10, 20)},
         "networks": {"shop": ["web"]},
     }
-    limits = Limits(memory=64 * 2**20, cpu=0.25, pids=9)
+    limits = Limits(memory=64 * 2**20, cpu=0.25, pids=9, io_weight=10_000)
     made = body(options, limits=limits, ulimits={"nofile": 64}, mounts=[Mount(source="data", target="/d")])
     host = made["HostConfig"]
     assert (host["Memory"], host["MemorySwap"], host["NanoCpus"], host["PidsLimit"]) == (
@@ -105,6 +105,7 @@ def test_limits_and_options() -> None:
         250000000,
         9,
     )
+    assert host["BlkioWeight"] == 1000
     assert (host["Init"], host["ReadonlyRootfs"], host["CapDrop"]) == (True, True, ["ALL"])
     assert host["ExtraHosts"] == ["db:10.0.0.1"]
     assert host["Devices"][0]["PathInContainer"] == "/dev/fuse"

@@ -37,8 +37,9 @@ def test_a_unit_of_a_program_alone_is_not_limited() -> None:
 
 
 def test_limits_leave_room_for_the_shim() -> None:
-    made = properties(limits=Limits(memory=64 * 2**20, cpu=0.25, pids=10))
+    made = properties(limits=Limits(memory=64 * 2**20, cpu=0.25, pids=10, io_weight=50))
     wanted = {"MemoryMax": 64 * 2**20, "MemorySwapMax": 0, "CPUQuotaPerSecUSec": 250_000, "TasksMax": 11}
+    wanted |= {"IOWeight": 50}
     assert made | wanted == made
 
 
