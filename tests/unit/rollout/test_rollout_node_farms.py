@@ -21,7 +21,7 @@ from store.reality import Health, Intent, Reality
 from store.rollouts import NODES, Ended
 from tests.effort import first
 from tests.fleet import Inbox
-from tests.node_farms import FATES, KEYS, Fall, Fleet, fleet_of
+from tests.node_farms import FATES, GRACE, KEYS, Fall, Fleet, fleet_of
 
 NODE_NAMES = ("n1", "n2", "n3", "n4")
 KINDS = ("rcs", "daemonsets", "rollouts")
@@ -35,6 +35,7 @@ class Logs:
         self.fleet, self.clock = fleet, fleet.clock
         self.call = Call(fleet.client, KEYS, fleet.clock, fleet.ids, "user/ada@host")
         self.bad: set[str] = set()
+        self.gone: set[str] = set()
         self._seen: dict[str, int] = {}
 
     def spec(self, word: str) -> Any:
@@ -71,7 +72,8 @@ class Logs:
             await self.clock.sleep(1.0)
             page = await self.fleet.client.list(KEYS.tree("intent"))
             for entry in (Entry.of(raw) for raw in page.items if not is_sentinel(raw.key)):
-                if self._seen.get(entry.key) == entry.modify_index:
+                node, _ = KEYS.intent_parts(entry.key)
+                if node in self.gone or self._seen.get(entry.key) == entry.modify_index:
                     continue
                 self._seen[entry.key] = entry.modify_index
                 intent = codec.decode(Intent, entry.value, entry.key)
@@ -182,3 +184,25 @@ async def test_a_rollout_that_is_over_is_gone_back_on_to_the_version_before() ->
 
         await made.until(twice)
         assert set(await made.versions()) == {old}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_node_that_is_away_holds_nothing_up_and_gets_the_version_when_it_returns(lost: bool) -> None:
+    async with logs() as made:
+        old = (await made.record()).manifest
+        made.gone = {"n2"}
+        await made.fleet.leave("n2")
+        await made.clock.advance(3 * GRACE if lost else 1.0)
+        await made.update("second")
+        await made.until(made.over)
+        (ended,) = await made.over()
+        assert ended.outcome == "done"
+        assert ended.reason == "3 pods of the new version are available; 1 absent node not waited for"
+        assert (await made.versions()).count(old) == 1
+        made.gone = set()
+        await made.fleet.arrive("n2")
+
+        async def all_new() -> bool:
+            return set(await made.versions()) == {ended.to_manifest}
+
+        await made.until(all_new)
