@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 
 from farmd.cli.asking import ask, ask_person
 from farmd.cli.invocation import Invocation
-from farmd.cli.output import as_yaml, document, emit
+from farmd.cli.output import as_yaml, document, emit, hanging
 from farmd.commands import signing
 from farmd.commands.fleet import read
 from farmd.commands.mutation import Change, Mutation, commit, title
@@ -181,7 +182,7 @@ async def apply(
         return False
     for mutation in mutations:
         for line in _lines(mutation):
-            invocation.say(line)
+            invocation.say("\n".join(hanging(line, sys.stderr)))
     confirm(invocation, [m.change for m in mutations if m.needed and m.change.destructive])
     await settled(invocation, mutations)
     await _write(invocation, mutations, write)
@@ -207,7 +208,7 @@ async def _rehearse(invocation: Invocation, mutations: Sequence[Mutation]) -> No
     else:
         for mutation, found in zip(mutations, outlooks, strict=True):
             for line in [*_lines(mutation), *(f"  {clean(line)}" for line in (found or Outlook()).lines())]:
-                click.echo(line)
+                click.echo("\n".join(hanging(line, sys.stdout)))
     invocation.say("dry run: nothing was written")
 
 

@@ -56,6 +56,16 @@ def drawable(text: str, encoding: str | None) -> str:
     return text
 
 
+def hanging(line: str, stream: TextIO) -> list[str]:
+    """A line as it is, or on a terminal that is narrower folded, with what goes below it indented."""
+    width = width_of(stream)
+    if width < 2 * _LEAST_FOLD or len(line) <= width:
+        return [line]
+    below = " " * (len(line) - len(line.lstrip())) + _BELOW
+    wrapper = _Wrapper(width, subsequent_indent=below, break_on_hyphens=False, break_long_words=False)
+    return wrapper.wrap(line)
+
+
 def lines(
     table: Table,
     *,

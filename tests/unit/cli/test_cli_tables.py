@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 import pytest
 
+from farmd.cli import output
 from farmd.cli.output import lines
 from farmd.cli.progress import ProgressLine, barred
 from farmd.tables.model import Column, Table
@@ -118,3 +121,13 @@ def test_a_wait_shows_a_bar_and_on_a_narrow_terminal_the_whole_reason_in_its_pla
     assert barred(ProgressLine("node/n1", "drained", 0, 1), 60) == [f"node/n1 {'█' * 20} drained"]
     assert barred(ProgressLine("job/sum", "pending", 0, 0), 60) == ["job/sum pending"]
     assert barred(ProgressLine("node/n1", "9 pods left", 9, 1), 60) == [f"node/n1 {'░' * 20} 9 pods left"]
+
+
+def test_a_line_of_a_plan_that_does_not_fit_goes_on_below_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "width_of", lambda _: 60)
+    line = "  pod.args: one two three four five six -> seven eight nine ten eleven twelve"
+    assert output.hanging(line, sys.stdout) == [
+        "  pod.args: one two three four five six -> seven eight nine",
+        "      ten eleven twelve",
+    ]
+    assert output.hanging("  short", sys.stdout) == ["  short"]
