@@ -327,9 +327,9 @@ def renewed(
     nodes = {node: state for (node, _), state in pods.items() if state.retained}
     have = {node for node, state in nodes.items() if state.pod.record.manifest == daemonset.coming}
     away = {node for node, state in nodes.items() if state.absent or state.lost is not None}
-    can = (nodes.keys() | set(vacant)) - (away - have) - set(unfit)
-    order = sorted(can, key=lambda node: (node not in have, node not in canaries, node))
-    return frozenset(order[: daemonset.renewed(len(can))])
+    counted = (nodes.keys() | set(vacant)) - (away - have)
+    order = sorted(counted.difference(unfit), key=lambda node: (node not in have, node not in canaries, node))
+    return frozenset(order[: daemonset.renewed(len(counted))])
 
 
 def by_version(snapshot: Snapshot, plan: Plan) -> tuple[tuple[DaemonSet, Plan], tuple[DaemonSet, Plan]]:

@@ -54,6 +54,7 @@ class Nodes:
     state: RolloutState | None = None
     fields: dict[str, Any] = dataclasses.field(default_factory=dict)
     canaries: frozenset[str] = frozenset()
+    unfit: frozenset[str] = frozenset()
     vacant: set[str] = dataclasses.field(default_factory=set)
     bad: bool = False
     outcome: str = ""
@@ -83,7 +84,7 @@ class Nodes:
         away = sum(state.absent for state in self.pods.values())
         shot = Snapshot(
             rollout=sized, state=self.state, old=old, new=new, locks=True, now=self.now, unread=FACTS,
-            spread=spread, away=away, risen=self.now, **fields,
+            spread=spread, away=away, risen=NOW, **fields,
         )  # fmt: skip
         found = planning.decide(shot)
         assert isinstance(found, Plan)
@@ -98,7 +99,7 @@ class Nodes:
     def work(self) -> None:
         """One cycle of the daemon set's worker."""
         places = {(node, POD): state for node, state in self.pods.items()}
-        chosen = ds_facts.renewed(self.daemonset, places, self.vacant, self.canaries, ())
+        chosen = ds_facts.renewed(self.daemonset, places, self.vacant, self.canaries, self.unfit)
         seen = ds_facts.Snapshot(
             daemonset=self.daemonset, pods=places, vacant=tuple(sorted(self.vacant)), now=self.now,
             offer=tuple(Assignment(node, POD) for node in sorted(self.vacant)), renewed=chosen,
@@ -226,6 +227,17 @@ def test_a_node_that_leaves_with_the_new_version_lets_no_further_one_be_taken() 
     world.pods["n2"] = pod(NEWER, absent=True)
     world.run(10)
     assert world.renewed == {"n1", "n2"}
+
+
+def test_nodes_that_cannot_run_the_new_version_are_left_out_and_halt_the_stage_that_needs_them() -> None:
+    world = fleet(8, "50%", "100%", unfit=frozenset({"n1", "n2"}))
+    world.run()
+    assert (len(world.renewed), world.state and world.state.stage) == (6, 1)
+    assert not world.renewed & {"n1", "n2"}
+    world.now += 700.0
+    world.run(1)
+    assert world.state is not None
+    assert (world.state.phase, world.state.fault) == ("halted", True)
 
 
 @pytest.mark.parametrize(("first", "expected"), [("50%", 3), (2, 2)])
