@@ -104,7 +104,7 @@ class KindOfWork(NamedFamily):
         among: the family among whose records are its items, if it has none of its own.
         asked: its ``Noun``, which holds the commands on its records.
         acts: what operators do to an item on the page, by words, beside what its ``Noun`` can. Programs may
-            leave out the plan and its token where they are ``acts_unseen``, as those of earlier versions do.
+            leave out the plan and its token of those that are ``acts_unseen``, as earlier versions did.
         listed: its list on the page, if it has no ``asked``.
         besides: what adds to the description of an item.
         requests: what the scheduler is asked for one more pod, by the types of its pods.
@@ -136,7 +136,7 @@ class KindOfWork(NamedFamily):
     unclaimed: str = ""
     outside: str = ""
     among: str = ""
-    acts_unseen: bool = False
+    acts_unseen: tuple[str, ...] = ()
 
     runs: Callable[[], type[Kind]]
     asked: Callable[[], Noun[Any, Any]] | None = None

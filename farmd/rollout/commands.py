@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -247,9 +248,15 @@ async def _say(call: Call, target: str, word: str, **fields: Any) -> Mutation:
 def _said(call: Call, stored: Stored[Rollout], word: str, **fields: Any) -> Mutation:
     paused = fields.get("paused", stored.record.paused)
     since = {} if paused == stored.record.paused else {"paused_at": call.clock.now() if paused else 0.0}
-    return noun.ROLLOUT.command(
+    made = noun.ROLLOUT.command(
         call, stored, word, destructive=word in {"abort", "revert"}, beside=since, **fields
     )
+    told = {
+        "revert": f"all pods go back to version {stored.record.from_manifest[:12]}",
+        "abort": "ends where it is: both controllers stay, with the pods that they have",
+    }
+    details = (told[word],) if word in told and made.needed else ()
+    return dataclasses.replace(made, change=dataclasses.replace(made.change, details=details))
 
 
 # Why each pod of a rollout stays or goes, by the planner's own classes, over one read of the store.

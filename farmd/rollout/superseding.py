@@ -8,7 +8,6 @@ write compares the rollout, both controllers and the phase, so nothing that was 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -102,9 +101,7 @@ async def _back(call: Call, rollout: Rollout, state: RolloutState | None) -> Mut
     """The way back to the old version, unless the rollout is on it."""
     if rollout.wish or (state is not None and state.back):
         return Mutation(Change(KIND, rollout.id, rollout.name, "rollout.revert"))
-    made = await revert(call, rollout.id)
-    details = (f"goes back to {rollout.from_manifest[:12]}, which the controller had before the rollout",)
-    return replace(made, change=replace(made.change, details=details))
+    return await revert(call, rollout.id)
 
 
 async def _lock(call: Call, rollout: Rollout) -> Operation:

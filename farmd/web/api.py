@@ -172,7 +172,7 @@ def _get(summary: str, schema: str, parameters: list[dict[str, Any]]) -> dict[st
 def _planned(found: ItemList, act: planned.Act) -> dict[str, Any]:
     """An action whose plan is asked for first, and confirmed by its token."""
     fields = {"reason": _TEXT, "token": _TEXT, **({act.argument.name: {}} if act.argument else {})}
-    token = "" if KINDS[found.family].acts_unseen else ", and the plan's token"
+    token = "" if act.word in KINDS[found.family].acts_unseen else ", and the plan's token"
     plan = ("1: answer the plan and its token, and change nothing.", {"enum": ["1"]})
     body = {"type": "object", "properties": fields, "additionalProperties": False}
     said = {

@@ -16,6 +16,7 @@ from farmd.commands.mutation import Call
 from farmd.kinds import path
 from farmd.overview import Row
 from farmd.rollout import commands
+from farmd.rollout.nodes import over_nodes
 from farmd.rollout.view import lines
 from farmd.tables import changes
 from farmd.tables.model import Described, Table, clean, colour_of
@@ -87,7 +88,11 @@ def words(rollout: Rollout, status: Any) -> list[str]:
     found = [] if rollout.paused or rollout.wish else ["pause"]
     found += ["resume"] if rollout.paused or status.phase == "halted" else []
     found += ["approve"] if status.asks else []
-    return found + ([] if rollout.wish or status.back else ["revert"])
+    found += [] if rollout.wish or status.back else ["revert"]
+    if over_nodes(rollout):
+        return found
+    found += [] if rollout.wish == "abort" else ["abort"]
+    return found + ([] if rollout.wish or status.back else ["scale"])
 
 
 def _bar(rollout: Rollout, status: RolloutStatus) -> tuple[int, int, int]:

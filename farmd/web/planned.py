@@ -107,7 +107,7 @@ async def by_program(visit: Visit) -> web.StreamResponse:
         plan = {"apiVersion": "farmd/v1", "kind": "Plan", **_told(mutation)}
         return html.as_json(plan | {"lines": await _lines(visit, person.name, mutation)})
     token = actions.text_of(said, "token")
-    if not token and not KINDS[list_of(visit).family].acts_unseen:
+    if not token and visit.request.match_info["word"] not in KINDS[list_of(visit).family].acts_unseen:
         refuse("token", "none", f"that of POST {visit.request.path}?plan=1")
     if token and token != seen(mutation):
         hint = f"POST {visit.request.path}?plan=1 tells what it would do now"

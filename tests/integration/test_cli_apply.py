@@ -206,7 +206,7 @@ def test_history_describe_and_explain_tell_who_wants_what(farmctl: Farmctl, shop
         "  wave 1",
     ]
     shown = farmctl.ok("top").out.splitlines()
-    assert "  apps 1  " in shown[0]
+    assert "  apps 1" in shown[0]
     assert "apps  unowned 1" in shown
     at = shown.index("APP   STATE    REVISION  REACHED  READY  LEFT  REASON")
     assert shown[at + 1].split() == ["shop", "unowned", "2", "-", "-", "-", "no", "farm", "is", "alive"]

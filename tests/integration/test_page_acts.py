@@ -128,6 +128,40 @@ async def test_a_rollout_is_acted_on_after_its_plan_and_by_programs_also_without
             assert answer.status == 409
 
 
+@pytest.mark.parametrize(
+    ("word", "told", "argument"),
+    [
+        ("revert", "all pods go back to version", {}),
+        ("abort", "both controllers stay, with the pods that they have", {}),
+        ("scale", "replicas 2 -> 3", {"replicas": "3"}),
+    ],
+)
+async def test_the_plan_of_an_action_on_a_rollout_says_what_becomes_of_its_pods(
+    rig: Rig, word: str, told: str, argument: dict[str, str]
+) -> None:
+    ident = await rig.rolling.update(SECOND, STAGED)
+    await rig.rolling.status(ident, "waits for farmctl")
+    path = f"/v1/rollouts/web/{word}"
+    status, plan = await rig.say(f"{path}?plan=1", rig.operator, argument)
+    assert (status, told in "\n".join(plan["lines"])) == (200, True), plan
+    if word != "revert":
+        assert (await rig.say(path, rig.operator, argument))[0] == 400
+    async with signed_in(rig, rig.operator) as session:
+        _, shown, _ = await form_of(rig, session, "/rollouts/web")
+        assert f'action="/rollouts/web/act/{word}"' in shown
+        where = f"/rollouts/web/act/{word}"
+        query = "&".join(f"{name}={text}" for name, text in argument.items())
+        status, shown, fields = await form_of(rig, session, f"{where}?{query}")
+        assert (status, told in shown) == (200, True), shown
+        origin = {"Origin": rig.address}
+        async with session.post(
+            rig.address + where, data=fields, headers=origin, allow_redirects=False
+        ) as answer:
+            assert answer.status == 303, await answer.text()
+    audits = await rig.rolling.cluster.audits()
+    assert [each.actor for each in audits if each.action == f"rollout.{word}"] == ["user/operator@farm-1"]
+
+
 async def test_a_session_of_the_page_is_no_credential_of_a_program(rig: Rig) -> None:
     async with signed_in(rig, rig.operator) as session:
         path = f"{rig.address}/v1/nodes/n0/cordon?plan=1"

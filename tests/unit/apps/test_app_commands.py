@@ -197,7 +197,7 @@ async def test_the_version_of_before_is_a_way_back_for_the_rollout(way: str) -> 
         assert waits.superseding == {}
         assert waits.preview.waits["rc/web"].endswith("puts this version in place of the one that is coming")
         found = await back(supersede=True)
-        assert "goes back to" in "\n".join(apply_flow.lines(found))
+        assert "all pods go back to version" in "\n".join(apply_flow.lines(found))
         await found.commit(call)
         rollout, _ = await ROLLOUT.records(call.client, KEYS).named("web")
         assert rollout is not None
