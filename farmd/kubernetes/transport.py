@@ -87,16 +87,8 @@ class KubernetesTransport:
         self._clock, self._rng, self._metrics = clock, rng, metrics
         self._ahead: float | None = None
         self._dated = ""
-        url = urlsplit(access.url)
-        port = url.port or (443 if url.scheme == "https" else 80)
-        self._pool = http.Pool(
-            http.Peer(
-                url.hostname or "", port, server_name=access.server_name or "", proxy=access.proxy or ""
-            ),
-            MOST_CONNECTIONS,
-        )
-        own = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
-        self._fixed, self._base = http.lines_of({"Host": url.netloc, **own}), url.path.rstrip("/")
+        self._url = ""
+        self._pool = self._connections()
 
     async def __aenter__(self) -> KubernetesTransport:
         return self
@@ -105,6 +97,22 @@ class KubernetesTransport:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def _connections(self) -> http.Pool:
+        """The connections to the address of now: an ``access`` may lead to another server than before."""
+        if self._url == self.access.url:
+            return self._pool
+        if self._url:
+            self._pool.close()
+        self._url = self.access.url
+        url = urlsplit(self._url)
+        port = url.port or (443 if url.scheme == "https" else 80)
+        name, proxy = self.access.server_name or "", self.access.proxy or ""
+        peer = http.Peer(url.hostname or "", port, server_name=name, proxy=proxy)
+        own = {"Host": url.netloc, "User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
+        self._fixed, self._base = http.lines_of(own), url.path.rstrip("/")
+        self._pool = http.Pool(peer, MOST_CONNECTIONS)
+        return self._pool
 
     async def close(self) -> None:
         """Drop all connections."""
@@ -176,8 +184,9 @@ class KubernetesTransport:
         """
         try:
             login = await self.access.credentials.login()
+            pool = self._connections()
             head, tls = self._head(request, login), self._tls(login)
-            async with self._pool.stream(head, timeout=timeout, connect=CONNECT_SECONDS, tls=tls) as answer:
+            async with pool.stream(head, timeout=timeout, connect=CONNECT_SECONDS, tls=tls) as answer:
                 self._learn_time(answer.headers)
                 if not 200 <= answer.status < 300:
                     body = b"".join([chunk async for chunk in answer])
@@ -192,8 +201,9 @@ class KubernetesTransport:
         # The connection has the shorter limit: when the whole one is over, the request has left.
         server_side = ("timeout", f"{max(1, int(timeout * 1000))}ms")
         code = "none"
+        pool = self._connections()
         try:
-            answer = await self._pool.send(
+            answer = await pool.send(
                 self._head(request, login, server_side),
                 request.body,
                 lambda _status, _headers: MAX_ANSWER_BYTES,

@@ -175,10 +175,10 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._fail(NotHttp("it wants to speak another protocol"))
+            self.fail(NotHttp("it wants to speak another protocol"))
         except httptools.HttpParserError as error:
             told = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else None
-            self._fail(told if isinstance(told, HttpError) else NotHttp(reason(error)))
+            self.fail(told if isinstance(told, HttpError) else NotHttp(reason(error)))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
             self._complete()
             return
         why = reason(exc) if exc is not None else "it ended the connection"
-        self._fail(Lost(why, hung_up=not self._status and not isinstance(exc, ssl.SSLError)))
+        self.fail(Lost(why, hung_up=not self._status and not isinstance(exc, ssl.SSLError)))
 
     # -- the parser ------------------------------------------------------------------------------
     def on_message_begin(self) -> None:
@@ -251,7 +251,8 @@ class Connection(asyncio.Protocol):
         if self.closed:
             self.close()
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """End it at once, with a request that is under way."""
         answer, begun, stream = self._answer, self._begun, self._stream
         self.abort()
         if stream is not None:

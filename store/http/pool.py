@@ -219,9 +219,9 @@ class Pool:
             connection.close()
 
     def close(self) -> None:
-        """Drop all connections."""
+        """Drop all connections; requests under way are lost."""
         for connection in self._all:
-            connection.abort()
+            connection.fail(Lost("the connection was closed"))
         self._all.clear()
         self._idle.clear()
 

@@ -137,6 +137,23 @@ async def test_a_read_on_a_kept_connection_that_ended_is_sent_again_and_a_write_
         pool.close()
 
 
+async def test_a_request_under_way_is_lost_when_its_connections_are_closed() -> None:
+    asked_for = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked_for.set()
+        await reader.read()
+
+    async with serving(serve) as port:
+        pool = pool_of(port)
+        waiting = asyncio.create_task(asked(pool))
+        await asked_for.wait()
+        pool.close()
+        with pytest.raises(http.Lost, match="was closed"):
+            await waiting
+
+
 @pytest.mark.parametrize("secure", [True, False])
 async def test_a_proxy_passes_a_connection_on_and_gets_its_own_password_alone(
     tmp_path: Path, secure: bool
