@@ -56,6 +56,6 @@ async def suggest(call: Call, error: NotFound) -> None:
         return
     with suppress(StoreError):  # the first error says enough
         known = await names_of(call.client, call.keys, [family])
-        if near := difflib.get_close_matches(name, known, n=2, cutoff=0.7):
+        if near := difflib.get_close_matches(name, known, n=2, cutoff=0.8):
             likely = f"did you mean {' or '.join(title(family, each) for each in near)}?"
             error.fields["hint"] = f"{likely} {error.fields.get('hint', '')}".strip()
