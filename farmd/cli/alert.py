@@ -59,7 +59,7 @@ def table(rows: Sequence[Incident], now: float) -> Table:
 
 @click.group("alert", cls=LazyGroup)
 def alert() -> None:
-    """Alerts: what farms have told people, and whether their sinks work."""
+    """Alerts: what farms have reported, and whether their sinks work."""
 
 
 @command("list", lists=True)
@@ -101,7 +101,7 @@ def _names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]
     help="A farm's configuration; default: FARMD_CONFIG, then /etc/farmd/farmd.toml.",
 )
 async def test(invocation: Invocation, sink: str, config: str) -> None:
-    """Send a test incident and its end through a sink of this machine's configuration, from this machine."""
+    """Send a test incident and its resolution from this machine, through a sink of its configuration."""
     known = _sinks(config)
     if sink not in known:
         raise NotFound(
@@ -178,7 +178,7 @@ async def status(invocation: Invocation) -> None:
     help="How long the acknowledgement lasts, at most 24h.",
 )
 async def clear(invocation: Invocation, kind: str, evidence: str, seconds: float) -> None:
-    """Let removals go on although the evidence stands. Needs --reason."""
+    """Allow removals again despite the evidence. Needs --reason."""
     await apply(invocation, [await acknowledge(invocation.call, kind, evidence, seconds)])
 
 

@@ -67,7 +67,7 @@ async def pause(invocation: Invocation, name: str) -> None:
 @command("resume", mutates=True)
 @APP
 async def resume(invocation: Invocation, name: str) -> None:
-    """Let farms continue with a paused app, or one whose objects bear marks that Consul does not know."""
+    """Let farms continue with an app that is paused, or whose objects have marks unknown to Consul."""
     async with looking(invocation, await standing(invocation.call, name), only=True) as outside:
         mutation = await commands.resume(invocation.call, name, outside)
     await changes.apply(invocation, [mutation])

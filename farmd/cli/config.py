@@ -42,7 +42,7 @@ def _paths(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]
 @click.argument("value", required=False)
 @click.option("--file", "path", type=click.Path(), help="Read the value from this file; - is stdin.")
 async def set_(invocation: Invocation, name: str, value: str | None, path: str | None) -> None:
-    """Set a config key to VALUE, or to what a file or stdin has, byte for byte.
+    """Set a config key to VALUE, or to the content of a file or stdin, byte for byte.
 
     The value is text of at most 64 KiB. The ten newest versions of each key are kept. The change is refused
     if somebody else changes the key at the same time. Running pods keep their values.
@@ -58,7 +58,7 @@ async def set_(invocation: Invocation, name: str, value: str | None, path: str |
 @target(keys.FAMILY, _paths)
 @click.option("--version", type=_VERSION, default=None, help="The value at this version.")
 async def get(invocation: Invocation, name: str, version: int | None) -> None:
-    """The value of a config key; a line break is added where it does not end in one."""
+    """The value of a config key; a line break is added if it does not end in one."""
     call, path = invocation.call, keys.valid_path(name)
     current = await call.client.read(keys.key_of(call.keys, path), mode="consistent")
     if version is None and current is None:
@@ -151,7 +151,7 @@ async def history(invocation: Invocation, name: str) -> None:
 async def diff(invocation: Invocation, name: str, before: int | None, after: int | None) -> None:
     """What changed between two versions of a config key.
 
-    With one version: from that to the value now. Without any: from the version before to the newest.
+    With one version, compares it with the current value; without one, the last two versions.
     """
     call, path = invocation.call, keys.valid_path(name)
     rows, _ = await config_keys.history(call, path)

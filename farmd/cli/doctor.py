@@ -53,9 +53,9 @@ def debug() -> None:
 async def bundle(invocation: Invocation, file: Path | None) -> None:
     """Write an archive about the cluster: farmd-debug-TIME.tar.gz, or FILE.
 
-    In it: farms, agents, locks, statuses, freezes, the doctor's findings, the last hour of the audit log,
-    this machine's configuration, limits of Consul, and metrics of the farms that answer. Not in it:
-    manifests, environments, tokens. What could not be read is named in about.json.
+    It contains farms, agents, locks, statuses, freezes, the doctor's findings, the last hour of the audit
+    log, this machine's configuration, limits of Consul, and metrics of the farms that answer. It does not
+    contain manifests, environments or tokens. about.json lists what could not be read.
     """
     now = invocation.call.clock.now()
     tls, path = invocation.tls(), file or Path(f"farmd-debug-{int(now)}.tar.gz")
@@ -118,9 +118,9 @@ PATIENCE_SECONDS = 2.0
 async def doctor(invocation: Invocation, targets: tuple[str, ...], kubeconfig: str, context: str) -> None:
     """Problems in the store, their causes and fixes. Exits with 1 if there are any.
 
-    Looks at Consul and certificates, the cluster's sentinels and schema, farms and agents, freezes, blocked
-    items, records that do not decode, and everything whose owner is gone; with a kubeconfig also at the
-    cluster of Kubernetes that farms work in. Changes nothing without --fix.
+    Checks Consul and certificates, the cluster's sentinels and schema, farms and agents, freezes, blocked
+    items, records that do not decode, and everything whose owner is gone; with a kubeconfig also the
+    Kubernetes cluster that farms work in. Changes nothing without --fix.
     """
     clock = invocation.call.clock
     async with _steps_told(invocation) as step:

@@ -33,11 +33,12 @@ HEAD = "# Written by farmctl export; environments and commands are in it as peop
 async def export(invocation: Invocation, folder: Path) -> None:
     """Write the declared objects into a folder: one file per noun and per app.
 
-    Controllers, daemon sets, services, jobs that are not over, apps, and labels, taints and capacity of
-    nodes; what a service or an app made comes with that. commands.sh says what no file can, and
-    signatures.txt is for farmctl manifest restore. Files of an
-    earlier export are replaced, and those of objects that are gone removed; other files stay. Only you can
-    read them: they hold the environments of pods.
+    The files contain controllers, daemon sets, services, jobs that are not over, apps, and labels, taints
+    and capacity of nodes. Objects that a service or an app created have no file of their own. commands.sh
+    contains what no file can express, and signatures.txt is for farmctl manifest restore.
+
+    Files of an earlier export are replaced, and files of deleted objects are removed; other files stay. Only
+    you can read the files, because they contain the environments of pods.
     """
     found = await exporting.written(invocation.call)
     files = dict(file for path in found.files for file in _files(path, list(map(as_yaml, found.files[path]))))
@@ -123,9 +124,9 @@ async def import_(invocation: Invocation, paths: tuple[str, ...], overwrite: boo
 
     All files are checked before anything is written. Records that match the files stay; records that differ
     are refused unless --overwrite, and the others are imported. Labels, taints and capacity are added to
-    those that a node has.
-    An import that was interrupted may be run again. Apps and what commands.sh says come after it:
-    cd FOLDER && sh commands.sh
+    those that a node has. You may repeat an import that was interrupted.
+
+    Apps and the commands of commands.sh come afterwards: cd FOLDER && sh commands.sh
     """
     documents: dict[str, tuple[str, Mapping[str, Any]]] = {}
     places = dict[str, str]()

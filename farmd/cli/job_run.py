@@ -55,7 +55,7 @@ def _in_kubernetes(slot: str) -> bool:
 async def logs(invocation: Invocation, slot: str, attempt: int | None, **options: Any) -> None:
     """The output of a member of a job; without a slot, of all current members.
 
-    A removed member's node keeps the end of its output for an hour.
+    The end of a removed member's output is kept for an hour.
     """
     wanted = cli_logs.LogChoice(**options)
     client, keys = invocation.client, invocation.keys
@@ -139,8 +139,8 @@ async def run(
     """Run a job from a file; --wait waits for its end and exits with 9 if it fails.
 
     A document with a kind, such as FarmJob or PyTorchJob, goes to Kubernetes; any other to Consul. Running an
-    equal one again changes nothing; another one under the same name is a conflict. So two timers that run
-    the same file with --name of the day run it once.
+    equal one again changes nothing; a different one under the same name is a conflict. So if two timers run
+    the same file with the date as --name, it runs once.
     """
     place, values = Place(kubeconfig, context, namespace), _parameters(given)
     texts = texts_of(paths)

@@ -30,8 +30,8 @@ async def list_(
 ) -> None:
     """All jobs, with what their owners last reported.
 
-    Where a kubeconfig is there, jobs in Kubernetes follow as NAMESPACE/NAME: those of its namespace,
-    of -n, or with -A of all. Their cluster may be away, unless an option names it.
+    With a kubeconfig, jobs in Kubernetes follow as NAMESPACE/NAME: those of its namespace, of -n, or with
+    -A of all namespaces. An unreachable cluster is an error only if an option names it.
     """
     place = Place(kubeconfig, context, namespace)
     await noun_show.list_all(invocation, JOB, selector, partial(_there, invocation, place, everywhere))

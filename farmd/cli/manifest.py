@@ -79,12 +79,12 @@ async def sign(
 ) -> None:
     """Sign the manifests of all documents of files, or those of an object such as rc/hello.
 
-    With -f the object need not exist: sign rc -f hello.yaml. Its manifest is stored for a day, in which
-    something must refer to it. Signing again replaces this key's signature.
+    With -f the object need not exist: sign rc -f hello.yaml. Its manifest is stored for a day,
+    and longer if an object refers to it by then. Signing again replaces this key's signature.
 
-    Without -f the manifests come from the store, where a thief may have put them. farmctl shows what differs
-    from the manifest that this key signed last, values of the environment included, and asks, also with -y.
-    A script names the 64 digits of the manifest that it means: --digest.
+    Without -f the manifests come from the store, where an intruder may have put them. farmctl shows the
+    differences from the manifest that this key signed last, values of the environment included, and asks
+    even with -y. A script passes the manifest's 64 digits with --digest.
     """
     signer, call = await signer_of(invocation, key, seconds), invocation.call
     noun, _, name = target.partition("/")
@@ -159,8 +159,8 @@ def _revocable(target: str, digests: tuple[str, ...]) -> list[Start]:
 async def restore(invocation: Invocation, path: str) -> None:
     """Write the signatures of a file that farmctl export wrote (signatures.txt); needs no key.
 
-    They hold for the same manifests and the same names of owners, until their end, in the cluster that they
-    name. Those of version 1 name none and hold in any cluster.
+    A signature is valid for the same manifest and the same owner's name, until it ends, in the cluster that
+    it names. Signatures of version 1 name no cluster and are valid in every one.
     """
     [(text, source)] = texts_of((path,))
     await apply(invocation, signing.restored(invocation.call, text, source))

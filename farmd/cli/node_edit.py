@@ -34,8 +34,8 @@ _NODES = targets("node", nodes)
 async def drain(invocation: Invocation, names: tuple[str, ...], deadline: float) -> None:
     """Move all pods off nodes, system pods last, and keep new ones away until undrain.
 
-    Controllers move their pods one by one and keep their health floor. With --force (and --reason) those
-    that are left at the deadline go all the same. A repeated drain sets a new deadline.
+    Controllers move their pods one by one and keep their health floor. With --force (and --reason) the
+    pods that remain at the deadline are removed nevertheless. A repeated drain sets a new deadline.
     """
     prepared = [await commands.drain(invocation.call, name, deadline) for name in names]
     await apply(invocation, prepared)
@@ -81,10 +81,10 @@ async def label(invocation: Invocation, name: str, labels: tuple[str, ...]) -> N
 @target("node", nodes)
 @click.argument("taints", nargs=-1, required=True, metavar="KEY[=VALUE][:EFFECT]...")
 async def taint(invocation: Invocation, name: str, taints: tuple[str, ...]) -> None:
-    """Keep new pods that do not tolerate it off a node; what runs there keeps running.
+    """Keep new pods off a node unless they tolerate the taint; running pods stay.
 
-    EFFECT is no-schedule (the default) or prefer-no-schedule, which takes such pods only where no other node
-    can.
+    EFFECT is no-schedule (the default) or prefer-no-schedule: pods that do not tolerate it then come to the
+    node only if no other node can take them.
     """
     wanted = [attributes.parse_taint(text) for text in taints]
     await apply(invocation, [await attributes.taint(invocation.call, name, wanted)])
@@ -110,7 +110,7 @@ async def untaint(invocation: Invocation, name: str, taints: tuple[str, ...]) ->
 async def capacity(invocation: Invocation, name: str, amounts: tuple[str, ...]) -> None:
     """Set what the pods of a node may request in total, such as cpu=4 memory=8Gi gpu=2.
 
-    RESOURCE- removes an amount: then what the node's agent states counts. Pods that are there stay.
+    RESOURCE- removes an amount; the amount that the node's agent reports applies again. Running pods stay.
     """
     texts, remove = _assignments(amounts, "capacity", "RESOURCE")
     wanted = {resource: _amount(resource, text) for resource, text in texts.items()}
@@ -130,8 +130,8 @@ async def capacity(invocation: Invocation, name: str, amounts: tuple[str, ...]) 
 async def set_(invocation: Invocation, name: str, address: str | None, signatures: str | None) -> None:
     """Override what a node's agent reports: its address and its signature policy.
 
-    Endpoints of services, members of jobs and farmctl use the address. The policy only decides which changes
-    farmctl refuses before they are written: the node's own configuration decides what starts there.
+    Endpoints of services, members of jobs and farmctl use the address. The policy is only what
+    farmctl checks before it writes a change; the node's own configuration decides what starts there.
     """
     if address is None and signatures is None:
         raise InputInvalid("node set: found nothing to set, expected --address or --signatures", field="node")
@@ -170,7 +170,7 @@ def _assignments(texts: Sequence[str], field: str, key_word: str) -> tuple[dict[
 @command("cordon", mutates=True)
 @_NODES
 async def cordon(invocation: Invocation, names: tuple[str, ...]) -> None:
-    """Keep new pods away from nodes; what runs there keeps running."""
+    """Keep new pods away from nodes; running pods stay."""
     await apply(invocation, [await commands.cordon(invocation.call, name) for name in names])
 
 
@@ -186,8 +186,8 @@ async def uncordon(invocation: Invocation, names: tuple[str, ...]) -> None:
 async def forget(invocation: Invocation, names: tuple[str, ...]) -> None:
     """Forget nodes that are gone for good: their records, registrations and last reports.
 
-    Refused while a node's agent is there, while pods, reserved room or moves refer to it, while it has
-    volumes, or while it is neither lost nor cordoned. A machine that comes back registers as a new node
-    without labels; where pods outlived that, its agent leaves them alone until farmctl node register.
+    Refused while the node's agent is present, while the node has pods, reservations, moves or volumes, or
+    while it is neither lost nor cordoned. A machine that returns registers as a new node without labels. If
+    pods are still running there, its agent leaves them alone until farmctl node register.
     """
     await apply(invocation, [await forgetting.forget(invocation.call, name) for name in names])

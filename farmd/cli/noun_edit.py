@@ -131,7 +131,7 @@ def disabling(noun: Noun[Any, Any]) -> click.Command:
 
     what, stays = ("adding and removing pods of", "its pods keep running")
     if noun.pods is None:
-        what, stays = ("acting on", "what is there stays")
+        what, stays = ("acting on", "what it created keeps running")
     run.__doc__ = f"Keep the farms from {what} a {noun.words.one}; {stays}."
     return command("disable", mutates=True)(target(noun.words.noun, objects(noun.kind))(run))
 

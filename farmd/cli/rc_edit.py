@@ -15,5 +15,5 @@ from farmd.replication import commands
 @target("rc", objects("rcs"))
 @click.argument("replicas", type=Whole(0))
 async def set_replicas(invocation: Invocation, name: str, replicas: int) -> None:
-    """Set the number of pods of a controller. Fewer than now asks first."""
+    """Set the number of pods of a controller. Asks before it lowers the number."""
     await carry_out(invocation, commands.RC, [await commands.set_replicas(invocation.call, name, replicas)])

@@ -118,7 +118,7 @@ abort = saying(ROLLOUT, "abort", commands.abort)
     "--to", type=Whole(1, 100), metavar="N", help="Go back to what ran before rollout N of the history."
 )
 async def revert(invocation: Invocation, name: str, to: int | None) -> None:
-    """Go back to the old version at once; after the end: a rollout to the version before.
+    """Go back to the old version at once. After the end, begin a rollout to the previous version.
 
     --to N goes back to what ran before rollout N of "farmctl rollout history NAME", whose newest is 1.
     """
@@ -138,7 +138,7 @@ async def approve(invocation: Invocation, name: str, everything: bool) -> None:
 @target("rollout", objects(KIND))
 @click.argument("replicas", type=Whole(1))
 async def scale(invocation: Invocation, name: str, replicas: int) -> None:
-    """Set the final number of pods; both versions follow. Fewer than now asks first."""
+    """Set the final number of pods; both versions follow. Asks before it lowers the number."""
     await carry_out(invocation, ROLLOUT, [await commands.scale(invocation.call, name, replicas)])
 
 

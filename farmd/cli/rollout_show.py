@@ -87,7 +87,7 @@ async def _status(invocation: Invocation, name: str, width: int) -> list[str]:
 @command("explain", lists=True)
 @target("rollout", objects(KIND))
 async def explain(invocation: Invocation, name: str) -> None:
-    """Why each pod stays or goes: those that go in this stage first, in their order.
+    """Why each pod stays or goes. Pods that leave in this stage come first, in their order.
 
     Pods leave in the order of their classes: lost, idle, must leave, serving, unknown. The last lines
     list pods for which no node with an old pod has room.

@@ -67,7 +67,7 @@ def keygen(output: str) -> None:
 @click.option("--from-file", "path", type=click.Path(), help="Read the value from this file; - is stdin.")
 @click.option("--group", "to", default="", help="The secret group; default: the one that the secret has.")
 async def set_(invocation: Invocation, name: str, value: str | None, path: str | None, to: str) -> None:
-    """Write a new version of a secret: what a file, stdin (-) or the terminal has, byte for byte.
+    """Write a new version of a secret, byte for byte from a file, stdin (-) or the terminal.
 
     The value has 1 byte to 64 KiB, and is encrypted on this machine. The ten newest versions are kept.
     Running pods keep the version that their manifests have.
@@ -110,7 +110,7 @@ async def rotate(invocation: Invocation, name: str, length: int) -> None:
 async def list_(invocation: Invocation, prefix: str) -> None:
     """All secrets, or those that begin with PREFIX.
 
-    STALE counts the recipients that can open the newest version and are not in its group any more.
+    STALE counts the recipients that can open the newest version but are no longer in its group.
     """
 
     async def read() -> Table:
@@ -167,7 +167,7 @@ async def history(invocation: Invocation, name: str) -> None:
 async def describe(invocation: Invocation, name: str) -> None:
     """Who can open a secret: nodes and recipients; what uses it; and its latest changes.
 
-    STALE counts recipients that can open a version, or what a manifest has of it, and were removed since.
+    STALE counts removed recipients that can still open a version, or the copy of it in a manifest.
     """
     found = await secret_views.view(invocation.call, name)
     told = [
@@ -226,8 +226,8 @@ async def get(invocation: Invocation, name: str, version: int | None) -> None:
 async def reseal(invocation: Invocation, names: tuple[str, ...], paths: tuple[str, ...]) -> None:
     """Encrypt all versions of secrets again, to the recipients that their groups have now.
 
-    Versions that your identities do not open stay as they are, and are listed. A recipient that was removed
-    may have kept a value: set a new one, too. Pods get the new ciphertext when their file is applied again.
+    Versions that your identities cannot open stay as they are and are listed. A removed recipient may have
+    kept the value, so set a new value, too. Pods get the new ciphertext when their file is applied again.
     """
     held = sealing.identities(paths)
     changes = list[Mutation]()

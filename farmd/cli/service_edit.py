@@ -259,8 +259,8 @@ async def create(
 @command("delete", mutates=True, waits=True)
 @targets(NOUN, objects(KIND))
 async def delete(invocation: Invocation, names: tuple[str, ...]) -> None:
-    """Delete services. One that was deployed goes with its pods; of others the pods stay, but routers do not
-    find them any more.
+    """Delete services. The pods of a deployed service are removed. Those of a service that only names pods
+    stay, but routers no longer find them.
     """
     store = ServiceStore(invocation.client, invocation.keys)
     # A name and an id may mean the same service.

@@ -136,8 +136,8 @@ class TopRow(msgspec.Struct, frozen=True):
 async def top(invocation: Invocation, selector: str, node: str, sort: str) -> None:
     """What pods use now, those first that use most.
 
-    The agents of the nodes are asked. A pod is left out if its agent does not answer, or if its node has no
-    control group (version 2) for it.
+    The figures come from the nodes' agents. A pod is left out if its agent does not answer, or if its node
+    has no control group (version 2) for it.
     """
     wanted = selectors.parse(selector)
     if node:

@@ -18,7 +18,7 @@ from store.times import plain
 
 @command("list", lists=True)
 async def list_(invocation: Invocation) -> None:
-    """All volumes, and the nodes that have them: also absent and lost ones."""
+    """All volumes, and the nodes that have them, absent and lost nodes included."""
 
     async def read() -> Table:
         rows, broken = await volumes.rows(invocation.call)
@@ -72,6 +72,6 @@ async def create(
 async def delete(invocation: Invocation, names: tuple[str, ...], node: str) -> None:
     """Forget that a node has volumes. Their data stays there until the node's engine removes it.
 
-    Refused while anything mounts one. A deployment may then make one of the name on any node, empty.
+    Refused while anything mounts it. A deployment may then create an empty volume of that name on any node.
     """
     await apply(invocation, [await volumes.delete(invocation.call, name, node) for name in names])

@@ -47,7 +47,7 @@ from store.services import NOUN, Revision, Service, ServiceStore, Version
 
 
 async def pause(call: Call, target: str) -> Mutation:
-    """Stop where it is: pods neither come nor go, and nothing heals."""
+    """Pause it where it is: no pod is added, removed or repaired."""
     return _said(call, await DEPLOYMENT.find(call, target), "pause", ask="pause")
 
 
@@ -60,7 +60,7 @@ async def resume(call: Call, target: str) -> Mutation:
 
 
 async def rollback(call: Call, target: str) -> Mutation:
-    """Roll back: each service that has changed becomes what it was."""
+    """Roll back each service that has changed to its previous version."""
     return _said(call, await DEPLOYMENT.find(call, target), "rollback", ask="rollback")
 
 

@@ -69,7 +69,7 @@ async def abort(call: Call, target: str) -> Mutation:
 
 
 async def revert(call: Call, target: str, *, to: int = 0) -> Mutation:
-    """Go back to the old version at once; after the end: a rollout to the version before.
+    """Go back to the old version at once. After the end, begin a rollout to the previous version.
 
     ``to``: to what ran before that rollout of the history, which counts from 1 and begins with the newest.
 
