@@ -12,15 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
-from farmd import overview
-from farmd.commands import difference
-from farmd.commands.finding import look
-from farmd.commands.fleet import Fleet
+from farmd import commands, overview
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, guard
 from farmd.commands.outlook import Outlook, OutlookFacts, Placing, T
-from farmd.commands.parts import move_room, opens, refuse_managed, refuse_part, refuse_stated, served
 from farmd.commands.specs import Document, SpecFile, changed
-from farmd.declaration import KindOfWork
 from farmd.kinds import KINDS, noun
 from scheduler.errors import PlacementInvalid
 from store import manifests, operations
@@ -36,6 +31,8 @@ from store.times import Time
 from store.words import lasting
 
 if TYPE_CHECKING:
+    from farmd.commands.fleet import Fleet
+    from farmd.declaration import KindOfWork
     from store.consul.client import ConsulClient
 
 # How items ended that end by themselves, such as rollouts: their records are gone, and people still ask.
@@ -151,10 +148,10 @@ class Edits(Generic[S, T]):
         """
         stored = await self.find(call, target, by_name=by_name)
         record = stored.record
-        if fields is not None or not opens(record):
-            await refuse_part(call, self.kind, record, fields)
+        if fields is not None or not commands.parts.opens(record):
+            await commands.parts.refuse_part(call, self.kind, record, fields)
         if membership:
-            await refuse_managed(call, self.kind, record)
+            await commands.parts.refuse_managed(call, self.kind, record)
         if record.deleting:
             noun = self.words.noun
             raise Conflict(
@@ -194,14 +191,14 @@ class Edits(Generic[S, T]):
             Conflict: the file of an app says one of the fields that change.
         """
         record = stored.record
-        before, after = difference.fields(record, wanted, self.file.names)
-        await refuse_stated(call, self.kind, record, after)
+        before, after = commands.difference.fields(record, wanted, self.file.names)
+        await commands.parts.refuse_stated(call, self.kind, record, after)
         for name in ("deleting", "restart"):
             old, new = getattr(record, name, 0), getattr(wanted, name, 0)
             if old != new:
                 before, after = {**before, name: old}, {**after, name: new}
         shrinks = self.pods is not None and self.pods.shrinks(record, wanted)
-        sha = difference.manifest_of(wanted)
+        sha = commands.difference.manifest_of(wanted)
         change = self.change(
             record,
             action,
@@ -209,7 +206,7 @@ class Edits(Generic[S, T]):
             after={**after, **held.after},
             details=details,
             destructive=destructive or shrinks or bool(held.before),
-            manifest="" if sha == difference.manifest_of(record) else sha,
+            manifest="" if sha == commands.difference.manifest_of(record) else sha,
         )
         if wanted == record and not anew:
             return Mutation(change)
@@ -253,9 +250,9 @@ class Edits(Generic[S, T]):
         After that no worker can give the room back. A write that a worker makes at this moment fails, because
         the record is gone (R12).
         """
-        room = await move_room(call, self.kind, stored.record.id)
+        room = await commands.parts.move_room(call, self.kind, stored.record.id)
         serves = self.pods is not None and not self.words.ended
-        services = await served(call, self.kind, stored.record.id) if serves else {}
+        services = await commands.parts.served(call, self.kind, stored.record.id) if serves else {}
         before, after = {"exists": True, **held.before}, {"exists": False, **held.after}
         if room:
             before["reservations"], after["reservations"] = 1, 0
@@ -298,7 +295,7 @@ class Edits(Generic[S, T]):
             NotFound: as ``find``. Ambiguous: several ids begin so.
         """
         try:
-            return await look(call, self.records(call.client, call.keys), target)
+            return await commands.finding.look(call, self.records(call.client, call.keys), target)
         except NotFound as error:
             raise await self._gone(call, target, error) from None
 
@@ -329,7 +326,9 @@ async def _forecast(
 ) -> Outlook:
     """The outlook for a record as it will be; ``pod`` is its manifest where that is not stored yet."""
     try:
-        manifest = pod or await manifests.read(call.client, call.keys, difference.manifest_of(wanted))
+        manifest = pod or await manifests.read(
+            call.client, call.keys, commands.difference.manifest_of(wanted)
+        )
         request = placing.request(wanted, manifest)
         own = {(row.node, row.instance): row for row in fleet.pods if row.owner == request.owner}
         return placing.outlook(wanted, OutlookFacts(own, fleet.view({request.owner}), request))

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from farmd import overview
-from farmd.commands import difference, fleet
-from farmd.commands.difference import manifest_of, word
+from farmd import commands, overview
 from farmd.commands.edits import Edits, S
 from farmd.commands.mutation import Call, Change, Mutation, commit, registered
 from farmd.commands.outlook import T
-from farmd.commands.parts import pods_left, processes_left, refuse_managed, refuse_part
 from farmd.commands.specs import changed
 from farmd.kinds import KINDS
-from scheduler.decide import explanation
-from scheduler.model import Explanation, FleetView, PlacementRequest
 from store import manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid
 from store.named import Owner
 from store.operations import Operation
 from store.words import count_of
+
+if TYPE_CHECKING:
+    from farmd.commands import difference
+    from scheduler.model import Explanation, FleetView, PlacementRequest
 
 # The commands that all named records share: create, update, restart, enable, disable, delete.
 #
@@ -68,14 +67,14 @@ class Noun(Edits[S, T]):
         self, call: Call, spec: S, existing: T | None, *, recorded: bool
     ) -> tuple[T, difference.Ensured]:
         """The record of a spec as it would be created now, and the manifests that it needs."""
-        ensured = await difference.ensured(call, spec, existing)
+        ensured = await commands.difference.ensured(call, spec, existing)
         made = {"created": call.clock.now(), "part_of": call.part_of, "open": list(call.open)}
         built = self._built(spec, call.ids.new(), ensured)
         return changed(built, **made, recorded=recorded), ensured
 
     async def built(self, call: Call, spec: S, record_id: str, existing: T | None) -> T:
         """The record of a spec, with the manifests of ``existing`` where those say the same."""
-        return self._built(spec, record_id, await difference.ensured(call, spec, existing), existing)
+        return self._built(spec, record_id, await commands.difference.ensured(call, spec, existing), existing)
 
     def _built(self, spec: S, record_id: str, ensured: difference.Ensured, existing: T | None = None) -> T:
         made = self.file.build(spec, record_id, ensured.sha, existing)
@@ -141,18 +140,18 @@ class Noun(Edits[S, T]):
                 return found
         stored, held = await self.editable(call, spec.name, by_name=True)
         before = stored.record
-        ensured = await difference.ensured(call, spec, before)
+        ensured = await commands.difference.ensured(call, spec, before)
         wanted = self._built(spec, before.id, ensured, before)
         if stated is not None:
             wanted = self.file.stated(before, wanted, stated)
         if call.part_of:
             wanted = changed(wanted, part_of=call.part_of, open=list(call.open))
         if any(getattr(wanted, name) != getattr(before, name) for name in self.membership):
-            await refuse_managed(call, self.kind, before)
-        difference.refuse_other_pod(before, wanted)
-        replaces = difference.manifest_of(wanted) != difference.manifest_of(before)
-        lost = wanted == before and await difference.body_lost(call, before)
-        details = await difference.pod_lines(call, before, spec) if replaces else ()
+            await commands.parts.refuse_managed(call, self.kind, before)
+        commands.difference.refuse_other_pod(before, wanted)
+        replaces = commands.difference.manifest_of(wanted) != commands.difference.manifest_of(before)
+        lost = wanted == before and await commands.difference.body_lost(call, before)
+        details = await commands.difference.pod_lines(call, before, spec) if replaces else ()
         if replaces and not now and self.pods is not None and self.pods.wanted(wanted):
             begin = KINDS[self.words.gradual].begins
             assert begin is not None
@@ -163,7 +162,7 @@ class Noun(Edits[S, T]):
         if lost:
             details = ("writes its manifest again, which is missing or corrupt",)
         if replaces and self.pods is not None and self.pods.wanted(wanted):
-            details = (*details, *self._standstill(wanted, await pods_left(call, before.id)))
+            details = (*details, *self._standstill(wanted, await commands.parts.pods_left(call, before.id)))
         return await self.edit(
             call,
             stored,
@@ -202,8 +201,8 @@ class Noun(Edits[S, T]):
         """
         if (under_way := await self._under_way(call, spec)) is None:
             return None
-        sha = (await difference.ensured(call, spec, under_way.record)).sha
-        if sha == difference.manifest_of(under_way.record) and stated is None:
+        sha = (await commands.difference.ensured(call, spec, under_way.record)).sha
+        if sha == commands.difference.manifest_of(under_way.record) and stated is None:
             return None
         change = KINDS[self.words.gradual].supersedes
         assert change is not None
@@ -272,12 +271,12 @@ class Noun(Edits[S, T]):
         """
         stored = await self.find(call, target)
         record, pods = stored.record, 0
-        await refuse_part(call, self.kind, record)
+        await commands.parts.refuse_part(call, self.kind, record)
         held = await self.guard(call, record)
-        await refuse_managed(call, self.kind, record)
+        await commands.parts.refuse_managed(call, self.kind, record)
         if self.pods is not None:
-            pods = await pods_left(call, record.id)
-            if not (pods or self.pods.wanted(record) or await processes_left(call, record.id)):
+            pods = await commands.parts.pods_left(call, record.id)
+            if not (pods or self.pods.wanted(record) or await commands.parts.processes_left(call, record.id)):
                 return await self.removal(call, stored, held)
             remains = self.pods.remains(record, pods)
             if remains and not cascade and not record.deleting:
@@ -294,18 +293,20 @@ class Noun(Edits[S, T]):
         """The result of creating a name that exists: nothing to do, or a conflict that names the
         differences.
         """
-        record, noun = existing.record, self.words.noun
+        record, noun, word = existing.record, self.words.noun, commands.difference.word
         if record.deleting:
             raise Conflict(
                 f"{noun} {wanted.name!r} is being deleted", id=record.id, hint="wait until it is gone"
             )
-        before, after = difference.fields(record, wanted, self.file.names)
+        before, after = commands.difference.fields(record, wanted, self.file.names)
         if not before:
             return Mutation(self.change(record, "create"))
-        await refuse_part(call, self.kind, record)
+        await commands.parts.refuse_part(call, self.kind, record)
         names = [f"{name} ({word(before[name])} -> {word(after[name])})" for name in after if name != "pod"]
         if "pod" in after:
-            names += [line.partition(":")[0] for line in await difference.pod_lines(call, record, spec)]
+            names += [
+                line.partition(":")[0] for line in await commands.difference.pod_lines(call, record, spec)
+            ]
         now = " --now" if self.pods is not None else ""
         raise Conflict(
             f"{noun} {wanted.name!r} exists and differs: {', '.join(names)}",
@@ -330,8 +331,8 @@ async def compare(call: Call, noun: Noun[S, T], spec: S) -> Change:
     if stored is None:
         return Change(noun.kind, "", spec.name, f"{word}.create", after={**noun.told(wanted), "exists": True})
     record = stored.record
-    before, after = difference.fields(record, wanted, noun.file.names)
-    lines = await difference.pod_lines(call, record, spec) if "pod" in after else ()
+    before, after = commands.difference.fields(record, wanted, noun.file.names)
+    lines = await commands.difference.pod_lines(call, record, spec) if "pod" in after else ()
     return Change(noun.kind, record.id, record.name, f"{word}.update", before, after, lines)
 
 
@@ -367,11 +368,13 @@ async def explain(
         NotFound: a manifest is gone. RecordInvalid: it does not decode.
         PlacementInvalid: its placement block cannot work.
     """
+    from scheduler.decide import explanation
+
     requests = noun.words.requests
     wanted = await (requests()(call, record) if requests else _request(call, noun, record))
     if view is not None:
         return [(name, explanation(request, view)) for name, request in wanted]
-    now = await fleet.read(call.client, call.keys)
+    now = await commands.fleet.read(call.client, call.keys)
     return [
         (name, explanation(request, now.view({request.owner, *request.replaces}))) for name, request in wanted
     ]
@@ -379,5 +382,5 @@ async def explain(
 
 async def _request(call: Call, noun: Noun[S, T], record: T) -> list[tuple[str, PlacementRequest]]:
     assert noun.pods is not None
-    manifest = await manifests.read(call.client, call.keys, manifest_of(record))
+    manifest = await manifests.read(call.client, call.keys, commands.difference.manifest_of(record))
     return [("", noun.pods.request(record, manifest))]

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from farmd.overview import PodRow
-from scheduler.model import FleetView, PlacementRequest
-from store.manifests import Manifest
 from store.named import Owner, Record
-from store.pods import Place
-from store.status import Status
+
+if TYPE_CHECKING:
+    from farmd.overview import PodRow
+    from scheduler.model import FleetView, PlacementRequest
+    from store.manifests import Manifest
+    from store.pods import Place
+    from store.status import Status
 
 
 class Foretold(Protocol):

@@ -15,9 +15,7 @@ import msgspec
 
 from farmd import kinds
 from farmd.commands import heads
-from scheduler.constraints import check_placement
-from scheduler.errors import PlacementInvalid
-from store import codec, manifest_check, quantities, selectors, variables
+from store import codec, quantities, selectors, variables
 from store.canonical import builtins
 from store.errors import InputInvalid, refuse
 from store.families import reserved_labels
@@ -219,6 +217,8 @@ def check_pod(pod: Manifest, source: str, field: str = "pod", also: Collection[s
     Raises:
         InputInvalid: it cannot work; names the field.
     """
+    from store import manifest_check
+
     manifest_check.check(pod, source, f"{field}.")
     variables.check(pod, f"{source}: {field}.", also)
     quantities.check_bytes(pod.resources, f"{source}: {field}.resources")
@@ -244,6 +244,9 @@ def check_placement_of(pod: Manifest, source: str, field: str = "pod") -> None:
     Raises:
         InputInvalid: it cannot work; names the field.
     """
+    from scheduler.constraints import check_placement
+    from scheduler.errors import PlacementInvalid
+
     try:
         check_placement(pod.placement, f"{source}: {field}.placement")
     except PlacementInvalid as error:

@@ -10,7 +10,6 @@ from farmd.commands.noun import Noun
 from farmd.commands.outlook import Outlook, OutlookFacts, Placing, availability, counted
 from farmd.commands.specs import changed, check_count, check_policy
 from farmd.overview import PodRow
-from scheduler.decide import allocation, eligibility
 from scheduler.model import PlacementRequest
 from store import selectors
 from store.labels import pod_labels
@@ -27,6 +26,8 @@ from store.words import count_of
 
 def outlook(rc: ReplicationController, standing: OutlookFacts) -> Outlook:
     """The outlook for a controller as it will be."""
+    from scheduler.decide import allocation, eligibility
+
     if rc.disabled:
         return Outlook()
     pods, view, request = standing.pods, standing.view, standing.request

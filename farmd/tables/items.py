@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from farmd.commands import versions
-from farmd.commands.heads import headed
+from farmd import commands
 from farmd.commands.mutation import Call
 from farmd.commands.noun import Noun, explain
-from farmd.commands.resolving import referring
 from farmd.overview import Row
 from farmd.tables import manifests, nouns
 from farmd.tables.model import Column, Described, Details, Explained, Table
@@ -35,7 +33,7 @@ class Items:
 
     async def as_file(self, name: str) -> dict[str, Any]:
         found = await self.noun.as_file(self.call, (await self.row(name)).record)
-        return headed(self.noun.words.noun, referring(found))
+        return commands.heads.headed(self.noun.words.noun, commands.resolving.referring(found))
 
     async def described(self, name: str) -> Described:
         return await described(self.call, self.noun, await self.row(name))
@@ -74,7 +72,7 @@ async def described(call: Call, noun: Noun[Any, Any], row: Row[Any]) -> Describe
 
 
 async def _pods(call: Call, noun: Noun[Any, Any], record: Any) -> Table:
-    found = await versions.pods(call, noun, record)
+    found = await commands.versions.pods(call, noun, record)
     return pod_table(found.rows, found.broken, call.clock.now(), same=same_owner(found.rows))
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from farmd.commands.difference import lines
-
 STATES = frozenset({"STATE", "PHASE", "HEALTH"})
 """The columns that are left out last where there is too little room."""
 _LONGEST = 400
@@ -141,6 +139,8 @@ def ago(now: float, then: float) -> str:
 
 def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """What changed, field by field, as people may see it."""
+    from farmd.commands.difference import lines
+
     return [clean(line) for line in lines(before, after)]
 
 

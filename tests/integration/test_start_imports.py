@@ -37,7 +37,9 @@ KEPT_OUT = {
             "yaml",
         ),
         *("farmd.agent", "farmd.compose", "farmd.config", "farmd.dev", "farmd.doctor", "store.embedded"),
-        *("farmd.farm", "farmd.work", "farmd.cache", "farmd.deploy", "farmd.rollout"),
+        *("farmd.farm", "farmd.work", "farmd.cache", "farmd.deploy", "farmd.rollout", "scheduler.decide"),
+        *("farmd.commands.difference", "farmd.commands.documents", "farmd.commands.parts"),
+        *("farmd.commands.signing", "store.images", "store.manifest_check"),
     },
 }
 """Packages and modules that are not needed before the first pod, deployment, rollout, file, finding or look
