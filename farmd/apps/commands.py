@@ -1,4 +1,4 @@
-"""What people say of an app: a new revision, pause, resume, release, delete; and the wait for it."""
+"""The commands of people on an app: apply, pause, resume, release, delete; and the wait for its end."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ async def _tell_owners(call: Call, shot: Snapshot, preview: Preview) -> None:
 
 
 def _settings(spec: AppSpec, now: AppState) -> App:
-    """What the files and the command line say of the app; what people said by other words stays."""
+    """The settings of the app from the files and the command line; those of other commands stay."""
     told = {name: value for name, value in asdict(spec).items() if name != "name" and value is not None}
     if (history := told.get("history")) is not None and not 1 <= history <= 100:
         refuse("history", str(history), "1 to 100 revisions", field="history")

@@ -185,7 +185,7 @@ async def carry_out(
     invocation: Invocation, make: Callable[[], Awaitable[Application]], *, detailed: bool = False
 ) -> str:
     """Show a revision, ask, write it, and wait until it is reached; where the app changed meanwhile it is
-    prepared anew, thrice at most. ``detailed``: exit 3 where a dry run finds changes. The app's name.
+    prepared again, three times at most. ``detailed``: exit 3 where a dry run finds changes. The app's name.
 
     Raises:
         Conflict: objects that the app may not take. Unconfirmed, Declined: nobody agreed.

@@ -85,7 +85,7 @@ async def carry_out(
     *,
     detailed: bool = False,
 ) -> None:
-    """Plan, show and carry out; where what stands changed meanwhile it is planned anew, thrice at most.
+    """Plan, show and carry out; if the state changed meanwhile it is planned again, three times at most.
 
     ``make`` plans. ``detailed``: exit 3 where a dry run finds changes.
 

@@ -1,7 +1,7 @@
 """How bundles of objects hold the records of one noun: read, find, compare, make, change and take away.
 
 Each kind that bundles may hold declares its ``Bundled``. What must never break: a bundle
-speaks of nothing but the fields that its document states, so all others stay as people or farms set them.
+changes only the fields that its document states, so all others stay as people or farms set them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from store.several import several
 
 
 class Wish(NamedTuple):
-    """What a document asks of a record; of one that exists it speaks of the ``stated`` fields alone."""
+    """What a document asks of a record; of an existing one it sets only the ``stated`` fields."""
 
     name: str
     spec: Any
@@ -33,7 +33,7 @@ class Wish(NamedTuple):
 
 
 class FoundRecord(NamedTuple):
-    """A record as it stands: what it is part of, and what holds it so that it cannot be changed now."""
+    """A record as it is: what it is part of, and what prevents a change of it now."""
 
     stored: Stored[Any]
     part_of: str = ""
@@ -64,7 +64,7 @@ class Exported(Protocol):
 class Bundled(Exported, Protocol):
     """One noun in bundles; ``order`` is its place among the nouns of one wave.
 
-    Mutations bear ``call.part_of``. ``replaces``: a record that differs is deleted and made anew.
+    Mutations bear ``call.part_of``. ``replaces``: a record that differs is deleted and created again.
     """
 
     @property
@@ -90,7 +90,7 @@ class Bundled(Exported, Protocol):
         """The record of a name; None: there is none."""
 
     def seen(self, call: Call, stored: Stored[Any]) -> FoundRecord:
-        """What ``find`` says of a record, as far as the record alone tells it."""
+        """What ``find`` returns for a record, as far as the record itself contains it."""
 
     def held(self, call: Call, found: FoundRecord, wish: Wish) -> FoundRecord:
         """The record with what those fields of it are part of that a wish states."""

@@ -128,5 +128,5 @@ def _change(
 
 
 def _told(value: bytes) -> dict[str, Scalar]:
-    """What people and the audit are told of a value: never the value."""
+    """What people and the audit see of a value: never the value itself."""
     return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()[:12]}

@@ -62,7 +62,7 @@ def _without_values(value: Any) -> Any:
 
 
 def _digests(sealed: Any) -> Any:
-    """Sealed secrets by name, each with a digest that tells one ciphertext from another."""
+    """Sealed secrets by name, each with a digest that differs between ciphertexts."""
     found = sealed.items() if isinstance(sealed, Mapping) else ()
     return {name: hashlib.sha256(repr(each).encode()).hexdigest()[:12] for name, each in found}
 
@@ -170,7 +170,7 @@ def _secret_lines(before: Manifest, after: Manifest) -> Iterator[str]:
 
 
 def _sealed_lines(before: Manifest, after: Manifest) -> Iterator[str]:
-    """A line for each version that is sealed anew; where another version is used, its fields say so."""
+    """A line for each version that is sealed again; the fields show where another version is used."""
     for name in sorted(before.sealed.keys() & after.sealed.keys()):
         old, new = before.sealed[name], after.sealed[name]
         if old.body != new.body:

@@ -48,9 +48,9 @@ class Ending(NamedTuple):
 
 
 async def audited(call: Call, kind: str, target: str) -> Ending | None:
-    """The end of the last item of a name or id, as the audit log tells it.
+    """The end of the last item of a name or id, from the audit log.
 
-    The caller knows that no record bears the name or id, so the last entry of the log is the end.
+    The caller knows that no record has the name or id, so the last entry of the log is the end.
     """
     found = await AuditReader(call.client, call.keys).read(Filter(kind=kind, item=target), 1)
     if not found:

@@ -1,4 +1,4 @@
-"""A commented document of each kind, for ``farmctl example KIND``: a beginning that works as it stands."""
+"""A commented document of each kind, for ``farmctl example KIND``: a beginning that works unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people said of a fleet as files, and such files as changes of the store."""
+"""Writes what people declared of a fleet as files, and turns such files into changes of the store."""
 
 from __future__ import annotations
 

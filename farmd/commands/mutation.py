@@ -43,7 +43,7 @@ class Call:
     """The caller of a command, with a reason and the means. ``actor`` is ``user/<name>@<host>``; ``force``
     breaks a lock, ``supersede`` takes services from a deployment that is under way.
 
-    ``note`` tells the caller something beside the result.
+    ``note`` shows the caller something beside the result.
 
     ``part_of`` is what the caller acts for, such as ``apps/shop``: records that it makes or changes become
     parts of that, and ``open`` are the fields of theirs that stay to others (R14).
@@ -89,7 +89,7 @@ class Change:
 class Mutation:
     """A change and the operations that make it; without operations there is nothing to change.
 
-    ``outlook`` tells what it will do to pods of a fleet that was read, which only ``--dry-run`` does.
+    ``outlook`` forecasts what it will do to pods of a fleet that was read; only ``--dry-run`` calls it.
     """
 
     change: Change

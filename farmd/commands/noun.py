@@ -39,7 +39,7 @@ class Noun(Edits[S, T]):
         """Create a record under a random id; if an equal one has the name there is nothing to do.
 
         Raises:
-            Conflict: another one bears the name; the message and ``fields["differs"]`` name the fields.
+            Conflict: another one has the name; the message and ``fields["differs"]`` name the fields.
             InputInvalid: the spec lacks what a new one cannot do without.
             NotRegistered: there is no cluster.
         """
@@ -92,7 +92,7 @@ class Noun(Edits[S, T]):
         )
 
     async def commit_create(self, call: Call, mutation: Mutation, spec: S) -> Mutation:
-        """Commit a creation; an equal record that somebody else created meanwhile is as good.
+        """Commit a creation; if somebody else created an equal record meanwhile, that is no error.
 
         Raises:
             Conflict: somebody created a different one meanwhile.
@@ -124,7 +124,7 @@ class Noun(Edits[S, T]):
 
         Raises:
             InputInvalid: an owner of pods without ``now`` whose kind knows no other way; or another pod id.
-            NotFound: no record bears the name.
+            NotFound: no record has the name.
             Conflict: it is managed (R14), being deleted, or locked (R13).
         """
         if self.pods is not None and not (now or self.gradual(spec)):

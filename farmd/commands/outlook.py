@@ -1,6 +1,6 @@
-"""What a change will do to pods, as far as the fleet of this moment tells (``--dry-run``).
+"""What a change will do to pods, as forecast from the fleet of this moment (``--dry-run``).
 
-The farm that acts later reads and decides anew; an outlook changes nothing and promises nothing.
+The farm that acts later reads and decides again; an outlook changes nothing and promises nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Foretold(Protocol):
-    """What a dry run tells of a change."""
+    """What a dry run shows of a change."""
 
     def lines(self) -> list[str]:
         """For people."""

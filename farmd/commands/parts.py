@@ -35,7 +35,7 @@ def opens(record: Any) -> bool:
 
 
 async def said_by(call: Call, whole: str) -> str:
-    """What states fields of its parts, with who said so last and when."""
+    """What sets the fields of its parts, with who set them last and when."""
     family, _, name = whole.partition("/")
     kind = KINDS.get(family)
     if kind is None:

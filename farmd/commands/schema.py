@@ -29,7 +29,7 @@ class Line(NamedTuple):
 
 
 class FieldPage(NamedTuple):
-    """A mapping of a document: where it stands, what its type says of itself, and its fields."""
+    """A mapping of a document: its path, the description of its type, and its fields."""
 
     path: str
     about: str

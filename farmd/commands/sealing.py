@@ -328,7 +328,7 @@ def _change(
 
 
 def _told(version: SecretVersion | None) -> dict[str, Scalar]:
-    """What people and the audit are told of a version."""
+    """What people and the audit see of a version."""
     if version is None:
         return {}
     told: dict[str, Scalar] = {

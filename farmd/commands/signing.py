@@ -182,7 +182,7 @@ async def refuse_unsigned(call: Call, wanted: Sequence[Start]) -> None:
 
 
 def trusts(agent: Agent, signature: Signature) -> bool:
-    """Whether a node trusts the key of a signature for its owner, as far as its agent tells."""
+    """Whether a node trusts the key of a signature for its owner, as its agent reports."""
     if agent.trusts is None:
         return True
     from farmd.signing.trust import fits
@@ -191,7 +191,7 @@ def trusts(agent: Agent, signature: Signature) -> bool:
 
 
 async def enforcing(call: Call) -> list[Agent]:
-    """The agents that start only what is signed: as people say of their nodes, else as they say."""
+    """The agents that start only what is signed, by the settings of their nodes, else by their own report."""
     listing = await NodeStore(call.client, call.keys).list()  # farmctl doctor names what does not decode
     return [
         view.agent

@@ -1,4 +1,4 @@
-"""What people say of services and deployments, and the view of them while they last."""
+"""The commands of people on services and deployments, and the view of a deployment in progress."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class DeploymentView:
-    """One look: what is told of each service, and of the whole; ``over`` once it is gone, ``halted``: why it
+    """One look: the progress of each service, and of the whole; ``over`` once it is gone, ``halted``: why it
     waits for a person's word, ``failed``: because of the pod at which place.
     """
 
@@ -147,7 +147,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
 
 
 async def ended(call: Call, ident: str, since: float = 0.0) -> Audit:
-    """The end of a deployment, as the audit log tells it.
+    """The end of a deployment, from the audit log.
 
     Raises:
         NotFound: it does not.
@@ -229,7 +229,7 @@ class Deployment:
         self._id = self.call.ids.new()
 
     async def plan(self) -> ProjectPlan:
-        """Plan from what stands now; later calls return the same plan.
+        """Plan from the present state; later calls return the same plan.
 
         Raises:
             Conflict: a service of others or of an app, or a service or a volume that finds no machine.
@@ -268,7 +268,7 @@ class Deployment:
         return await submission.submit(self.call, self.submitted)
 
     async def mutation(self) -> Mutation:
-        """What was planned last as one mutation, for whoever commits it with others.
+        """What was planned last as one mutation, for a caller that commits it with others.
 
         Raises:
             Locked: another deployment changes one of the services.

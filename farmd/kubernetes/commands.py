@@ -74,7 +74,7 @@ class ClusterFarm(NamedTuple):
 
 
 async def workers(call: Call, transport: KubernetesTransport) -> Sequence[ClusterFarm]:
-    """The farms that work in the cluster behind ``transport``; where nobody may read its uid, in any."""
+    """The farms that work in the cluster behind ``transport``; without a readable uid, in any."""
     there = [
         ClusterFarm(farm, name, report)
         for farm in await overview.farms(call.client, call.keys)

@@ -279,7 +279,7 @@ async def _refuse_stated(call: Call, view: NodeRecords, fields: Collection[str])
 
 
 def difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
-    """What people say of a node that differs, before and after."""
+    """The settings of a node that differ, before and after."""
     before: dict[str, Scalar] = {}
     after: dict[str, Scalar] = {}
     was, becomes = _fields(old), _fields(new)

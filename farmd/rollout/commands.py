@@ -1,4 +1,4 @@
-"""What people say of a rollout, and its explanation and view while it lasts."""
+"""The commands of people on a rollout, and its explanation and view while it is in progress."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from store.status import StatusStore
 from store.words import lasting
 from store.work import Work
 
-# What people say of a rollout while it lasts, and after its end.
+# Commands on a rollout while it is in progress, and after its end.
 #
-# A word is a compare-and-set of the record, which every transaction of the worker names: what was planned
-# before the word is refused (R12, R13).
+# Each is a compare-and-set of the record. Every transaction of the worker checks the record's version, so
+# what the worker planned before the command is refused (R12, R13).
 
 
 async def pause(call: Call, target: str) -> Mutation:
@@ -381,7 +381,7 @@ async def _missing(call: Call, shot: Snapshot, going: list[RolloutPodRow]) -> li
     return [row]
 
 
-# Another number of replicas in the middle of a rollout: the worker fills or empties both sides for it.
+# Another number of replicas during a rollout: the worker adds or removes pods of both versions.
 
 
 async def scale(call: Call, target: str, replicas: int) -> Mutation:
