@@ -14,7 +14,7 @@ import httptools
 
 from store.http.errors import HttpError, Lost, NotHttp, TooLong, reason
 
-MOST_HEADER_BYTES = 256 * 1024
+MOST_HEAD_BYTES = 256 * 1024
 # So much of a stream waits for its reader before the peer has to.
 STREAM_BYTES = 1024 * 1024
 # After this time without the peer's goodbye a connection under TLS is dropped (python/cpython#118950).
@@ -101,7 +101,8 @@ class Connection(asyncio.Protocol):
     def _reset(self) -> None:
         self._status = 0
         self._headers: dict[str, str] = {}
-        self._header_bytes = 0
+        self._head_bytes = 0
+        self._headed = False
         self._body: list[bytes] = []
         self._left = 0
         self._until_close = False
@@ -172,6 +173,8 @@ class Connection(asyncio.Protocol):
         if not self.asked:
             self.close()
             return
+        if not self._headed:  # the parser keeps a header until its line ends
+            self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -179,6 +182,9 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             told = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else None
             self.fail(told if isinstance(told, HttpError) else NotHttp(reason(error)))
+        else:
+            if self.asked and not self._headed and self._head_bytes > MOST_HEAD_BYTES:
+                self.fail(NotHttp(f"found a head of more than {MOST_HEAD_BYTES} bytes"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
@@ -192,14 +198,15 @@ class Connection(asyncio.Protocol):
 
     # -- the parser ------------------------------------------------------------------------------
     def on_message_begin(self) -> None:
-        """Another message behind the answer is nobody's: the next request must not take it for its own."""
+        """Another message behind the answer is nobody's: neither the next request nor this answer, which its
+        sender has already, must take anything of it for its own.
+        """
         if not self.asked:
-            self.close()
+            raise NotHttp("found an answer that nobody asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._header_bytes += len(name) + len(value)
-        if self._header_bytes > MOST_HEADER_BYTES:
-            raise NotHttp(f"found headers of more than {MOST_HEADER_BYTES} bytes")
+        if self._headed:  # a trailer, which nobody needs
+            return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
@@ -207,6 +214,7 @@ class Connection(asyncio.Protocol):
         self._status = self._parser.get_status_code()
         if self._status < 200:
             return
+        self._headed = True
         headers = self._headers
         if self._stream is not None:
             self._stream.begin(self._status, headers)

@@ -218,3 +218,43 @@ def test_no_header_begins_another_line() -> None:
     for headers, target in (({"X-A": "b\r\nX-C: d"}, "/"), ({}, "/ HTTP/1.1\r\nX: y")):
         with pytest.raises(ValueError, match="line break"):
             http.head("GET", target, b"", headers, 0)
+
+
+async def test_an_answer_behind_an_answer_changes_nothing_of_it() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        first = b"HTTP/1.1 200 OK\r\nX-Consul-Index: 7\r\nContent-Length: 2\r\n\r\nok"
+        writer.write(first + b"HTTP/1.1 403 No\r\nX-Consul-Index: 8\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+
+    async with serving(serve) as port:
+        pool = pool_of(port)
+        for _ in range(2):
+            answer = await asked(pool, repeat=False)
+            assert (answer.status, answer.body, answer.headers["x-consul-index"]) == (200, b"ok", "7")
+        pool.close()
+
+
+@pytest.mark.parametrize(("line", "times"), [(b"X-A: b\r\n", 200_000), (b"X-A: ", 300_000)])
+async def test_a_head_without_an_end_is_no_answer(line: bytes, times: int) -> None:
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        try:
+            for _ in range(times // 1000):
+                writer.write(line * 1000)
+                await writer.drain()
+            await reader.read()
+        finally:
+            writer.transport.abort()
+            await asyncio.sleep(0)
+            ended.set()
+
+    async with serving(serve) as port:
+        pool = pool_of(port)
+        with pytest.raises(http.NotHttp, match="a head of more than"):
+            await asked(pool)
+        await asyncio.wait_for(ended.wait(), 5)
+        pool.close()
