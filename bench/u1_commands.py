@@ -1,0 +1,59 @@
+"""U1: how long a person waits for a list: ``farmctl`` with an empty fleet, and with 10,000 controllers.
+
+The bare process is a Python that does nothing, started in turn with the command. Both times are of the
+whole process, the interpreter's start and end included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import time
+
+from bench.processes import ROOT
+from bench.rig import median, report, rig
+from bench.seeding import seed_rcs
+from farmd.dev.plan import environment
+
+ROUNDS = 15
+CONTROLLERS = 10_000
+START_SECONDS, LIST_SECONDS = 0.15, 1.0
+
+
+async def run() -> bool:
+    """Measure, print, and tell whether the targets are met."""
+    async with rig() as (server, client):
+        start = await asyncio.to_thread(_row, "start, a list of nothing", server.address, START_SECONDS)
+        await seed_rcs(client, CONTROLLERS)
+        listed = f"a list of {CONTROLLERS:,} controllers"
+        return await asyncio.to_thread(_row, listed, server.address, LIST_SECONDS) and start
+
+
+def _row(what: str, address: str, limit: float) -> bool:
+    variables = environment(dict(os.environ)) | {"CONSUL_HTTP_ADDR": address}
+    command = ["-m", "farmd.cli", "rc", "list"]
+    _took(command, variables)  # what the machine keeps of files is the same for all others
+    pairs = [(_took(["-c", "pass"], variables), _took(command, variables)) for _ in range(ROUNDS)]
+    bare, ours = zip(*pairs, strict=True)
+    seconds = median([each for each, _ in ours])
+    return report(
+        f"U1 farmctl: {what}, seconds", seconds, median([each for each, _ in bare]),
+        f"<= {limit:g} s", seconds <= limit,
+        least=round(min(each for each, _ in ours), 3),
+        cpu_seconds=round(median([cpu for _, cpu in ours]), 3),
+    )  # fmt: skip
+
+
+def _took(arguments: list[str], variables: dict[str, str]) -> tuple[float, float]:
+    """The seconds of a process, and those of its CPU."""
+    before, started = _cpu(), time.monotonic()
+    subprocess.run([sys.executable, *arguments], env=variables, cwd=ROOT, capture_output=True, check=True)
+    return time.monotonic() - started, _cpu() - before
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
