@@ -150,9 +150,19 @@ def meta_of(cluster: str) -> dict[str, str]:
     return {"external-node": "true", MARK: cluster}
 
 
+def bears(cluster: str, node: Node) -> bool:
+    """Whether a node bears a cluster's mark."""
+    return (node.meta or {}).get(MARK) == cluster
+
+
 def owns(cluster: str, node: Node) -> bool:
-    """Whether a node is this cluster's alone: it bears the mark, and no agent of Consul has taken it."""
-    return (node.meta or {}).get(MARK) == cluster and not node.id and not node.serf
+    """Whether a node is this cluster's alone: it bears the mark, and no agent of Consul has taken it.
+
+    A write that gives no meta takes the mark away, such as another's check on this node: a node of the
+    cluster's names without any mark is still its own.
+    """
+    lost = MARK not in (node.meta or {}) and named(cluster, node.node)
+    return (bears(cluster, node) or lost) and not node.id and not node.serf
 
 
 def judged(node: Node, checks: Mapping[tuple[str, str], Check]) -> Node:
@@ -182,6 +192,17 @@ async def checks(client: ConsulClient, cluster: str) -> dict[tuple[str, str], Ch
     """All checks on the nodes that bear a cluster's mark, by node and id."""
     _, found = await client.catalog("health/state/any", _CHECKS, marked(cluster))
     return {(check.node, check.check_id): check for check in found}
+
+
+async def checks_on(client: ConsulClient, names: Iterable[str]) -> dict[tuple[str, str], Check]:
+    """All checks on the nodes of these names, whatever mark they bear, by node and id."""
+
+    async def one(name: str) -> list[Check]:
+        _, found = await client.catalog(f"health/node/{name}", _CHECKS)
+        return found
+
+    found = await _each(one, names)
+    return {(check.node, check.check_id): check for each in found.values() for check in each}
 
 
 async def services(

@@ -23,7 +23,7 @@ class Obedient:
     """All agents of a cluster. ``sick`` nodes' pods fail their check, ``deaf`` agents act on nothing new.
 
     Pods of a manifest whose digest is ``broken`` fail on every node. While ``pulling`` says how far they are,
-    agents start nothing new.
+    agents start nothing new. With a ``port`` above 0 they say that pods listen there, as ``http``.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -34,6 +34,7 @@ class Obedient:
         self.broken: set[str] = set()
         self.pulling = ""
         self.sick_since = 0.0
+        self.port = 0
 
     async def run(self) -> None:
         """Act until cancelled, a few times a second.
@@ -79,6 +80,7 @@ class Obedient:
             started=now,
             intent=entry.modify_index,
             health=Health(state, self.sick_since or now),
+            ports={"http": self.port} if self.port else {},
         )
 
 

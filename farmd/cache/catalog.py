@@ -130,6 +130,8 @@ class View:
             stale, self._stale = self._stale, False
             try:
                 nodes = self._well_named(await catalog.nodes(self._client, self._cluster))
+                # Without their mark, or with another one, they are in no answer that asks for it.
+                self._doubted.update(self.nodes.keys() - nodes.keys())
                 checks = await catalog.checks(self._client, self._cluster) if nodes else {}
                 nodes = {name: catalog.judged(node, checks) for name, node in nodes.items()}
                 if deep or stale or nodes.keys() != self._owned() or self._others(checks):
@@ -161,15 +163,14 @@ class View:
         found: dict[str, dict[str, Standing]] = {}
         used = set[str]()
         doubted, self._doubted = self._doubted, set()
+        checks = checks | await catalog.checks_on(self._client, doubted - nodes.keys())
         for name, told in (await catalog.services(self._client, {*nodes, *doubted})).items():
             if told is None:
                 nodes.pop(name, None)
                 continue
             node, registered = told
             nodes[name] = catalog.judged(node, checks)
-            if not catalog.owns(self._cluster, nodes[name]):
-                continue
-            used.update([name] if registered else [])
+            used.update([name] if registered and catalog.owns(self._cluster, nodes[name]) else [])
             for ident, service in registered.items():
                 parts = catalog.parts(self._cluster, ident)
                 if parts is not None and catalog.node_name(self._cluster, parts[1]) == name:
@@ -196,11 +197,13 @@ class View:
             else:
                 found.setdefault(service, {})[ident] = mine
                 nodes.setdefault(mine.node, self.nodes[mine.node])
+        turned = {name for name, node in self.nodes.items() if _turned(node, nodes.get(name))}
         before, self._entries, self.nodes, self.used = self._entries, found, nodes, used
         different = {
             service
             for service in before.keys() | found.keys()
             if _differ(before.get(service, {}), found.get(service, {}))
+            or not turned.isdisjoint(each.node for each in found.get(service, {}).values())
         }
         if different:
             self._changed(different)
@@ -248,3 +251,8 @@ def _differ(one: Mapping[str, Standing], other: Mapping[str, Standing]) -> bool:
         not (same(each, other[ident]) and alike(each.check, other[ident].check))
         for ident, each in one.items()
     )
+
+
+def _turned(one: Node, other: Node | None) -> bool:
+    """Whether somebody else changed whose node it is."""
+    return other is not None and (one.meta, one.id, one.serf) != (other.meta, other.id, other.serf)

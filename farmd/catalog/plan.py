@@ -91,12 +91,15 @@ def decide(seen: Snapshot) -> Plan:
     if wrong := catalog.mistake(seen.service.name, asked):
         return Plan(blocked=Blocked("catalog", wrong))
     wanted = {each.service.id: each for each in (_entry(seen, pod) for pod in seen.pods)}
-    foreign = {each.node for each in wanted.values() if _foreign(seen.cluster, seen.nodes.get(each.node))}
+    used = {each.node for each in (*wanted.values(), *seen.standing.values())}
+    foreign = {name for name in used if _foreign(seen.cluster, seen.nodes.get(name))}
     changes = list[Change]()
     written = set[str]()
     for ident in sorted(wanted.keys() | seen.standing.keys()):
         before, after = seen.standing.get(ident), wanted.get(ident)
-        if after is not None and after.node in foreign:
+        if foreign & {each.node for each in (before, after) if each is not None}:
+            if before is not None and not _stays(before, after):
+                changes.append(Change(before, None))  # nobody else would say that it serves no more
             continue
         address = "" if after is None or after.node in written else _address(seen, after)
         if (
@@ -132,6 +135,11 @@ def _entry(seen: Snapshot, pod: CatalogPod) -> Standing:
     )
 
 
+def _stays(before: Standing, after: Standing | None) -> bool:
+    """Whether an entry on somebody else's node still says where its pod serves."""
+    return after is not None and _passes(after) and same(before, after)
+
+
 def _foreign(cluster: str, node: Node | None) -> bool:
     return node is not None and not catalog.owns(cluster, node)
 
@@ -143,8 +151,9 @@ def _address(seen: Snapshot, entry: Standing) -> str:
     where pods are.
     """
     node, fixed = seen.nodes.get(entry.node), seen.service.id in catalog.MEMBERS or not _passes(entry)
-    stands = node is not None and (node.address == entry.service.address or fixed)
-    return "" if stands else entry.service.address
+    if node is None or not (node.address == entry.service.address or fixed):
+        return entry.service.address
+    return "" if catalog.bears(seen.cluster, node) else node.address
 
 
 def _taken(foreign: Collection[str]) -> Blocked | None:

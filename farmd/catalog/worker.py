@@ -30,6 +30,7 @@ from store.status import ItemStatus, Status
 # service's record and what stands in the catalogue (R12).
 
 DOUBT_SECONDS = 1.0
+CONTESTED_SECONDS = 1.0
 MOST_BYTES = 300 * 1024
 RULES = "acl/farm-catalog.hcl has the rules"
 
@@ -47,6 +48,13 @@ def fitting(
         some.append(change)
         sent += more
     return some, sent
+
+
+def _ident(change: Change) -> str:
+    """The id of the entry that a change is of."""
+    entry = change.after or change.before
+    assert entry is not None
+    return entry.service.id
 
 
 def explained(error: AccessDenied) -> AccessDenied:
@@ -88,10 +96,12 @@ class CatalogWorker(Worker[S, P]):
 class ServiceWorker(CatalogWorker[Snapshot, Plan]):
     """Keeps the entries of one service."""
 
-    __slots__ = ("_sightings",)
+    __slots__ = ("_contested", "_sightings")
 
     def __init__(self, kind: Kind, claim: Claim, session: Session, wake: Wake, shared: Shared) -> None:
         super().__init__(kind, claim, session, wake, shared)
+        # Entries that somebody else changed between read and write, the last refused one at the end.
+        self._contested: dict[str, None] = {}
         context = self.context
         self._sightings = Sightings(
             context.client, context.keys, context.caches, context.fleet, shared.running, context.clock
@@ -157,16 +167,45 @@ class ServiceWorker(CatalogWorker[Snapshot, Plan]):
         (settled.add if plan.empty else settled.discard)(self.claim.item)
 
     async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:
-        """Write what fits into one transaction; the next cycle writes the rest."""
+        """Write what fits into one transaction; the next cycle writes the rest.
+
+        An entry that somebody else keeps changing is written alone, so that it holds up no other one.
+        """
         stands = self.stands()
         room = self.writer.client.most_operations - len(self.claim.fence()) - len(stands) - 1
-        some, sent = fitting(plan.changes, snapshot.cluster, snapshot.nodes, room)
+        some, sent = fitting(self._free(plan.changes), snapshot.cluster, snapshot.nodes, room)
         words = [change.word for change in some]
         counts = {word: words.count(word) for word in sorted(set(words))}
         told = self.audit(
             "catalog.write", "the endpoints differ", after={**counts}, name=snapshot.service.name
         )
-        return await self.commit(some, *stands, *sent, told)
+        try:
+            done = await self.commit(some, *stands, *sent, told)
+        except TransactionRejected as error:
+            nodes = snapshot.nodes
+            refused = [
+                each
+                for each in some
+                if error.refused(
+                    each.operations(snapshot.cluster, nodes.get(each.after.node if each.after else ""))
+                )
+            ]
+            if not refused:
+                raise
+            alone = len(some) == 1
+            for ident in map(_ident, refused):
+                self._contested.pop(ident, None)
+                self._contested[ident] = None
+            return Outcome("after", CONTESTED_SECONDS if alone else 0.0, error.message)
+        for ident in map(_ident, some):
+            self._contested.pop(ident, None)
+        return done
+
+    def _free(self, changes: Sequence[Change]) -> Sequence[Change]:
+        """The changes that nobody contests; where there are none, the one that waited longest."""
+        by_id = {_ident(each): each for each in changes}
+        first = [by_id[ident] for ident in self._contested if ident in by_id][:1]
+        return [each for each in changes if _ident(each) not in self._contested] or first
 
     def describe(self, snapshot: Snapshot, plan: Plan) -> ItemStatus:
         """How many entries there are and how many of them pass, or what prevents the rest."""
@@ -259,8 +298,8 @@ class LeftoverWorker(CatalogWorker[Leftovers, Leftovers]):
         asked = self._shared.asked
         left = sorted(
             service
-            for service, entries in view.services().items()
-            if entries and asked(service) is None and not self._shared.registered(service)
+            for service in view.services()
+            if self._ours(service) and asked(service) is None and not self._shared.registered(service)
         )
         if left:
             await self._shared.tree.barrier(
@@ -272,9 +311,15 @@ class LeftoverWorker(CatalogWorker[Leftovers, Leftovers]):
         found, checks = list[Standing](), list[Operation]()
         for service in left:
             if (proof := self._proof(service)) is not None and len(found) < MOST:
-                found += list(view.of(service).values())[: MOST - len(found)]
+                found += self._ours(service)[: MOST - len(found)]
                 checks.append(proof)
         return Leftovers(tuple(found), tuple(checks), () if found else self._unused())
+
+    def _ours(self, service: str) -> list[Standing]:
+        """The entries of a service on nodes that are this cluster's alone."""
+        view, cluster = self._shared.view, self.context.cluster
+        nodes = {name for name, node in view.nodes.items() if catalog.owns(cluster, node)}
+        return [each for each in view.of(service).values() if each.node in nodes]
 
     def _proof(self, service: str) -> Operation | None:
         """The check that a service asks for nothing; None: it does, or nobody can tell (R10)."""

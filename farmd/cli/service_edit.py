@@ -272,6 +272,8 @@ async def delete(invocation: Invocation, names: tuple[str, ...]) -> None:
     plain = [each for each in found.values() if not services_commands.stands(each)]
     if plain:
         await apply(invocation, [await services_commands.delete(invocation.call, each.id) for each in plain])
+        if not invocation.settings.dry_run and any(each.catalog is not None for each in plain):
+            invocation.say("a farm removes the entries in Consul's catalogue; farmctl doctor shows the rest")
     for project, services in projects.items():
         await _deleted(invocation, project, services)
 

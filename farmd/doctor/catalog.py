@@ -59,7 +59,7 @@ async def told(client: ConsulClient, keys: Keys) -> Catalogue:
     for name, node in (await catalog.services(client, usable)).items():
         for ident, service in (node[1] if node is not None else {}).items():
             parts = catalog.parts(cluster, ident)
-            if parts is None:
+            if parts is None or catalog.node_name(cluster, parts[1]) != name:
                 strangers.append((name, service))
                 continue
             check = checks.get((name, catalog.check_id(ident)))
@@ -119,7 +119,7 @@ def _refused(survey: Survey, seen: Catalogue) -> Iterator[Finding]:
 
 def _shared(survey: Survey, seen: Catalogue) -> Iterator[Finding]:
     for name, instances in sorted(seen.names.items()):
-        others = [each for each in instances if catalog.parts(survey.cluster_id, each.service_id) is None]
+        others = [each for each in instances if not _entered(survey.cluster_id, each)]
         if others:
             first, more = others[0], f" and {len(others) - 1} more" if len(others) > 1 else ""
             yield Finding(
@@ -128,6 +128,12 @@ def _shared(survey: Survey, seen: Catalogue) -> Iterator[Finding]:
                 f"others register it, too: {first.service_id!r} on node {first.node}{more}; clients get both",
                 "register the service under another name: farmctl service catalog NAME --as OTHER",
             )
+
+
+def _entered(cluster: str, instance: Registered) -> bool:
+    """Whether an instance is an entry of this cluster: it is on the node that its id names."""
+    parts = catalog.parts(cluster, instance.service_id)
+    return parts is not None and instance.node == catalog.node_name(cluster, parts[1])
 
 
 def _unasked(survey: Survey, seen: Catalogue) -> Iterator[Finding]:

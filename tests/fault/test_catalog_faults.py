@@ -12,7 +12,10 @@ from typing import Any, Literal, get_args
 
 import pytest
 
+from farmd.catalog.kind import LEFTOVERS
+from farmd.commands.mutation import commit
 from farmd.runtime.clock import SystemIds
+from farmd.services import commands
 from store import catalog
 from store.services import Catalog
 from tests.catalogs import Reader
@@ -63,6 +66,12 @@ class Registration:
         passing = all(each["Checks"][0]["Status"] == "passing" for each in entries)
         return passing and found == {(f"10.0.0.{number}", 20000 + number) for number in range(PODS)}
 
+    async def replaced(self) -> None:
+        """Delete the service and create one of the same name, which waits for no farm."""
+        call = self.rig.call()
+        await commit(call, await commands.delete(call, self.name))
+        self.item = await service(call, self.name, name=self.name, catalog=Catalog())
+
     async def settled(self) -> None:
         """Return once the catalogue is whole and the worker says so."""
 
@@ -109,6 +118,49 @@ async def test_a_farm_that_falls_at_any_step_leaves_no_wrong_entry_and_its_late_
 ) -> None:
     steps = await every_k(lambda k: fall_at(k, fate, consul_dev, nursery), AT_ONCE)
     assert steps >= 6  # presence, claim, status, and at least two that hold the pods
+
+
+async def fall_while_replaced(k: int, fate: Fate, consul: str, nursery: Nursery) -> int:
+    """A service is deleted and created again, and the farm falls; how many transactions came."""
+    async with rig_on(consul, nursery) as rig, Proxy(consul) as proxy:
+        made = Registration(rig)
+        await made.create()
+        victim = rig.process("victim", proxy.address, kinds=("catalog",))
+        await made.settled()
+        old, hold = made.item, proxy.hold_transaction(k)
+
+        async def new_alone() -> None:
+            async def so() -> bool:
+                return not any(old in each["Service"]["ID"] for each in await made.shown())
+
+            await made.settled()
+            await rig.until(so, "no entry of the deleted service")
+            assert len(await made.shown()) == PODS
+
+        await made.replaced()
+        if not await came(hold, new_alone()):
+            return hold.count
+        await (asyncio.to_thread(victim.pause) if fate == "wakes late" else victim.end())
+        await rig.farm("survivor", kinds=("catalog",))
+        await rig.expire("victim", hold)
+        await rig.owned_by("survivor", made.item, LEFTOVERS, kind="catalog")
+        await new_alone()
+        before = await made.shown()
+        hold.release()
+        await in_time(hold.finished.wait())
+        if fate == "wakes late":
+            victim.resume()
+            await rig.present("victim")
+        assert await made.shown() == before, (k, fate)
+    return k
+
+
+@pytest.mark.parametrize("fate", ["arrives after it", "wakes late"])
+async def test_entries_of_a_deleted_service_go_whatever_farm_falls_and_a_new_one_of_its_name_stays(
+    consul_dev: str, nursery: Nursery, fate: Fate
+) -> None:
+    steps = await every_k(lambda k: fall_while_replaced(k, fate, consul_dev, nursery), AT_ONCE)
+    assert steps >= 4  # a claim, two that remove entries, two that write the new ones; some may be one
 
 
 # The catalogue itself: wiped, restored, and taken by an agent of Consul.

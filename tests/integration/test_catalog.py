@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from msgspec import structs
 
+from farmd.commands.mutation import commit
 from farmd.config.sections import ServicesSection
+from farmd.doctor.examine import examine
 from farmd.runtime.clock import SystemIds
+from farmd.services import commands
 from store import catalog, codec, operations
 from store.embedded.http import HttpFace
 from store.embedded.server import EmbeddedServer
@@ -22,7 +26,7 @@ from store.services import Catalog, Service, ServiceStore
 from tests import servers
 from tests.catalogs import SRV, A, resolve
 from tests.fleet import CLOCK, eventually
-from tests.services import agent, controller, pod
+from tests.services import agent, controller, pod, service
 from tests.shops import N1, N2, Shop, shop_on
 
 
@@ -325,3 +329,116 @@ async def test_the_pods_of_the_version_that_a_rollout_brings_have_tags_of_their_
         return len(await shop.reader.ask(f"health/service/{shop.name}?tag=stable")) == 3
 
     await eventually(plain, what="all pods have the usual tags")
+
+
+class Foreigner:
+    """Somebody else's program that registers, edits and removes what it likes, without a pause."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._shop = shop
+        self._ours = {node: catalog.node_name(shop.mark, node) for node in ("n1", "n2")}
+        self.rounds = 0
+
+    async def register(self, node: str, **body: Any) -> None:
+        body = {"Node": self._ours[node], "SkipNodeUpdate": True, **body}
+        await self._shop.reader.ask("catalog/register", method="PUT", body=body)
+
+    async def wipe_meta(self, node: str, **meta: str) -> None:
+        """Write a node as a program does that only wants to add its check."""
+        address = f"10.0.0.{node[1:]}"
+        await self.register(node, Address=address, SkipNodeUpdate=False, NodeMeta=meta)
+        # Farms look at nodes once a minute, and when an instance comes.
+        await self.register("n2", Service={"ID": "beside", "Service": "beside", "Port": 1})
+
+    async def reached(self, rounds: int) -> bool:
+        return self.rounds >= rounds
+
+    async def keeps_editing(self, node: str) -> None:
+        """Edit an entry and its check again and again, and register checks and instances beside it."""
+        ident = await self._shop.entry(node)
+        while True:
+            self.rounds += 1
+            wrong = {"ID": ident, "Service": self._shop.name, "Address": "10.6.6.6", "Port": self.rounds}
+            check = {"CheckID": f"flood-{self.rounds % 50}", "Name": "f", "Status": "passing"}
+            await self.register(node, Service=wrong, Check=check)
+            beside = {"ID": f"flood-{self.rounds % 50}", "Service": "flood", "Port": self.rounds}
+            await self.register(node, Service=beside)
+
+
+async def test_a_program_that_edits_one_entry_without_a_pause_holds_up_no_other_one(shop: Shop) -> None:
+    await shop.farm()
+    await shop.publish(Catalog())
+    await shop.passes(N1, N2)
+    foreign = Foreigner(shop)
+    editing = asyncio.create_task(foreign.keeps_editing("n1"))
+
+    async def so(present: bool) -> bool:
+        assert not editing.done(), editing
+        return (N2 in await shop.reader.passing(shop.name)) == present
+
+    try:
+        for state, present in (("critical", False), ("passing", True), ("critical", False)):
+            await eventually(partial(foreign.reached, foreign.rounds + 20), what="the edits go on")
+            await shop.pod("n2", 20002, state=state)
+            await eventually(partial(so, present), what=f"n2 is {state} in the catalogue")
+    finally:
+        editing.cancel()
+        await asyncio.gather(editing, return_exceptions=True)
+    await shop.pod("n2", 20002)
+    await shop.passes(N1, N2)
+
+
+async def test_a_node_whose_mark_somebody_wiped_is_marked_again_and_its_pods_stay_followed(
+    shop: Shop,
+) -> None:
+    await shop.farm()
+    await shop.publish(Catalog())
+    await shop.passes(N1, N2)
+    foreign = Foreigner(shop)
+    await foreign.wipe_meta("n1")
+    await shop.pod("n1", 20001, state="critical")
+    await shop.passes(N2)
+
+    async def marked() -> bool:
+        found = await shop.reader.ask(f"catalog/nodes?node-meta=farmd-cluster:{shop.mark}")
+        return [each["Node"] for each in found] == [f"farmd-{shop.mark[:8]}-n{number}" for number in (1, 2)]
+
+    await eventually(marked, what="both nodes bear the mark")
+    await shop.pod("n1", 20001)
+    await shop.passes(N1, N2)
+
+
+async def test_an_entry_on_a_node_that_somebody_took_goes_when_its_pod_fails_and_stays_while_it_serves(
+    shop: Shop,
+) -> None:
+    await shop.farm()
+    await shop.publish(Catalog())
+    await shop.passes(N1, N2)
+    foreign = Foreigner(shop)
+    await foreign.wipe_meta("n1", **{catalog.MARK: "another"})
+    assert catalog.node_name(shop.mark, "n1") in await shop.told("blocked")
+    await shop.passes(N1, N2)
+    await shop.pod("n1", 20001, state="critical")
+    await shop.passes(N2)
+    found = await shop.reader.ask(f"catalog/node/{catalog.node_name(shop.mark, 'n1')}")
+    assert (found["Node"]["Meta"], found["Services"]) == ({catalog.MARK: "another"}, {})
+
+
+async def test_a_service_is_deleted_without_a_farm_and_the_next_farm_finds_what_is_left_of_it(
+    shop: Shop,
+) -> None:
+    """Also where one of the same name was created meanwhile, whose entries stay."""
+    first = await shop.farm()
+    await shop.publish(Catalog())
+    await shop.passes(N1, N2)
+    await first.close()
+    await commit(shop.call, await commands.delete(shop.call, shop.name))
+    report = await examine(shop.cluster.client, shop.cluster.keys, CLOCK)
+    left = {each.object for each in report.findings if each.code == "catalog-unasked"}
+    old = {node: await shop.entry(node) for node in ("n1", "n2")}
+    assert left == {f"catalog/{catalog.node_name(shop.mark, node)}/{ident}" for node, ident in old.items()}
+    shop.id = await service(shop.call, shop.name, name=shop.name, catalog=Catalog())
+    await shop.pod("n2", 20002, state="critical")
+    await shop.farm("two")
+    await shop.passes(N1)
+    assert await shop.reader.all(shop.name) == {await shop.entry("n1"): "passing"}

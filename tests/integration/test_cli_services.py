@@ -113,12 +113,17 @@ def test_a_service_is_published_in_consuls_catalogue_and_taken_out(farmctl: Farm
     entry = {"name": "pay", "tags": ["edge", "eu"], "meta": {"team": "shop"}, "canary_tags": ["canary"]}
     assert document["catalog"] == entry
     assert farmctl("service", "catalog", "till", "--off", "--tag", "edge").code == 2
+    deleted = farmctl.ok("service", "delete", "till", "-y", "--dry-run")
+    assert "catalogue" not in deleted.err
     farmctl.ok("service", "catalog", "till", "--off")
     assert "Catalog: off, also where farms register" in " ".join(
         farmctl.ok("service", "describe", "till").out.replace(":", ": ").split()
     )
     farmctl.ok("export", str(tmp_path / "again"))
     assert "farmctl service catalog till --off ||" in (tmp_path / "again/commands.sh").read_text()
+    farmctl.ok(*asked)
+    deleted = farmctl.ok("service", "delete", "till", "-y")
+    assert "a farm removes the entries in Consul's catalogue" in deleted.err
 
 
 @pytest.mark.parametrize(

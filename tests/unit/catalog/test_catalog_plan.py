@@ -132,7 +132,7 @@ def test_what_somebody_changed_is_written_over_the_version_that_was_read(
     assert verbs(plan) == [expected]
 
 
-@pytest.mark.parametrize("theirs", [{"meta": {catalog.MARK: "other"}}, {"meta": None}, {"id": "an agent's"}])
+@pytest.mark.parametrize("theirs", [{"meta": {catalog.MARK: "other"}}, {"serf": True}, {"id": "an agent's"}])
 def test_a_node_of_others_is_told_and_left_alone(theirs: dict[str, Any]) -> None:
     plan = planned(seen("n1"), seen("n2"), nodes=(own("n1", **theirs),))
     assert [change.after.node for change in plan.changes if change.after] == [
@@ -141,6 +141,24 @@ def test_a_node_of_others_is_told_and_left_alone(theirs: dict[str, Any]) -> None
     assert plan.blocked is not None
     assert "farmd-01234567-n1" in plan.blocked.text
     assert plan.after == planning.FOREIGN_SECONDS
+
+
+def test_a_node_that_lost_its_mark_is_written_again_also_where_its_pod_fails() -> None:
+    standing, nodes = after(planned(seen("n1")))
+    bare = replace(nodes[0], meta=None)
+    assert verbs(planned(seen("n1"), standing=standing, nodes=(bare,))) == [[("Node", "cas", 3)]]
+    failing = planned(seen("n1", available=False), standing=standing, nodes=(bare,))
+    assert verbs(failing) == [[("Node", "cas", 3), ("Check", "cas", 7)]]
+
+
+def test_an_entry_on_a_node_of_others_stays_while_it_is_right_and_goes_with_its_pod() -> None:
+    standing, _ = after(planned(seen("n1"), seen("n2")))
+    taken = own("n1", meta={catalog.MARK: "other"})
+    there = (taken, own("n2"))
+    assert verbs(planned(seen("n1"), seen("n2"), standing=standing, nodes=there)) == []
+    for sightings in ([seen("n1", available=False), seen("n2")], [seen("n2")], [seen("n1", 81), seen("n2")]):
+        plan = planned(*sightings, standing=standing, nodes=there)
+        assert verbs(plan) == [[("Service", "delete-cas", 7)]]
 
 
 def test_a_node_that_moved_is_written_with_its_new_address() -> None:
