@@ -27,6 +27,7 @@ LOOK_SECONDS = 60.0
 # Others' commits wake every farm: each reads what they left at most so often.
 PAUSE_SECONDS = 10.0
 RETRY_SECONDS = 5.0
+MOST_COMMITS = 1_000
 
 
 class View:
@@ -56,7 +57,8 @@ class View:
         self._reads = 0
         self._stale = True
         self._own: dict[str, int] = {}
-        self._applied = 0
+        self._commits = set[int]()
+        """The indexes of own commits that the parked query may return with."""
         self.wake = Wake()
         """Set when the view is needed, or not any more."""
 
@@ -89,7 +91,7 @@ class View:
 
     async def run(self, needed: Callable[[], bool]) -> None:
         """Follow the catalogue while that is needed, until cancelled."""
-        index, looked = 0, self._clock.mono()
+        index, looked, away = 0, self._clock.mono(), False
         while True:
             self.wake.clear()
             if not needed():
@@ -98,9 +100,10 @@ class View:
                 continue
             try:
                 began = index == 0
-                index, moved = await self._parked(index)
+                index, moved = await self._parked(index, away=away)
                 due = self._clock.mono() - looked >= LOOK_SECONDS
-                if moved or due or self._stale:
+                away = moved or due or self._stale
+                if away:
                     await self._read(deep=moved or self._stale)
                     looked = self._clock.mono()
                     await self._clock.sleep(PAUSE_SECONDS if moved and not began else 0.0)
@@ -109,14 +112,19 @@ class View:
                 index = 0
                 await self._clock.sleep(RETRY_SECONDS)
 
-    async def _parked(self, index: int) -> tuple[int, bool]:
-        """Wait for a change that this farm did not make; the new index, and whether there was one."""
+    async def _parked(self, index: int, *, away: bool) -> tuple[int, bool]:
+        """Wait for a change that this farm did not make; the new index, and whether there was one.
+
+        ``away``: nobody waited for a while, so that an own commit may hide what others changed before it.
+        """
         marked = catalog.marked(self._cluster)
         found, _ = await self._client.catalog(
             "catalog/services", catalog.NAMES, marked, index=index, wait=PARKED_SECONDS
         )
         # Where it begins, or an index fell, nobody knows what changed before.
-        return found, index == 0 or found < index or (found != index and found > self._applied)
+        own = found in self._commits and not away
+        self._commits = {commit for commit in self._commits if commit > found}
+        return found, index == 0 or found < index or (found != index and not own)
 
     # -- reading ---------------------------------------------------------------------------------
     async def _read(self, *, deep: bool) -> None:
@@ -215,7 +223,9 @@ class View:
     # -- own commits -----------------------------------------------------------------------------
     def apply(self, changes: Sequence[Change], index: int) -> None:
         """Show what was committed at that index."""
-        self._applied = max(self._applied, index)
+        if len(self._commits) >= MOST_COMMITS:
+            self._commits.clear()  # most of them changed checks alone; the next look is one more than needed
+        self._commits.add(index)
         for change in changes:
             before, after = change.before, change.after
             ident = (after or before).service.id  # type: ignore[union-attr]
