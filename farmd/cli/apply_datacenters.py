@@ -99,27 +99,20 @@ async def _gate(there: Invocation, app: str, bake: float) -> str:
     """Wait until an app has been ready for ``bake`` seconds without a break.
 
     Raises:
-        EndedOtherwise: its revision failed, is paused or was replaced. WaitTimeout: it is not ready in time,
-            or was ready and did not become so again.
+        EndedOtherwise: its revision failed, is paused or was replaced. WaitTimeout: it is not ready in time.
     """
-    clock, wanted = there.call.clock, (await standing(there.call, app)).stored
+    clock, since, wanted = there.call.clock, None, (await standing(there.call, app)).stored
     first = None if wanted is None else wanted.record.revision
     timeout = there.settings.timeout + bake
-    since, broke = None, None
 
     def done(now: AppState, _: bool) -> bool:
-        nonlocal since, broke
+        nonlocal since
         _refuse(now, first)
-        at = clock.mono()
-        if state(now) == READY:
-            since, broke = at if since is None else since, None
-            return at - since >= bake
-        if since is not None:
-            since, broke = None, at
-        if broke is not None and at - broke >= there.settings.timeout:
-            told = f"was ready, and then not for {there.settings.timeout:g} s: {commands.told(now)}"
-            raise WaitTimeout(f"app {app!r} {told}", hint=f"farmctl app describe {app}")
-        return False
+        if state(now) != READY:
+            since = None
+            return False
+        since = clock.mono() if since is None else since
+        return clock.mono() - since >= bake
 
     async def late(now: AppState) -> WaitTimeout:
         told = commands.told(now)
