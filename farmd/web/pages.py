@@ -281,7 +281,11 @@ async def fleet(visit: Visit) -> web.StreamResponse:
         version = topic.version
         summary = [(each, paging.selected(each.lines(), paging.Query(limit=1), ())) for each in lists]
         red = [
-            (each, line) for each in lists for line in each.lines() if colour_of("STATE", line.state) == "red"
+            (each, line)
+            for each, found in summary
+            if (bad := {state for state in found.states if colour_of("STATE", state) == "red"})
+            for line in each.lines()  # thousands, of a few states
+            if line.state in bad
         ]
         moving = [(line, line.row.status) for line in site.by_family[ROLLOUTS].lines()]
     frozen, recent = await _read_now(call)
