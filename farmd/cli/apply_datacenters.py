@@ -9,16 +9,19 @@ from typing import Any
 import click
 
 from farmd.apps import commands
-from farmd.apps.scene import AppState, standing
+from farmd.apps.facts import owner_of
+from farmd.apps.scene import AppState, lives, standing
 from farmd.cli.changes import CHANGES_DUE
 from farmd.cli.datacenters import Datacenters, refuse_unknown
 from farmd.cli.invocation import Invocation
 from farmd.cli.output import document, emit
 from farmd.cli.progress import progress
 from farmd.commands import waiting
+from farmd.commands.mutation import Call
 from farmd.runtime.errors import EndedOtherwise, FarmdError, WaitTimeout
 from farmd.tables.apps import state
 from farmd.tables.model import clean
+from store.apps import AppStore
 from store.consul.environment import datacenter
 from store.errors import InputInvalid, StoreError
 
@@ -26,6 +29,7 @@ One = Callable[[Invocation], Awaitable[str]]
 """Applies in one datacenter; returns the app's name."""
 READY = "converged"
 DUE = "changes are due"
+UNREADY = ("progressing", "failed")
 
 
 async def in_turn(invocation: Invocation, dcs: str, bake: float, one: One) -> None:
@@ -99,29 +103,45 @@ async def _gate(there: Invocation, app: str, bake: float) -> str:
     """Wait until an app has been ready for ``bake`` seconds without a break.
 
     Raises:
-        EndedOtherwise: its revision failed, is paused or was replaced. WaitTimeout: it is not ready in time.
+        EndedOtherwise: its revision failed, is paused or was replaced. WaitTimeout: it is not ready in time,
+            or was ready and did not become so again.
     """
-    clock, since, wanted = there.call.clock, None, (await standing(there.call, app)).stored
+    clock, wanted = there.call.clock, (await standing(there.call, app)).stored
     first = None if wanted is None else wanted.record.revision
     timeout = there.settings.timeout + bake
+    since, broke, unready = None, None, ""
+
+    async def look() -> AppState:
+        nonlocal unready
+        now = await standing(there.call, app)
+        # A revision that was reached counts as such whatever happens to its pods later.
+        unready = await _unready(there.call, now) if now.stored is not None and state(now) == READY else ""
+        return now
 
     def done(now: AppState, _: bool) -> bool:
-        nonlocal since
+        nonlocal since, broke
         _refuse(now, first)
-        if state(now) != READY:
-            since = None
-            return False
-        since = clock.mono() if since is None else since
-        return clock.mono() - since >= bake
+        at = clock.mono()
+        if state(now) == READY and not unready:
+            since, broke = at if since is None else since, None
+            return at - since >= bake
+        if since is not None:
+            since, broke = None, at
+        if broke is not None and at - broke >= there.settings.timeout:
+            told = (
+                f"was ready, and then not for {there.settings.timeout:g} s: {unready or commands.told(now)}"
+            )
+            raise WaitTimeout(f"app {app!r} {told}", hint=f"farmctl app describe {app}")
+        return False
 
     async def late(now: AppState) -> WaitTimeout:
-        told = commands.told(now)
+        told = unready or commands.told(now)
         return WaitTimeout(f"app {app!r} was not ready for {bake:g} s within {timeout:g} s: {told}")
 
     with progress(there) as report:
         now = await waiting.until(
             there.call,
-            lambda: standing(there.call, app),
+            look,
             done,
             late,
             timeout,
@@ -129,6 +149,15 @@ async def _gate(there: Invocation, app: str, bake: float) -> str:
             lambda now: (now.status, now.state.wave),
         )
     return f"ready at revision {now.state.reached}"
+
+
+async def _unready(call: Call, now: AppState) -> str:
+    """The first object of an app's revision that is not ready now, and why; empty: all are."""
+    assert now.stored is not None
+    store = AppStore(call.client, call.keys)
+    entries = {str(each.ref): each for each in await store.entries(now.name, now.stored.record.revision)}
+    found = await lives(replace(call, part_of=owner_of(now.name)), entries, judged=True)
+    return next((f"{ref}: {each.why}" for ref, each in found.items() if each.verdict in UNREADY), "")
 
 
 def _refuse(now: AppState, revision: int | None) -> None:

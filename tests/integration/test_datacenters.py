@@ -6,6 +6,7 @@ import asyncio
 import json
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import pytest
 from farmd.runtime.clock import SystemIds
 from store.keys import Keys
 from store.locks import Holder, MutationLocker
-from store.registration import register_cluster
+from store.registration import register_cluster, register_node
 from tests.farmctl import Farmctl, in_cluster
 from tests.fleet import client_of
-from tests.processes import Program, eventually
+from tests.ports import pod_ports
+from tests.processes import Program, eventually, stopped_at_the_end
 from tests.servers import ConsulServer
 
 pytestmark = pytest.mark.slow
@@ -198,6 +200,87 @@ def test_an_app_goes_from_datacenter_to_datacenter_and_stops_at_the_first_that_f
         planned = here(*apply, "dc2,dc1", "--dry-run", "-o", "json")
         assert (planned.code, [each["dc"] for each in planned.json["items"]]) == (5, ["dc2", "dc1"])
     assert here.ok("app", "list", "-o", "json").json["items"][0]["record"]["revision"] == 1
+
+
+SICK = """apiVersion: farmd/v1
+kind: rc
+name: web
+replicas: 1
+min_healthy_time: 0
+unhealthy_after: 1h
+pod:
+  id: web
+  command: [/bin/sh, -c, "echo at $VERSION; exec sleep 1000"]
+  env: {{VERSION: "{version}"}}
+  health: {{type: command, command: [test, "!", -e, {sick}], interval: 0.1, failures: 1}}
+  stop: {{grace: 1}}
+"""
+
+
+def test_an_app_that_becomes_unhealthy_while_it_bakes_stops_the_rest_and_its_logs_are_read_from_here(
+    both, tmp_path
+):
+    """The one that bakes fails with what its app lacks, and the one behind it is not begun."""
+    here, there = both
+    sick, file = tmp_path / "sick", tmp_path / "web.yaml"
+
+    def apply(version: str, *more: str) -> Any:
+        file.write_text(SICK.format(version=version, sick=sick))
+        return here("apply", "-f", str(file), "--app", "shop", "-y", "-o", "json", "--dcs", "dc2,dc1", *more)
+
+    with stopped_at_the_end() as running:
+        for number, each in enumerate((here, there)):
+            folder = tmp_path / f"f{number}"
+            folder.mkdir()
+            asyncio.run(_node(each.address, each.prefix))
+            where = {"CONSUL_HTTP_ADDR": each.address, "FARMD_STORE__PREFIX": each.prefix}
+            agent = {
+                "FARMD_AGENT__NODE": "n1",
+                "FARMD_AGENT__STATE_DIR": str(folder / "state"),
+                "FARMD_AGENT__PORT_RANGE": "{}-{}".format(*pod_ports()),
+                "FARMD_AGENT__SHARE_USER": "true",
+            }
+            running.append(Program("run", "--port", "0", folder=folder, **where))
+            running.append(Program("agent", "--port", "0", folder=folder, **where, **agent))
+        done = apply("1")
+        assert done.code == 0, done
+        told = Farmctl(here.address, here.prefix).ok("--dc", "dc2", "rc", "logs", "web")
+        assert told.out.endswith("at 1\n"), told
+
+        def falls() -> None:
+            try:
+                eventually("dc2 bakes", lambda: bakes(app(there)))
+            finally:
+                sick.touch()
+
+        with ThreadPoolExecutor() as pool:
+            falling = pool.submit(falls)
+            stopped = apply("2", "--bake", "1h", "--timeout", "12s")
+            falling.result()
+        assert stopped.code == 8, stopped
+        first, second = stopped.json["datacenters"]
+        assert first["outcome"].startswith("failed: app 'shop' was ready, and then not for 12 s: "), first
+        assert second == {"dc": "dc1", "outcome": "not begun"}
+        assert (app(there)["record"]["revision"], app(here)["record"]["revision"]) == (2, 1)
+
+
+def bakes(now: Any) -> bool:
+    """Whether the second revision is reached and the app stands."""
+    return bool(now["state"] == "converged" and now["progress"].get("reached") == 2)
+
+
+def app(farmctl: Farmctl) -> Any:
+    """The app of a datacenter, as its list shows it; asked in a process of its own, beside a wait."""
+    apart = Farmctl(farmctl.address, farmctl.prefix)
+    return apart.ok("app", "list", "-o", "json").json["items"][0]
+
+
+async def _node(address: str, prefix: str) -> None:
+    client = client_of(address)
+    try:
+        await register_node(client, Keys(prefix), "n1")
+    finally:
+        await client.close()
 
 
 def token(server: ConsulServer, *, local: bool) -> str:
