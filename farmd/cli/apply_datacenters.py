@@ -109,7 +109,8 @@ async def _gate(there: Invocation, app: str, bake: float) -> str:
     clock, wanted = there.call.clock, (await standing(there.call, app)).stored
     first = None if wanted is None else wanted.record.revision
     timeout = there.settings.timeout + bake
-    since, broke, unready = None, None, ""
+    since: float | None = None
+    last, unready = clock.mono(), ""
 
     async def look() -> AppState:
         nonlocal unready
@@ -119,18 +120,15 @@ async def _gate(there: Invocation, app: str, bake: float) -> str:
         return now
 
     def done(now: AppState, _: bool) -> bool:
-        nonlocal since, broke
+        nonlocal since, last
         _refuse(now, first)
         at = clock.mono()
         if state(now) == READY and not unready:
-            since, broke = at if since is None else since, None
+            since, last = at if since is None else since, at
             return at - since >= bake
-        if since is not None:
-            since, broke = None, at
-        if broke is not None and at - broke >= there.settings.timeout:
-            told = (
-                f"was ready, and then not for {there.settings.timeout:g} s: {unready or commands.told(now)}"
-            )
+        since = None
+        if at - last >= there.settings.timeout:
+            told = f"was not ready for {there.settings.timeout:g} s: {unready or commands.told(now)}"
             raise WaitTimeout(f"app {app!r} {told}", hint=f"farmctl app describe {app}")
         return False
 

@@ -259,7 +259,7 @@ def test_an_app_that_becomes_unhealthy_while_it_bakes_stops_the_rest_and_its_log
             falling.result()
         assert stopped.code == 8, stopped
         first, second = stopped.json["datacenters"]
-        assert first["outcome"].startswith("failed: app 'shop' was ready, and then not for 12 s: "), first
+        assert first["outcome"].startswith("failed: app 'shop' was not ready for 12 s: "), first
         assert second == {"dc": "dc1", "outcome": "not begun"}
         assert (app(there)["record"]["revision"], app(here)["record"]["revision"]) == (2, 1)
 
