@@ -239,6 +239,7 @@ def test_an_app_that_becomes_unhealthy_while_it_bakes_stops_the_rest_and_its_log
                 "FARMD_AGENT__STATE_DIR": str(folder / "state"),
                 "FARMD_AGENT__PORT_RANGE": "{}-{}".format(*pod_ports()),
                 "FARMD_AGENT__SHARE_USER": "true",
+                "FARMD_AGENT__STOP_WORKLOADS_ON_EXIT": "true",
             }
             running.append(Program("run", "--port", "0", folder=folder, **where))
             running.append(Program("agent", "--port", "0", folder=folder, **where, **agent))
