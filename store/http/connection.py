@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import ssl
 from collections import deque
@@ -61,8 +62,9 @@ class Stream:
         self._news.set()
 
     def end(self, error: Exception | None) -> None:
-        """Nothing more comes."""
-        self._ended, self._end = True, error
+        """Nothing more comes. What ended it first counts."""
+        if not self._ended:
+            self._ended, self._end = True, error
         self._news.set()
 
     def __aiter__(self) -> Stream:
@@ -96,12 +98,12 @@ class Connection(asyncio.Protocol):
         self._begun: asyncio.Future[Stream] | None = None
         self._stream: Stream | None = None
         self._room: Room = lambda _status, _headers: 0
+        self._beside = 0  # bytes since the request, or since the last part of a body
         self._reset()
 
     def _reset(self) -> None:
         self._status = 0
         self._headers: dict[str, str] = {}
-        self._head_bytes = 0
         self._headed = False
         self._body: list[bytes] = []
         self._left = 0
@@ -112,6 +114,7 @@ class Connection(asyncio.Protocol):
         """Write a request; its answer."""
         assert self._transport is not None
         self._reset()
+        self._beside = 0
         self._room = room
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(data)
@@ -121,6 +124,7 @@ class Connection(asyncio.Protocol):
         """Write a request; its answer, once that begins. The connection serves nothing else afterwards."""
         assert self._transport is not None
         self._reset()
+        self._beside = 0
         self._begun = asyncio.get_running_loop().create_future()
         self._stream = Stream(self)
         self._transport.write(data)
@@ -139,20 +143,40 @@ class Connection(asyncio.Protocol):
     @property
     def reusable(self) -> bool:
         """Whether another request may use it."""
-        sent = self._transport is not None and self._transport.get_write_buffer_size() == 0
-        return sent and not self.closed and not self.asked
+        if self._transport is None or self.closed or self.asked or self._transport.is_closing():
+            return False
+        return self._transport.get_write_buffer_size() == 0 and not self._unread(self._transport)
+
+    @staticmethod
+    def _unread(transport: asyncio.Transport) -> bool:
+        """Whether bytes, or the end of the connection, arrived that the loop has not delivered yet. A request
+        would be lost, or would take those bytes for its answer.
+        """
+        found = transport.get_extra_info("socket")
+        if found is None:
+            return False
+        poll = select.poll()
+        poll.register(found.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
-        """End it; under TLS the peer has a moment to say goodbye."""
+        """End it; under TLS the peer has a moment to say goodbye. A peer that answered before it read all of
+        the request may never read the rest.
+        """
         self.closed = True
-        if self._transport is not None:
+        if self._transport is not None and self._transport.get_write_buffer_size():
+            self._transport.abort()
+        elif self._transport is not None:
             self._transport.close()
             if self.tls is not None:
                 asyncio.get_running_loop().call_later(GOODBYE_SECONDS, self._transport.abort)
 
     def abort(self) -> None:
         """End it at once."""
-        self.closed, self._answer, self._stream, self._begun = True, None, None, None
+        stream = self._stream
+        self.closed, self._answer, self._stream, self._begun, self._body = True, None, None, None, []
+        if stream is not None:
+            stream.end(Lost("the connection was closed"))
         if self._transport is not None:
             self._transport.abort()
 
@@ -173,8 +197,7 @@ class Connection(asyncio.Protocol):
         if not self.asked:
             self.close()
             return
-        if not self._headed:  # the parser keeps a header until its line ends
-            self._head_bytes += len(data)
+        self._beside += len(data)  # the parser keeps a header or a trailer until its line ends
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -183,7 +206,7 @@ class Connection(asyncio.Protocol):
             told = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else None
             self.fail(told if isinstance(told, HttpError) else NotHttp(reason(error)))
         else:
-            if self.asked and not self._headed and self._head_bytes > MOST_HEAD_BYTES:
+            if self.asked and self._beside > MOST_HEAD_BYTES:
                 self.fail(NotHttp(f"found a head of more than {MOST_HEAD_BYTES} bytes"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -228,6 +251,7 @@ class Connection(asyncio.Protocol):
             raise TooLong(self._status)
 
     def on_body(self, body: bytes) -> None:
+        self._beside = 0
         if self._stream is not None:
             self._stream.feed(body)
             return
@@ -261,10 +285,10 @@ class Connection(asyncio.Protocol):
 
     def fail(self, error: Exception) -> None:
         """End it at once, with a request that is under way."""
-        answer, begun, stream = self._answer, self._begun, self._stream
+        answer, begun = self._answer, self._begun
+        if self._stream is not None:
+            self._stream.end(error)
         self.abort()
-        if stream is not None:
-            stream.end(error)
         for waiting in (answer, begun):
             if waiting is not None and not waiting.done():
                 waiting.set_exception(error)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from store.http.connection import Answer, Connection, Room, Stream
@@ -18,6 +19,7 @@ from store.http.errors import Lost, NeverLeft, reason
 
 KEEP_ALIVE_SECONDS = 55.0
 NEXT_ADDRESS_SECONDS = 0.25
+_CLOSED = "the connections were closed"
 _FORBIDDEN = re.compile(r"[\r\n\0]")
 _MOST_HEAD_BYTES = 64 * 1024
 
@@ -45,6 +47,8 @@ class Pool:
         self._places = asyncio.Semaphore(limit)
         self._idle: deque[Connection] = deque()
         self._all: set[Connection] = set()
+        self._closed = False
+        self._to_proxy: ssl.SSLContext | None = None
 
     async def send(
         self,
@@ -80,7 +84,8 @@ class Pool:
                         try:
                             return await self._exchange(connection, head + body, room)
                         except Lost as error:
-                            if fresh or not (repeat and error.hung_up):
+                            late = asyncio.get_running_loop().time() >= until
+                            if fresh or late or not (repeat and error.hung_up):
                                 raise
                         sent = False
                 finally:
@@ -100,9 +105,9 @@ class Pool:
         Raises:
             NeverLeft, Lost, NotHttp: also while the answer is read.
         """
-        sent = False
+        sent, whole = False, asyncio.timeout(timeout)
         try:
-            async with asyncio.timeout(timeout):
+            async with whole:
                 async with asyncio.timeout(connect):
                     connection = await self._connected(tls or self._peer.tls())
                 sent = True
@@ -112,6 +117,8 @@ class Pool:
                     self._all.discard(connection)
                     connection.abort()
         except TimeoutError as error:
+            if sent and not whole.expired():
+                raise  # of the reader
             raise (Lost if sent else NeverLeft)(reason(error)) from error
 
     async def _place(self, until: float) -> None:
@@ -144,12 +151,15 @@ class Pool:
             return await self._connected(tls), True
 
     async def _connected(self, tls: ssl.SSLContext | None) -> Connection:
+        if self._closed:
+            raise NeverLeft(_CLOSED)
         try:
             made = await self._opened(tls)
-        except (OSError, ssl.CertificateError) as error:
-            if isinstance(error, TimeoutError):
-                raise
+        except (OSError, ssl.CertificateError, UnicodeError) as error:  # of a name that no host can have
             raise NeverLeft(reason(error)) from error
+        if self._closed or made.closed:
+            made.abort()
+            raise NeverLeft(_CLOSED if self._closed else "it ended the connection")
         self._all.add(made)
         return made
 
@@ -176,7 +186,9 @@ class Pool:
     async def _by_proxy(self, tls: ssl.SSLContext | None, name: str | None) -> Connection:
         """A connection through the proxy, which sees no more than the peer's name (RFC 9110, CONNECT)."""
         loop, peer, proxy = asyncio.get_running_loop(), self._peer, urlsplit(self._peer.proxy)
-        over = ssl.create_default_context() if proxy.scheme == "https" else None
+        if proxy.scheme == "https" and self._to_proxy is None:
+            self._to_proxy = ssl.create_default_context()
+        over = self._to_proxy
         port = proxy.port or (443 if over else 80)
         transport, tunnel = await loop.create_connection(
             _Tunnel, proxy.hostname or "", port, ssl=over, happy_eyeballs_delay=_delay(proxy.hostname or "")
@@ -188,9 +200,8 @@ class Pool:
             headers["Proxy-Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
         try:
             transport.write(head("CONNECT", place, b"", headers, 0))
-            status = await tunnel.status
-            if not 200 <= status < 300:
-                raise NeverLeft(f"the proxy answers {status}")
+            if refusal := await tunnel.refusal:
+                raise NeverLeft(refusal)
         except BaseException:
             transport.abort()
             raise
@@ -198,6 +209,7 @@ class Pool:
         transport.set_protocol(made)
         if tls is None:
             made.connection_made(transport)
+            transport.resume_reading()
             return made
         secure = await loop.start_tls(transport, made, tls, server_hostname=name)
         assert secure is not None
@@ -219,7 +231,8 @@ class Pool:
             connection.close()
 
     def close(self) -> None:
-        """Drop all connections; requests under way are lost."""
+        """Drop all connections, and make no more; requests under way are lost."""
+        self._closed = True
         for connection in self._all:
             connection.fail(Lost("the connection was closed"))
         self._all.clear()
@@ -227,26 +240,39 @@ class Pool:
 
 
 class _Tunnel(asyncio.Protocol):
-    """The answer of a proxy to CONNECT; what comes after its head is the peer's."""
+    """The answer of a proxy to CONNECT. Nothing comes behind it before the peer was asked."""
 
     def __init__(self) -> None:
-        self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._head = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._head += data
-        if self.status.done() or (b"\r\n\r\n" not in self._head and len(self._head) < _MOST_HEAD_BYTES):
+        told, end, behind = self._head.partition(b"\r\n\r\n")
+        if not end and len(told) < _MOST_HEAD_BYTES:
             return
-        word = self._head.partition(b"\r\n")[0].split(b" ")[1:2]
-        if self._head.startswith(b"HTTP/1.") and word and word[0].isdigit():
-            self.status.set_result(int(word[0]))
+        word = told.partition(b"\r\n")[0].split(b" ")[1:2]
+        if not (told.startswith(b"HTTP/1.") and word and word[0].isdigit()):
+            self._ends("the proxy does not speak HTTP")
+        elif not 200 <= int(word[0]) < 300:
+            self._ends(f"the proxy answers {int(word[0])}")
+        elif behind or not end:
+            self._ends("the proxy's answer does not end")
         else:
-            self.status.set_exception(NeverLeft("the proxy does not speak HTTP"))
+            self._ends("")
+
+    def _ends(self, refusal: str) -> None:
+        if not self.refusal.done():
+            self.refusal.set_result(refusal)
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()  # what comes now is for the next protocol
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self.status.done():
-            why = reason(exc) if exc is not None else "the proxy ended the connection"
-            self.status.set_exception(NeverLeft(why))
+        self._ends(reason(exc) if exc is not None else "the proxy ended the connection")
 
 
 def _delay(host: str) -> float | None:
@@ -273,9 +299,9 @@ def head(method: str, target: str, fixed: bytes, headers: Mapping[str, str], len
         lines.append(f"Content-Length: {length}\r\n")
     if any(_FORBIDDEN.search(line, 0, len(line) - 2) for line in lines):
         raise ValueError("found a line break in a header, expected one line")
-    return b"".join((*(line.encode("latin-1") for line in lines), fixed, b"\r\n"))
+    return b"".join((*(line.encode() for line in lines), fixed, b"\r\n"))
 
 
 def lines_of(headers: Mapping[str, str]) -> bytes:
     """Headers as ``head`` takes those that all requests have."""
-    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()

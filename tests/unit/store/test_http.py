@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gc
+import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -24,7 +27,10 @@ HEAD = http.head("GET", "/", b"Host: x\r\n", {}, 0)
 async def serving(serve: Serve) -> AsyncIterator[int]:
     """A server of one connection after the other; its port."""
 
+    served = dict[asyncio.Task[None] | None, asyncio.StreamWriter]()
+
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served[asyncio.current_task()] = writer
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await serve(reader, writer)
         writer.close()
@@ -32,6 +38,9 @@ async def serving(serve: Serve) -> AsyncIterator[int]:
     server = await asyncio.start_server(once, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
+    for writer in served.values():
+        writer.transport.abort()
+    await asyncio.wait_for(asyncio.gather(*filter(None, served), return_exceptions=True), 5)
 
 
 def pool_of(port: int, **fields: str) -> http.Pool:
@@ -199,7 +208,10 @@ async def test_a_proxy_passes_a_connection_on_and_gets_its_own_password_alone(
         (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "the proxy answers 407"),
         (b"SSH-2.0-OpenSSH\r\n\r\n", "the proxy does not speak HTTP"),
         (b"", "the proxy ended the connection"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 20_000, "the proxy's answer does not end"),
+        (b"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\nContent-", "the proxy's answer does not end"),
     ],
+    ids=["refusal", "ssh", "end", "endless head", "more"],
 )
 async def test_a_proxy_that_refuses_lets_nothing_leave(answer: bytes, why: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -235,13 +247,25 @@ async def test_an_answer_behind_an_answer_changes_nothing_of_it() -> None:
         pool.close()
 
 
-@pytest.mark.parametrize(("line", "times"), [(b"X-A: b\r\n", 200_000), (b"X-A: ", 300_000)])
-async def test_a_head_without_an_end_is_no_answer(line: bytes, times: int) -> None:
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "line", "times"),
+    [
+        (b"", b"X-A: b\r\n", 200_000),
+        (b"", b"X-A: ", 300_000),
+        (b"X-B: c\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\n\r\n", 60_000),
+        (CHUNKED + b"2\r\nok\r\n0\r\n", b"X-A: b\r\n", 200_000),
+        (CHUNKED + b"2\r\nok\r\n0\r\n", b"X-A: ", 300_000),
+    ],
+)
+async def test_a_head_without_an_end_is_no_answer(first: bytes, line: bytes, times: int) -> None:
     ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\n")
+        writer.write(b"HTTP/1.1 %d OK\r\n" % (103 if b"X-B" in first else 200) + first)
         try:
             for _ in range(times // 1000):
                 writer.write(line * 1000)
@@ -258,3 +282,178 @@ async def test_a_head_without_an_end_is_no_answer(line: bytes, times: int) -> No
             await asked(pool)
         await asyncio.wait_for(ended.wait(), 5)
         pool.close()
+
+
+async def _ok(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    await writer.drain()
+
+
+@pytest.mark.parametrize("last", [b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n", b""])
+async def test_a_kept_connection_on_which_something_arrived_meanwhile_is_not_used(last: bytes) -> None:
+    peers = list[asyncio.StreamWriter]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.append(writer)
+        await _ok(reader, writer)
+        await reader.read()
+
+    async with serving(serve) as port:
+        pool = pool_of(port)
+        await asked(pool)
+        kept = peers[0].get_extra_info("socket")
+        if last:
+            os.write(kept.fileno(), last)
+        else:
+            kept.shutdown(socket.SHUT_WR)
+        answer = await asked(pool, repeat=False)  # the loop has not told the connection yet
+        assert (answer.status, len(peers)) == (200, 2)
+        pool.close()
+
+
+async def test_a_read_whose_time_to_connect_is_over_is_lost_with_its_kept_connection() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _ok(reader, writer)
+        await reader.readuntil(b"\r\n\r\n")
+
+    async with serving(serve) as port:
+        pool = pool_of(port)
+        await asked(pool)
+        with pytest.raises(http.Lost) as lost:
+            await pool.send(HEAD, b"", lambda _s, _h: 9, timeout=5, connect=0, repeat=True)
+        assert lost.value.hung_up
+        pool.close()
+
+
+async def test_closed_connections_are_made_no_more() -> None:
+    """Neither for a request that waits for a place, nor for one that connects, nor for a later one."""
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        ended.set()
+
+    async with serving(serve) as port:
+        pool = http.Pool(http.Peer("127.0.0.1", port), 1)
+        sent = [asyncio.create_task(asked(pool)) for _ in range(2)]
+        await asyncio.sleep(0)
+        pool.close()
+        sent.append(asyncio.create_task(asked(pool)))
+        for error in await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), 5):
+            assert isinstance(error, http.NeverLeft)
+            assert "were closed" in error.reason
+        with pytest.raises(http.NeverLeft, match="were closed"):
+            async with pool.stream(HEAD, timeout=5, connect=5):
+                pass
+        await asyncio.wait_for(ended.wait(), 5)
+
+
+async def test_a_request_that_was_answered_early_holds_no_connection_to_a_peer_that_stops_reading() -> None:
+    body, got, returned = b"x" * (32 << 20), bytearray(), asyncio.Event()
+    counted = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        await returned.wait()
+        with contextlib.suppress(ConnectionError):
+            while part := await reader.read(1 << 20):
+                got.extend(part)
+        counted.set()
+
+    async with serving(serve) as port:
+        pool = pool_of(port)
+        answer = await pool.send(HEAD, body, lambda _s, _h: 9, timeout=5, connect=5, repeat=False)
+        returned.set()
+        await asyncio.wait_for(counted.wait(), 10)
+        assert answer.status == 413
+        assert len(got) < len(body)
+        pool.close()
+
+
+async def test_a_stream_that_was_left_has_ended_and_the_readers_own_timeout_stays_its_own() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await reader.read()
+
+    async with serving(serve) as port:
+        pool = pool_of(port)
+        with pytest.raises(TimeoutError, match="of my own"):
+            async with pool.stream(HEAD, timeout=5, connect=5) as answer:
+                raise TimeoutError("of my own")
+        with pytest.raises(http.Lost, match="was closed"):
+            await asyncio.wait_for(anext(answer), 5)
+        pool.close()
+
+
+async def test_a_name_that_no_host_can_have_is_never_asked() -> None:
+    pool = http.Pool(http.Peer("a..b", 80), 1)
+    with pytest.raises(http.NeverLeft):
+        await asked(pool)
+
+
+def test_a_header_is_sent_as_utf_8() -> None:
+    assert "Impersonate-User: Jürgen\r\n".encode() in http.head(
+        "GET", "/", b"", {"Impersonate-User": "Jürgen"}, 0
+    )
+
+
+@pytest.mark.parametrize("by_proxy", [False, True])
+@pytest.mark.parametrize("secure", [False, True])
+async def test_a_request_that_is_cancelled_anywhere_leaves_nothing_behind(
+    tmp_path: Path, secure: bool, by_proxy: bool
+) -> None:
+    authority(tmp_path)
+    issue(tmp_path, "server", "DNS:localhost,IP:127.0.0.1")
+    complaints = list[object]()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: complaints.append(context["message"]))
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        back, forth = await asyncio.open_connection("127.0.0.1", there)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+
+        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError):
+                while data := await source.read(65536):
+                    sink.write(data)
+            sink.close()
+
+        await asyncio.gather(copy(reader, forth), copy(back, writer))
+
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem")) if secure else None
+    server = server_context(tmp_path) if secure else None
+    async with Scripted(tls=server) as consul, serving(pass_on) as proxy:
+        there = int(consul.address.rpartition(":")[2])
+        address = f"http://127.0.0.1:{proxy}" if by_proxy else ""
+        before, turns, done = _sockets(), 0, False
+        while not done:
+            pool = http.Pool(http.Peer("127.0.0.1", there, tls=lambda: context, proxy=address), 1)
+            request = asyncio.create_task(asked(pool))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            done = not request.cancel()
+            await asyncio.wait([request])
+            turns += 1
+            assert (await asked(pool)).status == 200
+            pool.close()
+        async with asyncio.timeout(10):
+            while _sockets() - before:
+                await asyncio.sleep(0.01)
+    del request
+    gc.collect()
+    assert complaints == []
+
+
+def _sockets() -> set[str]:
+    found = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            link = str(each.readlink())
+            if link.startswith("socket:"):
+                found.add(link)
+    return found
