@@ -42,6 +42,8 @@ GATEWAY_TIMEOUT = 504
 MOST_CONNECTIONS = 1000
 JSON = "application/json"
 MAX_ANSWER_BYTES = 1024 * 1024 * 1024
+MOST_LINE_BYTES = 64 * 1024 * 1024
+MOST_REFUSAL_BYTES = 1024 * 1024
 
 
 def _unlimited() -> float:
@@ -173,7 +175,7 @@ class KubernetesTransport:
             KubernetesError: as ``send``; while lines are read ``Unavailable``.
         """
         async with self.stream(request, timeout) as chunks:
-            yield _lines(chunks)
+            yield _lines(chunks, str(request))
 
     @asynccontextmanager
     async def stream(self, request: ApiRequest, timeout: float | None) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -189,7 +191,7 @@ class KubernetesTransport:
             async with pool.stream(head, timeout=timeout, connect=CONNECT_SECONDS, tls=tls) as answer:
                 self._learn_time(answer.headers)
                 if not 200 <= answer.status < 300:
-                    body = b"".join([chunk async for chunk in answer])
+                    body = await _start_of(answer)
                     raise self._refusal(request, answer.status, answer.headers, body)
                 yield answer
         except http.NeverLeft as error:
@@ -297,13 +299,25 @@ def _code(status: int) -> str:
     return "200" if 200 <= status < 300 else str(status) if str(status) in STATUSES else "other"
 
 
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Each line of any length."""
+async def _lines(chunks: AsyncIterator[bytes], where: str) -> AsyncIterator[bytes]:
+    """Each line, of up to ``MOST_LINE_BYTES``."""
     rest = bytearray()
     async for chunk in chunks:
-        rest += chunk
-        *lines, tail = rest.split(b"\n") if b"\n" in chunk else (rest,)
-        for line in lines:
-            if line:
-                yield bytes(line)
-        rest = bytearray(tail)
+        first, *others = chunk.split(b"\n")
+        rest += first
+        for other in others:
+            if rest:
+                yield bytes(rest)
+            rest = bytearray(other)
+        if len(rest) > MOST_LINE_BYTES:
+            raise UnexpectedAnswer(f"{where}: found a line of more than {MOST_LINE_BYTES} bytes")
+
+
+async def _start_of(chunks: AsyncIterator[bytes]) -> bytes:
+    """What a refusal says; one that does not end has said enough after ``MOST_REFUSAL_BYTES``."""
+    told = bytearray()
+    async for chunk in chunks:
+        told += chunk
+        if len(told) > MOST_REFUSAL_BYTES:
+            break
+    return bytes(told)

@@ -226,6 +226,28 @@ async def test_a_watch_s_lines_may_be_of_any_length_and_come_in_any_pieces(tmp_p
         assert [line async for line in read] == lines
 
 
+@pytest.mark.parametrize(
+    ("code", "most", "error"), [(200, 128, errors.UnexpectedAnswer), (403, 16, errors.Forbidden)]
+)
+async def test_an_answer_that_never_ends_is_not_kept(tmp_path, code, most, error):
+    written = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal written
+        answer = web.StreamResponse(status=code)
+        await answer.prepare(request)
+        while written < most + 8:  # MiB
+            await answer.write(b"x" * (1 << 20))
+            written += 1
+        return answer
+
+    async with asking(tmp_path, handler) as found:
+        with pytest.raises(error):
+            async with found.watch(GET, 30) as read:
+                [line async for line in read]
+    assert written < most
+
+
 async def test_no_more_are_in_flight_than_the_limit_and_what_matters_most_goes_first():
     pace = Pace(StillClock(), most=1)
     done = list[str]()
