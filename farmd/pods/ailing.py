@@ -50,14 +50,15 @@ def restart_due(state: PodState, counter: int, patience: float) -> float | None:
 
     The pod's counter exceeds its owner's, ``counter``, by the restarts that were requested for it alone. Each
     doubles the patience, up to an hour, so that restarts which do not help become rare, whichever farm looks.
-    A pod that was well in between begins anew.
+    A pod that was well for longer than that patience begins anew. A shorter time may be its start alone, for
+    which its check does not count.
     """
     since, seen, intent = sick_since(state), state.reality, state.intent
     if not patience or since is None or seen is None or intent is None or seen.phase != "running":
         return None
-    well = since - state.pod.record.at > patience
-    tried = 0 if well else max(0, intent.record.restart - counter)
-    return since + max(patience, min(LONGEST_PATIENCE, patience * 2.0 ** min(tried, 12)))
+    tried = max(0, intent.record.restart - counter)
+    longer = max(patience, min(LONGEST_PATIENCE, patience * 2.0 ** min(tried, 12)))
+    return since + (patience if since - state.pod.record.at > longer else longer)
 
 
 def restarts(

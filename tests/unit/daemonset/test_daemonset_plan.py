@@ -409,9 +409,23 @@ def test_r19_what_stays_unhealthy_is_restarted_in_place(
     assert nodes_of(plan.restarts) == restarted, case
 
 
-def test_r18_a_freeze_holds_restarts_of_unhealthy_pods_back() -> None:
-    shot = snapshot({"a": ill()}, daemonset=daemonset(unhealthy_after=300.0), frozen="doubt")
+@pytest.mark.parametrize("commanded", [False, True])
+def test_r18_a_freeze_holds_restarts_of_unhealthy_pods_back_which_no_person_asks_for(commanded: bool) -> None:
+    wanted = daemonset(unhealthy_after=300.0)
+    shot = snapshot({"a": ill()}, daemonset=wanted, frozen="doubt", commanded=commanded)
     assert decide(shot) == Plan()
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("manifest", [SHA, NEWER])
+def test_a_pod_whose_node_shall_run_the_coming_version_is_left_to_the_rollout(
+    held: bool, manifest: str
+) -> None:
+    wanted = daemonset(unhealthy_after=300.0, coming=NEWER, coming_held=held)
+    plan = decide(snapshot({"a": ill(manifest=manifest)}, daemonset=wanted, renewed=frozenset({"a"})))
+    assert isinstance(plan, Plan)
+    assert nodes_of(plan.replacements) == (["a"] if manifest == SHA and not held else [])
+    assert plan.restarts == ()
 
 
 def test_an_unhealthy_pod_owns_a_timer_until_its_restart() -> None:
