@@ -20,8 +20,10 @@ from farmd.kinds import title
 from farmd.services import commands
 from store import catalog, codec
 from store.entry import Stored
-from store.errors import InputInvalid, NotFound
+from store.errors import Ambiguous, InputInvalid, NotFound
+from store.families import FAMILIES
 from store.keys import valid_name
+from store.named import Owner
 from store.services import NOUN, Catalog, Service
 
 
@@ -85,21 +87,28 @@ def _stated(wish: Wish) -> dict[str, Any]:
 
 
 async def _names(call: Call, service: Service, pods: list[str]) -> bool:
-    """Whether a service names these owners, or what a rollout of them has it name meanwhile; an owner that
-    does not exist it cannot name.
+    """Whether a service names these owners, or what a rollout of them has it name meanwhile. It names none
+    that does not exist or owns no pods: ``update`` reports why.
     """
     try:
         wanted = dict([await commands.find_owner(call, each) for each in pods])
-    except NotFound:
+    except (NotFound, Ambiguous, InputInvalid):
         return False
     there = await commands.owners_of(call, service)
     if wanted.keys() == set(service.active):
         return True
     managers = [
-        {getattr(owner, "managed_by", "") or ref for ref, owner in owners.items()}
+        {_successors(owner) or ref for ref, owner in owners.items()}
         for owners in ({ref: stored.record for ref, stored in wanted.items()}, there)
     ]
     return managers[0] == managers[1] and len(there) == len(service.active)
+
+
+def _successors(owner: Owner) -> str:
+    """What puts another owner in this one's place meanwhile; empty: nothing does."""
+    manager: str = getattr(owner, "managed_by", "")
+    family = FAMILIES.get(manager.partition("/")[0])
+    return manager if family is not None and family.switches else ""
 
 
 async def create(call: Call, spec: NamedService) -> Mutation:
@@ -118,6 +127,8 @@ async def update(call: Call, stored: Stored[Service], wish: Wish) -> Mutation:
     pods = None
     if "pods" in wish.stated and not await _names(call, record, spec.pods):
         pods = spec.pods
+    elif "port" in wish.stated and spec.port != record.port:  # the owners must have it
+        pods = (await document(call, record))["pods"]
     return await commands.change(call, stored, pods, _stated(wish), await differs(call, stored, wish))
 
 

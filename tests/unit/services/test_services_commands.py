@@ -5,13 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from farmd.commands.mutation import commit
+from farmd.commands.bundled import Wish
+from farmd.commands.mutation import Call, commit
 from farmd.commands.parts import MOST_SERVICES
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.replication.commands import RC
-from farmd.services import commands
+from farmd.services import commands, document
 from farmd.services.endpoints import serving
 from store import codec
+from store.entry import Stored
 from store.errors import Conflict, InputInvalid, Locked, NotFound
 from store.rcs import ReplicationControllerStore
 from store.services import Service, ServiceStore
@@ -245,3 +247,49 @@ async def test_a_pod_without_the_port_and_an_agent_without_an_address_are_no_end
         )
         await call.client.put(stored.key, codec.encode(renamed))
         assert serving((await commands.PodsWatch(call, "web").look())[1], ()) == ()
+
+
+async def _front(call: Call, pods: list[str], port: str = "http") -> tuple[Stored[Service], Wish]:
+    """A service that names rc/web, and a document of it with these pods."""
+    await controller(call)
+    await controller(call, "db")
+    await service(call, "rc/web", name="front")
+    spec = document.parse({"name": "front", "pods": pods, "port": port}, "x")
+    return await ServiceStore(call.client, KEYS).find("front"), Wish(
+        "front", spec, frozenset({"pods", "port"})
+    )
+
+
+async def test_a_document_changes_the_port_only_to_one_that_its_owners_have() -> None:
+    async with person() as call:
+        stored, wish = await _front(call, ["rc/web"], "htpp")
+        with pytest.raises(InputInvalid, match=r"port: found 'htpp', expected a port of rc/web: admin, http"):
+            await document.update(call, stored, wish)
+        admin = Wish("front", msgspec.structs.replace(wish.spec, port="admin"), wish.stated)
+        await commit(call, await document.update(call, stored, admin))
+        assert (await ServiceStore(call.client, KEYS).find("front")).record.port == "admin"
+
+
+@pytest.mark.parametrize(("manager", "same"), [("rollouts/0a", True), ("deployments/0a", False)])
+async def test_only_a_rollout_makes_another_owner_no_difference(manager: str, same: bool) -> None:
+    """A deployment manages the owners of many services, and makes none of them another's successor."""
+    async with person() as call:
+        stored, wish = await _front(call, ["rc/db"])
+        for name in ("web", "db"):
+            found = await ReplicationControllerStore(call.client, KEYS).find(name)
+            managed = msgspec.structs.replace(found.record, managed_by=manager)
+            await call.client.put(found.key, codec.encode(managed))
+        _, after = await document.differs(call, stored, wish)
+        assert after == ({} if same else {"pods": "rc/db"})
+
+
+@pytest.mark.parametrize("owner", ["job/x", "rc/we/b", "rc/", "/"])
+async def test_a_document_of_what_owns_no_pods_differs_and_is_refused_when_it_is_carried_out(
+    owner: str,
+) -> None:
+    async with person() as call:
+        stored, wish = await _front(call, [owner])
+        _, after = await document.differs(call, stored, wish)
+        assert after == {"pods": owner}
+        with pytest.raises((InputInvalid, NotFound)):
+            await document.update(call, stored, wish)
