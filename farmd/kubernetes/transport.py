@@ -194,6 +194,9 @@ class KubernetesTransport:
                     body = await _start_of(answer)
                     raise self._refusal(request, answer.status, answer.headers, body)
                 yield answer
+        except Unauthorized:
+            self.access.credentials.refused()
+            raise
         except http.NeverLeft as error:
             raise self._cannot_connect(error) from error
         except http.HttpError as error:

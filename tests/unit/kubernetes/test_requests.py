@@ -180,7 +180,8 @@ async def test_a_request_that_stays_throttled_is_refused_when_its_time_is_over(t
             await found.send(POST, 1)
 
 
-async def test_a_refused_credential_of_a_program_is_renewed_once(tmp_path):
+@pytest.mark.parametrize("watched", [False, True])
+async def test_a_refused_credential_of_a_program_is_renewed_once(tmp_path, watched):
     version = "client.authentication.k8s.io/v1"
     printed = {"kind": "ExecCredential", "apiVersion": version, "status": {"token": "%s"}}
     script = f"echo x >> {tmp_path}/n; printf '{json.dumps(printed)}' $(wc -l < {tmp_path}/n)"
@@ -192,6 +193,10 @@ async def test_a_refused_credential_of_a_program_is_renewed_once(tmp_path):
         return web.json_response({}) if seen[-1].endswith("2") else status(401, "Unauthorized")
 
     async with asking(tmp_path, handler, exec=program) as found:
+        if watched:  # an informer begins again by itself
+            with pytest.raises(errors.Unauthorized):
+                async with found.watch(GET, 5):
+                    pass
         await found.send(GET)
     assert seen == ["Bearer 1", "Bearer 2"]
 
