@@ -221,14 +221,14 @@ def _restarts(snapshot: Snapshot, allowance: int) -> tuple[tuple[Place, ...], fl
     them; and the seconds until time alone changes that.
     """
     daemonset = snapshot.daemonset
-    if snapshot.frozen is not None or snapshot.contention:  # a person who edits the record asks for no restart
-        return (), None
+    if snapshot.frozen is not None or snapshot.contention:
+        return (), None  # in a freeze not even after an edit of the record, which asks for no restart
     wanted = daemonset.manifest, daemonset.restart
     current = {
         place: state
         for place, state in snapshot.kept.items()
         if not (state.draining or state.outdated(*wanted) or state.foreign(daemonset.id))
-        if not state.altered(daemonset.id) and place[0] not in snapshot.renewed  # that is the rollout's
+        if not state.altered(daemonset.id) and place[0] not in snapshot.renewed  # the rollout decides there
     }
     due, later = restarts(current, daemonset.restart, daemonset.unhealthy_after, snapshot.now)
     pause = pace(snapshot).after if len(due) > allowance else None
