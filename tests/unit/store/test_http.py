@@ -43,6 +43,22 @@ async def serving(serve: Serve) -> AsyncIterator[int]:
     await asyncio.wait_for(asyncio.gather(*filter(None, served), return_exceptions=True), 5)
 
 
+async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> bytes:
+    """Serve one connection as a proxy does; the head of its request."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    back, forth = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+    async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await source.read(65536):
+                sink.write(data)
+        sink.close()
+
+    await asyncio.gather(copy(reader, forth), copy(back, writer))
+    return head
+
+
 def pool_of(port: int, **fields: str) -> http.Pool:
     return http.Pool(http.Peer("127.0.0.1", port, **fields), 4)  # type: ignore[arg-type]
 
@@ -174,17 +190,7 @@ async def test_a_proxy_passes_a_connection_on_and_gets_its_own_password_alone(
         there = server.address.rpartition(":")[2]
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            heads.append(await reader.readuntil(b"\r\n\r\n"))
-            back, forth = await asyncio.open_connection("127.0.0.1", int(there))
-            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-
-            async def pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-                with contextlib.suppress(ConnectionError):
-                    while data := await source.read(65536):
-                        sink.write(data)
-                sink.close()
-
-            await asyncio.gather(pass_on(reader, forth), pass_on(back, writer))
+            heads.append(await passed_on(reader, writer, int(there)))
             ended.set()
 
         context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem")) if secure else None
@@ -413,17 +419,7 @@ async def test_a_request_that_is_cancelled_anywhere_leaves_nothing_behind(
     loop.set_exception_handler(lambda _loop, context: complaints.append(context["message"]))
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        back, forth = await asyncio.open_connection("127.0.0.1", there)
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-
-        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(ConnectionError):
-                while data := await source.read(65536):
-                    sink.write(data)
-            sink.close()
-
-        await asyncio.gather(copy(reader, forth), copy(back, writer))
+        await passed_on(reader, writer, there)
 
     context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem")) if secure else None
     server = server_context(tmp_path) if secure else None
