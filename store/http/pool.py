@@ -202,16 +202,16 @@ class Pool:
             transport.write(head("CONNECT", place, b"", headers, 0))
             if refusal := await tunnel.refusal:
                 raise NeverLeft(refusal)
+            made = Connection(tls)
+            transport.set_protocol(made)
+            if tls is None:
+                made.connection_made(transport)
+                transport.resume_reading()
+                return made
+            secure = await loop.start_tls(transport, made, tls, server_hostname=name)
         except BaseException:
             transport.abort()
             raise
-        made = Connection(tls)
-        transport.set_protocol(made)
-        if tls is None:
-            made.connection_made(transport)
-            transport.resume_reading()
-            return made
-        secure = await loop.start_tls(transport, made, tls, server_hostname=name)
         assert secure is not None
         made.connection_made(secure)
         return made

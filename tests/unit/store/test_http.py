@@ -24,7 +24,7 @@ HEAD = http.head("GET", "/", b"Host: x\r\n", {}, 0)
 
 
 @contextlib.asynccontextmanager
-async def serving(serve: Serve) -> AsyncIterator[int]:
+async def serving(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """A server of one connection after the other; its port."""
 
     served = dict[asyncio.Task[None] | None, asyncio.StreamWriter]()
@@ -35,7 +35,7 @@ async def serving(serve: Serve) -> AsyncIterator[int]:
             await serve(reader, writer)
         writer.close()
 
-    server = await asyncio.start_server(once, "127.0.0.1", 0)
+    server = await asyncio.start_server(once, "127.0.0.1", 0, ssl=tls)
     async with server:
         yield server.sockets[0].getsockname()[1]
     for writer in served.values():
@@ -179,10 +179,13 @@ async def test_a_request_under_way_is_lost_when_its_connections_are_closed() -> 
             await waiting
 
 
-@pytest.mark.parametrize("secure", [True, False])
+@pytest.mark.parametrize(
+    ("secure", "scheme"), [(True, "http"), (False, "http"), (True, "https"), (False, "https")]
+)
 async def test_a_proxy_passes_a_connection_on_and_gets_its_own_password_alone(
-    tmp_path: Path, secure: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool, scheme: str
 ) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     authority(tmp_path)
     issue(tmp_path, "server", "DNS:localhost,IP:127.0.0.1")
     heads, ended = list[bytes](), asyncio.Event()
@@ -194,9 +197,9 @@ async def test_a_proxy_passes_a_connection_on_and_gets_its_own_password_alone(
             ended.set()
 
         context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem")) if secure else None
-        async with serving(serve) as port:
+        async with serving(serve, server_context(tmp_path) if scheme == "https" else None) as port:
             peer = http.Peer(
-                "127.0.0.1", int(there), tls=lambda: context, proxy=f"http://ann:p%40ss@127.0.0.1:{port}"
+                "127.0.0.1", int(there), tls=lambda: context, proxy=f"{scheme}://ann:p%40ss@127.0.0.1:{port}"
             )
             pool = http.Pool(peer, 2)
             assert [(await asked(pool)).status for _ in range(2)] == [200, 200]
@@ -407,11 +410,12 @@ def test_a_header_is_sent_as_utf_8() -> None:
     )
 
 
-@pytest.mark.parametrize("by_proxy", [False, True])
+@pytest.mark.parametrize("by_proxy", ["", "http", "https"])
 @pytest.mark.parametrize("secure", [False, True])
 async def test_a_request_that_is_cancelled_anywhere_leaves_nothing_behind(
-    tmp_path: Path, secure: bool, by_proxy: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool, by_proxy: str
 ) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     authority(tmp_path)
     issue(tmp_path, "server", "DNS:localhost,IP:127.0.0.1")
     complaints = list[object]()
@@ -423,9 +427,10 @@ async def test_a_request_that_is_cancelled_anywhere_leaves_nothing_behind(
 
     context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem")) if secure else None
     server = server_context(tmp_path) if secure else None
-    async with Scripted(tls=server) as consul, serving(pass_on) as proxy:
+    over = server_context(tmp_path) if by_proxy == "https" else None
+    async with Scripted(tls=server) as consul, serving(pass_on, over) as proxy:
         there = int(consul.address.rpartition(":")[2])
-        address = f"http://127.0.0.1:{proxy}" if by_proxy else ""
+        address = f"{by_proxy}://127.0.0.1:{proxy}" if by_proxy else ""
         before, turns, done = _sockets(), 0, False
         while not done:
             pool = http.Pool(http.Peer("127.0.0.1", there, tls=lambda: context, proxy=address), 1)
