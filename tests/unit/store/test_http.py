@@ -116,6 +116,23 @@ async def test_a_stream_that_is_cut_is_lost_and_one_without_a_length_ends_with_i
         pool.close()
 
 
+async def test_a_reader_of_a_stream_that_gives_up_is_told_so_and_a_server_that_is_silent_is_lost() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await reader.read()
+
+    async with serving(serve) as port:
+        pool = pool_of(port)
+        with pytest.raises(TimeoutError):
+            async with pool.stream(HEAD, timeout=60, connect=5) as answer:
+                await asyncio.wait_for(anext(answer), 0.05)
+        with pytest.raises(http.Lost, match="took too long"):
+            async with pool.stream(HEAD, timeout=0.05, connect=5) as answer:
+                await anext(answer)
+        pool.close()
+
+
 async def test_an_interim_answer_is_passed_over_and_bytes_that_nobody_asked_for_end_a_connection() -> None:
     count = 0
 
