@@ -134,27 +134,25 @@ async def test_a_reader_of_a_stream_that_gives_up_is_told_so_and_a_server_that_i
 
 
 async def test_an_interim_answer_is_passed_over_and_bytes_that_nobody_asked_for_end_a_connection() -> None:
-    count = 0
+    ended = asyncio.Queue[int]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal count
-        count += 1
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(
-            b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-        )
+        interim = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+        writer.write(interim + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
         await writer.drain()
         writer.write(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
-        await writer.drain()
-        await reader.read()
+        try:
+            assert await reader.read() == b""  # no second request comes here
+        finally:
+            ended.put_nowait(1)
 
     async with serving(serve) as port:
         pool = pool_of(port)
-        for number in (1, 2):
+        for _ in range(2):
             answer = await asked(pool, repeat=False)
             assert (answer.status, answer.body, "link" in answer.headers) == (200, b"ok", False)
-            await asyncio.sleep(0.05)
-            assert count == number
+            await asyncio.wait_for(ended.get(), 5)
         pool.close()
 
 
