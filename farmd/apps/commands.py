@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import asdict, replace
@@ -14,21 +14,17 @@ from farmd.apps.bundle import AppSpec, Bundle
 from farmd.apps.facts import Ref, Snapshot, app_of, owner_of
 from farmd.apps.plan import Preview, carried, decide, falls_back, play
 from farmd.apps.protocols import Outside
-from farmd.apps.revision import existing, latest, recorded, refuse_deleting, said, wanted
+from farmd.apps.revision import existing, latest, needs, recorded, refuse_deleting, said, wanted
 from farmd.apps.scene import AppState, former, kept, snapshot, standing
 from farmd.commands import waiting
 from farmd.commands.mutation import Call, Mutation, commit
-from farmd.commands.resolving import alike, sealed, sourced
+from farmd.commands.resolving import alike
 from farmd.commands.waiting import Look, Report
-from farmd.overview.owners import farms
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.apps import ALL, KIND, MAX_ADOPTED, App, AppStore, Entry, ObjectStatus
 from store.errors import AccessDenied, Conflict, InputInvalid, NotFound, RecordInvalid, refuse
-from store.farms import CLUSTERS, of_clusters
-from store.features import CONFIG, SECRETS, SERVICE_PODS
 from store.keys import valid_name
 from store.mistakes import nearest
-from store.services import NOUN as SERVICE
 from store.words import listed
 
 # The words of people to an app that stands: pause, resume, release, delete.
@@ -203,8 +199,7 @@ async def apply(
     refuse_deleting(now)
     app = replace(_settings(bundle.app, now), adopt=_adopted(adopt, bundle), mass=mass, force=force)
     known = await former(call, now)
-    needs = await _needs(call, now, app, cluster, bundle.entries, known)
-    app = replace(app, needs=sorted({*needs, *_needed_by(bundle.entries)}))
+    app = replace(app, needs=await needs(call, now, app, cluster, bundle.entries, known))
     if not (bundle.entries or (mass and known)):
         gone = f"; --mass-removal --prune removes {listed(sorted(known))}" if known else ""
         raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")
@@ -236,7 +231,7 @@ async def rollback(
     documents = [entry for entry in await store.entries(name, number) if not entry.left]
     known = await former(call, now)
     app = replace(was, revision=was.revision + 1, mass=True, adopt=[], force=False)
-    app = replace(app, needs=await _needs(call, now, app, cluster, documents, known))
+    app = replace(app, needs=await needs(call, now, app, cluster, documents, known))
     entries = carried(documents, known, prune=app.prune)
     made = await _prepared(call, now, app, entries, known, {}, outside, of=number)
     return await _superseding(call, made, known, supersede=supersede, asks=asks)
@@ -314,61 +309,6 @@ def _settings(spec: AppSpec, now: AppState) -> App:
         return App(revision=1, **told)
     was = now.stored.record
     return App(revision=was.revision + 1, paused=was.paused, resumed=was.resumed, needs=was.needs, **told)
-
-
-def _needed_by(entries: Sequence[Entry]) -> Iterator[str]:
-    """What a farm must know to read these documents (R11)."""
-    own = [each.document for each in entries if each.ref.own and each.document is not None]
-    if any(map(sourced, own)):
-        yield CONFIG
-    if any(map(sealed, own)):
-        yield SECRETS
-    if any(each.ref.kind == SERVICE and "pods" in (each.document or {}) for each in entries if each.ref.own):
-        yield SERVICE_PODS
-
-
-async def _needs(
-    call: Call,
-    now: AppState,
-    app: App,
-    cluster: str,
-    documents: Sequence[Entry],
-    known: Mapping[Ref, Entry],
-) -> list[str]:
-    """The features that an app needs with these documents (R11): that of one cluster, as long as it wants
-    objects in Kubernetes or a farm may have to collect some.
-
-    Raises:
-        Conflict: no farm serves it. InputInvalid: farms serve several, and none is named; or another one than
-            the present is.
-    """
-    needed = of_clusters(app.needs)
-    others = [need for need in app.needs if need not in needed]
-    held = any(not each.ref.own for each in known.values())
-    foreign = [str(each.ref) for each in (*known.values(), *documents) if not each.ref.own]
-    if foreign:
-        return [*others, await _cluster(call, needed, cluster, foreign[0], held=held)]
-    collected = now.stored is None or now.state.swept >= now.stored.record.revision
-    return others if collected else app.needs
-
-
-async def _cluster(call: Call, needed: Sequence[str], cluster: str, ref: Ref, *, held: bool) -> str:
-    """The feature of the cluster that an app needs; ``held``: objects may stand in its present one, which
-    nobody would collect from another.
-    """
-    served = {
-        feature for member in await farms(call.client, call.keys) for feature in of_clusters(member.features)
-    }
-    named = [f"{CLUSTERS}{cluster}"] if cluster else needed or sorted(served)
-    if held and needed and named != needed:
-        present = repr(needed[0].removeprefix(CLUSTERS))
-        refuse("--cluster", repr(cluster), f"{present}, where objects of the app are: prune them first")
-    if len(named) > 1:
-        refuse("--cluster", f"farms that serve {listed(named)}", "the name of one", field="cluster")
-    if not named or named[0] not in {*served, *needed}:  # a farm of a cluster that is known comes back
-        what = named[0] if named else "a Kubernetes cluster"
-        raise Conflict(f"{ref}: no farm serves {what}", hint="farmctl farm list; docs/kubernetes.md")
-    return named[0]
 
 
 def _adopted(refs: Sequence[str], bundle: Bundle) -> list[str]:

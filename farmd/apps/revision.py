@@ -6,16 +6,23 @@ the one that was read, so of two people who change an app at once the second one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from farmd.apps.facts import Ref
 from farmd.apps.scene import AppState, standing
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, registered
+from farmd.commands.resolving import sealed, sourced
+from farmd.overview.owners import farms
 from store.apps import KIND, App, AppStore, Entry, ResourceTracker, tracker
-from store.errors import AccessDenied, Conflict, NotFound, RecordInvalid
+from store.errors import AccessDenied, Conflict, NotFound, RecordInvalid, refuse
+from store.farms import CLUSTERS, of_clusters
+from store.features import CONFIG, SECRETS, SERVICE_PODS
+from store.services import NOUN as SERVICE
 from store.times import rfc3339
+from store.words import listed
 
 # Who said last what the objects of an app are.
 
@@ -153,3 +160,63 @@ async def _same(store: AppStore, now: AppState, app: App, made: ResourceTracker)
         return (await store.tracker(now.name, was.revision)).digest == made.digest
     except NotFound:
         return False
+
+
+# What a farm must know to keep an app (R11).
+
+
+def _of_documents(entries: Sequence[Entry]) -> Iterator[str]:
+    """What a farm must know to read these documents (R11)."""
+    own = [each.document for each in entries if each.ref.own and each.document is not None]
+    if any(map(sourced, own)):
+        yield CONFIG
+    if any(map(sealed, own)):
+        yield SECRETS
+    if any(each.ref.kind == SERVICE and "pods" in (each.document or {}) for each in entries if each.ref.own):
+        yield SERVICE_PODS
+
+
+async def needs(
+    call: Call,
+    now: AppState,
+    app: App,
+    cluster: str,
+    documents: Sequence[Entry],
+    known: Mapping[Ref, Entry],
+) -> list[str]:
+    """The features that an app needs with these documents (R11): that of one cluster, as long as it wants
+    objects in Kubernetes or a farm may have to collect some.
+
+    Raises:
+        Conflict: no farm serves it. InputInvalid: farms serve several, and none is named; or another one than
+            the present is.
+    """
+    needed = of_clusters(app.needs)
+    others = [need for need in app.needs if need not in needed]
+    held = any(not each.ref.own for each in known.values())
+    foreign = [str(each.ref) for each in (*known.values(), *documents) if not each.ref.own]
+    if foreign:
+        found = [*others, await _cluster(call, needed, cluster, foreign[0], held=held)]
+    else:
+        collected = now.stored is None or now.state.swept >= now.stored.record.revision
+        found = others if collected else app.needs
+    return sorted({*found, *_of_documents(documents)})
+
+
+async def _cluster(call: Call, needed: Sequence[str], cluster: str, ref: Ref, *, held: bool) -> str:
+    """The feature of the cluster that an app needs; ``held``: objects may stand in its present one, which
+    nobody would collect from another.
+    """
+    served = {
+        feature for member in await farms(call.client, call.keys) for feature in of_clusters(member.features)
+    }
+    named = [f"{CLUSTERS}{cluster}"] if cluster else needed or sorted(served)
+    if held and needed and named != needed:
+        present = repr(needed[0].removeprefix(CLUSTERS))
+        refuse("--cluster", repr(cluster), f"{present}, where objects of the app are: prune them first")
+    if len(named) > 1:
+        refuse("--cluster", f"farms that serve {listed(named)}", "the name of one", field="cluster")
+    if not named or named[0] not in {*served, *needed}:  # a farm of a cluster that is known comes back
+        what = named[0] if named else "a Kubernetes cluster"
+        raise Conflict(f"{ref}: no farm serves {what}", hint="farmctl farm list; docs/kubernetes.md")
+    return named[0]
