@@ -33,7 +33,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     for; the daemon set wants no pods then. ``min_healthy_time``: seconds that a pod must be healthy without
     a break before it is available (R22). ``restart`` counts the restarts of all pods that were asked for
     (R28). ``unhealthy_after``: seconds until a pod that runs and stays unhealthy is restarted in place (0:
-    never; so in records of earlier versions). ``managed_by``, ``taken``, ``hands``, ``numbered``,
+    never). ``managed_by``, ``taken``, ``hands``, ``numbered``,
     ``part_of`` and ``open`` are as a controller's. ``created``: 0 in records of earlier versions.
 
     ``rollout`` is how a new version comes to its pods; None: in place, at the pace of this record. Nodes that
@@ -57,7 +57,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     deleting: bool = False
     min_healthy_time: Annotated[float, msgspec.Meta(ge=0)] = 10.0
     restart: Annotated[int, msgspec.Meta(ge=0)] = 0
-    unhealthy_after: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    unhealthy_after: Annotated[float, msgspec.Meta(ge=0)] = 300.0
     created: Time = 0.0
     managed_by: str = ""
     taken: bool = False

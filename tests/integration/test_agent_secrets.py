@@ -202,7 +202,11 @@ async def test_without_the_store_a_pod_starts_again_with_its_secret(
         return identity.pid if identity is not None and identity.pid != told.pid else 0
 
     pid = await eventually(runs, what="a start without the store")
-    assert f"PASSWORD={CANARY}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+
+    async def knows() -> bool:  # once it is the command, and not the agent's child any more
+        return f"PASSWORD={CANARY}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+
+    await eventually(knows, what="the variable")
     assert [file.read_text() for file in files(memory)] == [CANARY]
 
 

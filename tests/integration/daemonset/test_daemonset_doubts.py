@@ -210,7 +210,7 @@ async def test_a_pod_that_goes_on_failing_its_check_is_one_alert_until_it_is_wel
     cluster: Cluster, farm: RunningFarm, agents: None
 ) -> None:
     await cluster.add_nodes({"node1": GOOD, "node2": GOOD})
-    daemonset = await create(cluster)
+    daemonset = await create(cluster, unhealthy_after=0.0)
     await said(cluster, daemonset, "converged", desired=2)
     key = f"daemonset_ailing_{daemonset.id}"
     place = ("node2", "hello")

@@ -394,7 +394,7 @@ def ill(**fields: Any) -> PodState:
     [
         ("too long", {}, {"a": ill(), "b": pod()}, ["a"]),
         ("not for so long yet", {}, {"a": ill(at=NOW - 299), "b": pod()}, []),
-        ("never, as in records of before", {"unhealthy_after": 0.0}, {"a": ill()}, []),
+        ("never", {"unhealthy_after": 0.0}, {"a": ill()}, []),
         ("as many as may be in progress", {"max_in_progress": 2}, {c: ill() for c in "abc"}, ["a", "b"]),
         ("a new manifest comes to it anyway", {}, {"a": ill(manifest=NEWER)}, []),
         ("its node must lose it", {}, {"a": ill(leaving="draining"), "b": pod()}, []),
