@@ -34,7 +34,7 @@ PROGRAMS = {
     "/usr/lib/podman/aardvark-dns": "aardvark-dns",
     "/usr/lib/systemd/systemd": "systemd",
 }
-MINUTES = 20
+MINUTES = 21
 """All tests on two idle cores."""
 
 
