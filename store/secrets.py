@@ -18,7 +18,7 @@ import msgspec
 
 from store import config
 from store.entry import Entry, Stored
-from store.errors import NotFound, refuse
+from store.errors import NotFound, RecordInvalid, refuse
 from store.keys import Keys, valid_segment
 from store.mistakes import shown
 from store.named import Listing, records
@@ -32,6 +32,10 @@ MAX_BYTES = 64 * 1024
 MAX_SEALED_BYTES = MAX_BYTES + 32 * 1024
 MOST_RECIPIENTS = 64
 MAGIC = b"age-encryption.org/v1\n"
+# The library reads a header in a time that grows with its square, and stops the whole process meanwhile. One
+# for MOST_RECIPIENTS has at most 7 KiB in 140 lines.
+MAX_HEADER_BYTES, MAX_HEADER_LINES = 8 * 1024, 160
+_HEADER_END = b"\n--- "
 _RECIPIENT = re.compile(r"age1[02-9ac-hj-np-z]{58}")
 _REFERENCE = re.compile(r"(?P<path>[^@]+)(@(?P<version>[1-9][0-9]{0,7}))?")
 
@@ -147,16 +151,23 @@ async def newest(client: KeyReader, keys: Keys, path: str) -> Stored[SecretVersi
     """The newest version of a secret; None: there is no such secret.
 
     Raises:
-        RecordInvalid: its record does not decode.
+        RecordInvalid: its record does not decode, or is another secret's.
     """
     entry = await client.read(key_of(keys, path), mode="consistent")
-    return None if entry is None else _stored(entry)
+    return None if entry is None else _stored(entry, path)
 
 
-def _stored(entry: Entry) -> Stored[SecretVersion]:
+def _stored(entry: Entry, path: str, version: int = 0) -> Stored[SecretVersion]:
+    """The record of a secret; ciphertext itself does not tell of which secret and version it is."""
     from store import codec
 
-    return codec.stored(SecretVersion, entry)
+    stored = codec.stored(SecretVersion, entry)
+    found = stored.record
+    if found.path != path or version not in (0, found.version):
+        expected = reference(path, version) if version else f"a version of {path}"
+        text = f"{entry.key}: found {shown(reference(found.path, found.version))}, expected {expected}"
+        raise RecordInvalid(text, key=entry.key)
+    return stored
 
 
 async def versions(client: KeyReader, keys: Keys, path: str) -> Listing[SecretVersion]:
@@ -165,12 +176,16 @@ async def versions(client: KeyReader, keys: Keys, path: str) -> Listing[SecretVe
 
 
 async def version_of(client: KeyReader, keys: Keys, path: str, version: int) -> SecretVersion | None:
-    """A version of a secret; 0: the newest. None: it does not exist, or is not kept any more."""
+    """A version of a secret; 0: the newest. None: it does not exist, or is not kept any more.
+
+    Raises:
+        RecordInvalid: its record does not decode, or is another secret's or another version's.
+    """
     if not version:
         found = await newest(client, keys, path)
         return None if found is None else found.record
     entry = await client.read(f"{versions_of(keys, path)}{version:08}", mode="consistent")
-    record = None if entry is None else _stored(entry).record
+    record = None if entry is None else _stored(entry, path, version).record
     return None if record is None or record.deleted else record
 
 
@@ -210,6 +225,11 @@ def _flaw(body: str) -> str:
         found = base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError):
         return "no base64"
-    if not found.startswith(MAGIC):
+    if len(found) > MAX_SEALED_BYTES:
+        return f"{len(found)} bytes"
+    header, end, _ = found.partition(_HEADER_END)
+    if not (header.startswith(MAGIC) and end):
         return "no age ciphertext"
-    return f"{len(found)} bytes" if len(found) > MAX_SEALED_BYTES else ""
+    if len(header) > MAX_HEADER_BYTES or header.count(b"\n") > MAX_HEADER_LINES:
+        return f"a header for more than {MOST_RECIPIENTS} recipients"
+    return ""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from farmd.commands import sealing, secret_views
 from farmd.commands.mutation import Call, commit
+from store import codec, operations, secrets
 from store.audit import AuditReader, Filter
-from store.errors import Conflict, InputInvalid
-from store.secrets import MOST_RECIPIENTS, MOST_VERSIONS
+from store.errors import Conflict, InputInvalid, RecordInvalid
+from store.secrets import MAGIC, MOST_RECIPIENTS, MOST_VERSIONS, Sealed
 from tests.people import person
 
 
@@ -66,3 +69,39 @@ async def test_a_group_has_so_many_recipients_and_at_least_one() -> None:
             await sealing.change_group(call, "prod", many, [])
         with pytest.raises(InputInvalid, match="0 recipients"):
             await sealing.change_group(call, "prod", [], [own])
+
+
+async def test_the_record_of_another_version_or_another_secret_is_not_taken_for_the_one_asked_for() -> None:
+    async with person() as call:
+        await grouped(call)
+        for path, value in (("a", b"one"), ("a", b"two"), ("b", b"other")):
+            await commit(call, await sealing.set_value(call, path, value, "prod"))
+        first, second = [await secrets.version_of(call.client, call.keys, "a", each) for each in (1, 2)]
+        assert first is not None
+        assert second is not None
+        older = f"{secrets.versions_of(call.keys, 'a')}00000002"
+        await call.client.transaction([operations.put(older, codec.encode(first))])
+        with pytest.raises(RecordInvalid, match=r"00000002: found 'a@1', expected a@2$"):
+            await secrets.version_of(call.client, call.keys, "a", 2)
+        key = secrets.key_of(call.keys, "b")
+        await call.client.transaction([operations.put(key, codec.encode(second))])
+        with pytest.raises(RecordInvalid, match=r"secrets/b: found 'a@2', expected a version of b$"):
+            await secrets.version_of(call.client, call.keys, "b", 0)
+
+
+def flaws(ciphertext: bytes, recipient: str) -> list[str]:
+    """What is wrong with a manifest's ciphertext."""
+    body = base64.b64encode(ciphertext).decode()
+    found = {"a@1": Sealed(version=1, group="prod", recipients=[recipient], body=body)}
+    return [str(what) for field, what, _ in secrets.mistakes(found, [("secret_env.A", "a@1")])]
+
+
+def test_a_header_that_the_library_would_read_for_minutes_is_refused_before() -> None:
+    recipients = [sealing.keygen()[1] for _ in range(MOST_RECIPIENTS)]
+    good = base64.b64decode(sealing.sealed(b"x" * secrets.MAX_BYTES, recipients))
+    assert flaws(good, recipients[0]) == []
+    end = b"\n--- " + b"A" * 43 + b"\n"
+    long = "a header for more than 64 recipients"
+    assert flaws(MAGIC + b"-> x\n\n" * 1000 + end, recipients[0]) == [long]
+    assert flaws(MAGIC + b"-> " + b"x " * 10_000 + b"\n" + end, recipients[0]) == [long]
+    assert flaws(MAGIC + b"-> x\n\n" * 1000, recipients[0]) == ["no age ciphertext"]
