@@ -7,6 +7,7 @@ never be in a message, log or repr.
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -139,12 +140,17 @@ def content(field: str, path: str, *, may_be_empty: bool = False) -> bytes:
     Raises:
         CredentialInvalid: the file cannot be read, is empty or too large.
     """
-    file = Path(path)
+    return _read(field, path, may_be_empty=may_be_empty)[0]
+
+
+def _read(field: str, path: str, *, may_be_empty: bool) -> tuple[bytes, os.stat_result]:
+    """The content of a file, and the state of that very file."""
     try:
         # The opening of a pipe would wait for a writer.
-        if file.exists() and not file.is_file():
-            raise invalid(field, f"{path!r}, which is no file", "a readable file")
-        with file.open("rb") as opened:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            state = os.fstat(opened.fileno())
+            if not stat.S_ISREG(state.st_mode):
+                raise invalid(field, f"{path!r}, which is no file", "a readable file")
             found = opened.read(LIMIT_BYTES + 1).strip()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -152,22 +158,25 @@ def content(field: str, path: str, *, may_be_empty: bool = False) -> bytes:
     if not (found or may_be_empty) or len(found) > LIMIT_BYTES:
         much = "nothing" if not found else f"more than {LIMIT_BYTES} bytes"
         raise invalid(field, f"{much} in {path!r}", "a credential")
-    return found
+    return found, state
 
 
-def guarded(field: str, path: str, forbidden: int, expected: str, *, may_be_empty: bool = False) -> bytes:
+def guarded(
+    field: str, path: str, forbidden: int, expected: str, *, may_be_empty: bool = False, own: bool = False
+) -> bytes:
     """The content of a file without the ``forbidden`` permissions; ``expected`` says which it may have.
 
+    ``own``: it must also belong to root or to this process's user, since its owner can always read it.
+
     Raises:
-        CredentialInvalid: as ``content``, or the file has one of them.
+        CredentialInvalid: as ``content``, or the file has one of them, or another owner.
     """
-    found = content(field, path, may_be_empty=may_be_empty)
-    try:
-        mode = stat.S_IMODE(Path(path).stat().st_mode)
-    except OSError as error:
-        raise invalid(field, f"{path!r} ({error.strerror})", "a readable file") from error
+    found, state = _read(field, path, may_be_empty=may_be_empty)
+    mode = stat.S_IMODE(state.st_mode)
     if mode & forbidden:
         raise invalid(field, f"mode {mode:04o} of {path!r}", expected)
+    if own and state.st_uid not in (0, os.geteuid()):
+        raise invalid(field, f"owner {state.st_uid} of {path!r}", expected)
     return found
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _PR_SET_DUMPABLE = 4
-MOST_REMEMBERED = 1000
+MOST_REMEMBERED = 10_000
 _IN_MEMORY = {"tmpfs", "ramfs"}
 _MISSING = "secrets need pyrage, farmd's extra [secrets] (docs/operations.md#install)"
 
@@ -125,7 +125,8 @@ class Secrets:
             for path in config.identities
         ]
         self._reading = Lock()
-        self._good: tuple[list[str], set[object]] = [], set()
+        self._held_then: tuple[str, ...] = ()
+        self._judged: dict[bytes, str] = {}
 
     def features(self) -> list[str]:
         """What the node's presence says of them (R11): recipients, never identities."""
@@ -151,15 +152,25 @@ class Secrets:
         """
         if not manifest.sealed:
             return
-        # It is asked at each answer of the store: what was opened once is not opened again for it.
+        # It is asked at each answer of the store, and opening stops this process: once per identities.
         bodies = [each.body for each in manifest.sealed.values()]
         what = (manifest.id, *bodies, *manifest.secret_env.items(), *(each.name for each in manifest.secrets))
-        held = sorted(self._held()[0])
-        if held != self._good[0] or len(self._good[1]) > MOST_REMEMBERED:
-            self._good = held, set()
-        if what not in self._good[1]:
+        key = hashlib.sha256(repr(what).encode()).digest()
+        found, trouble = self._held()
+        held = (*sorted(found), trouble)
+        if held != self._held_then or len(self._judged) > MOST_REMEMBERED:
+            self._held_then, self._judged = held, {}
+        if refused := self._judged.get(key, ""):
+            raise StartFailed(refused, field="secrets")
+        if key in self._judged:
+            return
+        try:
             self.open(manifest, "any", "any")
-            self._good[1].add(what)
+        except StartFailed as error:
+            if error.fields.get("field") == "secrets":
+                self._judged[key] = error.message
+            raise
+        self._judged[key] = ""
 
     def open(self, manifest: Manifest, instance: str, start: str) -> Opened:
         """The secrets of one start.
@@ -217,7 +228,7 @@ class Secrets:
         self._prune(self._root)
 
     def _prune(self, folder: Path) -> None:
-        if folder.is_dir() and not _entries(folder):
+        with suppress(OSError):  # it is not empty, or gone
             folder.rmdir()
 
 
@@ -284,7 +295,8 @@ def _identities(path: str) -> dict[str, x25519.Identity]:
         from pyrage import IdentityError, x25519
     except ImportError as error:
         raise CredentialInvalid(f"{setting}: {_MISSING}", field=setting) from error
-    body = guarded(setting, path, 0o077, "a file that only the agent's user may read (mode 0600)")
+    expected = "a file that only the agent's user may read (its own, mode 0600)"
+    body = guarded(setting, path, 0o077, expected, own=True)
     found = {}
     for line in body.decode("ascii", "replace").splitlines():
         if line.strip() and not line.startswith("#"):
@@ -322,20 +334,19 @@ def _file_system(path: Path) -> str:
 def _entries(folder: Path) -> Sequence[Path]:
     try:
         return sorted(folder.iterdir())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ()
 
 
 def _remove(folder: Path) -> None:
     """Remove the files of a start; nothing recurses, and what a workload of the agent's user added stays."""
-    try:
-        for path in _entries(folder):
-            path.unlink()
-        folder.rmdir()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        log.warning("secrets.not_removed", path=str(folder), error=error.strerror)
+    for remove in (*(path.unlink for path in _entries(folder)), folder.rmdir):
+        try:
+            remove()
+        except FileNotFoundError:
+            continue
+        except OSError as error:  # the other files go all the same
+            log.warning("secrets.not_removed", path=str(folder), error=error.strerror)
 
 
 def hide_memory() -> None:

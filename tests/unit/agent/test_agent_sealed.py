@@ -102,6 +102,38 @@ def test_a_folder_that_somebody_else_may_change_is_refused(memory: Path, key: Pa
         node(memory, key).preflight(pod(key))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file away")
+def test_an_identity_that_another_user_owns_is_refused_until_it_is_the_agents(
+    memory: Path, key: Path
+) -> None:
+    manifest, secrets = pod(key), node(memory, key)
+    os.chown(key, 65534, 65534)
+    for _ in range(2):
+        with pytest.raises(StartFailed, match="found owner 65534 of "):
+            secrets.preflight(manifest)
+    os.chown(key, 0, 0)
+    secrets.preflight(manifest)
+
+
+def test_an_identity_that_is_a_pipe_is_refused_at_once(memory: Path, key: Path) -> None:
+    manifest = pod(key)
+    key.unlink()
+    os.mkfifo(key, 0o600)
+    with pytest.raises(StartFailed, match="which is no file"):
+        node(memory, key).preflight(manifest)
+
+
+def test_what_a_workload_left_beside_its_secrets_keeps_none_of_them(memory: Path, key: Path) -> None:
+    manifest, secrets = pod(key), node(memory, key)
+    secrets.open(manifest, "web", "s1").lay_out(manifest, Account("me", os.geteuid(), os.getegid(), ()))
+    (path,) = files(memory)
+    (path.parent / "a").mkdir()
+    (path.parent.parent.parent / "file").touch()
+    secrets.keep_only({})
+    secrets.close("web", "s1")
+    assert [each.name for each in files(memory)] == ["file"]
+
+
 def test_a_container_gets_the_file_of_its_numeric_user(memory: Path, key: Path) -> None:
     from msgspec.structs import replace
 
