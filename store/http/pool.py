@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from store.http.connection import Answer, Connection, Room, Stream
+from store.http.connection import Answer, Connection, Room, Stream, drop
 from store.http.errors import Lost, NeverLeft, reason
 
 KEEP_ALIVE_SECONDS = 55.0
@@ -210,7 +210,7 @@ class Pool:
                 return made
             secure = await loop.start_tls(transport, made, tls, server_hostname=name)
         except BaseException:
-            transport.abort()
+            drop(transport)
             raise
         assert secure is not None
         made.connection_made(secure)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from store import http
+from store.http.connection import drop
 from tests.certificates import authority, issue
 from tests.scripted_consul import Scripted
 from tests.unit.store.test_transport_tls import server_context
@@ -39,7 +40,7 @@ async def serving(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncItera
     async with server:
         yield server.sockets[0].getsockname()[1]
     for writer in served.values():
-        writer.transport.abort()
+        drop(writer.transport)
     await asyncio.wait_for(asyncio.gather(*filter(None, served), return_exceptions=True), 5)
 
 
@@ -296,7 +297,7 @@ async def test_a_head_without_an_end_is_no_answer(first: bytes, line: bytes, tim
                 await writer.drain()
             await reader.read()
         finally:
-            writer.transport.abort()
+            drop(writer.transport)
             await asyncio.sleep(0)
             ended.set()
 
