@@ -44,6 +44,9 @@ def become(spec: dict[str, Any], failed: int) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         step = "oom_score_adj"
         be_no_dearer_than_others()
+        if spec.get("enter"):
+            step = "limits"
+            _enter(spec["enter"])
         if spec.get("mounts_of"):
             step = "mounts"
             _join_mounts(spec["mounts_of"])
@@ -111,6 +114,13 @@ def be_no_dearer_than_others() -> None:
             return  # only a privileged process may lower it
     with open(OOM_SCORE, "w", encoding="ascii") as file:
         file.write("0")
+
+
+def _enter(group: str) -> None:
+    """Move this process into a control group, before it runs anything of the workload's."""
+    fd = os.open(group + "/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+    os.write(fd, b"0")
+    os.close(fd)
 
 
 def _join_mounts(pid: int) -> None:

@@ -7,10 +7,13 @@ run on could not be started again.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
+import itertools
 import os
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,9 @@ ROOT = Path("/sys/fs/cgroup")
 UNIT, BESIDE = "farmd-agent.service", "farmd-pods"
 CPU_PERIOD = 100_000
 WEIGHTS = ("io.weight", "io.bfq.weight")
+COMMAND = "..command"
+"""Behind the name of a workload's group: one of a command beside it. Names of instances have no ``..``."""
+COMMAND_SECONDS = 1.0
 NEEDED = ("cpu.max", "memory.max", "pids.max")
 
 
@@ -43,6 +49,7 @@ class Cgroups:
         self._mark = hashlib.sha256(str(state).encode()).hexdigest()[:8]
         self._base: Path | None = None
         self._weight = ""
+        self._commands = itertools.count()
         self.why = "it was not tried yet"
 
     def look(self) -> None:
@@ -123,10 +130,40 @@ class Cgroups:
         if self._base is None:
             return {"group": "", "values": [], "limited": False}
         return {
-            "group": str(self._base / f"{name_of(self._node, instance)}..{self._mark}"),
+            "group": str(self._base / self._name(instance)),
             "values": values(manifest, self._weight),
             "limited": features.limits_process(manifest),
         }
+
+    def _name(self, instance: str) -> str:
+        return f"{name_of(self._node, instance)}..{self._mark}"
+
+    @contextlib.asynccontextmanager
+    async def beside(self, own: str, manifest: Manifest) -> AsyncIterator[str]:
+        """A group beside a workload's ``own``, with its limits, for one command of a check or of ``stop``.
+
+        Nothing outlives it. Its path is empty where the workload has no limits.
+
+        Raises:
+            StartFailed: it cannot be made.
+        """
+        if not own or not features.limits_process(manifest):
+            yield ""
+            return
+        path = f"{own}{COMMAND}{next(self._commands)}"
+        try:
+            if problem := await asyncio.to_thread(group.create, path, values(manifest, self._weight)):
+                raise StartFailed(problem, field="limits")
+            yield path
+        finally:
+            await asyncio.to_thread(group.end, path, COMMAND_SECONDS)
+
+    def remove(self, instance: str) -> None:
+        """Remove what is left of an instance: the groups of a shim, or of an agent, that was killed."""
+        own = self._name(instance)
+        for found in self._base.iterdir() if self._base is not None and self._base.is_dir() else ():
+            if found.name == own or found.name.startswith(own + COMMAND):
+                group.end(str(found))
 
 
 def values(manifest: Manifest, weight: str) -> list[tuple[str, str, str]]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
@@ -204,6 +205,18 @@ class Processes(Shims):
 
     def _group(self, instance: str, manifest: Manifest) -> dict[str, object]:
         return self.groups.start(instance, manifest)
+
+    def _beside(self, identity: Identity, manifest: Manifest) -> AbstractAsyncContextManager[str]:
+        return self.groups.beside(identity.group, manifest)
+
+    async def remove(self, instance: str) -> None:
+        """Check that no shim holds the instance, and remove the control groups that killed ones left.
+
+        Raises:
+            Busy: a shim still holds it.
+        """
+        await super().remove(instance)
+        await asyncio.to_thread(self.groups.remove, instance)
 
     async def start(self, launch: Launch) -> Identity:
         """Start a workload.

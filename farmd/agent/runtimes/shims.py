@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +157,7 @@ def _answer(fd: int) -> str | None:
 
 log = structlog.get_logger()
 
-# For so long a check waits for the end of a command that it killed.
-END_SECONDS = 1.0
+END_SECONDS = 1.0  # a check waits so long for the end of a command that it killed
 
 
 class Shims:
@@ -434,6 +434,10 @@ class Shims:
         if identity.instance in self._unended:
             raise Silent("the command of an earlier check was killed and has not ended yet")
         spec = await asyncio.to_thread(self._check_spec, identity, manifest, command, mounts_of)
+        async with self._beside(identity, manifest) as enter:
+            return await self._become(identity, {**spec, "enter": enter})
+
+    async def _become(self, identity: Identity, spec: dict[str, object]) -> int:
         process = await asyncio.create_subprocess_exec(
             *become_command(),
             env=variables(self._environ),
@@ -456,6 +460,11 @@ class Shims:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await self._ended(identity.instance, process)
+
+    def _beside(self, identity: Identity, manifest: Manifest) -> AbstractAsyncContextManager[str]:
+        """A control group for one command beside a workload, which nothing of it outlives; empty: none."""
+        del identity, manifest
+        return contextlib.nullcontext("")
 
     def _check_spec(
         self, identity: Identity, manifest: Manifest, command: Sequence[str], mounts_of: int

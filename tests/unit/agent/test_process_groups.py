@@ -9,7 +9,9 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -26,6 +28,7 @@ from farmd.agent.users import Users
 from farmd.observe.recorder import Metrics
 from store.containers import Limits
 from store.manifests import Manifest
+from store.presence import start_ticks
 from store.reality import Usage
 from tests.still_clock import StillClock
 
@@ -161,3 +164,57 @@ def test_a_kernel_without_cgroup_kill_is_told_of_each_process_in_the_group_and_b
         (inner / "cgroup.procs").write_text(f"{two.pid}\n")
         group.kill(str(tmp_path))
         assert (one.wait(20), two.wait(20)) == (-9, -9)
+
+
+@pytest.fixture
+def hierarchy() -> Iterator[Path]:
+    """A group of version 2, which need not have controllers."""
+    roots = [root for root in (cgroups.ROOT, cgroups.ROOT / "unified") if (root / "cgroup.procs").exists()]
+    folder = roots[0] / f"farmd-test-{uuid4().hex[:12]}" if roots else cgroups.ROOT / "none"
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("this machine lets nobody make a control group of version 2")
+    yield folder
+    assert group.end(str(folder))
+
+
+async def test_what_a_check_started_is_in_a_group_with_the_limits_and_ends_with_it(
+    tmp_path: Path, hierarchy: Path
+) -> None:
+    state = StateDirectory(tmp_path)
+    state.instances.mkdir()
+    state.create("web")
+    processes = Processes(state, "n1", {"PATH": os.environ["PATH"]}, StillClock(), Users(share=True))
+    own = hierarchy / "own"
+    own.mkdir()
+    identity = Identity(instance="web", manifest="m", start="s1", started=0.0, group=str(own))
+    # Without controllers this is the one limit that writes nothing.
+    limited = Manifest(id="web", command=["true"], limits=Limits(io_weight=50))
+    out = tmp_path / "out"
+    script = f"cat /proc/self/cgroup >{out}; setsid sleep 1000 & echo $! >>{out}"
+    assert await processes.check(identity, limited, ["sh", "-c", script]) == 0
+    *lines, pid = out.read_text().splitlines()
+    assert any(line.endswith(f"/{hierarchy.name}/own..command0") for line in lines)
+    assert start_ticks(int(pid)) in (0, None)
+    assert [each.name for each in hierarchy.iterdir() if each.is_dir()] == ["own"]
+
+
+async def test_the_groups_that_a_killed_shim_and_agent_left_go_with_their_pod(
+    tmp_path: Path, hierarchy: Path
+) -> None:
+    state = StateDirectory(tmp_path)
+    state.instances.mkdir()
+    processes = Processes(state, "n1", {"PATH": os.environ["PATH"]}, StillClock(), Users(share=True))
+    processes.groups = NoGroups(hierarchy)
+    left = [processes.groups.start(each, pod(MEMORY))["group"] for each in ("web", "web1")]
+    for path in (left[0], f"{left[0]}..command0", left[1]):
+        Path(path).mkdir()
+    with subprocess.Popen(["sleep", "100"]) as stray:
+        group.write(left[0] + group.PROCESSES, str(stray.pid))
+        try:
+            await processes.remove("web")
+            assert stray.wait(20) == -signal.SIGKILL
+        finally:
+            stray.kill()
+    assert [str(each) for each in hierarchy.iterdir() if each.is_dir()] == [left[1]]
