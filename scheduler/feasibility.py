@@ -1,7 +1,7 @@
 """The reasons against a node, judged on that node alone: all reasons, never only the first.
 
 *Standing* reasons are about the node itself, *room* reasons about the pods and reservations that it
-holds. Rules across nodes (spread, anti-affinity) are in ``domains``. ``model.EVICTING`` lists the
+holds. Rules across nodes (spread, anti-affinity) are in ``rules``. ``model.EVICTING`` lists the
 reasons that also remove a pod that is on the node already.
 """
 
