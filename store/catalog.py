@@ -29,6 +29,8 @@ ALL = "catalog.all"
 """The feature of a farm that registers also services that do not ask for it."""
 FARMS, AGENTS = MEMBERS = ("farmd-farm", "farmd-agent")
 """What farmd itself is called in the catalogue, in place of a service's id and name."""
+RESERVED = frozenset({"consul", *MEMBERS})
+"""Names whose readers trust what they find: Consul's own servers, and farmd's processes."""
 REGISTERED = "catalog.members"
 """The feature of a farm that registers farms and agents."""
 OWN = ("owner", "pod", "node", "version")
@@ -361,6 +363,8 @@ def mistake(name: str, catalog: Catalog, port: bool = True) -> str:
         return "catalog: found a service without ports, expected one: an entry has an address and a port"
     if not _LABEL.fullmatch(catalog.name or name):
         return f"catalog.name: found {(catalog.name or name)!r}, expected 1 to 63 of a-z, 0-9 and '-'"
+    if (catalog.name or name) in RESERVED:
+        return f"catalog.name: found {(catalog.name or name)!r}, expected another name: this one is reserved"
     return _tags("tags", catalog.tags) or _tags("canary_tags", catalog.canary_tags) or _meta(catalog.meta)
 
 

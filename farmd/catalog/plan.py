@@ -88,7 +88,8 @@ def decide(seen: Snapshot) -> Plan:
     asked = seen.service.catalog
     if asked is None:
         return Plan()
-    if wrong := catalog.mistake(seen.service.name, asked):
+    members = seen.service.id in catalog.MEMBERS
+    if not members and (wrong := catalog.mistake(seen.service.name, asked)):
         return Plan(blocked=Blocked("catalog", wrong))
     wanted = {each.service.id: each for each in (_entry(seen, pod) for pod in seen.pods)}
     used = {each.node for each in (*wanted.values(), *seen.standing.values())}

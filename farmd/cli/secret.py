@@ -63,18 +63,21 @@ def keygen(output: str) -> None:
 
 @command("set", mutates=True)
 @target(_NOUN, _paths)
-@click.argument("value", required=False, type=click.Choice(["-"]), metavar="[-]")
+@click.argument("given", nargs=-1, metavar="[-]")
 @click.option("--from-file", "path", type=click.Path(), help="Read the value from this file; - is stdin.")
 @click.option("--group", "to", default="", help="The secret group; default: the one that the secret has.")
-async def set_(invocation: Invocation, name: str, value: str | None, path: str | None, to: str) -> None:
+async def set_(invocation: Invocation, name: str, given: tuple[str, ...], path: str | None, to: str) -> None:
     """Write a new version of a secret, byte for byte from a file, stdin (-) or the terminal.
 
     The value has 1 byte to 64 KiB, and is encrypted on this machine. The ten newest versions are kept.
     Running pods keep the version that their manifests have.
     """
-    if value is not None and path is not None:
+    if given not in ((), ("-",)):  # it is never repeated
+        text = "value: found one on the command line, which others see, expected --from-file FILE, or -"
+        raise InputInvalid(text, field="value")
+    if given and path is not None:
         raise InputInvalid("value: found both - and --from-file, expected one of them", field="value")
-    body = _read(path or value)
+    body = _read("-" if given else path)
     await apply(invocation, [await sealing.set_value(invocation.call, name, body, to)])
 
 
@@ -89,7 +92,7 @@ def _read(path: str | None) -> bytes:
             raise InputInvalid("value: found nothing, expected --from-file FILE, or -", field="value")
         with interruptible():
             typed: str = click.prompt("Value", hide_input=True, confirmation_prompt=True, err=True)
-        return typed.encode()
+        return typed.encode(errors="surrogateescape")  # byte for byte, also what is no text
     try:
         with opened(path) as file:
             return file.read(secrets.MAX_BYTES + 1)

@@ -134,6 +134,8 @@ async def change_group(call: Call, name: str, add: Sequence[str], remove: Sequen
     """
     stored = await group(call, name)
     before = stored.record.recipients
+    if remove:
+        secrets.valid_recipients(remove, "remove")  # what is an identity is not repeated
     for each in remove:
         if each not in before:
             refuse("remove", each, f"a recipient of group {name}: farmctl secret group list -o json")

@@ -182,6 +182,8 @@ def test_the_new_pods_of_a_rollout_have_the_tags_of_a_canary() -> None:
         (Catalog(name="a.b"), "catalog.name"),
         (Catalog(name="A"), "catalog.name"),
         (Catalog(name="x" * 64), "catalog.name"),
+        (Catalog(name="consul"), "catalog.name"),
+        (Catalog(name=catalog.AGENTS), "catalog.name"),
         (Catalog(tags=[""]), "catalog.tags"),
         (Catalog(canary_tags=["x" * 129]), "catalog.canary_tags"),
         (Catalog(tags=["x"] * 33), "catalog.tags"),

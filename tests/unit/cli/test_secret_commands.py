@@ -138,9 +138,21 @@ def test_what_cannot_be_is_refused_in_one_line(
 def test_an_identity_in_place_of_a_recipient_is_not_repeated(farmctl: Farmctl, tmp_path: Path) -> None:
     keygen(farmctl, tmp_path / "key")
     secret = (tmp_path / "key").read_text().splitlines()[-1]
-    refused = farmctl("secret", "group", "create", "prod", "--recipient", secret)
-    assert "found an identity, which is secret" in refused.err
-    assert secret not in refused.err + refused.out
+    grouped(farmctl, tmp_path)
+    for words in (("create", "other", "--recipient"), ("change", "prod", "--remove")):
+        refused = farmctl("secret", "group", *words, f" {secret}")
+        assert "found an identity, which is secret" in refused.err
+        assert secret not in refused.err + refused.out
+
+
+@pytest.mark.parametrize("words", [(CANARY,), ("-", CANARY)])
+def test_a_value_on_the_command_line_is_refused_and_not_repeated(
+    farmctl: Farmctl, words: tuple[str, ...]
+) -> None:
+    refused = farmctl("secret", "set", "shop/db", *words, "--group", "prod", stdin="x")
+    assert refused.code == 2
+    assert refused.err.startswith("farmctl: value: found one on the command line")
+    assert CANARY not in refused.err + refused.out
 
 
 WEB = yaml.safe_dump(
