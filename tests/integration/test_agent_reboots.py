@@ -14,6 +14,7 @@ from farmd.agent import shim
 from store import codec
 from store.manifests import Port, Restart
 from tests.agents import Agents, Running, shell
+from tests.fleet import eventually
 
 NEVER = Restart(policy="never")
 
@@ -37,6 +38,12 @@ async def test_what_succeeded_stays_done_and_what_ran_is_lost(rig: Agents) -> No
     await rig.want(shell("echo run >> runs; exec sleep 1000", restart=NEVER), instance="busy")
     done = await rig.until(lambda r: r.phase == "done", instance="good")
     await rig.until(lambda r: r.phase == "running", instance="busy")
+
+    async def ran() -> bool:
+        path = first.state.work("busy") / "runs"
+        return path.exists() and path.read_text() == "run\n"
+
+    await eventually(ran, what="what the program writes first")
     await reboot(rig, first)
     again = await rig.agent()
     lost = await rig.until(lambda r: r.phase == "done", instance="busy")
