@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 from store.errors import CredentialInvalid
 
@@ -134,6 +135,12 @@ def invalid(field: str, found: str, expected: str) -> CredentialInvalid:
     return CredentialInvalid(f"{field}: found {found}, expected {expected}", field=field)
 
 
+def unreadable(field: str, path: str, error: OSError | ValueError) -> CredentialInvalid:
+    """The error of a file that cannot be read, with the system's reason."""
+    reason = getattr(error, "strerror", None) or str(error)
+    return invalid(field, f"{path!r} ({reason})", "a readable file")
+
+
 def content(field: str, path: str, *, may_be_empty: bool = False) -> bytes:
     """The content of a file, without white space around it.
 
@@ -143,18 +150,36 @@ def content(field: str, path: str, *, may_be_empty: bool = False) -> bytes:
     return _read(field, path, may_be_empty=may_be_empty)[0]
 
 
-def _read(field: str, path: str, *, may_be_empty: bool) -> tuple[bytes, os.stat_result]:
-    """The content of a file, and the state of that very file."""
+@contextmanager
+def regular(
+    field: str, path: str, opened: str | Path, flags: int = 0
+) -> Iterator[tuple[BinaryIO, os.stat_result]]:
+    """A regular file, open for reading, and the state of that very file.
+
+    ``opened``: the path without links, if that was resolved; ``flags``: further ones of ``open``.
+
+    Raises:
+        CredentialInvalid: it cannot be opened or read, or is no regular file.
+    """
     try:
         # The opening of a pipe would wait for a writer.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-            state = os.fstat(opened.fileno())
+        handle = os.open(opened, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+        try:
+            state = os.fstat(handle)
             if not stat.S_ISREG(state.st_mode):
                 raise invalid(field, f"{path!r}, which is no file", "a readable file")
-            found = opened.read(LIMIT_BYTES + 1).strip()
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                yield file, state
+        finally:
+            os.close(handle)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise invalid(field, f"{path!r} ({reason})", "a readable file") from error
+        raise unreadable(field, path, error) from error
+
+
+def _read(field: str, path: str, *, may_be_empty: bool) -> tuple[bytes, os.stat_result]:
+    """The content of a file, and the state of that very file."""
+    with regular(field, path, path) as (file, state):
+        found = file.read(LIMIT_BYTES + 1).strip()
     if not (found or may_be_empty) or len(found) > LIMIT_BYTES:
         much = "nothing" if not found else f"more than {LIMIT_BYTES} bytes"
         raise invalid(field, f"{much} in {path!r}", "a credential")

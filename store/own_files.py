@@ -11,7 +11,7 @@ import os
 import stat
 from pathlib import Path, PurePath
 
-from store.credentials import LIMIT_BYTES, invalid
+from store.credentials import LIMIT_BYTES, invalid, regular, unreadable
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40
@@ -24,19 +24,15 @@ def own_content(field: str, path: str) -> bytes:
         CredentialInvalid: the file cannot be read or is too large, or others may change or replace it.
     """
     try:
-        handle = os.open(_resolved(field, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
-            state = os.fstat(file.fileno())
-            if not stat.S_ISREG(state.st_mode):
-                raise invalid(field, f"{path!r}, which is no file", "a readable file")
-            _require_own(field, path, state)
-            if stat.S_IMODE(state.st_mode) & _OTHERS:
-                mode = stat.S_IMODE(state.st_mode)
-                raise invalid(field, f"mode {mode:04o} of {path!r}", "a file that only its owner may write")
-            found = file.read(LIMIT_BYTES + 1).strip()
+        resolved = _resolved(field, path)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise invalid(field, f"{path!r} ({reason})", "a readable file") from error
+        raise unreadable(field, path, error) from error
+    with regular(field, path, resolved, os.O_NOFOLLOW) as (file, state):
+        _require_own(field, path, state)
+        if stat.S_IMODE(state.st_mode) & _OTHERS:
+            mode = stat.S_IMODE(state.st_mode)
+            raise invalid(field, f"mode {mode:04o} of {path!r}", "a file that only its owner may write")
+        found = file.read(LIMIT_BYTES + 1).strip()
     if len(found) > LIMIT_BYTES:
         raise invalid(field, f"more than {LIMIT_BYTES} bytes in {path!r}", "a credential")
     return found
