@@ -76,9 +76,9 @@ def key_of(keys: Keys, path: str) -> str:
     return f"{keys.tree(FAMILY)}{path}"
 
 
-def history_of(keys: Keys, path: str) -> str:
-    """The prefix of a path's versions."""
-    return f"{keys.tree(HISTORY)}{hashlib.sha256(path.encode()).hexdigest()[:40]}/"
+def history_of(keys: Keys, path: str, family: str = HISTORY) -> str:
+    """The prefix of a path's versions, of config keys or of a family that keeps its versions alike."""
+    return f"{keys.tree(family)}{hashlib.sha256(path.encode()).hexdigest()[:40]}/"
 
 
 def text_of(entry: Entry) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -127,7 +126,7 @@ def key_of(keys: Keys, path: str) -> str:
 
 def versions_of(keys: Keys, path: str) -> str:
     """The prefix of a secret's versions."""
-    return f"{keys.tree(VERSIONS)}{hashlib.sha256(path.encode()).hexdigest()[:40]}/"
+    return config.history_of(keys, path, VERSIONS)
 
 
 def group_key(keys: Keys, name: str) -> str:
@@ -155,8 +154,23 @@ async def newest(client: KeyReader, keys: Keys, path: str) -> Stored[SecretVersi
     return None if entry is None else _stored(entry, path)
 
 
+async def existing(client: KeyReader, keys: Keys, path: str) -> Stored[SecretVersion]:
+    """The newest version of a secret.
+
+    Raises:
+        NotFound: there is no such secret. RecordInvalid: as ``newest``.
+    """
+    found = await newest(client, keys, path)
+    if found is None:
+        raise missing(path)
+    return found
+
+
 def _stored(entry: Entry, path: str, version: int = 0) -> Stored[SecretVersion]:
-    """The record of a secret; ciphertext itself does not tell of which secret and version it is."""
+    """The record in an entry, if it is this secret's and, unless 0, this version's.
+
+    The ciphertext does not name its secret, so only this tells a record that was moved to another key.
+    """
     from store import codec
 
     stored = codec.stored(SecretVersion, entry)
@@ -196,6 +210,12 @@ def sealed(version: SecretVersion, *, pinned: bool) -> Sealed:
         body=version.body,
         pinned=pinned,
     )
+
+
+def stale(found: SecretVersion | Sealed, groups: Mapping[str, Sequence[str]]) -> list[str]:
+    """The recipients that can open a version although its group, by name, does not have them any more."""
+    current = groups.get(found.group, ())
+    return [each for each in found.recipients if each not in current]
 
 
 Mistake = tuple[str, object, str]

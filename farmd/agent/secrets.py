@@ -313,11 +313,9 @@ def _identities(path: str) -> dict[str, x25519.Identity]:
 
 
 def _default() -> str:
-    return (
-        "/run/farmd-agent"
-        if os.geteuid() == 0 and _file_system(Path("/run")) in _IN_MEMORY
-        else (f"/dev/shm/farmd-agent-{os.geteuid()}")
-    )
+    if os.geteuid() == 0 and _file_system(Path("/run")) in _IN_MEMORY:
+        return "/run/farmd-agent"
+    return f"/dev/shm/farmd-agent-{os.geteuid()}"
 
 
 def _file_system(path: Path) -> str:

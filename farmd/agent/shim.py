@@ -282,10 +282,12 @@ def workload(spec: dict[str, Any], output: int, go: int, failed: int) -> None:
             os.dup2(output, 1)
             os.dup2(output, 2)
             if spec.get("group"):
-                group.join(spec)
+                try:
+                    group.join(spec)
+                except OSError as error:
+                    os.write(failed, f"limits: {spec['group']} cannot be entered: {trouble(error)}".encode())
+                    return
             become.become(spec, failed)
-    except OSError as error:
-        os.write(failed, f"limits: {spec['group']} cannot be entered: {trouble(error)}".encode())
     finally:
         os._exit(125)
 

@@ -9,7 +9,7 @@ import click
 from farmd.cli.changes import apply
 from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import checked_prefix, target, targets
+from farmd.cli.names import below, checked_prefix, target, targets
 from farmd.cli.noun_edit import text_of
 from farmd.cli.noun_editor import edits
 from farmd.cli.options import Whole, command
@@ -31,10 +31,7 @@ def config() -> None:
     """
 
 
-def _paths(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    from farmd.cli.names import below
-
-    return below(ctx, keys.FAMILY, incomplete)
+_paths = below(keys.FAMILY)
 
 
 @command("set", mutates=True, negative_numbers=True)

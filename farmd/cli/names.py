@@ -89,14 +89,17 @@ def objects(*families: str) -> _Completion:
     return complete
 
 
-def below(ctx: click.Context, family: str, incomplete: str) -> list[str]:
+def below(family: str) -> _Completion:
     """The keys of a family whose keys have any number of parts."""
 
-    async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
-        tree = keys.tree(family)
-        return [key.removeprefix(tree) for key in (await client.keys(f"{tree}{incomplete}")).items]
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
+            tree = keys.tree(family)
+            return [key.removeprefix(tree) for key in (await client.keys(f"{tree}{incomplete}")).items]
 
-    return _complete(ctx, names, incomplete)
+        return _complete(ctx, names, incomplete)
+
+    return complete
 
 
 nodes = objects("nodes")

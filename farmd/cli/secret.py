@@ -9,7 +9,7 @@ from farmd.cli.asking import interruptible, on_terminal
 from farmd.cli.changes import apply
 from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import checked_prefix, target, targets
+from farmd.cli.names import below, checked_prefix, target, targets
 from farmd.cli.noun_edit import opened
 from farmd.cli.options import Exampled, Whole, command
 from farmd.cli.output import document, emit, show
@@ -37,16 +37,7 @@ def group() -> None:
     """Secret groups: the recipients that secrets are sealed to."""
 
 
-def _paths(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    from farmd.cli.names import below
-
-    return below(ctx, secrets.FAMILY, incomplete)
-
-
-def _groups(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    from farmd.cli.names import below
-
-    return below(ctx, secrets.GROUPS, incomplete)
+_paths, _groups = below(secrets.FAMILY), below(secrets.GROUPS)
 
 
 @click.command("keygen", cls=Exampled)

@@ -108,16 +108,26 @@ def _version(call: Call, path: str, *, value: str = "", deleted: bool = False) -
 async def _kept(call: Call, write: Operation, version: ConfigVersion) -> tuple[Operation, ...]:
     """A write with the record of its version; the oldest ones make room."""
     prefix = config.history_of(call.keys, version.path)
-    found = (await call.client.keys(prefix, mode="consistent")).items
-    numbers = sorted(int(last) for key in found if (last := call.keys.last_part(key)).isdecimal())
+    numbers = await kept_numbers(call, prefix)
     number = numbers[-1] + 1 if numbers else 1
-    old = numbers[: max(0, len(numbers) + 1 - config.MOST_VERSIONS)][: config.MOST_VERSIONS]
     return (
         await registered(call),
         write,
         operations.create(f"{prefix}{number:08}", config.encoded(version)),
-        *(operations.delete(f"{prefix}{each:08}") for each in old),
+        *room(prefix, numbers, config.MOST_VERSIONS),
     )
+
+
+async def kept_numbers(call: Call, prefix: str) -> list[int]:
+    """The numbers of the versions below a prefix, also of the mark of what was deleted."""
+    found = (await call.client.keys(prefix, mode="consistent")).items
+    return sorted(int(last) for key in found if (last := call.keys.last_part(key)).isdecimal())
+
+
+def room(prefix: str, numbers: list[int], most: int) -> list[Operation]:
+    """Deletes the oldest versions, so that one more fits: at most ``most`` of them in one transaction."""
+    old = numbers[: max(0, len(numbers) + 1 - most)][:most]
+    return [operations.delete(f"{prefix}{each:08}") for each in old]
 
 
 def _change(

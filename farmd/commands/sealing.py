@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from farmd.commands.config_keys import kept_numbers, room
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, registered
 from store import codec, operations, secrets
 from store.credentials import guarded
@@ -191,7 +192,8 @@ async def set_value(call: Call, path: str, value: bytes, group_name: str = "") -
     if not (group_name or before):
         refuse("group", "nothing", "--group GROUP: whose recipients can open a new secret")
     to = await group(call, group_name or (before.record.group if before else ""))
-    numbers = await _numbers(call, path)
+    prefix, index = secrets.versions_of(call.keys, path), before.index if before else 0
+    numbers = await kept_numbers(call, prefix)
     record = SecretVersion(
         path=path,
         version=(numbers[-1] if numbers else 0) + 1,
@@ -202,14 +204,12 @@ async def set_value(call: Call, path: str, value: bytes, group_name: str = "") -
         body=sealed(value, to.record.recipients),
         reason=call.reason,
     )
-    prefix, index = secrets.versions_of(call.keys, path), before.index if before else 0
-    old = numbers[: max(0, len(numbers) + 1 - secrets.MOST_VERSIONS)][: secrets.MOST_VERSIONS]
     writes = (
         await registered(call),
         operations.check_index(to.key, to.index),
         operations.cas(secrets.key_of(call.keys, path), codec.encode(record), index),
         operations.create(f"{prefix}{record.version:08}", codec.encode(record)),
-        *(operations.delete(f"{prefix}{each:08}") for each in old),
+        *room(prefix, numbers, secrets.MOST_VERSIONS),
     )
     return Mutation(_change(path, "set", before.record if before else None, record), writes)
 
@@ -221,8 +221,7 @@ async def rotate(call: Call, path: str, length: int) -> Mutation:
         NotFound: there is no such secret.
     """
     path = secrets.valid_path(path)
-    if await secrets.newest(call.client, call.keys, path) is None:
-        raise secrets.missing(path)
+    await secrets.existing(call.client, call.keys, path)
     value = base64.urlsafe_b64encode(random.token_bytes(length)).rstrip(b"=")
     return await set_value(call, path, value)
 
@@ -278,11 +277,9 @@ async def delete(call: Call, path: str) -> Mutation:
         NotFound: it does not exist.
     """
     path = secrets.valid_path(path)
-    stored = await secrets.newest(call.client, call.keys, path)
-    if stored is None:
-        raise secrets.missing(path)
-    numbers = await _numbers(call, path)
+    stored = await secrets.existing(call.client, call.keys, path)
     prefix = secrets.versions_of(call.keys, path)
+    numbers = await kept_numbers(call, prefix)
     mark = SecretVersion(
         path=path, version=numbers[-1] + 1 if numbers else 1, at=call.clock.now(), by=call.actor,
         reason=call.reason, deleted=True,
@@ -296,12 +293,6 @@ async def delete(call: Call, path: str) -> Mutation:
         *(operations.delete(f"{prefix}{each:08}") for each in numbers[-2 * secrets.MOST_VERSIONS :]),
     )
     return Mutation(_change(path, "delete", stored.record, None, destructive=True), writes)
-
-
-async def _numbers(call: Call, path: str) -> list[int]:
-    """The numbers of the versions that are kept, also of the mark of a deleted secret."""
-    found = (await call.client.keys(secrets.versions_of(call.keys, path), mode="consistent")).items
-    return sorted(int(last) for key in found if (last := call.keys.last_part(key)).isdecimal())
 
 
 def sealed(value: bytes, recipients: Sequence[str]) -> str:

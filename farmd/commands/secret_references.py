@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from farmd.commands.mutation import Call
 from store import secrets
 from store.errors import InputInvalid, refuse
@@ -92,13 +94,7 @@ def resolved(found: Found, pod: dict[str, Any], at: str) -> dict[str, Any]:
             raise _missing(path, version, f"{at}.{field}")
         name = secrets.reference(path, record.version)
         pinned = version > 0 or bool(sealed.get(name, {}).get("pinned"))
-        sealed[name] = {
-            "version": record.version,
-            "group": record.group,
-            "recipients": record.recipients,
-            "body": record.body,
-            **({"pinned": True} if pinned else {}),
-        }
+        sealed[name] = msgspec.to_builtins(secrets.sealed(record, pinned=pinned))
         return name
 
     env = {name: value for name, value in (pod.get(_ENV) or {}).items() if not is_variable(value)}

@@ -50,7 +50,7 @@ async def rows(call: Call, prefix: str = "") -> tuple[list[SecretRow], list[str]
     found = await records(call.client, below, SecretVersion, mode="consistent")
     known = await _recipients(call)
     listed = [
-        SecretRow(each.path, each.version, each.group, len(each.recipients), len(stale(each, known)))
+        SecretRow(each.path, each.version, each.group, len(each.recipients), len(secrets.stale(each, known)))
         for each in (stored.record for stored in found.items)
     ]
     return listed, found.mistakes
@@ -70,7 +70,7 @@ async def history(call: Call, path: str) -> tuple[list[SecretVersionRow], list[s
     found = []
     for each in (stored.record for stored in reversed(kept.items)):
         state = "deleted" if each.deleted else "current" if each.version == newest else "old"
-        counts = len(each.recipients), len(stale(each, known))
+        counts = len(each.recipients), len(secrets.stale(each, known))
         found.append(
             SecretVersionRow(each.version, each.at, each.by, each.group, *counts, state, each.reason)
         )
@@ -104,16 +104,14 @@ async def view(call: Call, path: str) -> SecretView:
         NotFound: there is no such secret.
     """
     path = secrets.valid_path(path)
-    found = await secrets.newest(call.client, call.keys, path)
-    if found is None:
-        raise secrets.missing(path)
-    record, known = found.record, await _recipients(call)
+    record = (await secrets.existing(call.client, call.keys, path)).record
+    known = await _recipients(call)
     agents = await records(call.client, call.keys.tree("agents"), Agent)
     able = {f"{IDENTITY}{each}" for each in record.recipients}
     nodes = sorted(each.record.node for each in agents.items if able.intersection(each.record.features))
     users = await _users(call, path, known)
     return SecretView(
-        path, record.version, record.group, record.recipients, stale(record, known), nodes, users
+        path, record.version, record.group, record.recipients, secrets.stale(record, known), nodes, users
     )
 
 
@@ -131,7 +129,7 @@ async def _users(call: Call, path: str, known: dict[str, list[str]]) -> list[Sec
     for sha, manifest in zip(sorted(by_digest), bodies, strict=True):
         for name, each in manifest.sealed.items() if manifest is not None else ():
             if name == secrets.reference(path, each.version):
-                count = len([one for one in each.recipients if one not in known.get(each.group, [])])
+                count = len(secrets.stale(each, known))
                 found += [SecretUser(titled, each.version, count) for titled in by_digest[sha]]
     # Others hold whole documents, of which owners are made later.
     written = re.compile(rb'"%s@([0-9]+)":' % re.escape(path).encode())
@@ -153,8 +151,3 @@ async def _manifest(call: Call, sha: str) -> Manifest | None:
 async def _recipients(call: Call) -> dict[str, list[str]]:
     found, _ = await groups(call)
     return {each.name: each.recipients for each in found}
-
-
-def stale(version: SecretVersion, known: dict[str, list[str]]) -> list[str]:
-    """The recipients that can open a version and were removed from its group."""
-    return [each for each in version.recipients if each not in known.get(version.group, [])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from store.keys import Keys
 from store.manifests import Manifest
 from store.named import records
 from store.nodes import Agent
-from store.secrets import SecretGroup, SecretVersion
+from store.secrets import Sealed, SecretGroup, SecretVersion
 from store.words import listed
 
 if TYPE_CHECKING:
@@ -51,54 +51,51 @@ def check(survey: Survey, found: Told) -> Iterator[Finding]:
     """The findings: one per secret and one per owner."""
     by_path: dict[str, list[SecretVersion]] = {}
     for each in found.versions:
-        if _stale(found, each.group, each.recipients):
+        if secrets.stale(each, found.groups):
             by_path.setdefault(each.path, []).append(each)
     for path, versions in sorted(by_path.items()):
         numbers = listed([str(each.version) for each in versions], 3)
         yield Finding(
             "secret-stale",
             f"{secrets.PREFIX}{path}",
-            f"version {numbers} can be opened by {_who(found, versions[-1].group, versions[-1].recipients)}",
+            f"version {numbers} can be opened by {_who(found, versions[-1])}",
             f"farmctl secret reseal {path} --identity FILE; then set a new value, which they do not know",
         )
+    held = {each for _, agent in survey.decoded("agents", Agent) for each in agent.features}
     for family, entry, owner in survey.owners():
-        named = title(family.name, owner.name)
-        lines = [line for sha in owner.manifests for line in _of_manifest(survey.manifests.get(sha), found)]
         if owner.deleting:
             continue
-        for sha in owner.manifests:
-            yield from _unopened(survey, entry.key, survey.manifests.get(sha))
-        if lines:
+        sealed = [
+            each.sealed for each in map(survey.manifests.get, owner.manifests) if isinstance(each, Manifest)
+        ]
+        for one in sealed:
+            yield from _unopened(survey.short(entry.key), one, held)
+        if lines := [line for one in sealed for line in _stale(one, found)]:
+            named = title(family.name, owner.name)
             fix = f"reseal these secrets, then apply the file of {named} again"
             yield Finding("secret-stale", survey.short(entry.key), f"its manifest has {lines[0]}", fix)
 
 
-def _unopened(survey: Survey, key: str, manifest: Manifest | None) -> Iterator[Finding]:
-    """A secret that no agent opens which is present: such a pod starts nowhere."""
-    held = {each for _, agent in survey.decoded("agents", Agent) for each in agent.features}
-    for name, each in sorted(manifest.sealed.items() if isinstance(manifest, Manifest) else ()):
+def _unopened(owner: str, sealed: Mapping[str, Sealed], held: set[str]) -> Iterator[Finding]:
+    """The first secret that no agent which is present can open: such a pod starts nowhere."""
+    for name, each in sorted(sealed.items()):
         if held.isdisjoint(f"{IDENTITY}{recipient}" for recipient in each.recipients):
             what = f"no agent that is present has an identity of group {each.group}, to open {name}"
             fix = "see agent.secret_identities of its nodes, and credential.invalid in their agents' logs"
-            yield Finding("secret-unopened", survey.short(key), what, fix)
+            yield Finding("secret-unopened", owner, what, fix)
             return
 
 
-def _of_manifest(manifest: Manifest | None, found: Told) -> list[str]:
-    sealed = manifest.sealed if isinstance(manifest, Manifest) else {}
+def _stale(sealed: Mapping[str, Sealed], found: Told) -> list[str]:
     return [
-        f"{name} as it can be opened by {_who(found, each.group, each.recipients)}"
+        f"{name} as it can be opened by {_who(found, each)}"
         for name, each in sorted(sealed.items())
-        if _stale(found, each.group, each.recipients)
+        if secrets.stale(each, found.groups)
     ]
 
 
-def _stale(found: Told, group: str, recipients: Sequence[str]) -> list[str]:
-    return [each for each in recipients if each not in found.groups.get(group, ())]
-
-
-def _who(found: Told, group: str, recipients: Sequence[str]) -> str:
-    if group not in found.groups:
-        return f"the recipients of group {group}, which does not exist any more"
-    stale = _stale(found, group, recipients)
-    return f"{listed([f'{each[:12]}…' for each in stale], 3)}, removed from group {group}"
+def _who(found: Told, version: SecretVersion | Sealed) -> str:
+    if version.group not in found.groups:
+        return f"the recipients of group {version.group}, which does not exist any more"
+    removed = [f"{each[:12]}…" for each in secrets.stale(version, found.groups)]
+    return f"{listed(removed, 3)}, removed from group {version.group}"
