@@ -57,6 +57,9 @@ class NamedFamily:
         title: the line about its commands in the help of ``farmctl``.
         first: the command with which people make one where there is none, for the page.
         unbundled: the hint for people who put such an item into a bundle, if bundles hold none.
+        instead: what people can do if they want another item under the name of an existing one, and no
+            ``update`` exists; ``other_ways``: commands beside ``update`` that change an item, as the end of a
+            hint.
         way: the commands that change an item whose parts people must leave alone; ``{name}`` is its name.
         group: its group of commands, if it has others than those of every noun.
         bundle_order: its place among the nouns of one wave of a bundle, if bundles hold its items by its
@@ -74,6 +77,8 @@ class NamedFamily:
     title: str = ""
     first: str = ""
     way: str = ""
+    instead: str = ""
+    other_ways: str = ""
     unbundled: str = ""
     bundle_order: int = 0
     group: Callable[[], click.Group] | None = None
@@ -88,7 +93,7 @@ class KindOfWork(NamedFamily):
     Attributes:
         runs: the class that runs the kind in a farm.
         shown: the command that tells more of an item that has no noun, without the item's name.
-        owns_pods: whether its items own pods, and ``per_node`` whether one on each eligible node.
+        per_node: whether its items own one pod on each eligible node.
         main: whether it is the kind that is meant where a person names none. Its items are listed without a
             noun, and ``farmctl top`` counts them even if there are none.
         selectable: whether farms may choose among its items by labels; other items belong to all farms.
@@ -97,7 +102,8 @@ class KindOfWork(NamedFamily):
             worker replaces pods in place.
         runbooks: the runbook of its alerts, by the beginning of an alert's name; the first that fits.
         features: what each farm of this version knows of this kind; records may need it of their farm (R11).
-        names: the trees whose keys end in the names of its items, for completion; empty: ``names/<family>``.
+        names: the trees whose keys end in the names of its items, for completion; empty: ``names/<family>``
+            if its records have ids besides, else the tree of its family.
         wiped: the key of the incident that its tree lost its sentinel, if it has a key of its own (p2).
         unclaimed: what the doctor says where no farm claims the kind; empty: a text that fits every kind.
         outside: the section of the configuration that turns it on, if its items lie outside of Consul.
@@ -122,7 +128,6 @@ class KindOfWork(NamedFamily):
     """
 
     shown: str = ""
-    owns_pods: bool = False
     per_node: bool = False
     main: bool = False
     selectable: bool = False
@@ -154,3 +159,10 @@ class KindOfWork(NamedFamily):
     examined: Callable[[], Examine] | None = None
     opens: Callable[[], Opened] | None = None
     metrics: Callable[[], tuple[Metric, ...]] | None = None
+
+    @property
+    def owns_pods(self) -> bool:
+        """Whether its items own pods; the store's family says so."""
+        from store.families import FAMILIES  # with the types of all records, which help texts do not need
+
+        return FAMILIES[self.family].owns_pods

@@ -295,6 +295,11 @@ def actors() -> tuple[Family[Any], ...]:
     return tuple(family for family in FAMILIES.values() if family.during is not None)
 
 
+def family_of(record: type[Any]) -> Family[Any]:
+    """The family whose records have this type, for types that one family alone has."""
+    return next(family for family in FAMILIES.values() if family.record is record)
+
+
 def of(record: object) -> Family[Any]:
     """The family of a record that owns pods."""
     return next(family for family in owners() if family.record is type(record))

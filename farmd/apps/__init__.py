@@ -27,7 +27,6 @@ DECLARATION = KindOfWork(
     first="farmctl apply -f FILE --app NAME",
     way="farmctl apply --app {name} with other files, or farmctl app release",
     runbooks=(("FarmdApp", "FarmdAppFailed"),),
-    names=("apps",),
     features=("config.1", "service-pods.1"),
     selectable=True,
     guarded=True,

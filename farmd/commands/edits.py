@@ -22,7 +22,7 @@ from store import manifests, operations
 from store.audit import AuditReader, Filter
 from store.entry import Stored
 from store.errors import Conflict, NotFound, RecordInvalid
-from store.families import past_of
+from store.families import family_of, past_of
 from store.keys import Keys
 from store.manifests import Manifest
 from store.named import NamedRecords
@@ -84,17 +84,14 @@ class Edits(Generic[S, T]):
     """The description of the records that people name by one noun, such as ``rc``.
 
     Attributes:
-        kind: the kind of work; its words are in ``farmd.kinds``.
-        document: what JSON calls one.
-        file: how people write one.
+        file: how people write one, and the type of its record. The store's family of that type
+            (``store.families``) names the kind, whose declaration (``farmd.kinds``) has the words.
         pods: what is particular to owners of pods; None for other kinds.
         told: the fields that the audit and people are told of a new one.
         facts: what ``describe`` tells of a record and its status beside what all records have; of an owner
             of pods, its counts first.
         membership: fields that only a manager changes while there is one (R14).
         past: how the last item of a name ended, where more than the audit log knows that; None: unknown.
-        other_ways: commands beside ``update`` that change one, as the end of a hint.
-        instead: what a person does who wants another one of the name, where there is no ``update``.
         columns: what a table tells of a record and its status in columns of its own, after the state.
         aged: whether a table tells how old a record is.
         beside: the operations that make what a new record needs beside its name.
@@ -103,22 +100,28 @@ class Edits(Generic[S, T]):
         left_out: why no file is written of a record; empty: one is.
     """
 
-    kind: str
-    document: str
     file: SpecFile[S, T]
     pods: Placing[T] | None = None
     told: Callable[[T], Mapping[str, Scalar]] = lambda _: {}
     facts: Callable[[T, Any], Sequence[tuple[str, str]]] = lambda *_: ()
     membership: frozenset[str] = frozenset()
     past: Callable[[Call, str], Awaitable[Ending | None]] | None = None
-    other_ways: str = ""
-    instead: str = ""
     columns: Sequence[tuple[str, Callable[[T, Any], str]]] = ()
     aged: bool = False
     beside: Callable[[Keys, T], Sequence[Operation]] = lambda *_: ()
     replaces: bool = False
     judge: Callable[[Call, T], Awaitable[Readiness]] | None = None
     left_out: Callable[[Call, T], Awaitable[str]] = _written
+
+    @property
+    def kind(self) -> str:
+        """The family of its records, under whose name farms claim them."""
+        return family_of(self.file.record).name
+
+    @property
+    def document(self) -> str:
+        """What JSON calls one."""
+        return self.file.record.__name__
 
     @property
     def words(self) -> KindOfWork:

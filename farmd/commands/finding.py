@@ -12,7 +12,7 @@ from farmd.kinds import KINDS, OTHERS, title
 from store.consul.client import ConsulClient
 from store.entry import Stored
 from store.errors import NotFound, StoreError
-from store.families import intent_places
+from store.families import intent_places, named
 from store.keys import Keys, is_sentinel
 from store.named import Named, NamedRecords
 
@@ -46,7 +46,7 @@ async def names_of(client: ConsulClient, keys: Keys, families: Iterable[str]) ->
 def _trees(family: str) -> tuple[str, ...]:
     """The trees whose keys end in the names of a family's records."""
     kind = KINDS.get(family)
-    return (kind.names if kind is not None else ()) or (f"names/{family}",)
+    return (kind.names if kind is not None else ()) or (f"names/{family}" if named(family) else family,)
 
 
 async def suggest(call: Call, error: NotFound) -> None:

@@ -293,10 +293,10 @@ class Noun(Edits[S, T]):
         """The result of creating a name that exists: nothing to do, or a conflict that names the
         differences.
         """
-        record, noun, word = existing.record, self.words.noun, commands.difference.word
+        record, words, word = existing.record, self.words, commands.difference.word
         if record.deleting:
             raise Conflict(
-                f"{noun} {wanted.name!r} is being deleted", id=record.id, hint="wait until it is gone"
+                f"{words.noun} {wanted.name!r} is being deleted", id=record.id, hint="wait until it is gone"
             )
         before, after = commands.difference.fields(record, wanted, self.file.names)
         if not before:
@@ -309,10 +309,10 @@ class Noun(Edits[S, T]):
             ]
         now = " --now" if self.pods is not None else ""
         raise Conflict(
-            f"{noun} {wanted.name!r} exists and differs: {', '.join(names)}",
+            f"{words.noun} {wanted.name!r} exists and differs: {', '.join(names)}",
             id=record.id,
             differs=list(after),
-            hint=self.instead or f"farmctl {noun} update -f FILE{now} changes it{self.other_ways}",
+            hint=words.instead or f"farmctl {words.noun} update -f FILE{now} changes it{words.other_ways}",
         )
 
 

@@ -29,7 +29,6 @@ DECLARATION = KindOfWork(
     first="farmctl daemonset create -f FILE",
     bundle_order=2,
     runbooks=(("FarmdDaemonsetCrashes", "FarmdCrashLoop"), ("FarmdDaemonsetAiling", "FarmdDaemonsetAiling")),
-    owns_pods=True,
     per_node=True,
     gradual="rollouts",
     selectable=True,

@@ -13,7 +13,7 @@ from farmd.daemonset.facts import STAYING, request
 from farmd.daemonset.plan import NOWHERE
 from scheduler.decide import eligibility, ranked
 from scheduler.model import EVICTING
-from store.daemonsets import KIND, DaemonSet, Floor
+from store.daemonsets import DaemonSet, Floor
 from store.errors import InputInvalid
 from store.manifests import Manifest
 from store.policies import Policy, check_over_nodes
@@ -115,8 +115,6 @@ def _coming(daemonset: DaemonSet) -> str:
 
 
 DAEMON_SET: Noun[DaemonSetSpec, DaemonSet] = Noun(
-    kind=KIND,
-    document="DaemonSet",
     file=FILE,
     pods=Placing(
         request=request,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from alerting.alert import PREEMPTIVE_DS_CONTENTION
 from farmd.daemonset import plan as planning
-from farmd.daemonset.commands import DAEMON_SET
 from farmd.daemonset.facts import Facts, Need, Plan, Reader, Rivals, by_version
 from farmd.pods.ailing import AILING_SECONDS, ailing_since, told
 from farmd.pods.changes import PodChange, grouped, planned, reservations
@@ -123,7 +122,6 @@ class DaemonSets(ReplicaKind):
     """The kind ``daemonsets``."""
 
     name = KIND
-    noun = DAEMON_SET
     BUDGET_SPENT = "pods: daemon sets would remove more per minute than the budget allows"
 
     def __init__(self, context: Context) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farmd.deploy.metrics import STATES
-from farmd.deploy.noun import DEPLOYMENT
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.managing import ManagingKind, Phases
@@ -23,7 +22,6 @@ class Deployments(ManagingKind):
     """The kind ``deployments``."""
 
     name = KIND
-    noun = DEPLOYMENT
 
     def __init__(self, context: Context) -> None:
         phases = Phases(context.recorder, "farmd_deployments", "state", STATES)

@@ -9,7 +9,7 @@ import msgspec
 from farmd import kinds
 from farmd.commands.noun import Noun
 from farmd.commands.specs import SpecFile
-from store.deployments import KIND, Deployment, DeploymentStatus
+from store.deployments import Deployment, DeploymentStatus
 from store.words import count_of
 
 
@@ -35,8 +35,6 @@ def _facts(deployment: Deployment, status: DeploymentStatus | None) -> list[tupl
 
 
 DEPLOYMENT: Noun[DeploymentSpec, Deployment] = Noun(
-    kind=KIND,
-    document="Deployment",
     file=SpecFile(spec=DeploymentSpec, record=Deployment, kept={}),
     told=lambda deployment: {"services": count_of(len(deployment.goals), "service")},
     facts=_facts,

@@ -18,7 +18,7 @@ from store.canonical import builtins
 from store.errors import Conflict, RecordInvalid, refuse
 from store.families import RUNS
 from store.features import ONE_SHOT, POD_AFFINITY, needed_of_farm
-from store.jobs import KIND, Action, Job, JobStatus, Rule, Run, Success, Type, check, check_meant, known_run
+from store.jobs import Action, Job, JobStatus, Rule, Run, Success, Type, check, check_meant, known_run
 from store.manifests import Manifest, Restart
 from store.mistakes import shown
 from store.quantities import Seconds
@@ -255,12 +255,9 @@ async def _left_out(call: Call, job: Job) -> str:
 
 
 JOB: Noun[JobSpec, Job] = Noun(
-    kind=KIND,
-    document="Job",
     file=FILE,
     told=lambda job: {"slots": job.size, "gang": job.gang},
     facts=_facts,
-    instead="run it under another name (--name), or delete the existing one first",
     columns=(
         ("DONE", _done),
         ("ACTIVE", lambda _, status: _number("placed", status)),

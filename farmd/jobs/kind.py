@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from farmd.jobs.commands import JOB
 from farmd.jobs.metrics import STATES
 from farmd.jobs.run_copy import Takeover
 from farmd.runtime.wake import Wake
@@ -24,7 +23,6 @@ class Jobs(OwnerKind):
     """The kind ``jobs``."""
 
     name = KIND
-    noun = JOB
     BUDGET_SPENT = "pods: jobs would replace more members in a minute than the removal budget allows"
 
     def __init__(self, context: Context) -> None:

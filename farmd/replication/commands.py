@@ -17,7 +17,7 @@ from store.manifests import Manifest
 from store.pods import Place
 from store.policies import Policy
 from store.quantities import Seconds
-from store.rcs import KIND, OnLost, ReplicationController, Strategy
+from store.rcs import OnLost, ReplicationController, Strategy
 from store.status import Status
 from store.words import count_of
 
@@ -139,8 +139,6 @@ def _facts(rc: ReplicationController, status: Status | None) -> list[tuple[str, 
 
 
 RC: Noun[ControllerSpec, ReplicationController] = Noun(
-    kind=KIND,
-    document="ReplicationController",
     file=FILE,
     pods=Placing(
         request=request,
@@ -156,7 +154,6 @@ RC: Noun[ControllerSpec, ReplicationController] = Noun(
     told=lambda rc: {"replicas": rc.replicas_desired},
     facts=_facts,
     membership=frozenset({"replicas_desired", "manifest"}),
-    other_ways=", farmctl rc set-replicas its count",
 )
 
 

@@ -9,7 +9,6 @@ from farmd.commands.specs import changed
 from farmd.farm.writer import Write
 from farmd.replication import healing, writes
 from farmd.replication import plan as planning
-from farmd.replication.commands import RC
 from farmd.replication.facts import Facts, Moves, MoveStep, Need, Plan, Reader, Snapshot
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -184,7 +183,6 @@ class Replication(ReplicaKind):
     """The kind ``rcs``."""
 
     name = KIND
-    noun = RC
     BUDGET_SPENT = "pods: more replacements in a minute than the removal budget allows"
 
     def __init__(self, context: Context) -> None:

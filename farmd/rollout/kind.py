@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from farmd.kinds import KINDS
 from farmd.rollout.gates import Ask, unasked
 from farmd.rollout.metrics import PHASES
-from farmd.rollout.noun import ROLLOUT
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.managing import ManagingKind, Phases
@@ -24,7 +23,6 @@ class Rollouts(ManagingKind):
     """The kind ``rollouts``."""
 
     name = KIND
-    noun = ROLLOUT
 
     def __init__(self, context: Context) -> None:
         target = KINDS[RCS.name].noun

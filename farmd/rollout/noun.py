@@ -15,7 +15,7 @@ from farmd.kinds import KINDS
 from store.families import RCS
 from store.policies import Policy
 from store.rcs import ReplicationController
-from store.rollouts import KIND, History, Rollout, RolloutStatus
+from store.rollouts import History, Rollout, RolloutStatus
 
 
 class RolloutSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -54,8 +54,6 @@ async def _past(call: Call, name: str) -> Ending | None:
 
 
 ROLLOUT: Noun[RolloutSpec, Rollout] = Noun(
-    kind=KIND,
-    document="Rollout",
     file=SpecFile(spec=RolloutSpec, record=Rollout, kept={}),
     told=lambda rollout: {"replicas": rollout.replicas},
     facts=_facts,

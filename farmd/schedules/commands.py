@@ -126,8 +126,6 @@ async def _ready(_: Call, __: Schedule) -> Readiness:
 
 
 SCHEDULE: Noun[ScheduleSpec, Schedule] = Noun(
-    kind=KIND,
-    document="Schedule",
     file=FILE,
     told=lambda schedule: {"times": _times(schedule), "zone": schedule.zone},
     facts=_facts,

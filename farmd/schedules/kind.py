@@ -12,7 +12,7 @@ from farmd.commands.mutation import Call, Mutation, audited, registered
 from farmd.farm.writer import Write
 from farmd.runtime.wake import Wake, wait
 from farmd.schedules import plan as planning
-from farmd.schedules.commands import SCHEDULE, job_spec, jobs, lasting
+from farmd.schedules.commands import job_spec, jobs, lasting
 from farmd.schedules.metrics import MOST_EXPORTED, RESULTS, STATES, SUCCEEDED
 from farmd.schedules.plan import End, Plan, Snapshot
 from farmd.work.context import Context
@@ -257,7 +257,6 @@ class Schedules(NamedKind):
     """The kind ``schedules``."""
 
     name = KIND
-    noun = SCHEDULE
     works = ScheduleWorker
 
     def __init__(self, context: Context) -> None:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from msgspec import Struct
 
+from farmd import kinds
 from farmd.commands.mutation import Call, audited
 from farmd.commands.noun import Noun
 from farmd.farm.kind import Items, RecordItems
@@ -69,13 +70,17 @@ class RecordPlan:
 class NamedKind(Kind):
     """A kind whose items are named records.
 
-    ``noun`` holds the commands for its records, ``works`` is the class of their workers. The keys of the
+    ``works`` is the class of their workers. The keys of the
     families ``beside`` end in an item's id: their changes wake its worker, and they are read before it plans.
     """
 
-    noun: ClassVar[Noun[Any, Any]]
     works: ClassVar[type[NamedWorker[Any, Any]]]
     beside: ClassVar[tuple[Family[Any], ...]] = ()
+
+    @property
+    def noun(self) -> Noun[Any, Any]:
+        """The commands on its records, as its declaration says."""
+        return kinds.asked(self.name)
 
     @property
     def tree(self) -> PrefixCache[Any]:

@@ -19,8 +19,6 @@ class NoteSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 NOTE: Noun[NoteSpec, Note] = Noun(
-    kind="notes",
-    document="Note",
     file=SpecFile(spec=NoteSpec, record=Note),
     told=lambda note: {"text": note.text},
     facts=lambda note, _: [("Text", note.text or "(none)")],

@@ -38,7 +38,6 @@ class Notes(NamedKind):
     """The kind ``notes``."""
 
     name = "notes"
-    noun = NOTE
     beside = (NOTED,)
     works = NoteWorker
 

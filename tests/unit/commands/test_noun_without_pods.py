@@ -45,8 +45,6 @@ class NoteSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 NOTE: Noun[NoteSpec, Note] = Noun(
-    kind="notes",
-    document="Note",
     file=SpecFile(
         spec=NoteSpec, record=Note, names={"says": "text"}, kept={"says": "some text", "disabled": ""}
     ),

@@ -59,6 +59,7 @@ def policy(role: str) -> str:
 @pytest.mark.parametrize("kind", KINDS.values(), **BY_FAMILY)
 def test_a_kind_is_a_family_that_is_claimed_by_a_class_of_that_name(kind: KindOfWork) -> None:
     assert FAMILIES[kind.family].claimed
+    assert FAMILIES[kind.family].outside == bool(kind.outside)
     assert kind.runs().name == kind.family
     assert kind.family in FarmSection().kinds
 
@@ -94,7 +95,6 @@ def test_people_can_ask_for_it(kind: KindOfWork) -> None:
         verbs |= {"pods", "logs", "explain"} if families.owns_pods(kind.family) else set()
         assert verbs <= set(group.list_commands(click.Context(group)))
     assert kind.title
-    assert kind.owns_pods == families.owns_pods(kind.family)
     assert not families.named(kind.family) or kinds.asked(kind.family).kind == kind.family
 
 
@@ -107,7 +107,7 @@ def test_the_audit_knows_its_noun(kind: KindOfWork) -> None:
 @pytest.mark.parametrize("kind", ASKED, **BY_FAMILY)
 async def test_its_names_are_completed(kind: KindOfWork, monkeypatch: pytest.MonkeyPatch) -> None:
     async with person() as call:
-        trees = kind.names or (f"names/{kind.family}",)
+        trees = kind.names or (f"names/{kind.family}" if families.named(kind.family) else kind.family,)
         for number, tree in enumerate(trees):
             await put(call, f"{KEYS.tree(tree)}item-{number}", ITEM)
         found: list[list[str]] = []
