@@ -28,6 +28,7 @@ PROGRAMS = {
     "mkfs.ext4": "e2fsprogs",
     "nsenter": "util-linux",
     "chromium": "chromium",
+    "haproxy": "haproxy",
     "git": "git",
     "openssl": "openssl",
     "/usr/lib/podman/netavark": "netavark",

@@ -79,16 +79,16 @@ class Shop:
 
 
 @asynccontextmanager
-async def shop_on(address: str) -> AsyncIterator[Shop]:
-    """A shop on that server."""
+async def shop_on(address: str, *places: tuple[str, int]) -> AsyncIterator[Shop]:
+    """A shop on that server; ``places``: host and port of the pods on n1 and n2, if somebody asks them."""
     async with cluster_on(address) as cluster:
         call = Call(cluster.client, cluster.keys, CLOCK, SystemIds(), "user/ada@desk")
         name = f"web-{SystemIds().new()}"
         rc = await controller(call, name)
         made = Shop(address, cluster, call, rc, name)
-        for number, node in enumerate(("n1", "n2"), 1):
-            await agent(call, node, f"http://10.0.0.{number}:8101")
-            await made.pod(node, 20000 + number)
+        for node, (host, port) in zip(("n1", "n2"), places or (N1, N2), strict=True):
+            await agent(call, node, f"http://{host}:8101")
+            await made.pod(node, port)
         made.id = await service(call, name, name=name)
         try:
             yield made

@@ -13,23 +13,23 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def serving(handler: Handler, port: int = 0) -> AsyncIterator[str]:
+async def serving(handler: Handler, port: int = 0, host: str = "127.0.0.1") -> AsyncIterator[str]:
     """A server on loopback that answers every path so; its address."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
-    async with serving_app(app, port) as address:
+    async with serving_app(app, port, host) as address:
         yield address
 
 
 @asynccontextmanager
-async def serving_app(app: web.Application, port: int = 0) -> AsyncIterator[str]:
+async def serving_app(app: web.Application, port: int = 0, host: str = "127.0.0.1") -> AsyncIterator[str]:
     """A server on loopback with the routes of an application; its address."""
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
-    listening = socket.create_server(("127.0.0.1", port))
+    listening = socket.create_server((host, port))
     await web.SockSite(runner, listening).start()
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield f"http://{host}:{listening.getsockname()[1]}"
     finally:
         # asyncio forgets a connection that it accepts right before it stops to listen.
         asyncio.get_running_loop().remove_reader(listening)
