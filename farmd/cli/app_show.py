@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import click
 
 from farmd.apps.bundle import render_all
-from farmd.apps.commands import told
 from farmd.apps.facts import Live, owner_of
 from farmd.apps.revision import found
-from farmd.apps.scene import AppState, Kept, kept, lives, naming, owned, standing, standings
+from farmd.apps.scene import AppState, Kept, lives, naming, standing, standings
+from farmd.cli import noun_show
 from farmd.cli.apply_cluster import looking
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import checked, objects, target
+from farmd.cli.noun_show import describe_item
 from farmd.cli.options import Whole, command
-from farmd.cli.output import as_yaml, document, emit, say_facts, show, text_table
+from farmd.cli.output import as_yaml, document, emit, show
 from farmd.commands.resolving import referring
-from farmd.tables.apps import facts, plain_row
+from farmd.tables.apps import AppItems, AppObject, object_lines, object_state, plain_object
 from farmd.tables.apps import table as apps_table
 from farmd.tables.model import Column, Table, ago, clean
 from store import selectors
@@ -131,43 +133,24 @@ async def list_(invocation: Invocation, selector: str) -> None:
     await show(invocation, read)
 
 
-class _Object(NamedTuple):
-    """One object of an app: its entry, and how it stands; None: it is not there."""
-
-    entry: Entry
-    live: Live | None
-    state: str
-
-
 @command("describe")
 @APP
 async def describe(invocation: Invocation, name: str) -> None:
     """One app: its settings, its progress, and the state of each object."""
-    now = await owned(invocation.call, await found(invocation.call, name))
-    known = await kept(invocation.call, now)
-    rows = await _objects(invocation, now, known)
-    if invocation.settings.output in {"json", "yaml"}:
-        items = [_plain_object(row) for row in rows]
-        emit(
-            invocation,
-            document("App", {**plain_row(now), "objects": items, "broken": list(known.broken.values())}),
-        )
-        return
-    if invocation.settings.output == "name":
-        click.echo(f"app/{name}")
-        return
-    say_facts(facts(now, known, invocation.call.clock.now()), 12)
-    click.echo(f"\nObjects ({len(rows)})")
-    for line in text_table(invocation, _objects_table(rows), indent=2):
-        click.echo(f"  {line}")
+    found = await _items(invocation).described(name)
+    describe_item(invocation, "App", "app", found, room=12)
 
 
-async def _objects(invocation: Invocation, now: AppState, known: Kept) -> list[_Object]:
+def _items(invocation: Invocation) -> AppItems:
+    return AppItems(invocation.call, partial(_objects, invocation))
+
+
+async def _objects(invocation: Invocation, now: AppState, known: Kept) -> list[AppObject]:
     """The objects of the wanted revision, then what is left, each as it stands."""
     entries = known.entries
     live, asked = await _seen(invocation, now, entries)
     shown = [
-        _Object(entry, live.get(ref), _of(now, entry, live.get(ref), asked=asked))
+        AppObject(entry, live.get(ref), object_state(now, entry, live.get(ref), asked=asked))
         for ref, entry in entries.items()
     ]
     return sorted(
@@ -200,54 +183,6 @@ def _asking(invocation: Invocation, now: AppState) -> Any:
     return replace(invocation.call, part_of=owner_of(now.name))
 
 
-def _of(now: AppState, entry: Entry, live: Live | None, *, asked: bool) -> str:
-    """One word for an object: what keeps it from being as its file says, else its verdict. ``asked``: its
-    cluster was, if it lies in one.
-    """
-    if live is None:
-        return "missing" if entry.ref.own or asked else "unknown"
-    if live.owner != owner_of(now.name):
-        return "nobody's" if not live.owner else "foreign"
-    if entry.left:
-        return "left"
-    if live.differs or live.busy:
-        return "differs" if live.differs else "busy"
-    # A process that has just begun to look cannot know for how long pods are healthy; the farm does.
-    settled = now.reported and now.status is not None and now.status.phase == "reached"
-    return "ready" if settled else live.verdict
-
-
-def _objects_table(rows: Sequence[_Object]) -> Table:
-    return Table(
-        kind="AppObject",
-        rows=rows,
-        columns=(
-            Column("OBJECT", lambda row: str(row.entry.ref)),
-            Column("STATE", lambda row: row.state),
-            Column("WAVE", lambda row: str(row.entry.wave)),
-            Column("REASON", _reason),
-        ),
-        name=lambda row: str(row.entry.ref),
-        plain=_plain_object,
-        empty="none",
-    )
-
-
-def _reason(row: _Object) -> str:
-    if row.live is None:
-        return ""
-    if row.state == "differs":
-        return ", ".join(row.live.differs)
-    return row.live.busy or (row.live.owner if row.state == "foreign" else row.live.why)
-
-
-def _plain_object(row: _Object) -> dict[str, Any]:
-    live: Mapping[str, Any] = {}
-    if row.live is not None:
-        live = {name: getattr(row.live, name) for name in ("owner", "differs", "verdict", "why", "busy")}
-    return {"object": str(row.entry.ref), "state": row.state, "wave": row.entry.wave, **live}
-
-
 @command("explain")
 @click.argument("target", metavar="NAME|REF", callback=checked, shell_complete=objects(KIND))
 async def explain(invocation: Invocation, target: str) -> None:
@@ -258,35 +193,7 @@ async def explain(invocation: Invocation, target: str) -> None:
     if "/" in name:
         await _explain_object(invocation, target)
     else:
-        await _explain_app(invocation, name)
-
-
-async def _explain_app(invocation: Invocation, name: str) -> None:
-    """How far an app is, and all of its objects that are not as they should be."""
-    now = await owned(invocation.call, await found(invocation.call, name))
-    known = await kept(invocation.call, now)
-    rows = [row for row in await _objects(invocation, now, known) if row.state not in ("ready", "left")]
-    if invocation.settings.output in {"json", "yaml"}:
-        items = [_plain_object(row) for row in rows]
-        content = {
-            "app": name,
-            "progress": told(now),
-            "objects": items,
-            "broken": list(known.broken.values()),
-        }
-        emit(invocation, document("AppExplanation", content))
-        return
-    click.echo(clean(f"app/{name}: {told(now)}"))
-    for text in known.broken.values():
-        click.echo(clean(text))
-    for row in rows:
-        _tell(row)
-
-
-def _tell(row: _Object, where: str = "") -> None:
-    click.echo(clean(f"{row.entry.ref}: {row.state}{where}"))
-    for line in _said(row):
-        click.echo(f"  {clean(line)}")
+        noun_show.explain(invocation, await _items(invocation).explained(name), "AppExplanation")
 
 
 async def _explain_object(invocation: Invocation, ref: str) -> None:
@@ -295,26 +202,14 @@ async def _explain_object(invocation: Invocation, ref: str) -> None:
         now = await standing(invocation.call, name)
         found_live, asked = await _seen(invocation, now, {ref: entry})
         live = found_live.get(ref)
-        row = _Object(entry, live, _of(now, entry, live, asked=asked))
+        row = AppObject(entry, live, object_state(now, entry, live, asked=asked))
         if invocation.settings.output in {"json", "yaml"}:
-            emit(invocation, document("AppObject", {"app": name, **_plain_object(row)}))
+            emit(invocation, document("AppObject", {"app": name, **plain_object(row)}))
             continue
-        _tell(row, f" in app/{name}, revision {revision}")
+        for line in object_lines(row, f" in app/{name}, revision {revision}"):
+            click.echo(clean(line))
     for text in unread:
         invocation.say(text)
     if not shown:
         files = "no app that could be read" if unread else "no app"
         raise NotFound(f"{ref!r} is in {files}", id=ref, hint="farmctl app list")
-
-
-def _said(row: _Object) -> list[str]:
-    entry, live = row.entry, row.live
-    lines = [f"wave {entry.wave}" + (f", after {', '.join(entry.after)}" if entry.after else "")]
-    lines += ["kept when it is no longer in the files"] if entry.on_remove == "keep" else []
-    lines += ["applied once in each revision"] if entry.apply == "once" else []
-    lines += [f"ignored: {', '.join(entry.ignore)}"] if entry.ignore else []
-    lines += ["in no file; --prune removes it"] if entry.left else []
-    if live is not None:
-        lines += [f"differs in {', '.join(live.differs)}"] if live.differs else []
-        lines += [text for text in (live.busy, live.why) if text]
-    return lines

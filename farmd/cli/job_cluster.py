@@ -32,7 +32,7 @@ from farmd.kubernetes.objects import KubePod
 from farmd.kubernetes.resources import PODS
 from farmd.kubernetes.transport import ApiRequest
 from farmd.tables import nouns as noun_tables
-from farmd.tables.items import Items
+from farmd.tables.items import Records
 from farmd.tables.model import Column, Described, Explained, Table, ago, clean
 from store.errors import InputInvalid, NotFound, StoreUnavailable
 from store.mistakes import shown
@@ -95,7 +95,7 @@ async def names(place: Place, incomplete: str) -> list[str]:
         return [each.job.metadata.name if place.namespace else f"{prefix}{each.name}" for each in found.jobs]
 
 
-class ClusterJobs(Items):
+class ClusterJobs(Records):
     """The jobs of a cluster. A command that shows one again and again may be refused once, and answered the
     next time.
     """

@@ -18,7 +18,7 @@ from farmd.kinds import KINDS
 from farmd.overview import Row
 from farmd.tables import changes
 from farmd.tables import nouns as noun_tables
-from farmd.tables.items import Items
+from farmd.tables.items import Records
 from farmd.tables.model import Described, Explained, Table, ago, clean
 from store import selectors
 from store.audit import AuditReader, Filter
@@ -68,7 +68,7 @@ def getting(noun: Noun[Any, Any], accepts: str = "") -> click.Command:
 
     async def run(invocation: Invocation, name: str, as_file: bool) -> None:
         file = as_file or (invocation.settings.output == "yaml" and not invocation.settings.watch)
-        await get(invocation, Items(invocation.call, noun), name, as_file=file)
+        await get(invocation, Records(invocation.call, noun), name, as_file=file)
 
     return _get(noun, option(run))
 
@@ -77,7 +77,7 @@ def seeing(noun: Noun[Any, Any]) -> click.Command:
     """``get`` of what no file makes as it is."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        await get(invocation, Items(invocation.call, noun), name)
+        await get(invocation, Records(invocation.call, noun), name)
 
     return _get(noun, run)
 
@@ -87,7 +87,7 @@ def _get(noun: Noun[Any, Any], run: Callable[..., Awaitable[None]]) -> click.Com
     return command("get", lists=True)(target(noun.words.noun, objects(noun.kind))(run))
 
 
-async def get(invocation: Invocation, items: Items, name: str, *, as_file: bool = False) -> None:
+async def get(invocation: Invocation, items: Records, name: str, *, as_file: bool = False) -> None:
     """Show one item, or the file that makes it."""
     settings = invocation.settings
     if as_file:
@@ -112,7 +112,7 @@ def pods(noun: Noun[Any, Any]) -> click.Command:
     """``pods``."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        await show(invocation, partial(Items(invocation.call, noun).pods, name))
+        await show(invocation, partial(Records(invocation.call, noun).pods, name))
 
     run.__doc__ = f"The pods of a {noun.words.one}, with what their nodes report."
     if way := KINDS.get(noun.words.gradual):
@@ -124,7 +124,7 @@ def describing(noun: Noun[Any, Any], text: str = "") -> click.Command:
     """``describe``; ``text`` is its help, where that tells more."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        found = await Items(invocation.call, noun).described(name)
+        found = await Records(invocation.call, noun).described(name)
         if noun.pods is not None and found.pods is not None and invocation.settings.output != "name":
             found = await with_usage(invocation, found, found.pods.rows)
         await describe(invocation, noun.document, noun.words.noun, found)
@@ -150,17 +150,10 @@ async def with_usage(invocation: Invocation, found: Described, rows: Sequence[An
 
 async def describe(invocation: Invocation, kind: str, noun: str, found: Described) -> None:
     """Show the facts of an item, its pods and other tables, and its latest changes; ``kind`` is for JSON."""
-    output, now = invocation.settings.output, invocation.call.clock.now()
-    reader = AuditReader(invocation.client, invocation.keys)
+    now, reader = invocation.call.clock.now(), AuditReader(invocation.client, invocation.keys)
     history = await reader.read(Filter(kind=found.audited, item=found.id), _HISTORY)
-    if output in {"json", "yaml"}:
-        content = {**found.document, "history": plain(history), "broken": list(found.broken)}
-        emit(invocation, document(kind, content))
+    if not describe_item(invocation, kind, noun, found, history=plain(history)):
         return
-    if output == "name":
-        click.echo(f"{noun}/{found.name}")
-        return
-    tell(invocation, found)
     if history or not found.tables:
         click.echo("\nHistory (newest first)")
     for record in history:
@@ -169,12 +162,30 @@ async def describe(invocation: Invocation, kind: str, noun: str, found: Describe
         click.echo(f"farmctl: broken record left out: {clean(broken)}", err=True)
 
 
-def tell(invocation: Invocation, found: Described) -> None:
+def describe_item(
+    invocation: Invocation, kind: str, noun: str, found: Described, room: int = 15, **more: Any
+) -> bool:
+    """Show an item without its changes; returns whether it was shown to people.
+
+    ``room`` is the width of the facts' titles. ``more`` are further fields for programs.
+    """
+    output = invocation.settings.output
+    if output in {"json", "yaml"}:
+        content = {**found.document, **more, "broken": list(found.broken)}
+        emit(invocation, document(kind, content))
+    elif output == "name":
+        click.echo(f"{noun}/{found.name}")
+    else:
+        tell(invocation, found, room)
+    return output not in {"json", "yaml", "name"}
+
+
+def tell(invocation: Invocation, found: Described, room: int = 15) -> None:
     """Show the facts of an item, and its tables by title."""
-    say_facts(found.facts, 15)
+    say_facts(found.facts, room)
     for title, table in found.shown.items():
         click.echo(f"\n{title}")
-        empty = "none" if table is found.pods else table.empty
+        empty = "none" if table is found.pods or table.kind == "Pod" else table.empty
         for line in text_table(invocation, table, indent=2) if table.rows else [empty]:
             click.echo(f"  {line}")
 
@@ -183,18 +194,18 @@ def explaining(noun: Noun[Any, Any], text: str = "") -> click.Command:
     """``explain``; ``text`` begins its help, where that tells more."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        explain(invocation, await Items(invocation.call, noun).explained(name))
+        explain(invocation, await Records(invocation.call, noun).explained(name))
 
     own = f"Why each node does or does not get one more pod of a {noun.words.one}."
     run.__doc__ = f"{text or own}\n\n-o name prints the nodes that can take one, the best one first."
     return command("explain")(target(noun.words.noun, objects(noun.kind))(run))
 
 
-def explain(invocation: Invocation, found: Explained) -> None:
-    """Show why an item's pods are where they are."""
+def explain(invocation: Invocation, found: Explained, kind: str = "Explanation") -> None:
+    """Show why an item's pods are where they are; ``kind`` is for JSON."""
     output = invocation.settings.output
     if output in {"json", "yaml"}:
-        emit(invocation, document("Explanation", dict(found.document)))
+        emit(invocation, document(kind, dict(found.document)))
     else:
         for line in found.names if output == "name" else found.lines:
             click.echo(clean(line))

@@ -1,11 +1,13 @@
-"""The items of a noun as everybody sees them: a row, a file, a description, an explanation, pods.
+"""Items as the command line, the page and its API show them: a row, a file, a description, an explanation.
 
-The command line asks ``Items``; a subclass has those that are objects of a Kubernetes cluster. The page
-follows its rows in the farm's copies, and describes and explains an item by the same functions.
+``Records`` has those of a noun, and a subclass those that are objects of a Kubernetes cluster. Nodes and apps
+have no noun; their ``Items`` are in ``nodes.py`` and ``apps.py``. The page follows its rows in the farm's
+copies, and describes and explains an item by the same functions.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,12 +23,27 @@ from scheduler.model import Explanation
 from store.times import plain
 
 
-class Items:
+class Items(ABC):
+    """The items that people name by one word."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    @abstractmethod
+    async def described(self, name: str) -> Described:
+        """One item.
+
+        Raises:
+            NotFound: there is no such item.
+        """
+
+
+class Records(Items):
     """The records of a noun in Consul."""
 
     def __init__(self, call: Call, noun: Noun[Any, Any]) -> None:
+        super().__init__(call)
         self.noun = noun
-        self.call = call
 
     async def row(self, name: str) -> Row[Any]:
         return await self.noun.row(self.call, name)

@@ -1,16 +1,22 @@
-"""The tables of nodes and farms, and the facts of one node."""
+"""The tables of nodes and farms, and the description of one node."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from farmd.overview import FarmRow, NodeRow
-from farmd.tables.model import Column, Table, ago, pairs
+from farmd import overview
+from farmd.commands.mutation import Call
+from farmd.overview import FarmRow, NodeRow, Pods
+from farmd.tables.items import Items
+from farmd.tables.model import Column, Described, Table, ago, pairs
+from farmd.tables.pods import pod_table
+from store.families import NODES
 from store.farms import Member
 from store.features import root_by_farm
-from store.nodes import NodeRecords, Taint
+from store.keys import valid_segment
+from store.nodes import NodeRecords, NodeStore, Taint
 from store.presence import at_host
-from store.times import plain, rfc3339
+from store.times import moment, plain, rfc3339
 from store.words import amount_text
 
 # The table of farms.
@@ -46,7 +52,7 @@ def farm_table(rows: Sequence[FarmRow], now: float) -> Table:
     )
 
 
-# The table of nodes, and the facts of one.
+# The table of nodes, and the description of one.
 
 
 def _taints(taints: Sequence[Taint]) -> str:
@@ -141,3 +147,46 @@ def facts(view: NodeRecords, row: NodeRow, now: float) -> list[tuple[str, str]]:
         told += [("Silent", f"{runtime}: {why}") for runtime, why in sorted(agent.doubts.items())]
         told += [("Not removed", f"{path}: {why}") for path, why in sorted(agent.left.items())]
     return told
+
+
+class NodeItems(Items):
+    """The nodes; ``pods`` reads those of one, for callers who know what is placed there."""
+
+    def __init__(self, call: Call, pods: Callable[[str], Awaitable[Pods]] | None = None) -> None:
+        super().__init__(call)
+        self._pods = pods or self._read
+
+    async def _read(self, name: str) -> Pods:
+        found = await overview.pods(self.call.client, self.call.keys)
+        return Pods([row for row in found.rows if row.node == name], found.broken)
+
+    async def described(self, name: str) -> Described:
+        store, now = NodeStore(self.call.client, self.call.keys), self.call.clock.now()
+        view = await store.get(valid_segment(name, "node"))
+        found = await self._pods(name)
+        row = overview.node_row(view, await store.condition(name), len(found.placed))
+        document = {
+            "name": name,
+            "state": row.state,
+            "labels": view.labels,
+            "stated": row.stated,
+            "record": plain(view.record),
+            "agent": plain(view.agent),
+            "lost_since": moment(row.lost_since),
+            "absent_since": moment(row.absent_since),
+            "left": row.left,
+            "waiting": row.waiting,
+            "pods": plain(found.rows),
+        }
+        return Described(
+            id=name,
+            name=name,
+            state=row.state,
+            reason=row.reason,
+            facts=facts(view, row, now),
+            tables={f"Pods ({row.pods})": pod_table(found.rows, found.broken, now, same="NODE")},
+            row=row,
+            audited=NODES.name,
+            document=document,
+            broken=found.broken,
+        )

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from farmd.apps.revision import found
-from farmd.apps.scene import AppState, kept, owned
+from farmd.apps.scene import AppState
 from farmd.commands.mutation import Call
 from farmd.declaration import KindOfWork
 from farmd.farm.farm import Farm
 from farmd.tables import apps
-from farmd.tables.model import Column, Described, Table
+from farmd.tables.model import Described, Table
 from farmd.web.lists import ItemList, ListLine, Shape, text_of
 from store.apps import App, AppStatus, DispatchState
 from store.families import APPS
-from store.times import plain
 
 
 class AppList(ItemList):
@@ -46,20 +44,7 @@ class AppList(ItemList):
         return Shape(None, {**known, **told})
 
     async def described(self, call: Call, name: str) -> Described:
-        now = await owned(call, await found(call, name))
-        facts = apps.facts(now, await kept(call, now), call.clock.now())
-        waiting = now.status.waiting if now.status is not None and now.reported else ()
-        columns = (Column("OBJECT", lambda row: row.ref), Column("STATE", lambda row: row.state))
-        table = Table(
-            kind="AppObject",
-            rows=waiting,
-            columns=(*columns, Column("REASON", lambda row: row.why)),
-            name=lambda row: str(row.ref),
-            plain=plain,
-            empty="it is not waiting for anything",
-        )
-        state = apps.state(now)
-        return Described(name, name, state, apps.reason(now), facts, {"Waited for": table}, now, self.family)
+        return await apps.AppItems(call).described(name)
 
 
 def _text(row: AppState) -> str:

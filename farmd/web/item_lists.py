@@ -23,17 +23,16 @@ from farmd.services.commands import ServiceRow
 from farmd.services.endpoints import serving
 from farmd.tables import items, nodes, nouns, services
 from farmd.tables.model import Described, Table, ago, pairs
-from farmd.tables.pods import pod_table
 from farmd.web.lists import MOST_NOTED, ItemList, ListLine, Shape, text_of
 from store import codec, families
 from store.entry import Entry, RawEntry, Stored
 from store.errors import NotFound, RecordInvalid
 from store.families import DEPLOYMENTS, FAMILIES, FARMS, SERVICES
 from store.farms import Member
-from store.keys import is_sentinel, valid_segment
+from store.keys import is_sentinel
 from store.locks import Holder
 from store.named import decode_named
-from store.nodes import Condition, NodeRecords, NodeStatus, NodeStore
+from store.nodes import Condition, NodeRecords, NodeStatus
 from store.pods import Pod
 from store.services import Service
 from store.times import rfc3339
@@ -277,16 +276,13 @@ class NodeList(ItemList):
         return Shape(NodeRow)
 
     async def described(self, call: Call, name: str) -> Described:
-        store, now = NodeStore(call.client, call.keys), call.clock.now()
-        view = await store.get(valid_segment(name, "node"))
+        return await nodes.NodeItems(call, partial(self._pods, call)).described(name)
+
+    async def _pods(self, call: Call, name: str) -> overview.Pods:
         placed, present = self._placed(name), self.farm.fleet.present(name)
-        found = await overview.pods_of_node(
+        return await overview.pods_of_node(
             call.client, call.keys, name, placed, partial(self._titles, call), present=present
         )
-        row = overview.node_row(view, await store.condition(name), len(found.placed))
-        tables = {f"Pods ({row.pods})": pod_table(found.rows, found.broken, now, same="NODE")}
-        facts = nodes.facts(view, row, now)
-        return Described(name, name, row.state, row.reason, facts, tables, row, self.family)
 
     def _placed(self, node: str) -> dict[tuple[str, str, str], Stored[Pod]]:
         """The pods of a node, from the farm's own copies: to read the whole fleet's takes too long."""
