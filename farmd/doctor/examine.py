@@ -11,22 +11,14 @@ from farmd.commands.mutation import Call
 from farmd.doctor import (
     catalog,
     cluster,
-    clusters,
     consul,
-    disk,
-    elections,
-    forgotten,
     health,
     leftovers,
-    orphans,
     parts,
     presence,
     records,
     reservations,
-    sealed,
-    servers,
-    signed,
-    users,
+    security,
     work,
 )
 from farmd.doctor.model import Finding, Report
@@ -54,26 +46,26 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock, step: Step = l
     """
     step("Consul's agent and leader")
     own = await consul.told(client)
-    room = disk.check(own.debug_config.data_directory, own.config.node_id)
+    room = consul.check_disk(own.debug_config.data_directory, own.config.node_id)
     store = room.beside(await consul.check(client, own))
     if store.has(consul.NO_LEADER):
         return store
     found, registered, secrets = await asyncio.gather(
-        servers.told(client), catalog.told(client, keys), sealed.told(client, keys)
+        consul.servers_told(client), catalog.told(client, keys), security.secrets_told(client, keys)
     )
-    store = servers.check(found).beside(store)
+    store = consul.check_servers(found).beside(store)
     seen = await survey(client, keys, clock, step)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
-    findings += [*clusters.check(seen), *health.check(seen), *catalog.check(seen, registered)]
-    findings += [*signed.check(seen), *users.check(seen), *sealed.check(seen, secrets)]
-    findings += elections.check(seen, own.debug_config.raft_heartbeat)
+    findings += [*presence.check_clusters(seen), *health.check(seen), *catalog.check(seen, registered)]
+    findings += [*security.check(seen), *security.check_users(seen), *security.check_secrets(seen, secrets)]
+    findings += consul.check_elections(seen, own.debug_config.raft_heartbeat)
     lost = _lost(seen)
-    passing = [*servers.late(found), *health.passing(seen), *catalog.passing(seen, registered)]
+    passing = [*consul.late_servers(found), *health.passing(seen), *catalog.passing(seen, registered)]
     if passing:
         await clock.sleep(PATIENCE_SECONDS)
     if lost or passing:
         again = await survey(client, keys, clock, lambda what: step(f"again: {what}"))
-        late = servers.late(await servers.told(client))
+        late = consul.late_servers(await consul.servers_told(client))
         entries = catalog.passing(again, await catalog.told(client, keys))
         kept = (*late, *_lost(again), *health.passing(again), *entries)
         still = {(each.code, each.object) for each in kept}
@@ -85,9 +77,9 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock, step: Step = l
 def _lost(seen: Survey) -> list[Finding]:
     """Findings of records without an owner."""
     return [
-        *orphans.check(seen),
+        *leftovers.check_pods(seen),
         *leftovers.check(seen),
-        *forgotten.check(seen),
+        *work.check_states(seen),
         *parts.check(seen),
         *reservations.check(seen),
     ]

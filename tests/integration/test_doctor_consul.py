@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from farmd.doctor.disk import check, judge
+from farmd.doctor.consul import check_disk as check
+from farmd.doctor.consul import judge
 from store.certificates import ends_of
 from store.errors import StoreError
 from store.times import rfc3339

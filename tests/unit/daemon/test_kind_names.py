@@ -86,7 +86,7 @@ EXCEPTIONS = {
         "store/daemonsets.py": STATE,
         "farmd/replication/": "the file of a controller holds the policy of its rollouts",
         "farmd/config/": SECTION,
-        "farmd/doctor/forgotten.py": "a rollout whose state is lost halts, where other items begin anew",
+        "farmd/doctor/work.py": "a rollout whose state is lost halts, where other items begin anew",
         "farmd/observe/": FOREIGN,
         "farmd/dev/": EXAMPLE,
         "store/rcs.py": STATE,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from farmd.commands.mutation import Call, Mutation, commit
 from farmd.commands.signing import Start, signer
-from farmd.doctor import signed as check
+from farmd.doctor import security as check
 from farmd.doctor.survey import survey
 from farmd.replication.commands import RC
 from farmd.signing.keys import sign

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.doctor import users
+from farmd.doctor import security
 from farmd.doctor.survey import survey
 from store import codec
 from store.reality import Reality
@@ -14,6 +14,6 @@ async def test_a_pod_that_keeps_its_user_is_a_finding() -> None:
         for instance, user in (("old", "root"), ("new", "")):
             told = Reality(manifest="a" * 64, old_user=user)
             await call.client.put(KEYS.reality("n1", instance), codec.encode(told))
-        (found,) = users.check(await survey(call.client, KEYS, call.clock))
+        (found,) = security.check_users(await survey(call.client, KEYS, call.clock))
     assert (found.code, found.object) == ("old-user", KEYS.reality("n1", "old").removeprefix(KEYS.prefix))
     assert found.explanation.startswith("old on n1 runs as root: ")
