@@ -34,7 +34,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     a break before it is available (R22). ``restart`` counts the restarts of all pods that were asked for
     (R28). ``unhealthy_after``: seconds until a pod that runs and stays unhealthy is restarted in place (0:
     never). ``managed_by``, ``taken``, ``hands``, ``numbered``,
-    ``part_of`` and ``open`` are as a controller's. ``created``: 0 in records of earlier versions.
+    ``part_of``, ``open`` and ``follow`` are as a controller's. ``created``: 0 in records of earlier versions.
 
     ``rollout`` is how a new version comes to its pods; None: in place, at the pace of this record. Nodes that
     ``canary_selector`` matches get it first. While a rollout lasts, ``coming`` is the digest of the new
@@ -71,6 +71,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     coming_to: Part = 0
     coming_held: bool = False
     reverted: Reverted | None = None
+    follow: bool = False
 
     @property
     def manifests(self) -> tuple[str, ...]:

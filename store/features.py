@@ -67,6 +67,9 @@ IDENTITY_OF = "identity-of."
 CONFIG = "config.1"
 """The farm knows ``sources`` in the documents of apps; an older one would refuse such a document."""
 
+FOLLOW = "follow.1"
+"""The farm brings changed config keys to an owner that follows them; an older one would do nothing."""
+
 SERVICE_PODS = "service-pods.1"
 """The farm knows documents of services that only name pods; an older one would refuse such a document."""
 

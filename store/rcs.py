@@ -62,7 +62,8 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     fields that are ``open``.
     ``deleting`` is set when a cascading delete is asked for; the count is 0 then.
     ``max_unavailable_percent``: 1 to 100 where ``max_unavailable`` is a share of the count, else 0.
-    ``created``: 0 in records of earlier versions.
+    ``created``: 0 in records of earlier versions. ``follow``: a farm begins a rollout when a config key that
+    the manifest refers to has another value (R41).
     """
 
     id: str
@@ -95,6 +96,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     restart: Annotated[int, msgspec.Meta(ge=0)] = 0
     part_of: str = ""
     open: list[str] = []
+    follow: bool = False
 
     @property
     def manifests(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ WORDS: Mapping[str, str] = {
     "min_healthy_time": "How long a pod must be healthy without a break to count as available.",
     "disabled": "Whether farms leave the pods as they are.",
     "needs": "Features that a farm must have to work on it.",
+    "follow": "Whether a farm begins a rollout when a config key that the pod refers to has another value.",
     "rollout": "How a changed pod is rolled out: stages, gates and deadlines.",
     "min_health": "How many pods, as a number or a share, stay available while pods are replaced.",
     "rate": "Nodes per minute that get a pod or a new version; 0: no limit.",

@@ -10,15 +10,19 @@ way (``secret_references``).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from farmd.commands import secret_references
 from farmd.commands.mutation import Call
-from store import config
+from store import codec, config
+from store.canonical import builtins
 from store.entry import Entry, RawEntry
 from store.errors import InputInvalid, refuse
+from store.manifests import Manifest, Reference
 from store.mistakes import shown
 from store.several import several
 
@@ -53,18 +57,25 @@ async def resolver(call: Call, files: Sequence[tuple[str, str]]) -> Resolve:
     pods = [(pod, f"{where}: {at}") for where, data in found for pod, at in _pods(_document(data))]
     references = [each for pod, at in pods for each in _named(pod, at)]
     wanted = sorted({each for pod, at in pods for each in secret_references.named(pod, at)})
-    keys = sorted({path for path in references if not path.endswith("/")})
-    folders = sorted({path for path in references if path.endswith("/")})
     if not (references or wanted):
         return unresolved
-    values = dict(zip(keys, await several(partial(_value, call), keys), strict=True))
-    below = dict(zip(folders, await several(partial(_below, call), folders), strict=True))
+    values, below = await _read(call, references)
     sealed = dict(zip(wanted, await several(partial(secret_references.read, call), wanted), strict=True))
 
     def resolve(pod: dict[str, Any], at: str) -> dict[str, Any]:
         return secret_references.resolved(sealed, _resolved(values, below, pod, at), at)
 
     return lambda data, where: _rewritten(data, resolve, f"{where}: ")
+
+
+async def _read(
+    call: Call, references: Collection[str]
+) -> tuple[dict[str, Entry | None], dict[str, Mapping[str, Entry]]]:
+    """The values of keys, and those below folders, each read once."""
+    keys = sorted({path for path in references if not path.endswith("/")})
+    folders = sorted({path for path in references if path.endswith("/")})
+    values = dict(zip(keys, await several(partial(_value, call), keys), strict=True))
+    return values, dict(zip(folders, await several(partial(_below, call), folders), strict=True))
 
 
 async def _value(call: Call, path: str) -> Entry | None:
@@ -224,7 +235,7 @@ def _taken(sources: list[dict[str, Any]], field: str, path: str, entry: Entry | 
         text = f"{at}.{field}: {config.PREFIX}{path} does not exist"
         raise InputInvalid(text, field=f"{at}.{field}", hint=f"farmctl config set {path} VALUE")
     sources.append({"field": field, KV: path, "version": entry.modify_index})
-    return config.text_of(entry)
+    return config.valid_value(config.text_of(entry), f"{at}.{field}: {config.PREFIX}{path}")
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -253,7 +264,10 @@ def referring(document: Any) -> Any:
 
 
 def _unresolved(pod: dict[str, Any], _: str) -> dict[str, Any]:
-    pod = secret_references.unresolved(pod)
+    return _unresolved_keys(secret_references.unresolved(pod))
+
+
+def _unresolved_keys(pod: dict[str, Any]) -> dict[str, Any]:
     sources = pod.get(SOURCES)
     if not sources:
         return pod
@@ -272,3 +286,38 @@ def _unresolved(pod: dict[str, Any], _: str) -> dict[str, Any]:
     said = {ENV: env, ENV_FROM: [{KV: folder} for folder in folders], FILES: files}
     kept = {name: value for name, value in pod.items() if name not in {ENV, FILES, SOURCES}}
     return {**kept, **{name: value for name, value in said.items() if value}}
+
+
+# A manifest again, with the values that its keys have now (R41).
+
+
+async def renewed(call: Call, manifest: Manifest) -> Manifest:
+    """A manifest with the values that its config keys have now. An equal value keeps the version that it has.
+
+    Raises:
+        InputInvalid: a key is missing, or its value does not fit. RecordInvalid: it is no text.
+        AccessDenied: the caller may not read one.
+    """
+    pod = _unresolved_keys(builtins(manifest))
+    values, below = await _read(call, list(_named(pod, "pod")))
+    found = codec.parse_input(Manifest, _resolved(values, below, pod, "pod"), "")
+    had = {(each.field, each.kv): each for each in manifest.sources}
+    missing = sorted({each.kv for each in manifest.sources} - {each.kv for each in found.sources})
+    # A listing leaves out what the token may not read; a read of the key tells the two apart.
+    await several(partial(_value, call), missing)
+    sources = [
+        before
+        if (before := had.get((each.field, each.kv))) is not None
+        and value_in(manifest, before) == value_in(found, each)
+        else each
+        for each in found.sources
+    ]
+    return msgspec.structs.replace(found, sources=sources)
+
+
+def value_in(manifest: Manifest, source: Reference) -> str:
+    """The value that a source gave a manifest."""
+    kind, _, name = source.field.partition(".")
+    if kind == ENV:
+        return manifest.env[name]
+    return manifest.files[int(source.field.removeprefix(f"{FILES}[").removesuffix("]"))].content

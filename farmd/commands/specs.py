@@ -19,7 +19,7 @@ from store import codec, quantities, selectors, variables
 from store.canonical import builtins
 from store.errors import InputInvalid, refuse
 from store.families import reserved_labels
-from store.features import needed_of_farm
+from store.features import FOLLOW, needed_of_farm
 from store.keys import valid_name, valid_segment
 from store.manifests import Manifest
 from store.mistakes import shown
@@ -135,7 +135,8 @@ class SpecFile(Generic[S, T]):
             values["needs"] = [*values["needs"], *sorted(own.difference(values["needs"]))]
         if (pod := values.pop("pod", None)) is not None:
             if "needs" in values:
-                values["needs"] = list(dict.fromkeys([*values["needs"], *needed_of_farm(pod)]))
+                follow = [FOLLOW] if values.get("follow") else []
+                values["needs"] = list(dict.fromkeys([*values["needs"], *needed_of_farm(pod), *follow]))
             values |= {"manifest": sha, "pod_id": pod.id}
         values = {self.names.get(name, name): value for name, value in values.items()} | {"id": record_id}
         return self.record(**values) if existing is None else changed(existing, **values)
@@ -265,6 +266,16 @@ def check_count(value: int, field: str, lowest: int = 0) -> int:
             field=field,
         )
     return value
+
+
+def check_follow(spec: Any, source: str) -> None:
+    """Refuse to follow nothing.
+
+    Raises:
+        InputInvalid: the owner follows, and its manifest refers to no config key.
+    """
+    if spec.follow and not spec.pod.sources:
+        refuse(f"{source}: follow", "true", "false: its pod refers to no config key")
 
 
 def check_share(value: int | str, field: str) -> None:

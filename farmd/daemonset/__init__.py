@@ -31,6 +31,7 @@ DECLARATION = KindOfWork(
     runbooks=(("FarmdDaemonsetCrashes", "FarmdCrashLoop"), ("FarmdDaemonsetAiling", "FarmdDaemonsetAiling")),
     per_node=True,
     gradual="rollouts",
+    features=("follow.1",),
     selectable=True,
     guarded=True,
     runs=lambda: farmd.daemonset.kind.DaemonSets,

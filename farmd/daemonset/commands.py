@@ -69,12 +69,14 @@ class DaemonSetSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     needs: list[str] = []
     rollout: Policy | None = None
     canary_selector: str = ""
+    follow: bool = False
 
 
 def _check(spec: DaemonSetSpec, source: str) -> None:
     if spec.rollout is not None:
         specs.check_policy(spec.rollout, f"{source}: rollout")
         check_over_nodes(spec.rollout, f"{source}: rollout")
+    specs.check_follow(spec, source)
     specs.canonical_selector(spec.canary_selector, f"{source}: canary_selector")
     specs.check_count(spec.rate, f"{source}: rate")
     specs.check_seconds(spec.unhealthy_after, f"{source}: unhealthy_after")
@@ -106,6 +108,7 @@ def _facts(daemonset: DaemonSet, status: Status | None) -> list[tuple[str, str]]
         availability(daemonset.min_healthy_time),
         ("Pace", f"{rate}, at most {count_of(daemonset.max_in_progress, 'node')} at a time"),
         *([("Coming", _coming(daemonset))] if daemonset.coming else []),
+        *([("Follows", "the config keys of its pods")] if daemonset.follow else []),
     ]
 
 

@@ -109,7 +109,7 @@ def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
         plan = _converge(snapshot)
     if plan.changes_pods:
         plan = dataclasses.replace(plan, why=_why(snapshot, plan), unasked=_unasked(snapshot, plan))
-    return plan
+    return owned.with_following(daemonset, snapshot, plan)
 
 
 def _missing(snapshot: Snapshot) -> Need | None:
@@ -271,7 +271,7 @@ def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
         farm=farm,
         since=since,
         disabled=daemonset.disabled and not daemonset.deleting,
-        remark=_left_out(snapshot),
+        remark=plan.waiting or _left_out(snapshot),
     )
 
 

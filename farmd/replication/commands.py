@@ -79,6 +79,7 @@ class ControllerSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     disabled: bool | None = None
     needs: list[str] = []
     rollout: Policy | None = None
+    follow: bool = False
 
 
 def _check(spec: ControllerSpec, source: str) -> None:
@@ -90,6 +91,7 @@ def _check(spec: ControllerSpec, source: str) -> None:
     specs.check_seconds(spec.transfer_timeout, f"{source}: transfer_timeout", lowest=1.0)
     if spec.rollout is not None:
         check_policy(spec.rollout, f"{source}: rollout")
+    specs.check_follow(spec, source)
 
 
 FILE = specs.SpecFile(
@@ -129,12 +131,14 @@ def _facts(rc: ReplicationController, status: Status | None) -> list[tuple[str, 
     counts = f"{rc.replicas_desired} desired"
     if status is not None:
         counts += f", {counted(status)}"
+    follows = [("Follows", "the config keys of its pods")] if rc.follow else []
     return [
         ("Replicas", counts),
         ("Per node", f"at most {rc.replicas_per_node}"),
         ("Unavailable", f"at most {rc.unavailable_limit}"),
         availability(rc.min_healthy_time),
         ("Strategy", f"{rc.strategy}, on a lost node: {rc.on_lost}"),
+        *follows,
     ]
 
 

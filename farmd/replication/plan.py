@@ -40,7 +40,7 @@ def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
     if plan.changes_pods:
         why, unasked = report.why(snapshot, plan), healing.unasked(snapshot, plan)
         plan = dataclasses.replace(plan, why=why, unasked=tuple(unasked))
-    return plan
+    return owned.with_following(snapshot.rc, snapshot, plan)
 
 
 def _missing(snapshot: Snapshot) -> Need | None:

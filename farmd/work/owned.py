@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from farmd.pods.changes import NodeChanges, PodPlan
 from farmd.pods.state import PodState, waits_for_availability
+from farmd.runtime.wake import earliest
 from farmd.work.model import Blocked
 from store.entry import Stored
 from store.named import Owner
@@ -20,6 +22,21 @@ Units = tuple[Iterable[NodeChanges], Sequence[Operation]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """The config keys with other values than the version that runs has (R41); empty: none.
+
+    ``due``: a rollout may begin now. ``text`` says why none begins; ``stuck``: it needs a person. ``after``:
+    seconds until time alone changes this.
+    """
+
+    changed: tuple[str, ...] = ()
+    due: bool = False
+    text: str = ""
+    stuck: bool = False
+    after: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSnapshot:
     """One owner's pods at one moment; a kind adds its record and its other facts.
 
@@ -27,7 +44,8 @@ class ReplicaSnapshot:
     which is a person's explicit command (R18). ``now``: seconds since the epoch. ``cramped`` are outdated
     pods whose nodes have no room for what the record's manifest asks for. ``running`` names processes that
     nodes still run of an owner that is being deleted and has no pods left. ``unread`` are facts that the
-    reader has not answered yet, because each costs a question.
+    reader has not answered yet, because each costs a question. ``following``: None where the owner follows
+    no config keys.
     """
 
     pods: Mapping[Place, PodState]
@@ -37,6 +55,7 @@ class ReplicaSnapshot:
     cramped: frozenset[Place] = frozenset()
     running: str = ""
     unread: frozenset[str] = frozenset()
+    following: Following | None = None
 
     @property
     def held_back(self) -> bool:
@@ -69,7 +88,8 @@ class ReplicaPlan(PodPlan):
     removal budget is spent (R19). ``blocked`` says what stands in the way of the rest, ``waiting`` what is
     merely not over yet; ``after`` (seconds) when time alone changes something. ``ends``: nothing is left of
     an owner that is being deleted, and its record goes. ``contended``: why nothing can be planned until other
-    workers of this process have changed what they are changing.
+    workers of this process have changed what they are changing. ``follows``: the changed config keys that a
+    rollout begins for.
     """
 
     why: str = ""
@@ -79,11 +99,35 @@ class ReplicaPlan(PodPlan):
     after: float | None = None
     ends: bool = False
     contended: str = ""
+    follows: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to write except a status."""
-        return not (self.changes_pods or self.ends or self.contended)
+        return not (self.changes_pods or self.ends or self.contended or self.follows)
+
+
+Q = TypeVar("Q", bound=ReplicaPlan)
+
+
+def with_following(record: Any, snapshot: ReplicaSnapshot, plan: Q) -> Q:
+    """The plan, and the start of a rollout to changed config keys once nothing else is left to do (R41).
+
+    A pause, a freeze and whatever manages the owner come first.
+    """
+    found = snapshot.following
+    if found is None or not (found.changed or found.text):
+        return plan
+    if record.disabled or record.deleting or record.managed_by:
+        return plan
+    if found.due and snapshot.frozen is None:
+        return dataclasses.replace(plan, follows=found.changed) if plan.empty else plan
+    waits = f"{', '.join(found.changed)} changed; frozen: {snapshot.frozen}" if found.due else found.text
+    if found.stuck:
+        return dataclasses.replace(
+            plan, blocked=plan.blocked or Blocked("follow", waits), after=earliest(plan.after, found.after)
+        )
+    return dataclasses.replace(plan, waiting=plan.waiting or waits, after=earliest(plan.after, found.after))
 
 
 def managed(record: Owner) -> Blocked | None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import structlog
 
+from farmd.commands.mutation import audited
 from farmd.commands.parts import pods_left
 from farmd.pods.ailing import told, worst
 from farmd.pods.crashes import Crashes, tell_of_crashes
@@ -24,13 +25,14 @@ from farmd.pods.placement import Spending
 from farmd.pods.state import PodState, observed, settled, settling
 from farmd.runtime.wake import Wake, earliest
 from farmd.work.context import Context
+from farmd.work.following import NAMED_AT_MOST, RETRY_SECONDS, Followers, Unfollowed, change
 from farmd.work.model import Ask, Outcome
 from farmd.work.named import DELETED, NamedKind, NamedWorker, P, S
 from farmd.work.owned import ReplicaPlan, ReplicaReading, Units
 from farmd.work.shortfalls import Shortfalls
 from scheduler.model import PlacementRequest
 from store.entry import Stored
-from store.errors import RecordInvalid
+from store.errors import AccessDenied, Conflict, InputInvalid, RecordInvalid
 from store.locks import Claim
 from store.operations import Operation
 from store.pods import Place
@@ -38,6 +40,7 @@ from store.ports import Recorder
 from store.sessions import Session
 from store.signatures import UNSIGNED
 from store.status import Status
+from store.words import listed
 
 # The base of the readers of all kinds that own replicas (R15).
 
@@ -174,6 +177,11 @@ class ReplicaKind(OwnerKind):
         self.hands: dict[str, int] = {}
         self.shortfalls = Shortfalls(self.name)
         self.looping: set[str] = set()
+        self.followers = Followers(context.client, context.keys, context.clock, context.farm)
+
+    def background(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """The tasks of all kinds, and the one that looks at followed config keys."""
+        return (*super().background(), self.followers.run())
 
     def publish(self, recorder: Recorder) -> None:
         """Write the metrics of owners that fall short, and of crash loops."""
@@ -229,6 +237,7 @@ class ReplicaWorker(OwnerWorker[R, Q]):
         super().detach()
         self.kind.shortfalls.forget(self.claim.item)
         self.kind.looping.discard(self.claim.item)
+        self.kind.followers.forget(self.claim.item)
 
     async def reread(self) -> None:
         """Read the outcome of an execution that did not end well (R12)."""
@@ -245,8 +254,15 @@ class ReplicaWorker(OwnerWorker[R, Q]):
             self._hands = record.hands
 
     async def look(self, stored: Stored[Any]) -> R:
-        """The reading, from the kind's reader."""
-        return await self.reader.read(stored)
+        """The reading of the kind's reader, and what is known of the config keys that the owner follows."""
+        reading, record = await self.reader.read(stored), stored.record
+        if not getattr(record, "follow", False) or record.deleting:
+            self.kind.followers.forget(self.claim.item)
+            return reading
+        manifest = await self.context.manifests.get(record.manifest)
+        found = self.kind.followers.follow(self.claim.item, record.manifest, manifest, self.wake)
+        snapshot = dataclasses.replace(reading.snapshot, following=found)
+        return dataclasses.replace(reading, snapshot=snapshot)  # type: ignore[type-var]
 
     async def answer(self, snapshot: R, ask: Ask[Any]) -> R:
         """The reading with the fact that the plan lacks."""
@@ -325,6 +341,8 @@ class ReplicaWorker(OwnerWorker[R, Q]):
             return await self.end()
         if plan.contended:
             return Outcome("rejected", None, plan.contended)
+        if plan.follows:
+            return await self._follow(snapshot.stored, plan.follows)
         if (overdrawn := self.spend(plan.unasked)) is not None:
             return overdrawn
         if plan.restarts and not self.kind.spending.restarts(plan.restarts):
@@ -334,6 +352,24 @@ class ReplicaWorker(OwnerWorker[R, Q]):
         # Also while it asks what that rests on, and for a move that only begins, which places no pod yet.
         with self.context.fleet.expecting(self.claim.item, plan.arriving):
             return await self._execute(snapshot, plan)
+
+    async def _follow(self, stored: Stored[Any], changed: Sequence[str]) -> Outcome:
+        """Begin the change to the present values of the followed config keys, or note why none begins."""
+        followers, item, noun = self.kind.followers, self.claim.item, self.kind.noun
+        call = self.call(f"config keys changed: {listed(list(changed), NAMED_AT_MOST)}")
+        manifest = await self.context.manifests.get(stored.record.manifest)
+        try:
+            mutation = await change(call, noun, stored, manifest)
+        except Unfollowed as error:
+            followers.tried(item, str(error), stuck=error.stuck, again=error.again)
+        except (AccessDenied, Conflict, InputInvalid, RecordInvalid) as error:
+            followers.tried(item, f"follow: {error.message}", stuck=True, again=RETRY_SECONDS)
+        else:
+            if mutation is not None:
+                await self.writer.commit(*self.stands(), *mutation.operations, audited(call, mutation.change))
+                log.info("follow.begun", **self.claim.named(), change=mutation.change.id)
+            followers.forget(item)  # the next look begins with what runs then
+        return Outcome("after", 0.0)
 
     async def _execute(self, reading: R, plan: Q) -> Outcome:
         units, checks = await self.units(reading, plan)

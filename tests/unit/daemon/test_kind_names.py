@@ -82,6 +82,7 @@ EXCEPTIONS = {
         "farmd/web/": "people follow rollouts on the page, and act on them",
         "farmd/kubernetes/": OUTSIDE,
         "farmd/cli/kubernetes.py": OUTSIDE,
+        "farmd/work/following.py": MANAGES,
         "farmd/daemonset/": "the file of a daemon set holds the policy of its rollouts",
         "store/daemonsets.py": STATE,
         "farmd/replication/": "the file of a controller holds the policy of its rollouts",
